@@ -1,0 +1,91 @@
+"""Every error Kintune raises on purpose, drawn once.
+
+`KintuneError` is the root.  `InputError` and its children mean that something from outside was wrong: the command
+line prints their one line and exits with code 2.  The others mean that work which was asked for could not be done.
+Messages say what happened, to which thing, with which value, and what to do next.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BuildError",
+    "DeviceError",
+    "EngineError",
+    "InputError",
+    "JobFailed",
+    "KintuneError",
+    "ModelError",
+    "NumericsError",
+    "OrderError",
+    "RecordsError",
+    "SchedulerError",
+    "ShapeError",
+    "TargetError",
+    "UnsupportedOperators",
+    "WireError",
+]
+
+
+class KintuneError(Exception):
+    """Root of all errors raised by Kintune."""
+
+
+class InputError(KintuneError):
+    """Something handed in from outside is wrong; nothing was changed."""
+
+
+class ModelError(InputError):
+    """A model file or object cannot be used."""
+
+
+class UnsupportedOperators(ModelError):
+    """The model uses operators that cannot be imported; `counts` maps each name to how often it occurs."""
+
+    def __init__(self, model: str, counts: dict[str, int]) -> None:
+        self.counts = dict(counts)
+        listed = ", ".join(f"{name} x{n}" for name, n in sorted(self.counts.items()))
+        super().__init__(f"{model}: operators that cannot be imported: {listed}; replace them before exporting the model")
+
+
+class ShapeError(ModelError):
+    """An input shape is missing, or contradicts the model."""
+
+
+class TargetError(InputError):
+    """An unknown target or device."""
+
+
+class RecordsError(InputError):
+    """A records file cannot be used: not a database, damaged, or written by a newer version."""
+
+
+class OrderError(InputError):
+    """A call that makes no sense yet; the message says what to do first."""
+
+
+class BuildError(KintuneError):
+    """A program could not be compiled."""
+
+
+class DeviceError(KintuneError):
+    """A device cannot be used."""
+
+
+class EngineError(KintuneError):
+    """A process of ours could not be started or kept running."""
+
+
+class SchedulerError(KintuneError):
+    """An event or a decision that the scheduler's state does not allow."""
+
+
+class WireError(KintuneError):
+    """A peer sent something that is not a message of ours."""
+
+
+class JobFailed(KintuneError):
+    """A tuning job ended without a result; the message counts the failures by cause."""
+
+
+class NumericsError(KintuneError):
+    """A tuned program does not compute what the model computes."""

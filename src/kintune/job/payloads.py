@@ -1,0 +1,172 @@
+"""What a tuning job is asked for, and what its stages yield; free of TVM, since the front process reads it too."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kintune.measure.outcome import Outcome
+from kintune.measure.protocol import DeviceType, Protocol
+from kintune.search.model_version import ModelVersion
+from kintune.space.candidate import Candidate, Sketch
+
+__all__ = [
+    "JobSpec",
+    "Known",
+    "ModelRef",
+    "Options",
+    "Packaged",
+    "Pick",
+    "Prepared",
+    "Proof",
+    "Selected",
+    "StageName",
+    "Subgraph",
+    "Tensor",
+    "Updated",
+]
+
+
+class StageName:
+    """The kinds of stages of a tuning job."""
+
+    PREPARE = "prepare"
+    SELECT = "select"
+    BUILD = "build"
+    PROFILE = "profile"
+    UPDATE = "update"
+    CONFIRM = "confirm"
+    PACKAGE = "package"
+    PROVE = "prove"
+    KNOWN = "known"  # not scheduled: what records already tell, committed right after PREPARE
+
+
+class ModelRef(msgspec.Struct, frozen=True):
+    """Where a model comes from: `kind` is "onnx", "exported" (a PyTorch exported program) or "zoo".
+
+    `source` is a path, or a zoo name; `shapes` binds dynamic inputs; `options` are the zoo's (batch, sequence).
+    """
+
+    kind: str
+    source: str
+    name: str
+    shapes: dict[str, tuple[int, ...]] = {}
+    options: dict[str, int] = {}
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What the user asked for.  At least one of the three limits is set; whichever is reached first ends the search."""
+
+    trials: int | None = None
+    minutes: float | None = None
+    until_ms: float | None = None
+    families: str = "op"
+    seed: int = 0
+    round_size: int = 64
+    foresee_size: int = 16
+    rtol: float = 1e-3
+    atol: float = 1e-3
+    compare: tuple[str, ...] = ("onnxruntime", "openvino", "torch")
+
+
+class JobSpec(msgspec.Struct, frozen=True):
+    """Everything a job process needs to know."""
+
+    run_id: str
+    model: ModelRef
+    device_type: DeviceType
+    protocol: Protocol
+    options: Options
+    output: str
+    inputs: str | None = None  # an .npz with the user's own inputs for the proof
+
+
+class Tensor(msgspec.Struct, frozen=True):
+    """A named input or output of a model."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Subgraph(msgspec.Struct, frozen=True):
+    """One distinct subgraph of a network.
+
+    `workload` is the digest of its program, `weight` how often it occurs, `flops` per run, `operator` its core operator
+    (conv2d, depthwise, dense ...), `signature` the sequence of its operators; `tunable` is False for trivial ones, which
+    take a rule's program and no budget.  `sketches` lists the digests of its sketches.
+    """
+
+    name: str
+    workload: str
+    weight: int
+    flops: float
+    operator: str
+    signature: str
+    tunable: bool
+    sketches: tuple[str, ...] = ()
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """PREPARE's result.  `modules` maps workload digests to serialised programs."""
+
+    model_name: str
+    model_digest: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    subgraphs: tuple[Subgraph, ...]
+    modules: dict[str, bytes]
+    sketches: tuple[Sketch, ...]
+
+
+class Pick(msgspec.Struct, frozen=True):
+    """A candidate chosen for measurement: where it comes from, what was predicted, its features (float32 bytes)."""
+
+    candidate: Candidate
+    origin: str
+    predicted: float | None = None
+    features: bytes = b""
+
+
+class Selected(msgspec.Struct, frozen=True):
+    """SELECT's result: the picks of one round; `models` names the cost models it used, by family."""
+
+    round: int
+    picks: tuple[Pick, ...]
+    models: dict[str, str] = {}
+    invalid: int = 0  # candidates drafted that could not be replayed
+
+
+class Updated(msgspec.Struct, frozen=True):
+    """UPDATE's result: the models trained, and their bytes by blob digest."""
+
+    versions: tuple[ModelVersion, ...]
+    blobs: dict[str, bytes]
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What the records tell about one candidate of this job's workloads."""
+
+    candidate: Candidate
+    outcome: Outcome
+    features: bytes = b""
+    confirmed: Outcome | None = None
+    suggestion: bool = False  # measured by another compiler or protocol: to be measured again, not believed
+
+
+class Packaged(msgspec.Struct, frozen=True):
+    """PACKAGE's result: where the executable was written, and the chosen candidate of each workload."""
+
+    path: str
+    digest: str
+    chosen: dict[str, str]
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """PROVE's result: latencies in ms by who ran (each a list over alternating runs), errors, what could not run."""
+
+    latency_ms: dict[str, tuple[float, ...]]
+    max_abs_error: float
+    max_rel_error: float
+    within_tolerance: bool
+    compared_with: tuple[str, ...]
+    skipped: dict[str, str]  # who could not run, and why

@@ -1,0 +1,42 @@
+"""What came of one candidate: a typed value, never a magic number."""
+
+from __future__ import annotations
+
+import statistics
+from enum import Enum
+
+import msgspec
+
+__all__ = ["Outcome", "Status"]
+
+
+class Status(str, Enum):
+    """How building and timing a candidate ended."""
+
+    OK = "ok"
+    BUILD_FAILED = "build_failed"
+    BUILD_TIMED_OUT = "build_timed_out"
+    RUN_FAILED = "run_failed"
+    RUN_TIMED_OUT = "run_timed_out"
+    WRONG_RESULT = "wrong_result"
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """The end of one candidate: `times_us` (microseconds a run, one entry a repeat) when it is ok, else a `cause`.
+
+    `cause` is one short line that classes the failure (the exception's type and first line, or a signal's name).
+    """
+
+    status: Status
+    times_us: tuple[float, ...] = ()
+    cause: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is a time to believe."""
+        return self.status is Status.OK
+
+    @property
+    def median_us(self) -> float:
+        """The median of the repeats in microseconds; infinite when the candidate failed."""
+        return statistics.median(self.times_us) if self.ok and self.times_us else float("inf")

@@ -1,0 +1,65 @@
+"""What BUILD and PROFILE are asked and what they answer; free of TVM, so that every process can read it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kintune.measure.outcome import Outcome
+from kintune.measure.protocol import Protocol
+from kintune.space.candidate import Candidate, Sketch
+
+__all__ = ["BuildContext", "BuildItem", "Built", "Operand", "ProfileContext", "ProfileItem"]
+
+
+class Operand(msgspec.Struct, frozen=True):
+    """One argument of a built kernel, in call order; the last ones are outputs.
+
+    `role` is "activation", "weight" (constant between runs, laid out as the candidate wants it) or "output".
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    role: str
+
+
+class BuildContext(msgspec.Struct, frozen=True):
+    """What the items of one BUILD stage share: target (JSON), workload modules by digest (serialised), their sketches."""
+
+    target: str
+    workloads: dict[str, bytes]
+    sketches: dict[str, Sketch]
+
+
+class BuildItem(msgspec.Struct, frozen=True):
+    """Build one candidate."""
+
+    candidate: Candidate
+
+
+class Built(msgspec.Struct, frozen=True):
+    """A built candidate: a shared library that exports `main`, with its operands; or the outcome that says why not."""
+
+    candidate: str
+    artifact: bytes = b""
+    operands: tuple[Operand, ...] = ()
+    failure: Outcome | None = None
+
+
+class ProfileContext(msgspec.Struct, frozen=True):
+    """What the items of one PROFILE or CONFIRM stage share.
+
+    `references` maps a workload digest to its built untuned program, against which every candidate's output is checked
+    once: activations are filled from a seed, weights with one constant, so that the layout of weights does not matter.
+    """
+
+    protocol: Protocol
+    references: dict[str, Built]
+    rtol: float = 1e-3
+    atol: float = 1e-3
+
+
+class ProfileItem(msgspec.Struct, frozen=True):
+    """Time one built candidate of `workload`; the answer is an `Outcome`."""
+
+    workload: str
+    built: Built

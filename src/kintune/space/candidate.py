@@ -1,0 +1,92 @@
+"""A candidate program as a value: what was decided, never how a compiler represents it.
+
+A *sketch* is the skeleton of a program with open decisions; each open decision is described by an *axis*.  A
+*candidate* fills them in.  All three are free of TVM, frozen, hashable and small: they can be sent, stored, compared
+and evolved anywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TypeAlias
+
+import msgspec
+
+__all__ = ["UNTUNED", "Axis", "Candidate", "Choice", "Decision", "Location", "Sketch", "Tile", "digest_of"]
+
+Decision: TypeAlias = tuple[int, ...]
+"""One filled-in axis: the factors of a tile (outermost first), or a single index."""
+
+UNTUNED = ""
+"""The sketch digest of the untuned program: the workload under the compiler's default schedule."""
+
+
+def digest_of(*parts: bytes) -> str:
+    """Content digest (128 bits of SHA-256, hex) of the parts, each framed by its length."""
+    h = hashlib.sha256()
+    for part in parts:
+        h.update(len(part).to_bytes(8, "little"))
+        h.update(part)
+    return h.hexdigest()[:32]
+
+
+class Tile(msgspec.Struct, frozen=True, tag="tile"):
+    """Split a loop of `extent` iterations into `parts` nested loops whose extents multiply to `extent`.
+
+    `loop` names the loop as far as it is known; it is for people and for carrying decisions over, never for replay.
+    """
+
+    extent: int
+    parts: int
+    max_inner: int = 64
+    loop: str = ""
+
+
+class Choice(msgspec.Struct, frozen=True, tag="choice"):
+    """Pick one of `values` (for example the unroll limit), drawn with `weights` when drawn at random."""
+
+    values: tuple[int, ...]
+    weights: tuple[float, ...]
+
+
+class Location(msgspec.Struct, frozen=True, tag="location"):
+    """Where a producer is computed: -1 at its root, otherwise the index of a loop of its consumer.
+
+    Which indices are valid depends on the other decisions; an invalid one is replaced at replay, and the replayed
+    candidate says by what.
+    """
+
+    choices: int
+
+
+Axis: TypeAlias = Tile | Choice | Location
+
+
+class Sketch(msgspec.Struct, frozen=True):
+    """A program skeleton for one workload.
+
+    `trace` is the serialised instruction list that replays it (opaque here), `axes` its open decisions in order.
+    """
+
+    workload: str
+    digest: str
+    trace: bytes
+    axes: tuple[Axis, ...]
+
+
+class Candidate(msgspec.Struct, frozen=True, order=True):
+    """A program: (workload, sketch, decisions).  `decisions[i]` answers `sketch.axes[i]`."""
+
+    workload: str
+    sketch: str
+    decisions: tuple[Decision, ...]
+
+    @classmethod
+    def untuned(cls, workload: str) -> Candidate:
+        """The program that the compiler's default schedule makes of the workload."""
+        return cls(workload, UNTUNED, ())
+
+    @property
+    def digest(self) -> str:
+        """Content digest, the identity of the candidate in records."""
+        return digest_of(msgspec.msgpack.encode((self.workload, self.sketch, self.decisions)))
