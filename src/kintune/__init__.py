@@ -1,0 +1,45 @@
+"""Kintune makes deep-learning models fast on your hardware.
+
+    import kintune as kt
+
+    model  = kt.load("resnet18.onnx")
+    result = model.tune(trials=1000)
+    exe    = result.build()
+
+The names below are imported when they are first used, so that `import kintune` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kintune.api import Model, Result, load, open
+    from kintune.errors import InputError, KintuneError
+
+__all__ = ["InputError", "KintuneError", "Model", "Result", "__version__", "load", "open"]
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "InputError": "kintune.errors",
+    "KintuneError": "kintune.errors",
+    "Model": "kintune.api",
+    "Result": "kintune.api",
+    "load": "kintune.api",
+    "open": "kintune.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
