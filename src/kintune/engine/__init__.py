@@ -1,0 +1,1 @@
+"""Drivers that carry the scheduler's decisions out."""

@@ -1,0 +1,1 @@
+"""Which ready stage runs where: a pure state machine, its values and its policies."""

@@ -3,9 +3,9 @@
 One format everywhere: tagged structs, encoded with msgpack, framed by `kintune.wire.channel`.  Payloads are bytes whose
 meaning only the two ends of a stage know, so the engine can run any kind of job.
 
-A *worker* answers `Hello`, then is given a `Begin` (the context that all items of a stage share) followed by `Item`s, one
-at a time; it answers each with `ItemDone` or `ItemFailed`.  A *job process* is a worker for its own stages and, besides,
-is told what was committed (`Accept`, `StageClosed`) and offers what it wants done next (`Offer`, `Finished`).
+A *worker* answers `Hello`, then is given a `Begin` (the context that all items of a stage share) followed by `Item`s,
+one at a time; it answers each with `ItemDone` or `ItemFailed`.  A *job process* is a worker for its own stages and,
+besides, is told what was committed (`Accept`, `StageClosed`) and offers what it wants done next (`Offer`, `Finished`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class Work(msgspec.Struct, frozen=True):
     `worker` is the kind of process that runs it: "job" (the job's own process), "build", "device", or any other kind
     the engine was given.  `context` is shared by all `items`.  Items of one work are independent of each other: the
     engine may spread them over as many workers as the stage was granted cores, and runs those on a device one by one.
-    `item_timeout_s` bounds the running time of one item; waiting never counts.
+    `item_timeout_s` bounds the running time of one item; waiting never counts.  When the run is asked to stop, the
+    items of a `droppable` work that have not begun are left out and its stage is closed early.
     """
 
     stage: Stage
@@ -63,6 +64,7 @@ class Work(msgspec.Struct, frozen=True):
     context: bytes
     items: tuple[bytes, ...]
     item_timeout_s: float
+    droppable: bool = False
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -116,7 +118,10 @@ class Accept(msgspec.Struct, frozen=True, tag="accept"):
 
 
 class StageClosed(msgspec.Struct, frozen=True, tag="closed"):
-    """All items of a stage have been accepted, `at` seconds into the run; `elapsed` are the seconds it held its resource."""
+    """All items of a stage have been accepted, or dropped after `Stop`, `at` seconds into the run.
+
+    `elapsed` are the seconds for which the stage held its resources.
+    """
 
     stage: str
     attempt: int
@@ -159,7 +164,10 @@ class ItemDone(msgspec.Struct, frozen=True, tag="done"):
 
 
 class ItemFailed(msgspec.Struct, frozen=True, tag="failed"):
-    """The item could not be done; `cause` is one line.  `refused` means that no retry can help (wrong input)."""
+    """The item could not be done; `cause` is one line.  `refused` means that no retry can help (wrong input).
+
+    With an empty `stage` it stands in the place of `Hello` or of a first `Offer`: the process itself was refused.
+    """
 
     stage: str
     attempt: int

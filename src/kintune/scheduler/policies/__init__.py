@@ -1,0 +1,1 @@
+"""How the scheduler chooses; one file a policy."""

@@ -1,0 +1,160 @@
+"""Messages over a connected stream socket.
+
+Both ends use the same `Channel`.  A child blocks: `send` returns when the kernel has taken the whole message, `recv`
+when one has come.  The front must never block on a child, which may be stuck or may itself be blocked in a large
+`send`: it uses `post`, `flush` and `receive`, which do what can be done now, and sleeps in a selector between them.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from kintune.errors import WireError
+from kintune.wire.frames import DEFAULT_LIMIT, FrameReader, frame
+from kintune.wire.messages import FromJob, FromWorker, ToWorker
+
+__all__ = ["Channel", "child_end", "front_end_of_job", "front_end_of_worker"]
+
+Received = TypeVar("Received")
+
+_CHUNK = 1 << 18
+_ENCODER = msgspec.msgpack.Encoder()
+_TO_WORKER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ToWorker)
+_FROM_WORKER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(FromWorker)
+_FROM_JOB: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(FromJob)
+
+
+class Channel(Generic[Received]):
+    """One end of a conversation; `Received` is what the other end may say.
+
+    Not safe for use from several threads.  After a `WireError` while receiving, the stream has lost its place and the
+    channel can only be closed.
+    """
+
+    def __init__(self, sock: socket.socket, decoder: msgspec.msgpack.Decoder[Any], limit: int = DEFAULT_LIMIT) -> None:
+        self._sock = sock
+        self._decoder = decoder
+        self._limit = limit
+        self._reader = FrameReader(limit)
+        self._inbox: deque[Received] = deque()
+        self._outbox: deque[memoryview] = deque()
+
+    def fileno(self) -> int:
+        """The socket's descriptor, for a selector."""
+        return self._sock.fileno()
+
+    def feed(self, data: bytes) -> list[Received]:
+        """The messages completed by `data`, bytes that came from the other end.
+
+        Raises:
+            WireError: the bytes are not messages that this end may receive, or one is over the limit.
+        """
+        return [self._decode(body) for body in self._reader.feed(data)]
+
+    # a child's end, blocking ----------------------------------------------------------------------------------------
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Send `message`, waiting until the kernel has all of it.
+
+        Raises:
+            WireError: the message is over the limit; nothing was sent and the channel stays usable.
+            OSError: the other end is gone.
+        """
+        self._sock.sendall(self._encode(message))
+
+    def recv(self) -> Received | None:
+        """The next message, waiting for it; None once the other end has closed.
+
+        Raises:
+            WireError: what came is not a message, or the stream ended inside one.
+        """
+        while not self._inbox:
+            data = self._sock.recv(_CHUNK)
+            if not data:
+                self._reader.finish()
+                return None
+            self._inbox.extend(self.feed(data))
+        return self._inbox.popleft()
+
+    # the front's end, never blocking --------------------------------------------------------------------------------
+
+    def post(self, message: msgspec.Struct) -> None:
+        """Queue `message` and send what the kernel takes now; `flush` sends the rest.
+
+        Raises:
+            WireError: the message is over the limit; it was not queued.
+            OSError: the other end is gone.
+        """
+        self._outbox.append(memoryview(self._encode(message)))
+        self.flush()
+
+    def flush(self) -> None:
+        """Send as much of the queue as the kernel takes now.
+
+        Raises:
+            OSError: the other end is gone.
+        """
+        while self._outbox:
+            head = self._outbox[0]
+            try:
+                sent = self._sock.send(head, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            if sent == len(head):
+                self._outbox.popleft()
+            else:
+                self._outbox[0] = head[sent:]
+
+    @property
+    def unsent(self) -> bool:
+        """Whether `flush` has something left to do once the socket is writable."""
+        return bool(self._outbox)
+
+    def receive(self) -> list[Received] | None:
+        """The messages that one read completes (perhaps none); None once the other end has closed or was killed.
+
+        A message cut short by the other end's death is dropped: it was never acknowledged.
+
+        Raises:
+            WireError: what came is not a message.
+        """
+        try:
+            data = self._sock.recv(_CHUNK, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return []
+        except ConnectionError:
+            return None
+        return self.feed(data) if data else None
+
+    def close(self) -> None:
+        """Close the socket; the other end sees the end of the stream."""
+        self._sock.close()
+
+    def _encode(self, message: msgspec.Struct) -> bytes:
+        return frame(_ENCODER.encode(message), self._limit)
+
+    def _decode(self, body: bytes) -> Received:
+        try:
+            message: Received = self._decoder.decode(body)
+        except msgspec.DecodeError as error:
+            raise WireError(f"{len(body)} bytes that are not a message expected here: {error}") from error
+        return message
+
+
+def child_end(sock: socket.socket, limit: int = DEFAULT_LIMIT) -> Channel[ToWorker]:
+    """The end that a worker or a job process holds."""
+    return Channel(sock, _TO_WORKER, limit)
+
+
+def front_end_of_worker(sock: socket.socket, limit: int = DEFAULT_LIMIT) -> Channel[FromWorker]:
+    """The end that the front holds of a worker: offers and the like are garbage here."""
+    return Channel(sock, _FROM_WORKER, limit)
+
+
+def front_end_of_job(sock: socket.socket, limit: int = DEFAULT_LIMIT) -> Channel[FromJob]:
+    """The end that the front holds of a job process."""
+    return Channel(sock, _FROM_JOB, limit)

@@ -1,0 +1,100 @@
+"""What every process that the front starts does first, so that it neither outlives the front nor starves it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from kintune.errors import OrderError
+from kintune.wire.channel import Channel, child_end
+from kintune.wire.messages import ToWorker
+
+__all__ = ["FD_OPTION", "LIMITS_VARIABLE", "ResourceLimits", "connect"]
+
+FD_OPTION = "--fd"
+"""The option under which a child is told its inherited socket."""
+
+LIMITS_VARIABLE = "KINTUNE_RESOURCE_LIMITS"
+"""The environment variable under which a child is told its `ResourceLimits`."""
+
+_PR_SET_PDEATHSIG = 1
+_MIB = 1 << 20
+
+
+class ResourceLimits(msgspec.Struct, frozen=True):
+    """Limits that a child lays on itself before it does anything else; its own children inherit them.
+
+    `address_space_mb` bounds what it may map (None: unbounded), `core_dump_mb` the core file it may leave behind.
+    """
+
+    address_space_mb: int | None = None
+    core_dump_mb: int = 0
+
+    def to_environment(self) -> dict[str, str]:
+        """The variables that hand these limits to a child."""
+        return {LIMITS_VARIABLE: msgspec.json.encode(self).decode()}
+
+    def apply(self) -> None:
+        """Lay them on this process; a limit that is already tighter stays."""
+        _lower(resource.RLIMIT_CORE, self.core_dump_mb * _MIB)
+        if self.address_space_mb is not None:
+            _lower(resource.RLIMIT_AS, self.address_space_mb * _MIB)
+
+
+def connect(argv: Sequence[str] | None = None) -> tuple[Channel[ToWorker], list[str]]:
+    """Take the place of a child: the channel to the front, and the arguments that are not about it.
+
+    Ctrl-C is left to the front, the kernel kills this process when the front dies (even where native code never
+    returns to look at its socket), it is the first to go when memory runs out, and it keeps the limits that it finds in
+    its environment.
+
+    Args:
+        argv: the arguments, by default those of the process.
+
+    Raises:
+        OrderError: there is no `--fd`, or it is not a socket: only the engine can start this program.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _die_with_parent()
+    _go_first_when_memory_runs_out()
+    if LIMITS_VARIABLE in os.environ:
+        msgspec.json.decode(os.environ[LIMITS_VARIABLE], type=ResourceLimits).apply()
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument(FD_OPTION, type=int, default=None)
+    options, rest = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
+    if options.fd is None:
+        raise OrderError("this program is started by the engine and talks to it over --fd; run `kintune` instead")
+    try:
+        sock = socket.socket(fileno=options.fd)
+    except OSError as error:
+        raise OrderError(
+            f"--fd {options.fd} is not a connected socket ({error.strerror}); run `kintune` instead"
+        ) from None
+    sock.set_inheritable(False)
+    return child_end(sock), rest
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _go_first_when_memory_runs_out() -> None:
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("500")
+
+
+def _lower(kind: int, value: int) -> None:
+    _, hard = resource.getrlimit(kind)
+    bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(kind, (bound, bound))
