@@ -1,0 +1,227 @@
+"""The Python interface: load a model, tune it, build the result, run it.
+
+    import kintune as kt
+
+    model  = kt.load("resnet18.onnx")
+    result = model.tune(trials=1000)
+    exe    = result.build()
+    exe.run({"input": x})
+
+Nothing here imports the compiler until `Result.build` or `open` needs its runtime: tuning happens in other processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from kintune.errors import InputError, ModelError, OrderError
+from kintune.files import check_readable, check_writable
+from kintune.front.progress import ProgressReport
+from kintune.front.report import RunReport
+from kintune.job.payloads import ModelRef, Options
+
+if TYPE_CHECKING:
+    from kintune.graph.executable import Executable
+
+__all__ = ["DEFAULT_TRIALS", "Model", "Result", "load", "open"]
+
+DEFAULT_TRIALS = 1000
+"""The budget when none is given."""
+
+Shapes = Mapping[str, Sequence[int]]
+
+
+def load(
+    source: str | os.PathLike[str] | Any,
+    example_inputs: tuple[Any, ...] | None = None,
+    shapes: Shapes | None = None,
+) -> Model:
+    """A model to be tuned.
+
+    `source` is the path of an ONNX file or of a saved PyTorch exported program (`.pt2`), a name from the zoo
+    (`"zoo:resnet18"`), or a PyTorch module, which needs `example_inputs` (its positional arguments).  `shapes` fixes
+    the inputs whose dimensions are dynamic: `{"input": (1, 3, 224, 224)}`.
+
+    Raises ModelError or ShapeError when the model cannot be used, and OrderError for a module without example inputs.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        texts = [f"{name}={'x'.join(str(extent) for extent in shape)}" for name, shape in (shapes or {}).items()]
+        return Model.parse(os.fspath(source), texts)
+    if not _is_torch(source):
+        raise ModelError(
+            f"a {type(source).__name__} is not a model; pass the path of an ONNX file, 'zoo:NAME' or a PyTorch module"
+        )
+    if shapes:
+        raise OrderError("shapes are for files; a PyTorch module takes its shapes from example_inputs")
+    if example_inputs is None:
+        raise OrderError("a PyTorch module needs example inputs first: kt.load(module, example_inputs=(x,))")
+    from kintune.models.torch import export_module
+
+    return Model(export_module(source, example_inputs))
+
+
+def open(path: str | os.PathLike[str]) -> Executable:
+    """The executable that was saved at `path`, ready to run.
+
+    Raises InputError when there is none, or when it is damaged or made for another version or CPU.
+    """
+    from kintune.graph.executable import Executable
+
+    return Executable.open(path)
+
+
+class Model:
+    """A model that can be tuned; `ref` says where it comes from."""
+
+    def __init__(self, ref: ModelRef) -> None:
+        self.ref = ref
+
+    @classmethod
+    def parse(cls, text: str, shapes: Sequence[str] = ()) -> Model:
+        """A model as the command line writes it: a path or `zoo:NAME`, and shapes such as `input=1x3x224x224`."""
+        from kintune.models.ref import parse_ref
+
+        return cls(parse_ref(text, list(shapes)))
+
+    def __repr__(self) -> str:
+        return f"Model({self.name!r})"
+
+    @property
+    def name(self) -> str:
+        """The model's name, which also names the executable unless told otherwise."""
+        return self.ref.name
+
+    def tune(
+        self,
+        target: str = "native",
+        *,
+        threads: int | None = None,
+        trials: int | None = None,
+        minutes: float | None = None,
+        until_ms: float | None = None,
+        families: str = "op",
+        seed: int = 0,
+        inputs: str | os.PathLike[str] | None = None,
+        rtol: float = 1e-3,
+        atol: float = 1e-3,
+        records: str | os.PathLike[str] | None = None,
+        output: str | os.PathLike[str] | None = None,
+        fresh: bool = False,
+        log: str | os.PathLike[str] | None = None,
+        progress: bool | Callable[[ProgressReport], None] = True,
+    ) -> Result:
+        """Search for faster programs and write the best to `output` (`NAME.kt` in the working directory by default).
+
+        The search ends when `trials` programs were measured, after `minutes`, or once the network is estimated to take
+        at most `until_ms`, whichever comes first; with none of the three it is 1000 trials.  `threads` is all physical
+        cores by default.  `inputs` is an `.npz` file of inputs to compare outputs on (within `rtol` and `atol`); random
+        ones are used otherwise.  What earlier runs measured is reused, and an unfinished run of the same model, target
+        and options goes on, unless `fresh`.  `progress` shows on the terminal, or calls a function with each report.
+
+        Raises InputError (or a child) when something handed in is wrong, before any work; JobFailed when nothing could
+        be measured; NumericsError when the result does not compute what the model computes.
+        """
+        from kintune.front import run
+
+        request = run.TuneRequest(
+            model=self.ref,
+            target=target,
+            threads=_at_least_one("threads", threads),
+            options=_options(trials, minutes, until_ms, families=families, seed=seed, rtol=rtol, atol=atol),
+            records=None if records is None else os.fspath(records),
+            output=str(check_writable(output or f"{self.name}.kt", "the output")),
+            fresh=fresh,
+            inputs=None if inputs is None else str(check_readable(inputs, "the inputs")),
+            log=None if log is None else str(check_writable(log, "the log")),
+        )
+        with _watching(progress, f"{self.name}, target {target}") as watch:
+            return Result(run.tune(request, watch))
+
+    def build(self) -> NoReturn:
+        """Raise OrderError: there is nothing to build before tuning."""
+        raise OrderError(f"{self.name} was not tuned; tune it first: result = model.tune(), then result.build()")
+
+    def run(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise OrderError: a model runs once it is tuned and built."""
+        raise OrderError(f"{self.name} was not built; tune and build it first: model.tune().build().run(...)")
+
+    evaluate = save = run
+
+
+class Result:
+    """A finished tuning run: its `report`, and the way to the executable."""
+
+    def __init__(self, report: RunReport) -> None:
+        self.report = report
+
+    def __repr__(self) -> str:
+        gain = self.report.latency_ms.gain
+        return f"Result({self.report.model.name!r}{'' if gain is None else f', {gain:.2f}x faster'})"
+
+    def build(self) -> Executable:
+        """The executable with the best programs found, opened from where the run has written it."""
+        return open(self.report.output)
+
+    def run(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise OrderError: a result runs once it is built."""
+        raise OrderError(f"the result of {self.report.model.name} was not built; build it first: exe = result.build()")
+
+    evaluate = save = run
+
+
+def _options(
+    trials: int | None, minutes: float | None, until_ms: float | None, *, families: str, seed: int, rtol: float,
+    atol: float,
+) -> Options:  # fmt: skip
+    if trials is None and minutes is None and until_ms is None:
+        trials = DEFAULT_TRIALS
+    if seed < 0:
+        raise InputError(f"seed must not be negative, and is {seed}")
+    for name, tolerance in (("rtol", rtol), ("atol", atol)):
+        if not (math.isfinite(tolerance) and tolerance >= 0):
+            raise InputError(f"{name} must be a number of 0 or more, and is {tolerance}")
+    return Options(
+        trials=_at_least_one("trials", trials),
+        minutes=_positive("minutes", minutes),
+        until_ms=_positive("until_ms", until_ms),
+        families=families,
+        seed=seed,
+        rtol=rtol,
+        atol=atol,
+    )
+
+
+def _at_least_one(name: str, value: int | None) -> int | None:
+    if value is not None and value < 1:
+        raise InputError(f"{name} must be 1 or more, and is {value}")
+    return value
+
+
+def _positive(name: str, value: float | None) -> float | None:
+    if value is not None and not (math.isfinite(value) and value > 0):
+        raise InputError(f"{name} must be more than 0, and is {value:g}")
+    return value
+
+
+def _is_torch(source: object) -> bool:
+    """Whether this is a PyTorch module or exported program, found out without importing PyTorch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(source, (torch.nn.Module, torch.export.ExportedProgram))
+
+
+@contextlib.contextmanager
+def _watching(
+    progress: bool | Callable[[ProgressReport], None], title: str
+) -> Iterator[Callable[[ProgressReport], None]]:
+    if callable(progress):
+        yield progress
+        return
+    from kintune.terminal.display import open_display
+
+    with contextlib.closing(open_display(title, quiet=not progress)) as display:
+        yield display.show

@@ -1,0 +1,74 @@
+"""`kintune doctor`: check that this machine can tune."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+import kintune
+from kintune.cli.document import JsonTarget, echo, json_option, write_document
+from kintune.cli.options import records_option
+from kintune.doctor.check import Check, Verdict
+from kintune.doctor.machine import Machine, inspect_machine
+from kintune.doctor.software import check_software
+from kintune.doctor.storage import check_records
+from kintune.terminal.quantities import count
+
+__all__ = ["DoctorReport", "command"]
+
+_MARKS = {Verdict.GOOD: "ok  ", Verdict.NOTE: "note", Verdict.PROBLEM: "BAD "}
+
+
+class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The document of `kintune doctor --json`; `can_tune` is False when any check found a problem."""
+
+    schema_version: int = 1
+    kintune: str
+    can_tune: bool
+    machine: Machine
+    checks: tuple[Check, ...]
+
+
+@click.command("doctor", short_help="Check that this machine can tune.")
+@records_option
+@json_option
+def command(records: str | None, json_target: JsonTarget) -> int:
+    """Check that this machine can tune: software, compiler, cores, records.
+
+    The exit code is 1 when something has to be mended first.
+    """
+    machine = inspect_machine()
+    checks = [*check_software(), *check_records(records)]
+    can_tune = all(check.verdict is not Verdict.PROBLEM for check in checks)
+    write_document(
+        json_target,
+        DoctorReport(kintune=kintune.__version__, can_tune=can_tune, machine=machine, checks=tuple(checks)),
+    )
+    for line in [*_describe(machine), "", *_list(checks), "", _conclude(can_tune)]:
+        echo(line, json_target)
+    return 0 if can_tune else 1
+
+
+def _describe(machine: Machine) -> list[str]:
+    caches = ", ".join(f"L{c.level} {c.kind} {c.size // 1024} KiB" for c in machine.caches) or "unknown"
+    return [
+        f"{'CPU':<16} {machine.cpu} ({machine.architecture})",
+        f"{'cores':<16} {machine.physical_cores} physical, {machine.logical_cores} logical, "
+        f"{machine.usable_cores} usable by this process; Kintune uses {machine.threads} threads",
+        f"{'memory':<16} {count(machine.memory, 'B')}",
+        f"{'caches':<16} {caches}",
+        f"{'instructions':<16} {' '.join(machine.features) or 'none that matter'}",
+    ]
+
+
+def _list(checks: list[Check]) -> list[str]:
+    lines = []
+    for check in checks:
+        lines.append(f"{_MARKS[check.verdict]} {check.name:<20} {check.finding}")
+        if check.remedy:
+            lines.append(f"     {'':<20} -> {check.remedy}")
+    return lines
+
+
+def _conclude(can_tune: bool) -> str:
+    return "This machine can tune." if can_tune else "This machine cannot tune before what is marked BAD is mended."

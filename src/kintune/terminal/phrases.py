@@ -1,0 +1,45 @@
+"""The sentences about progress that the live and the plain display share."""
+
+from __future__ import annotations
+
+from kintune.front.progress import ProgressReport
+from kintune.terminal.quantities import clock, duration, milliseconds, times
+
+__all__ = ["effort", "failures", "latency", "stage"]
+
+
+def stage(report: ProgressReport) -> str:
+    """What is going on: `profile conv2d_7`, with the phase when there is one."""
+    words = " ".join(part for part in (report.stage, report.subgraph) if part)
+    return f"{words} ({report.phase})" if report.phase else words
+
+
+def effort(report: ProgressReport) -> str:
+    """What was spent and what is left: `384 of 1000 trials, 03:12, about 5 min left`."""
+    spent = f"{report.trials} of {report.trials_total} trials" if report.trials_total else f"{report.trials} trials"
+    parts = [spent, clock(report.elapsed_s)]
+    if report.time_left_s is not None:
+        parts.append(f"about {duration(report.time_left_s)} left")
+    return ", ".join(parts)
+
+
+def latency(report: ProgressReport) -> str:
+    """The estimated latency and what was gained; says so when nothing was measured yet."""
+    if report.best_ms is None:
+        return "no latency known yet"
+    best = f"estimated {milliseconds(report.best_ms)}"
+    if report.gain is None or report.untuned_ms is None:
+        return best
+    return f"{best}, {times(report.gain)} faster than untuned ({milliseconds(report.untuned_ms)})"
+
+
+def failures(report: ProgressReport) -> str:
+    """Failed candidates by cause, most frequent first, and what was already known; empty when there is neither."""
+    parts = []
+    if report.failures:
+        ordered = sorted(report.failures.items(), key=lambda item: (-item[1], item[0]))
+        causes = ", ".join(f"{cause} {count}" for cause, count in ordered)
+        parts.append(f"{sum(report.failures.values())} candidates failed ({causes})")
+    if report.reused_records:
+        parts.append(f"{report.reused_records} measurements reused")
+    return "; ".join(parts)

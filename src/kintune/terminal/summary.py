@@ -1,0 +1,117 @@
+"""What is said when a run is over: first what the user must know, then what was gained, then the details."""
+
+from __future__ import annotations
+
+from kintune.front.report import RunReport, StopReason
+from kintune.terminal.quantities import clock, milliseconds, times
+
+__all__ = ["summarize"]
+
+_MAX_CAUSES = 6
+_REASONS = {
+    StopReason.TRIALS: "all trials were spent",
+    StopReason.TIME: "the time was spent",
+    StopReason.TARGET_MET: "the wanted latency was reached",
+    StopReason.CONVERGED: "nothing more was to be gained",
+    StopReason.INTERRUPTED: "it was interrupted",
+}
+
+
+def summarize(report: RunReport) -> list[str]:
+    """The final summary, a line each.
+
+    A runtime that is faster than the result comes first, then outputs that differ too much: nobody should have to
+    look for bad news.
+    """
+    return [
+        *_bad_news(report),
+        _gain(report),
+        *_latencies(report),
+        *_errors(report),
+        _search(report),
+        *_failures(report),
+        *_whereabouts(report),
+        *_next_steps(report),
+    ]
+
+
+def _bad_news(report: RunReport) -> list[str]:
+    tuned = report.latency_ms.tuned
+    lines = []
+    for rival, theirs in report.latency_ms.rivals.items():
+        if tuned is not None and theirs < tuned:
+            lines.append(
+                f"{rival} is faster than the result: {milliseconds(theirs)} against {milliseconds(tuned)} "
+                f"({times(tuned / theirs)})."
+            )
+    if report.within_tolerance is False:
+        lines.append("The result does NOT compute the same as the model within the tolerance asked for.")
+    return lines
+
+
+def _gain(report: RunReport) -> str:
+    name, latency = report.model.name, report.latency_ms
+    if latency.tuned is None:
+        return f"{name}: tuned; it was not timed as a whole."
+    if latency.gain is None or latency.untuned is None:
+        return f"{name}: {milliseconds(latency.tuned)} tuned."
+    ends = f"{milliseconds(latency.untuned)} untuned, {milliseconds(latency.tuned)} tuned"
+    if latency.gain <= 1.0:
+        return f"{name}: {ends}: nothing was gained."
+    return f"{name}: {ends}: {times(latency.gain)} faster."
+
+
+def _latencies(report: RunReport) -> list[str]:
+    latency = report.latency_ms
+    medians = {"tuned": latency.tuned, **latency.rivals}
+    lines = []
+    for name, median in medians.items():
+        spread = latency.spread.get(name)
+        if median is not None and spread is not None:
+            lines.append(
+                f"  {name:<12} {milliseconds(median):>9}   "
+                f"(8 of 10 runs between {milliseconds(spread.p10)} and {milliseconds(spread.p90)})"
+            )
+    lines.extend(f"  {name:<12} not compared: {reason}" for name, reason in sorted(report.skipped.items()))
+    return lines
+
+
+def _errors(report: RunReport) -> list[str]:
+    if report.max_abs_error is None or report.max_rel_error is None:
+        return ["Its outputs were not compared with a reference."]
+    verdict = "within" if report.within_tolerance else "against"
+    return [
+        f"Largest error of its outputs: {report.max_abs_error:.2g} absolute, {report.max_rel_error:.2g} relative "
+        f"({verdict} a tolerance of {report.options.atol:g} + {report.options.rtol:g} relative)."
+    ]
+
+
+def _search(report: RunReport) -> str:
+    reused = f", {report.reused_records} known before" if report.reused_records else ""
+    return f"{report.trials} programs measured{reused}, in {clock(report.seconds)}; {_REASONS[report.reason]}."
+
+
+def _failures(report: RunReport) -> list[str]:
+    causes = report.failures
+    if not causes:
+        return []
+    shown = list(causes.items())[:_MAX_CAUSES]
+    lines = [f"{sum(causes.values())} candidates failed, which is normal as long as most do not:"]
+    lines.extend(f"  {count:>5}  {cause}" for cause, count in shown)
+    if len(causes) > _MAX_CAUSES:
+        lines.append(f"  and {len(causes) - _MAX_CAUSES} more causes; the log has them all")
+    return lines
+
+
+def _whereabouts(report: RunReport) -> list[str]:
+    lines = [f"The executable is {report.output}"]
+    if report.log:
+        lines.append(f"The log is {report.log}")
+    return lines
+
+
+def _next_steps(report: RunReport) -> list[str]:
+    lines = [f"Next: kintune evaluate {report.output}"]
+    if report.reason is not StopReason.CONVERGED:
+        lines.append("      the same command again goes on from what is known and measures nothing twice")
+    return lines
