@@ -9,6 +9,7 @@ from __future__ import annotations
 
 __all__ = [
     "BuildError",
+    "DamagedRecord",
     "DeviceError",
     "EngineError",
     "InputError",
@@ -20,6 +21,8 @@ __all__ = [
     "RecordsError",
     "SchedulerError",
     "ShapeError",
+    "StorageError",
+    "StorageFull",
     "TargetError",
     "UnsupportedOperators",
     "WireError",
@@ -57,6 +60,24 @@ class TargetError(InputError):
 
 class RecordsError(InputError):
     """A records file cannot be used: not a database, damaged, or written by a newer version."""
+
+
+class DamagedRecord(RecordsError):
+    """One record is not what was once written: `table` and `id` name it, `problem` says what is wrong with it."""
+
+    def __init__(self, table: str, id: str, problem: str) -> None:
+        self.table = table
+        self.id = id
+        self.problem = problem
+        super().__init__(f"records: {table} {id}: {problem}; `kintune records check` lists all damage and removes it")
+
+
+class StorageError(RecordsError):
+    """The records could not be read or written now; nothing was changed, and the same call may be made again."""
+
+
+class StorageFull(StorageError):
+    """There is no space left to write records; nothing was changed, and the same call works once there is."""
 
 
 class OrderError(InputError):

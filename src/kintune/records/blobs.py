@@ -1,0 +1,53 @@
+"""Large immutable bytes, kept once under the digest of their content."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import select
+
+from kintune.errors import RecordsError
+from kintune.records.backend import insert_or_keep
+from kintune.records.checksum import Damage
+from kintune.records.codec import pack, unpack
+from kintune.records.database import Database
+from kintune.records.schema import blobs
+from kintune.space.candidate import digest_of
+
+__all__ = ["Blobs", "content"]
+
+
+def content(row: Mapping[str, Any]) -> bytes:
+    """The bytes of one row of `blobs`; raises `DamagedRecord` when they are not what its digest says."""
+    try:
+        data = unpack(row["codec"], row["bytes"])
+    except (ValueError, TypeError) as error:
+        raise Damage(blobs.name, str(row["digest"]), f"cannot be read: {error}").error() from error
+    if digest_of(data) != row["digest"]:
+        raise Damage(blobs.name, str(row["digest"]), "its content does not match its digest").error()
+    return data
+
+
+class Blobs:
+    """Bytes by digest."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def put(self, data: bytes) -> str:
+        """Keep `data`; the answer is its digest, `digest_of(data)`."""
+        digest = digest_of(data)
+        with self._database.transaction() as connection:
+            if connection.scalar(select(blobs.c.digest).where(blobs.c.digest == digest)) is None:
+                codec, kept = pack(data)
+                insert_or_keep(connection, blobs, {"digest": digest, "codec": codec.value, "bytes": kept})
+        return digest
+
+    def get(self, digest: str) -> bytes:
+        """The bytes with this digest; raises `RecordsError` when there are none, `DamagedRecord` when they changed."""
+        with self._database.snapshot() as connection:
+            row = connection.execute(select(blobs).where(blobs.c.digest == digest)).one_or_none()
+        if row is None:
+            raise RecordsError(f"records: no blob {digest}")
+        return content(row._asdict())

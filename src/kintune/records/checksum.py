@@ -1,0 +1,84 @@
+"""A checksum over the content of each row, so that a row which changed on disk is never taken for a fact.
+
+The checksum covers the table's name and every column but the checksum itself and a number given by the database,
+encoded as msgpack in column order.  A row is written through `sealed` and read through `verified`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any, TypeAlias
+
+import msgspec
+from sqlalchemy import Column, Double, Row, Table
+
+from kintune.errors import DamagedRecord
+from kintune.space.candidate import digest_of
+
+__all__ = ["Damage", "OnDamage", "find_damage", "refuse", "row_id", "sealed", "verified"]
+
+
+class Damage(msgspec.Struct, frozen=True):
+    """One thing that is wrong with the records: the `id` of a row of `table`, or of the database as a whole."""
+
+    table: str
+    id: str
+    problem: str
+
+    def error(self) -> DamagedRecord:
+        """The error that reports it."""
+        return DamagedRecord(self.table, self.id, self.problem)
+
+
+OnDamage: TypeAlias = Callable[[Damage], None]
+"""What to do with a damaged row of a look-up: `refuse` raises; a list's `append` skips the row and keeps the damage."""
+
+
+def refuse(damage: Damage) -> None:
+    """Raise `DamagedRecord`: the look-up needs every row."""
+    raise damage.error()
+
+
+@cache
+def _sealed_columns(table: Table) -> tuple[Column[Any], ...]:
+    return tuple(c for c in table.columns if c.name != "checksum" and c is not table.autoincrement_column)
+
+
+def _checksum(table: Table, values: Mapping[str, Any]) -> str:
+    content = [values[column.name] for column in _sealed_columns(table)]
+    return digest_of(table.name.encode(), msgspec.msgpack.encode(content))
+
+
+def _as_stored(column: Column[Any], value: Any) -> Any:
+    """The value as a database gives it back: a Double is a float, and zero has no sign."""
+    return float(value) + 0.0 if isinstance(column.type, Double) and value is not None else value
+
+
+def sealed(table: Table, **values: Any) -> dict[str, Any]:
+    """The row with its checksum, ready to be inserted; every column but a number given by the database is required."""
+    row = {column.name: _as_stored(column, values[column.name]) for column in _sealed_columns(table)}
+    return {**row, "checksum": _checksum(table, row)}
+
+
+def row_id(table: Table, row: Mapping[str, Any]) -> str:
+    """The row's primary key, as errors and `Damage` name it."""
+    return "/".join(str(row[column.name]) for column in table.primary_key)
+
+
+def find_damage(table: Table, row: Mapping[str, Any]) -> Damage | None:
+    """What is wrong with the row, if anything."""
+    if "checksum" not in table.columns or row["checksum"] == _checksum(table, row):
+        return None
+    return Damage(table.name, row_id(table, row), "its content does not match its checksum")
+
+
+def verified(table: Table, rows: Iterable[Row[Any]], on_damage: OnDamage = refuse) -> Iterator[dict[str, Any]]:
+    """The rows (each with all columns of `table`) that are what was once written; `on_damage` is told of the others."""
+    for row in rows:
+        values = row._asdict()
+        damage = find_damage(table, values)
+        if damage is None:
+            yield values
+        else:
+            on_damage(damage)

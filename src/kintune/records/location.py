@@ -1,0 +1,46 @@
+"""Where the records are: what a user may say, and where they are when nothing is said."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import platformdirs
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
+
+from kintune.errors import RecordsError
+from kintune.records.backend import Backend
+from kintune.records.sqlite import SQLiteFile, SQLiteMemory
+
+__all__ = ["ENVIRONMENT", "backend_at", "default_location"]
+
+ENVIRONMENT = "KINTUNE_RECORDS"
+"""Environment variable that names the records in place of the user's data directory."""
+
+_MEMORY = ":memory:"
+
+
+def default_location() -> str:
+    """`$KINTUNE_RECORDS` if set, else `records.sqlite` in the user's data directory."""
+    return os.environ.get(ENVIRONMENT) or str(Path(platformdirs.user_data_dir("kintune")) / "records.sqlite")
+
+
+def backend_at(location: str | Path, busy_seconds: float) -> Backend:
+    """The backend for a path, a database URL (`postgresql+psycopg://...`), or ":memory:"."""
+    text = str(location)
+    if text == _MEMORY:
+        return SQLiteMemory()
+    if isinstance(location, Path) or "://" not in text:
+        return SQLiteFile(Path(text).expanduser(), busy_seconds)
+    try:
+        url = make_url(text)
+    except ArgumentError as error:
+        raise RecordsError(f"{text}: neither a path nor the URL of a database") from error
+    match url.get_backend_name():
+        case "sqlite":
+            return backend_at(url.database or _MEMORY, busy_seconds)
+        case "postgresql":
+            return Backend(url)
+        case other:
+            raise RecordsError(f"{text}: records cannot be kept in {other}; use a file or PostgreSQL")

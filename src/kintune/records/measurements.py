@@ -1,0 +1,265 @@
+"""Measurements: the facts that all tuning is about."""
+
+from __future__ import annotations
+
+import array
+import math
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, func, select, update
+
+from kintune.errors import RecordsError
+from kintune.measure.outcome import Outcome, Status
+from kintune.records.backend import insert_or_keep
+from kintune.records.checksum import Damage, OnDamage, refuse, row_id, sealed, verified
+from kintune.records.clock import Clock
+from kintune.records.database import Database
+from kintune.records.schema import measurements
+from kintune.space.candidate import UNTUNED, Candidate, Decision
+
+__all__ = ["FailureCount", "Measurement", "Measurements", "Tally"]
+
+_AT_ONCE = 500  # values in one IN (...): every database takes as many
+
+_decisions = msgspec.msgpack.Decoder(tuple[Decision, ...])
+_outcome = msgspec.msgpack.Decoder(Outcome)
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one candidate on one device type (digest) with one compiler version.
+
+    `features` are float32 bytes as extraction `feature_version` yields them; `origin` says who proposed the candidate
+    and `predicted` what score it was given; `confirmed` is the outcome of timing it again, which counts more.  The
+    store gives `id` and `created` (time of day) when the measurement is added.
+    """
+
+    device_type: str
+    compiler: str
+    candidate: Candidate
+    outcome: Outcome
+    features: bytes = b""
+    feature_version: str = ""
+    origin: str = ""
+    predicted: float | None = None
+    run_id: str | None = None
+    confirmed: Outcome | None = None
+    id: int = 0
+    created: str = ""
+
+    @property
+    def believed_us(self) -> float:
+        """The median in microseconds, of the confirmed outcome if there is one; infinite when there is no time."""
+        return (self.confirmed or self.outcome).median_us
+
+
+class FailureCount(msgspec.Struct, frozen=True):
+    """How many candidates failed with one status and cause."""
+
+    status: Status
+    cause: str
+    count: int
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """What is known of a workload on one device type with one compiler: measurements, those ok, the best time in us."""
+
+    workload: str
+    device_type: str
+    compiler: str
+    measured: int
+    ok: int
+    best_us: float | None
+
+
+class Measurements:
+    """Measurements, one for each (device type, compiler, workload, candidate)."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def add(self, measurement: Measurement) -> int:
+        """Keep a measurement whose device type, workload and sketch were added before; the answer is its id.
+
+        When the same was measured before, the first measurement stays, and the answer is its id.
+        """
+        with self._database.transaction() as connection:
+            row = _row(msgspec.structs.replace(measurement, created=measurement.created or self._clock()))
+            insert_or_keep(connection, measurements, row)
+            key = _key(measurement.device_type, measurement.compiler, measurement.candidate)
+            return int(connection.execute(select(measurements.c.id).where(key)).scalar_one())
+
+    def confirm(self, device_type: str, compiler: str, candidate: Candidate, outcome: Outcome) -> None:
+        """Note what came of timing the candidate again, in place of an earlier such outcome.
+
+        Raises `RecordsError` when it was never measured, `DamagedRecord` when its row changed.
+        """
+        with self._database.transaction() as connection:
+            query = select(measurements).where(_key(device_type, compiler, candidate))
+            for row in verified(measurements, connection.execute(query)):
+                measured = msgspec.structs.replace(_measurement(row), confirmed=outcome)
+                connection.execute(
+                    update(measurements).where(measurements.c.id == measured.id).values(**_row(measured))
+                )
+                return
+        raise RecordsError(f"records: candidate {candidate.digest} of workload {candidate.workload} was never measured")
+
+    def find(
+        self,
+        *,
+        workloads: Iterable[str] | None = None,
+        device_type: str | None = None,
+        compiler: str | None = None,
+        run_id: str | None = None,
+        on_damage: OnDamage = refuse,
+    ) -> list[Measurement]:
+        """The measurements that match all that is given, in the order in which they were added.
+
+        A damaged one raises `DamagedRecord`, or is left out and told to `on_damage`.
+        """
+        given = _where(device_type, compiler, run_id)
+        found: list[Measurement] = []
+        with self._database.snapshot() as connection:
+            for part in _parts(workloads):
+                found += _select(connection, [*given, *part], on_damage)
+        return sorted(found, key=lambda measurement: measurement.id)
+
+    def best(self, workload: str, device_type: str, compiler: str, on_damage: OnDamage = refuse) -> Measurement | None:
+        """The fastest believed measurement of the workload, or None when no candidate ran.
+
+        A confirmed time counts in place of the first one.  Of equal ones, the first measured.
+        """
+        where = [*_where(device_type, compiler, None), measurements.c.workload == workload]
+        query = select(measurements).where(*where, measurements.c.believed_us.is_not(None))
+        fastest_first = query.order_by(measurements.c.believed_us, measurements.c.id)
+        with self._database.snapshot() as connection:
+            for row in verified(measurements, connection.execute(fastest_first), on_damage):
+                return _measurement(row)
+        return None
+
+    def failures(self, *, workloads: Iterable[str] | None = None, run_id: str | None = None) -> list[FailureCount]:
+        """How often what went wrong, the most frequent first; counted as stored, without verifying checksums."""
+        counts: dict[tuple[str, str], int] = {}
+        with self._database.snapshot() as connection:
+            for part in _parts(workloads):
+                query = (
+                    select(measurements.c.status, measurements.c.cause, func.count())
+                    .where(*_where(None, None, run_id), *part, measurements.c.status != Status.OK.value)
+                    .group_by(measurements.c.status, measurements.c.cause)
+                )
+                for status, cause, count in connection.execute(query):
+                    counts[status, cause] = counts.get((status, cause), 0) + count
+        by_count = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        return [FailureCount(Status(status), cause, count) for (status, cause), count in by_count]
+
+    def tallies(self) -> list[Tally]:
+        """What is known, by workload, device type and compiler; counted as stored, without verifying checksums."""
+        c = measurements.c
+        query = (
+            select(
+                c.workload,
+                c.device_type,
+                c.compiler,
+                func.count().label("measured"),
+                func.count().filter(c.status == Status.OK.value).label("ok"),
+                func.min(c.believed_us).label("best_us"),
+            )
+            .group_by(c.workload, c.device_type, c.compiler)
+            .order_by(c.workload, c.device_type, c.compiler)
+        )
+        with self._database.snapshot() as connection:
+            return [Tally(**row) for row in connection.execute(query).mappings()]
+
+
+def _key(device_type: str, compiler: str, candidate: Candidate) -> ColumnElement[bool]:
+    c = measurements.c
+    return (
+        (c.device_type == device_type)
+        & (c.compiler == compiler)
+        & (c.workload == candidate.workload)
+        & (c.candidate == candidate.digest)
+    )
+
+
+def _where(device_type: str | None, compiler: str | None, run_id: str | None) -> list[ColumnElement[bool]]:
+    c = measurements.c
+    given = ((c.device_type, device_type), (c.compiler, compiler), (c.run_id, run_id))
+    return [column == value for column, value in given if value is not None]
+
+
+def _parts(workloads: Iterable[str] | None) -> Iterable[list[ColumnElement[bool]]]:
+    """Conditions that together select the workloads, each of bounded length; a single empty one when all are meant."""
+    if workloads is None:
+        yield []
+        return
+    distinct = sorted(set(workloads))
+    for start in range(0, len(distinct), _AT_ONCE):
+        yield [measurements.c.workload.in_(distinct[start : start + _AT_ONCE])]
+
+
+def _select(connection: Connection, where: list[ColumnElement[bool]], on_damage: OnDamage) -> Iterable[Measurement]:
+    rows = connection.execute(select(measurements).where(*where))
+    return (_measurement(row) for row in verified(measurements, rows, on_damage))
+
+
+def _row(measurement: Measurement) -> dict[str, object]:
+    candidate, outcome, confirmed = measurement.candidate, measurement.outcome, measurement.confirmed
+    predicted, believed_us = measurement.predicted, measurement.believed_us
+    return sealed(
+        measurements,
+        device_type=measurement.device_type,
+        compiler=measurement.compiler,
+        workload=candidate.workload,
+        candidate=candidate.digest,
+        sketch=None if candidate.sketch == UNTUNED else candidate.sketch,
+        decisions=msgspec.msgpack.encode(candidate.decisions),
+        status=outcome.status.value,
+        times_us=_to_bytes(outcome.times_us),
+        cause=outcome.cause,
+        confirmed=None if confirmed is None else msgspec.msgpack.encode(confirmed),
+        believed_us=believed_us if math.isfinite(believed_us) else None,
+        features=measurement.features,
+        feature_version=measurement.feature_version,
+        origin=measurement.origin,
+        predicted=predicted if predicted is not None and math.isfinite(predicted) else None,
+        run_id=measurement.run_id,
+        created=measurement.created,
+    )
+
+
+def _measurement(row: Mapping[str, Any]) -> Measurement:
+    candidate = Candidate(row["workload"], row["sketch"] or UNTUNED, _decisions.decode(row["decisions"]))
+    if candidate.digest != row["candidate"]:
+        raise Damage(measurements.name, row_id(measurements, row), "its candidate does not match its digest").error()
+    return Measurement(
+        device_type=row["device_type"],
+        compiler=row["compiler"],
+        candidate=candidate,
+        outcome=Outcome(Status(row["status"]), _to_floats(row["times_us"]), row["cause"]),
+        features=row["features"],
+        feature_version=row["feature_version"],
+        origin=row["origin"],
+        predicted=row["predicted"],
+        run_id=row["run_id"],
+        confirmed=None if row["confirmed"] is None else _outcome.decode(row["confirmed"]),
+        id=row["id"],
+        created=row["created"],
+    )
+
+
+def _to_bytes(times_us: tuple[float, ...]) -> bytes:
+    """Little-endian 64-bit floats."""
+    values = array.array("d", times_us)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values.tobytes()
+
+
+def _to_floats(data: bytes) -> tuple[float, ...]:
+    values = array.array("d", data)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return tuple(values)

@@ -1,0 +1,170 @@
+"""Runs: one tuning of one model, from the command to its end, across all sessions that worked on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+import msgspec
+from sqlalchemy import insert, select, update
+
+from kintune.errors import RecordsError
+from kintune.records.checksum import OnDamage, refuse, sealed, verified
+from kintune.records.clock import Clock
+from kintune.records.database import Database
+from kintune.records.schema import runs
+
+__all__ = ["Run", "RunState", "Runs"]
+
+
+class RunState(str, Enum):
+    """Where a run stands.  RUNNING and INTERRUPTED ones can be gone on with; the others are final."""
+
+    RUNNING = "running"
+    INTERRUPTED = "interrupted"
+    FINISHED = "finished"
+    FAILED = "failed"
+    ABANDONED = "abandoned"
+
+    @property
+    def final(self) -> bool:
+        """Whether the run is over for good."""
+        return self not in (RunState.RUNNING, RunState.INTERRUPTED)
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One run.
+
+    `key` is the digest of what makes two runs the same work (model, target, deciding options); `spec` is what the job
+    is opened with; `created` and `updated` are times of day; `active_seconds` counts only time in which it was worked
+    on.
+    """
+
+    run_id: str
+    key: str
+    model_name: str
+    model_digest: str
+    spec: bytes
+    state: RunState
+    created: str
+    updated: str
+    active_seconds: float
+    seeds: dict[str, int]
+    versions: dict[str, str]
+    summary: bytes | None
+
+
+class Runs:
+    """Runs by id."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def create(
+        self,
+        run_id: str,
+        *,
+        key: str,
+        model_name: str,
+        model_digest: str = "",
+        spec: bytes = b"",
+        seeds: dict[str, int] | None = None,
+        versions: dict[str, str] | None = None,
+    ) -> Run:
+        """Begin a run; raises `RecordsError` when there is one with this id."""
+        at = self._clock()
+        run = Run(
+            run_id,
+            key,
+            model_name,
+            model_digest,
+            spec,
+            RunState.RUNNING,
+            at,
+            at,
+            0.0,
+            seeds or {},
+            versions or {},
+            None,
+        )
+        with self._database.transaction() as connection:
+            if connection.scalar(select(runs.c.run_id).where(runs.c.run_id == run_id)) is not None:
+                raise RecordsError(f"records: run {run_id} is there already; go on with it or choose another id")
+            connection.execute(insert(runs).values(**_row(run)))
+        return run
+
+    def update(
+        self,
+        run_id: str,
+        *,
+        state: RunState | None = None,
+        model_digest: str | None = None,
+        active_seconds: float | None = None,
+        summary: bytes | None = None,
+    ) -> Run:
+        """Change what is given; raises `RecordsError` when there is no such run, or its final state would change."""
+        with self._database.transaction() as connection:
+            run = self.get(run_id)
+            if state is not None and state is not run.state and run.state.final:
+                raise RecordsError(f"records: run {run_id} is {run.state.value} and cannot become {state.value}")
+            changed = Run(
+                run_id=run_id,
+                key=run.key,
+                model_name=run.model_name,
+                model_digest=run.model_digest if model_digest is None else model_digest,
+                spec=run.spec,
+                state=run.state if state is None else state,
+                created=run.created,
+                updated=self._clock(),
+                active_seconds=run.active_seconds if active_seconds is None else active_seconds,
+                seeds=run.seeds,
+                versions=run.versions,
+                summary=run.summary if summary is None else summary,
+            )
+            connection.execute(update(runs).where(runs.c.run_id == run_id).values(**_row(changed)))
+        return changed
+
+    def get(self, run_id: str) -> Run:
+        """The run; raises `RecordsError` when there is none, `DamagedRecord` when its row changed."""
+        with self._database.snapshot() as connection:
+            for row in verified(runs, connection.execute(select(runs).where(runs.c.run_id == run_id))):
+                return _run(row)
+        raise RecordsError(f"records: no run {run_id}; `kintune records list` names all")
+
+    def find_unfinished(self, key: str) -> Run | None:
+        """The latest run of this key that can be gone on with; raises `DamagedRecord` when its row changed."""
+        unfinished = [state.value for state in RunState if not state.final]
+        query = (
+            select(runs)
+            .where(runs.c.key == key, runs.c.state.in_(unfinished))
+            .order_by(runs.c.created.desc(), runs.c.run_id.desc())
+            .limit(1)
+        )
+        with self._database.snapshot() as connection:
+            for row in verified(runs, connection.execute(query)):
+                return _run(row)
+        return None
+
+    def list(self, on_damage: OnDamage = refuse) -> tuple[Run, ...]:
+        """All runs, the latest first."""
+        query = select(runs).order_by(runs.c.created.desc(), runs.c.run_id.desc())
+        with self._database.snapshot() as connection:
+            return tuple(_run(row) for row in verified(runs, connection.execute(query), on_damage))
+
+
+def _row(run: Run) -> dict[str, object]:
+    values = msgspec.structs.asdict(run)
+    values["state"] = run.state.value
+    for name in ("seeds", "versions"):
+        values[name] = msgspec.json.encode(values[name], order="deterministic").decode()
+    return sealed(runs, **values)
+
+
+def _run(row: Mapping[str, Any]) -> Run:
+    values = {column.name: row[column.name] for column in runs.columns if column.name != "checksum"}
+    values["state"] = RunState(row["state"])
+    values["seeds"] = msgspec.json.decode(row["seeds"], type=dict[str, int])
+    values["versions"] = msgspec.json.decode(row["versions"], type=dict[str, str])
+    return Run(**values)

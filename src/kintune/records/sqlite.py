@@ -1,0 +1,205 @@
+"""SQLite: the only file with statements of its own.
+
+Write-ahead log, so that readers never wait; `synchronous=FULL`, so that what was committed survives a loss of power;
+the `user_version` of the file counts commits, for the mark beside it (`kintune.records.mark`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from kintune.errors import RecordsError, StorageError, StorageFull
+from kintune.records.backend import Backend
+from kintune.records.checksum import Damage
+from kintune.records.mark import CommitMark
+
+__all__ = ["SQLiteFile", "SQLiteMemory"]
+
+_WRITES = "kintune_writes"  # execution option: the transaction will write, and takes the lock for that at once
+
+_MAGIC = b"SQLite format 3\0"
+_HEADER = 100  # bytes of the file header
+_EXAMINED_WHOLE = 64 << 20  # bytes: smaller files are checked whole when opened, which takes less than half a second
+
+
+class SQLiteMemory(Backend):
+    """Records in memory, gone when closed; for tests and trials.  One thread at a time."""
+
+    def __init__(self) -> None:
+        super().__init__(URL.create("sqlite", database=":memory:"))
+
+    def connect(self, *, create: bool) -> Engine:
+        """An engine whose one connection is the database."""
+        engine = create_engine(self.url, poolclass=StaticPool)
+        _configure(engine, busy_seconds=0)
+        return engine
+
+    def options(self, *, writes: bool) -> dict[str, Any]:
+        """SQLite's transactions see one state anyway; one that writes takes the lock for that at its beginning."""
+        return {_WRITES: writes}
+
+    def structural_damage(self, connection: Connection) -> list[Damage]:
+        """What SQLite's own check of pages, indices and references finds."""
+        found = connection.exec_driver_sql("PRAGMA integrity_check(100)").scalars()
+        damages = [Damage("database", self.where, str(problem)) for problem in found if problem != "ok"]
+        for table, row, parent, _ in connection.exec_driver_sql("PRAGMA foreign_key_check"):
+            damages.append(Damage(table, str(row), f"names a row of {parent} that is not there"))
+        return damages
+
+    def explain(self, error: BaseException) -> RecordsError:
+        """What SQLite's `error` means, by its text, which is the same in all versions."""
+        line = str(error)
+        if "disk is full" in line:
+            return StorageFull(f"{self.where}: no space left to write; free some and run the same command again")
+        if "locked" in line or "busy" in line:
+            return StorageError(f"{self.where}: another process keeps it locked; wait for that one, then try again")
+        if "not a database" in line:
+            return RecordsError(f"{self.where}: not a database; choose another file with --records")
+        if "malformed" in line:
+            return RecordsError(f"{self.where}: the database is damaged ({line}); {_WAY_OUT}")
+        if isinstance(error, sqlite3.IntegrityError):
+            return RecordsError(f"{self.where}: refused a record: {line}")
+        return StorageError(
+            f"{self.where}: {line}; check the disk and the permissions, then run the same command again"
+        )
+
+
+_WAY_OUT = "`kintune records check` says more; restore a copy, or move the file away to start anew"
+
+
+class SQLiteFile(SQLiteMemory):
+    """Records in one file (with its log and mark beside it), shared by one writer at a time and any number of readers.
+
+    `busy_seconds` is how long a writer waits for another.
+    """
+
+    def __init__(self, path: Path, busy_seconds: float) -> None:
+        Backend.__init__(self, URL.create("sqlite", database=str(path)))
+        self.where = str(path)
+        self._path = path
+        self._busy_seconds = busy_seconds
+        self._mark: CommitMark | None = None
+        self._commits = 0
+
+    def connect(self, *, create: bool) -> Engine:
+        """An engine for the file, after a look at it from outside that changes nothing."""
+        path = self._path
+        if path.is_dir():
+            raise RecordsError(f"{path}: a directory; name a file with --records")
+        try:
+            if path.exists():
+                self._inspect()
+            elif not create:
+                raise RecordsError(f"{path}: no such file; `kintune tune` creates it, --records names another")
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            self._mark = CommitMark(path.with_name(path.name + "-mark"))
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise StorageError(f"{path}: cannot be opened ({reason}); name another file with --records") from error
+        engine = create_engine(self.url)
+        _configure(engine, self._busy_seconds)
+        return engine
+
+    def _inspect(self) -> None:
+        """Refuse a file that is not a database, is cut short, or may not be read and written."""
+        path = self._path
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            header = file.read(_HEADER)
+        if header[: len(_MAGIC)] != _MAGIC[: len(header)]:
+            raise RecordsError(f"{path}: not a database; choose another file with --records")
+        if not os.access(path, os.W_OK):
+            raise StorageError(
+                f"{path}: may not be written; change its permissions or name another file with --records"
+            )
+        log = path.with_name(path.name + "-wal")
+        if size == 0 or (log.exists() and log.stat().st_size):
+            return  # a new file, or one whose log holds newer pages than the header tells of
+        page = int.from_bytes(header[16:18], "big")
+        expected = int.from_bytes(header[28:32], "big") * (65536 if page == 1 else page)
+        if len(header) < _HEADER or size < expected:
+            told = f" of {expected}" if expected else ""
+            raise RecordsError(f"{path}: cut short ({size} bytes{told} are left); {_WAY_OUT}")
+
+    @contextlib.contextmanager
+    def opening(self) -> Iterator[None]:
+        """One process at a time opens or creates the file."""
+        if self._mark is None:
+            yield
+            return
+        with self._mark.locked():
+            yield
+
+    def adopt(self, engine: Engine) -> None:
+        """Switch the file to the write-ahead log; it remembers."""
+        with contextlib.closing(engine.raw_connection()) as connection:
+            mode = connection.cursor().execute("PRAGMA journal_mode=WAL").fetchone()[0]
+        if mode != "wal":
+            raise StorageError(f"{self.where}: this file system cannot hold it safely; name another with --records")
+
+    def examine(self, connection: Connection, *, verify: bool) -> str | None:
+        """Compare the commits the file knows of with the mark; check a small file, or one that lost commits, whole."""
+        self._commits = self._count(connection)
+        marked = self._mark.read() if self._mark else None
+        lost = max(0, (marked or 0) - self._commits)
+        if verify and (lost or self._path.stat().st_size <= _EXAMINED_WHOLE):
+            damages = self.structural_damage(connection)
+            if damages:
+                first = " ".join(damages[0].problem.split())
+                raise RecordsError(f"{self.where}: the database is damaged ({first}); {_WAY_OUT}")
+        if not lost:
+            return None
+        return (
+            f"{self.where}: the last {lost} of {marked} transactions are gone (its log was cut short or damaged, or an "
+            "older copy was put in its place); what is left is sound, and what is missing will be measured again"
+        )
+
+    def before_commit(self, connection: Connection) -> None:
+        """Count the transaction."""
+        self._commits = self._count(connection) + 1
+        connection.exec_driver_sql(f"PRAGMA user_version={self._commits}")
+
+    def after_commit(self) -> None:
+        """Note the count beside the file."""
+        if self._mark:
+            self._mark.write(self._commits)
+
+    def _count(self, connection: Connection) -> int:
+        return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
+
+    def close(self) -> None:
+        """Close the mark."""
+        if self._mark:
+            self._mark.close()
+            self._mark = None
+
+
+def _configure(engine: Engine, busy_seconds: float) -> None:
+    """Make the driver leave transactions to us, and set what SQLite keeps per connection."""
+
+    @event.listens_for(engine, "connect")
+    def _on_connect(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+        connection.isolation_level = None
+        connection.text_factory = _decode
+        for pragma in (f"busy_timeout={int(busy_seconds * 1000)}", "foreign_keys=ON", "synchronous=FULL"):
+            connection.cursor().execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def _on_begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get(_WRITES, False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _decode(text: bytes) -> str:
+    """Text as it was written, or marked as damaged: a checksum must be able to tell, so a bad byte may not raise."""
+    return text.decode("utf-8", "replace")

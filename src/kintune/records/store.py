@@ -1,0 +1,178 @@
+"""The records as one thing: opened, checked for what they are, and closed."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+from sqlalchemy import Connection, func, insert, inspect, select
+
+from kintune.errors import RecordsError
+from kintune.records.blobs import Blobs
+from kintune.records.check import check
+from kintune.records.checksum import Damage, sealed, verified
+from kintune.records.clock import Clock, now
+from kintune.records.database import Database
+from kintune.records.devices import Devices
+from kintune.records.events import Events
+from kintune.records.location import backend_at, default_location
+from kintune.records.measurements import Measurements
+from kintune.records.models import Models
+from kintune.records.runs import Runs
+from kintune.records.schema import FORMAT, METADATA, SCHEMA_VERSION, meta
+from kintune.records.workloads import Workloads
+
+__all__ = ["Counts", "Store"]
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """How many rows there are."""
+
+    blobs: int
+    device_types: int
+    workloads: int
+    sketches: int
+    measurements: int
+    runs: int
+    events: int
+    model_versions: int
+    machine_facts: int
+
+
+class Store:
+    """The records: `blobs`, `devices`, `workloads`, `measurements`, `runs`, `events` and `models`, one noun each.
+
+    Every operation is atomic by itself; those inside `with store.transaction():` are atomic together, and what one
+    wrote the next one sees.  Whatever leaves the block as an exception takes all of it back.  After any error, the
+    store can be used on.  What is committed has reached the disk.
+
+    One process writes; a second writer waits until the first one's transaction is over.  Any number may read.  Threads
+    of a process may share a store (each has its own transactions), except one in memory.
+
+    `notice` is a line for people when opening found that committed transactions were lost, else None.
+    """
+
+    def __init__(self, database: Database, clock: Clock = now, notice: str | None = None) -> None:
+        self._database = database
+        self.notice = notice
+        self.blobs = Blobs(database)
+        self.devices = Devices(database, clock)
+        self.workloads = Workloads(database, self.blobs)
+        self.measurements = Measurements(database, clock)
+        self.runs = Runs(database, clock)
+        self.events = Events(database)
+        self.models = Models(database, clock)
+
+    @classmethod
+    def open(
+        cls,
+        location: str | Path | None = None,
+        *,
+        create: bool = True,
+        verify: bool = True,
+        busy_seconds: float = 60.0,
+        clock: Clock = now,
+    ) -> Store:
+        """Open the records at a path, a database URL, or ":memory:"; by default where `default_location()` says.
+
+        New records are made when there are none, unless `create` is False.  A writer waits `busy_seconds` for
+        another.  `verify` False opens even a database known to be damaged, to look at what is left of it.
+
+        Raises `RecordsError` when it is a directory, not a database, not of Kintune, damaged, cut short, or written by
+        a newer version; `StorageError` when it cannot be read and written.
+        """
+        backend = backend_at(default_location() if location is None else location, busy_seconds)
+        database = Database(backend, create=create)
+        try:
+            with backend.opening():
+                if not _is_ours(database):
+                    if not create:
+                        raise RecordsError(f"{backend.where}: holds no records; `kintune tune` creates them")
+                    backend.adopt(database.engine)
+                    _create(database)
+                with database.snapshot() as connection:
+                    notice = backend.examine(connection, verify=verify)
+        except BaseException:
+            database.close()
+            raise
+        return cls(database, clock, notice)
+
+    @staticmethod
+    def default_location() -> str:
+        """`$KINTUNE_RECORDS` if set, else `records.sqlite` in the user's data directory."""
+        return default_location()
+
+    @property
+    def where(self) -> str:
+        """The place of the records, for people: a path, or a URL without its password."""
+        return self._database.backend.where
+
+    def transaction(self) -> AbstractContextManager[Connection]:
+        """A block whose writes are kept together or not at all; one inside another belongs to the outer one."""
+        return self._database.transaction()
+
+    def snapshot(self) -> AbstractContextManager[Connection]:
+        """A block whose reads all see the same state, whatever others write meanwhile."""
+        return self._database.snapshot()
+
+    def counts(self) -> Counts:
+        """How many rows there are of each kind."""
+        with self._database.snapshot() as connection:
+            tables = (table for table in METADATA.sorted_tables if table is not meta)
+            return Counts(
+                **{
+                    table.name: connection.execute(select(func.count()).select_from(table)).scalar_one()
+                    for table in tables
+                }
+            )
+
+    def check(self) -> list[Damage]:
+        """Everything that is wrong with the records; reads all of them."""
+        return check(self._database)
+
+    def close(self) -> None:
+        """Close the records; they can no longer be used."""
+        self._database.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _is_ours(database: Database) -> bool:
+    """Whether the database holds our tables (True) or none at all (False); raises `RecordsError` for anything else."""
+    with database.snapshot() as connection:
+        tables = set(inspect(connection).get_table_names())
+        if not tables:
+            return False
+        where = database.backend.where
+        said = _said(connection) if meta.name in tables else {}
+    if said.get("format") != FORMAT:
+        raise RecordsError(f"{where}: a database, but not one of Kintune; choose another with --records")
+    version = said.get("schema_version", "?")
+    if version == str(SCHEMA_VERSION):
+        return True
+    raise RecordsError(
+        f"{where}: written by another version of Kintune (its schema is {version}, this one reads {SCHEMA_VERSION}); "
+        "update Kintune, or choose another file with --records"
+    )
+
+
+def _said(connection: Connection) -> dict[str, str]:
+    """What `meta` says; nothing when it has other columns than ours."""
+    if {column["name"] for column in inspect(connection).get_columns(meta.name)} != set(meta.columns.keys()):
+        return {}
+    return {row["key"]: row["value"] for row in verified(meta, connection.execute(select(meta)))}
+
+
+def _create(database: Database) -> None:
+    with database.transaction() as connection:
+        METADATA.create_all(connection)
+        for key, value in (("format", FORMAT), ("schema_version", str(SCHEMA_VERSION))):
+            connection.execute(insert(meta).values(**sealed(meta, key=key, value=value)))

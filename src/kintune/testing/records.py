@@ -1,0 +1,286 @@
+"""What every kind of records must do: a suite that the tests of each backend inherit, and values to fill records with.
+
+A backend's tests subclass `RecordsConformance` and give it the fixture `store`, an empty `Store`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from kintune.errors import OrderError, RecordsError
+from kintune.job.payloads import Subgraph
+from kintune.measure.outcome import Outcome, Status
+from kintune.measure.protocol import DeviceType
+from kintune.records import Measurement, RunState, Store
+from kintune.search.model_version import ModelVersion
+from kintune.space.candidate import Candidate, Choice, Sketch, Tile, digest_of
+from kintune.wire.messages import Committed, ItemStatus
+
+__all__ = ["COMPILER", "DEVICE", "RecordsConformance", "add_workload", "event", "measurement", "sketch_of", "subgraph"]
+
+COMPILER = "compiler-1"
+DEVICE = DeviceType('{"kind":"llvm"}', "A processor", ("avx2", "fma"), 2, "1-cold")
+
+
+def subgraph(name: str = "conv") -> Subgraph:
+    """A workload's description."""
+    return Subgraph(name, digest_of(name.encode()), 2, 1e6, "conv2d", "conv2d+relu", True)
+
+
+def sketch_of(workload: str) -> Sketch:
+    """The one sketch of a workload: a tile and a choice are open."""
+    axes = (Tile(extent=64, parts=2, loop="i"), Choice((0, 16, 64), (0.5, 0.25, 0.25)))
+    return Sketch(workload, digest_of(workload.encode(), b"sketch"), b"trace" * 100, axes)
+
+
+def add_workload(store: Store, name: str = "conv") -> str:
+    """Add the device type, a workload and its sketch; the answer is the workload's digest."""
+    described = subgraph(name)
+    with store.transaction():
+        store.devices.add(DEVICE)
+        store.workloads.add(described, b"module of " + name.encode() * 200)
+        store.workloads.add_sketch(sketch_of(described.workload))
+    return described.workload
+
+
+def measurement(
+    workload: str,
+    index: int,
+    *times_us: float,
+    status: Status = Status.OK,
+    cause: str = "",
+    run_id: str | None = None,
+    compiler: str = COMPILER,
+) -> Measurement:
+    """The measurement of the `index`-th candidate of a workload (0 to 63 differ)."""
+    candidate = Candidate(workload, sketch_of(workload).digest, ((64 // 2 ** (index % 7), 2 ** (index % 7)), (index,)))
+    return Measurement(
+        device_type=DEVICE.digest,
+        compiler=compiler,
+        candidate=candidate,
+        outcome=Outcome(status, times_us, cause),
+        features=bytes([index % 256]) * 64,
+        feature_version="1",
+        origin="evolve",
+        predicted=0.5,
+        run_id=run_id,
+    )
+
+
+def event(seq: int, payload: bytes = b"payload", **changed: object) -> Committed:
+    """The `seq`-th event of a run."""
+    first = Committed(seq, seq * 0.5, f"profile-{seq}", 0, "profile", 0, ItemStatus.OK, payload)
+    return msgspec.structs.replace(first, **changed)
+
+
+class RecordsConformance:
+    """The suite."""
+
+    def test_new_records_are_empty_and_sound(self, store: Store) -> None:
+        """Nothing is there, and nothing is wrong."""
+        assert set(msgspec.structs.astuple(store.counts())) == {0}
+        assert store.check() == []
+        assert store.notice is None
+
+    def test_blobs_are_kept_once_under_their_digest(self, store: Store) -> None:
+        """Small, compressible and random bytes come back; the same bytes are one blob."""
+        for data in (b"", b"x", b"abc" * 10_000, bytes(range(256)) * 4):
+            digest = store.blobs.put(data)
+            assert digest == digest_of(data) == store.blobs.put(data)
+            assert store.blobs.get(digest) == data
+        assert store.counts().blobs == 4
+        with pytest.raises(RecordsError, match="no blob 00"):
+            store.blobs.get("00")
+
+    def test_workloads_and_sketches_come_back(self, store: Store) -> None:
+        """What was added is read again; adding again changes nothing."""
+        workload = add_workload(store)
+        assert add_workload(store) == workload
+        kept = store.workloads.get(workload)
+        assert (kept.name, kept.operator, kept.signature, kept.flops) == ("conv", "conv2d", "conv2d+relu", 1e6)
+        assert store.workloads.module(workload).startswith(b"module of conv")
+        assert store.workloads.sketches([workload, "unknown"]) == (sketch_of(workload),)
+        assert store.workloads.list() == (kept,)
+        assert store.devices.list() == (DEVICE,) == (store.devices.get(DEVICE.digest),)
+        with pytest.raises(RecordsError, match="no workload 00"):
+            store.workloads.get("00")
+
+    def test_the_first_measurement_of_a_candidate_stays(self, store: Store) -> None:
+        """The second is answered with the first one's id; another compiler's is another fact."""
+        workload = add_workload(store)
+        first = measurement(workload, 1, 10.0, 11.0, 12.5)
+        number = store.measurements.add(first)
+        assert store.measurements.add(measurement(workload, 1, 5.0)) == number
+        assert store.measurements.add(measurement(workload, 1, 5.0, compiler="compiler-2")) != number
+        (kept,) = store.measurements.find(compiler=COMPILER)
+        assert kept == msgspec.structs.replace(first, id=number, created=kept.created)
+
+    def test_measurements_are_found_by_what_is_asked(self, store: Store) -> None:
+        """Workloads, device type, compiler and run narrow a look-up; an untuned program has no sketch."""
+        one, other = add_workload(store, "one"), add_workload(store, "other")
+        store.runs.create("run", key="key", model_name="model")
+        untuned = msgspec.structs.replace(measurement(one, 0, 9.0), candidate=Candidate.untuned(one))
+        for added in (untuned, measurement(one, 1, 8.0, run_id="run"), measurement(other, 2, 7.0)):
+            store.measurements.add(added)
+        find = store.measurements.find
+        assert [m.candidate.workload for m in find()] == [one, one, other]
+        assert [m.outcome.times_us for m in find(workloads=[other, one, one])] == [(9.0,), (8.0,), (7.0,)]
+        assert find(workloads=[one], device_type=DEVICE.digest, compiler=COMPILER)[0].candidate == untuned.candidate
+        assert [m.outcome.times_us for m in find(run_id="run")] == [(8.0,)]
+        assert find(workloads=[]) == find(device_type="00") == find(compiler="other") == []
+
+    def test_best_believes_what_was_confirmed(self, store: Store) -> None:
+        """A lucky time that was not confirmed does not win; failures never do."""
+        workload = add_workload(store)
+        assert store.measurements.best(workload, DEVICE.digest, COMPILER) is None
+        lucky, steady = measurement(workload, 1, 1.0), measurement(workload, 2, 3.0)
+        failed = measurement(workload, 3, status=Status.RUN_FAILED, cause="SIGSEGV")
+        for added in (lucky, steady, failed):
+            store.measurements.add(added)
+        best = store.measurements.best(workload, DEVICE.digest, COMPILER)
+        assert best is not None
+        assert best.candidate == lucky.candidate
+        store.measurements.confirm(DEVICE.digest, COMPILER, lucky.candidate, Outcome(Status.OK, (4.0, 5.0, 6.0)))
+        best = store.measurements.best(workload, DEVICE.digest, COMPILER)
+        assert best is not None
+        assert best.candidate == steady.candidate
+        confirmed = store.measurements.find()[0]
+        assert confirmed.outcome == lucky.outcome
+        assert confirmed.confirmed == Outcome(Status.OK, (4.0, 5.0, 6.0))
+        assert confirmed.believed_us == 5.0
+        assert store.check() == []
+        with pytest.raises(RecordsError, match="was never measured"):
+            store.measurements.confirm(DEVICE.digest, COMPILER, Candidate.untuned(workload), lucky.outcome)
+
+    def test_failures_and_tallies_count(self, store: Store) -> None:
+        """Failures by status and cause, the most frequent first; measurements by workload."""
+        workload = add_workload(store)
+        store.measurements.add(measurement(workload, 0, 4.0))
+        for index in range(1, 4):
+            cause = "LLVM says no" if index < 3 else "SIGSEGV"
+            store.measurements.add(measurement(workload, index, status=Status.BUILD_FAILED, cause=cause))
+        counts = store.measurements.failures(workloads=[workload])
+        assert [(f.status, f.cause, f.count) for f in counts] == [
+            (Status.BUILD_FAILED, "LLVM says no", 2),
+            (Status.BUILD_FAILED, "SIGSEGV", 1),
+        ]
+        assert store.measurements.failures(run_id="none") == []
+        (tally,) = store.measurements.tallies()
+        assert (tally.workload, tally.measured, tally.ok, tally.best_us) == (workload, 4, 1, 4.0)
+
+    def test_a_measurement_needs_what_it_names(self, store: Store) -> None:
+        """An unknown workload, device type or run is refused, and nothing is kept."""
+        workload = add_workload(store)
+        for wrong in (
+            measurement("0" * 32, 0, 1.0),
+            measurement(workload, 0, 1.0, run_id="no such run"),
+            msgspec.structs.replace(measurement(workload, 0, 1.0), device_type="0" * 32),
+        ):
+            with pytest.raises(RecordsError, match="refused a record"):
+                store.measurements.add(wrong)
+        assert store.measurements.find() == []
+
+    def test_events_are_numbered_without_a_gap(self, store: Store) -> None:
+        """They come back as committed, of any size; a wrong number is refused and changes nothing."""
+        store.runs.create("run", key="key", model_name="model")
+        added = [
+            event(0),
+            event(1, b"z" * 5000, attempt=2, index=7, seconds=0.25),
+            event(2, b"", status=ItemStatus.CRASHED, cause="signal 11 (é)"),
+        ]
+        for each in added:
+            store.events.append("run", each)
+        for wrong in (1, 2, 4):
+            with pytest.raises(RecordsError, match=f"event {wrong} of run run cannot be added: 3 is the next"):
+                store.events.append("run", event(wrong))
+        assert store.events.history("run") == tuple(added)
+        assert store.events.count("run") == 3
+        assert store.events.history("other") == ()
+        with pytest.raises(RecordsError):
+            store.events.append("no such run", event(0))
+
+    def test_runs_change_until_they_are_over(self, store: Store) -> None:
+        """A run is created once, changed while it lasts, found by its key until its end, and then stays as it is."""
+        run = store.runs.create("one", key="key", model_name="m", spec=b"spec", seeds={"s": 1}, versions={"v": "2"})
+        assert run.state is RunState.RUNNING
+        assert store.runs.get("one") == run == store.runs.find_unfinished("key")
+        with pytest.raises(RecordsError, match="run one is there already"):
+            store.runs.create("one", key="key", model_name="m")
+        store.runs.update("one", state=RunState.INTERRUPTED, active_seconds=2.5, model_digest="d")
+        changed = store.runs.get("one")
+        assert (changed.state, changed.active_seconds, changed.model_digest) == (RunState.INTERRUPTED, 2.5, "d")
+        assert store.runs.find_unfinished("key") == changed
+        store.runs.update("one", state=RunState.FINISHED, summary=b"summary")
+        assert store.runs.find_unfinished("key") is None
+        with pytest.raises(RecordsError, match="run one is finished and cannot become running"):
+            store.runs.update("one", state=RunState.RUNNING)
+        assert [r.run_id for r in store.runs.list()] == ["one"]
+        assert store.runs.get("one").summary == b"summary"
+        with pytest.raises(RecordsError, match="no run two"):
+            store.runs.update("two", state=RunState.FAILED)
+
+    def test_model_versions_come_latest_first(self, store: Store) -> None:
+        """By device type and family; the same version is kept once."""
+        add_workload(store)
+        versions = [
+            ModelVersion(store.blobs.put(bytes([n])), family, DEVICE.digest, "1", n)
+            for n, family in enumerate(("conv2d", "dense", "conv2d"))
+        ]
+        for version in (*versions, versions[0]):
+            store.models.add(version)
+        assert [m.version for m in store.models.find(DEVICE.digest, "conv2d")] == [versions[2], versions[0]]
+        assert len(store.models.find(DEVICE.digest)) == 3
+        assert store.models.find("other") == ()
+
+    def test_a_fact_replaces_the_one_before(self, store: Store) -> None:
+        """Facts are kept by key and subject."""
+        assert store.devices.fact("peak", DEVICE.digest) is None
+        store.devices.note_fact("peak", DEVICE.digest, {"gflops": 335.0})
+        store.devices.note_fact("peak", DEVICE.digest, {"gflops": 340.5})
+        fact = store.devices.fact("peak", DEVICE.digest)
+        assert fact is not None
+        assert fact.value == {"gflops": 340.5}
+
+    def test_a_transaction_is_kept_whole_or_not_at_all(self, store: Store) -> None:
+        """An exception takes back what the block wrote, in inner transactions too."""
+        store.runs.create("run", key="key", model_name="model")
+
+        def write(*, fail: bool) -> None:
+            with store.transaction():
+                store.events.append("run", event(0))
+                with store.transaction():
+                    store.blobs.put(b"inner")
+                assert store.events.count("run") == 1
+                if fail:
+                    raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            write(fail=True)
+        assert (store.counts().events, store.counts().blobs) == (0, 0)
+        write(fail=False)
+        assert (store.counts().events, store.counts().blobs) == (1, 1)
+
+    def test_a_failed_statement_ends_its_transaction(self, store: Store) -> None:
+        """Whoever swallows the error cannot commit half of a transaction."""
+        workload = add_workload(store)
+
+        def write() -> None:
+            with store.transaction():
+                store.blobs.put(b"half")
+                for of in ("0" * 32, workload):
+                    with pytest.raises(RecordsError):
+                        store.measurements.add(measurement(of, 0, 1.0))
+
+        with pytest.raises(RecordsError, match="refused a record"):
+            write()
+        assert store.measurements.find() == []
+        with pytest.raises(RecordsError, match="no blob"):
+            store.blobs.get(digest_of(b"half"))
+        store.measurements.add(measurement(workload, 0, 1.0))
+        assert len(store.measurements.find()) == 1
+
+    def test_nothing_is_written_inside_a_snapshot(self, store: Store) -> None:
+        """A snapshot only reads, and says what to use instead."""
+        with store.snapshot(), pytest.raises(OrderError, match="use transaction"):
+            store.blobs.put(b"data")
