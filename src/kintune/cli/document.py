@@ -33,7 +33,7 @@ def write_document(target: JsonTarget, document: msgspec.Struct) -> None:
     """Write `document`, which has a `schema_version`, where `--json` said; nowhere when it was not given."""
     if not target:
         return
-    data = msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+    data = (msgspec.json.format(msgspec.json.encode(document).decode(), indent=2) + "\n").encode()
     if target == "-":
         stream = click.get_binary_stream("stdout")
         stream.write(data)

@@ -1,0 +1,45 @@
+# One command a chore, the same here and in CI.  `make help` lists them.
+
+SHELL := /bin/bash
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Packages beyond what the project needs, for instance: make test EXTRA_PACKAGES="torch==2.13.0 openvino"
+EXTRA_PACKAGES ?=
+# What `make tune` shows.
+DEMO_MODEL ?= zoo:mobilenet_v1_0.5
+DEMO_MINUTES ?= 3
+PYTEST_ARGS ?=
+
+.PHONY: help setup tune test test-slow lint format wheel clean
+
+help: ## list the chores
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-10s %s\n' "$$name" "$$what"; done
+
+setup: ## create the environment, or bring it up to date
+	@VENV=$(VENV) tools/environment $(EXTRA_PACKAGES)
+
+tune: setup ## tune a model of the zoo for a few minutes and say what was gained
+	@$(BIN)/kintune tune $(DEMO_MODEL) --minutes $(DEMO_MINUTES)
+
+test: setup lint ## check everything that is not slow
+	@$(BIN)/python -m pytest -q -m "not slow" $(PYTEST_ARGS)
+
+test-slow: setup ## run the tests that take minutes
+	@$(BIN)/python -m pytest -q -m slow --timeout 1800 $(PYTEST_ARGS)
+
+lint: setup ## check style, types and the rooms' boundaries
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --quiet --check || { echo "make format puts it right"; exit 1; }
+	@$(BIN)/mypy
+	@PYTHONPATH=src $(BIN)/lint-imports --no-cache
+
+format: setup ## format the code
+	@$(BIN)/ruff check --quiet --fix
+	@$(BIN)/ruff format --quiet
+
+wheel: setup ## build dist/*.whl
+	@$(BIN)/python -m build --wheel --no-isolation
+
+clean: ## remove what the other chores have made, the environment included
+	@rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,53 @@
+"""What all tests share: profiles of property tests, and CI's right to have no test skipped."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("default", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+FORBID_SKIPS = "KINTUNE_FORBID_SKIPS"
+
+
+class SkipWatch:
+    """Turns a green session into a failed one when a test was skipped."""
+
+    def __init__(self) -> None:
+        self.skipped: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped and not hasattr(report, "wasxfail"):
+            self.skipped.append(report.nodeid)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.skipped:
+            self.skipped.append(report.nodeid)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
+        if self.skipped and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        return (yield)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.skipped:
+            terminalreporter.section(f"{len(self.skipped)} skipped, which {FORBID_SKIPS} forbids", red=True)
+            for nodeid in self.skipped:
+                terminalreporter.line(nodeid)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if os.environ.get(FORBID_SKIPS):
+        config.pluginmanager.register(SkipWatch(), "kintune-skip-watch")
+
+
+@pytest.fixture(autouse=True)
+def _own_records(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test touches the user's own records."""
+    monkeypatch.setenv("KINTUNE_RECORDS", str(tmp_path_factory.getbasetemp() / "records-by-default.sqlite"))
