@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import msgspec
 
-__all__ = ["Demand", "Stage"]
+__all__ = ["Demand", "Stage", "StageKey"]
+
+StageKey: TypeAlias = tuple[str, str]
+"""(job, stage id): what names a stage among those of all jobs."""
 
 
 class Demand(msgspec.Struct, frozen=True):
@@ -37,3 +42,8 @@ class Stage(msgspec.Struct, frozen=True):
     duration_key: str = ""
     attempt: int = 0
     after: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> StageKey:
+        """Its name among the stages of all jobs."""
+        return (self.job, self.id)

@@ -1,1 +1,5 @@
 """How the scheduler chooses; one file a policy."""
+
+from kintune.scheduler.policies.sequential import Sequential
+
+__all__ = ["Sequential"]

@@ -1,0 +1,216 @@
+"""What must hold whatever the policy: an independent witness that sees only events and decisions.
+
+Tests and simulations call `Auditor.observe` after every event.  It keeps books of its own, so a mistake in the
+scheduler's indices cannot hide itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kintune.errors import SchedulerError
+from kintune.scheduler.decisions import Cancel, Decision, GiveUp, RetryAt, Start
+from kintune.scheduler.events import (
+    Event,
+    JobAdded,
+    JobCancelled,
+    JobEnded,
+    ResourceBack,
+    ResourceJoined,
+    ResourceLost,
+    RetryDue,
+    StageDone,
+    StageDropped,
+    StageFailed,
+    StageReady,
+)
+from kintune.scheduler.resources import Device, Host, Placement
+from kintune.scheduler.stage import Stage, StageKey
+
+__all__ = ["Auditor", "InvariantError"]
+
+
+class InvariantError(SchedulerError):
+    """The scheduler decided what it must never decide."""
+
+
+@dataclass
+class _Seen:
+    stage: Stage
+    order: int
+    attempt: int = -1
+    placement: Placement | None = None
+    retry_at: float | None = None
+    cancelled: bool = False
+
+
+@dataclass
+class Auditor:
+    """Checks every decision against books kept from events and decisions alone."""
+
+    _live: dict[StageKey, _Seen] = field(default_factory=dict)
+    _done: set[StageKey] = field(default_factory=set)
+    _closed: set[str] = field(default_factory=set)
+    _resources: dict[str, Host | Device] = field(default_factory=dict)
+    _lost: set[str] = field(default_factory=set)
+    _seen: int = 0
+
+    def observe(self, event: Event, decisions: Sequence[Decision]) -> None:
+        """Take in one event and what was decided upon it.
+
+        Raises:
+            InvariantError: a decision breaks an invariant.
+        """
+        self._take(event)
+        for decision in decisions:
+            self._check(event.now, decision)
+        self._check_books()
+
+    @property
+    def running(self) -> list[tuple[Stage, int]]:
+        """The stages that run, with their attempts."""
+        return [(seen.stage, seen.attempt) for seen in self._live.values() if seen.placement is not None]
+
+    @property
+    def live(self) -> list[StageKey]:
+        """The stages that are neither done, nor dropped, nor forgotten with their job."""
+        return list(self._live)
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case JobAdded():
+                self._closed.discard(event.job)
+                self._done = {key for key in self._done if key[0] != event.job}
+            case JobEnded() | JobCancelled():
+                self._close(event.job)
+            case StageReady(stage=stage):
+                self._seen += 1
+                if stage.job not in self._closed:
+                    self._live[stage.key] = _Seen(stage, self._seen)
+            case StageDone():
+                self._end((event.job, event.stage), event.attempt)
+                self._finish((event.job, event.stage))
+            case StageDropped():
+                self._finish((event.job, event.stage))
+            case StageFailed():
+                self._end((event.job, event.stage), event.attempt)
+                if event.job in self._closed:
+                    self._close(event.job)
+            case RetryDue():
+                seen = self._live.get((event.job, event.stage))
+                if seen is not None and event.attempt == seen.attempt + 1:
+                    seen.retry_at = None
+            case ResourceJoined(resource=resource):
+                self._resources[resource.id] = resource
+            case ResourceLost():
+                self._lost.add(event.resource)
+            case ResourceBack():
+                self._lost.discard(event.resource)
+            case _:
+                pass
+
+    def _end(self, key: StageKey, attempt: int) -> None:
+        seen = self._live[key]
+        _require(seen.placement is not None and seen.attempt == attempt, f"{key}#{attempt} ended but was not running")
+        seen.placement = None
+        seen.cancelled = False
+
+    def _finish(self, key: StageKey) -> None:
+        del self._live[key]
+        self._done.add(key)
+
+    def _close(self, job: str) -> None:
+        self._closed.add(job)
+        for key in [key for key, seen in self._live.items() if key[0] == job and seen.placement is None]:
+            del self._live[key]
+
+    def _check(self, now: float, decision: Decision) -> None:
+        key = (decision.job, decision.stage)
+        seen = self._live.get(key)
+        match decision:
+            case Start():
+                _require(seen is not None, f"{key} started but is not live")
+                assert seen is not None
+                self._check_start(key, seen, decision)
+                seen.placement, seen.attempt = decision.placement, decision.attempt
+            case RetryAt():
+                _require(seen is not None and seen.placement is None, f"{key} is retried but has not failed")
+                assert seen is not None
+                _require(decision.when > now, f"{key} is retried in the past")
+                _require(
+                    decision.attempt == seen.attempt + 1, f"{key}: attempt {decision.attempt} after {seen.attempt}"
+                )
+                seen.retry_at = decision.when
+            case GiveUp():
+                self._close(decision.job)
+            case Cancel():
+                running = seen is not None and seen.placement is not None and seen.attempt == decision.attempt
+                _require(running, f"{key}#{decision.attempt} is cancelled but does not run")
+                assert seen is not None
+                _require(not seen.cancelled, f"{key} is cancelled twice")
+                seen.cancelled = True
+
+    def _check_start(self, key: StageKey, seen: _Seen, start: Start) -> None:
+        _require(seen.placement is None, f"{key} runs already")
+        _require(key[0] not in self._closed, f"{key} started after its job was over")
+        _require(start.attempt > seen.attempt, f"{key}: attempt {start.attempt} after {seen.attempt}")
+        _require(seen.retry_at is None, f"{key} started before its retry at {seen.retry_at}")
+        for other in seen.stage.after:
+            _require((key[0], other) in self._done, f"{key} started before {other}")
+        for other_key, other_seen in self._live.items():
+            overtaken = (
+                other_key[0] == key[0]
+                and other_seen.stage.kind == seen.stage.kind
+                and other_seen.order < seen.order
+                and other_seen.placement is None
+            )
+            _require(not overtaken, f"{key} overtook {other_key} of its kind")
+        self._check_placement(key, seen.stage, start.placement)
+
+    def _check_placement(self, key: StageKey, stage: Stage, placement: Placement) -> None:
+        demand = stage.demand
+        _require(placement.cores >= demand.cores, f"{key} was given too few cores: {placement}")
+        _require(placement.memory_mb >= demand.memory_mb, f"{key} was given too little memory: {placement}")
+        _require(placement.exclusive == demand.exclusive or demand.device is None, f"{key} at {placement}")
+        _require((placement.device is None) == (demand.device is None), f"{key} was given {placement}")
+        for id in (placement.host, placement.device):
+            _require(id is None or id in self._resources, f"{key} started on {id}, which has not joined")
+            _require(id not in self._lost, f"{key} started on {id}, which is lost")
+        if placement.device is not None:
+            device = self._resources[placement.device]
+            assert isinstance(device, Device)
+            _require(device.type == demand.device, f"{key} wants a {demand.device}, got {device}")
+            _require(device.host not in self._lost, f"{key} started on {device.id}, whose host is lost")
+            _require(device.host in (None, placement.host), f"{key}: {device.id} is not on {placement.host}")
+            if device.on_host_cores and placement.exclusive:
+                host = self._resources[device.host or ""]
+                assert isinstance(host, Host)
+                _require(placement.cores == host.cores, f"{key} has {device.id} alone but not all of its cores")
+
+    def _check_books(self) -> None:
+        cores: dict[str, int] = {}
+        memory: dict[str, int] = {}
+        users: dict[str, list[Placement]] = {}
+        for seen in self._live.values():
+            there = seen.placement
+            if there is None:
+                continue
+            if there.host is not None:
+                cores[there.host] = cores.get(there.host, 0) + there.cores
+                memory[there.host] = memory.get(there.host, 0) + there.memory_mb
+            if there.device is not None:
+                users.setdefault(there.device, []).append(there)
+        for id, used in cores.items():
+            host = self._resources[id]
+            assert isinstance(host, Host)
+            _require(used <= host.cores, f"{used} of {host.cores} cores of {id} are booked")
+            _require(memory[id] <= host.memory_mb, f"{memory[id]} of {host.memory_mb} MB of {id} are booked")
+        for id, placements in users.items():
+            alone = not any(there.exclusive for there in placements) or len(placements) == 1
+            _require(alone, f"{id} is booked for one stage alone and {len(placements) - 1} more")
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise InvariantError(otherwise)

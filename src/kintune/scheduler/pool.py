@@ -1,0 +1,256 @@
+"""Who holds which resource, and where a demand fits now; look-ups are indexed, no booking is ever searched for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kintune.errors import SchedulerError
+from kintune.scheduler.queue import IndexedQueue
+from kintune.scheduler.resources import Device, Host, Placement, Resource
+from kintune.scheduler.stage import Demand, StageKey
+
+__all__ = ["ResourcePool"]
+
+
+@dataclass
+class _HostState:
+    host: Host
+    order: int
+    free_cores: int
+    free_memory_mb: int
+    lost: bool = False
+    core_devices: list[str] = field(default_factory=list)
+    devices: list[str] = field(default_factory=list)
+    users: set[StageKey] = field(default_factory=set)
+
+    @property
+    def idle(self) -> bool:
+        return self.free_cores == self.host.cores
+
+
+@dataclass
+class _DeviceState:
+    device: Device
+    order: int
+    lost: bool = False
+    exclusive: bool = False
+    users: set[StageKey] = field(default_factory=set)
+
+
+class ResourcePool:
+    """Hosts and devices, who has booked what of them, and indices over what is free."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[str, _HostState] = {}
+        self._devices: dict[str, _DeviceState] = {}
+        self._bookings: dict[StageKey, Placement] = {}
+        self._freest: IndexedQueue[str] = IndexedQueue()
+        self._idle: dict[str, IndexedQueue[str]] = {}
+        self._shareable: dict[str, IndexedQueue[str]] = {}
+
+    def join(self, resource: Resource) -> None:
+        """Add a host or a device.
+
+        Raises:
+            SchedulerError: its id is taken, or it is a device on an unknown host.
+        """
+        if resource.id in self._hosts or resource.id in self._devices:
+            raise SchedulerError(f"a resource {resource.id!r} has joined before")
+        order = len(self._hosts) + len(self._devices)
+        if isinstance(resource, Host):
+            self._hosts[resource.id] = _HostState(resource, order, resource.cores, resource.memory_mb)
+            self._index_host(resource.id)
+            return
+        if resource.host is not None and resource.host not in self._hosts:
+            raise SchedulerError(f"device {resource.id!r} is on host {resource.host!r}, which has not joined")
+        if resource.on_host_cores and resource.host is None:
+            raise SchedulerError(f"device {resource.id!r} lives on the cores of a host but names none")
+        self._devices[resource.id] = _DeviceState(resource, order)
+        if resource.host is not None:
+            host = self._hosts[resource.host]
+            host.devices.append(resource.id)
+            if resource.on_host_cores:
+                host.core_devices.append(resource.id)
+        self._index_device(resource.id)
+
+    def lose(self, id: str) -> set[StageKey]:
+        """Take a resource out of use; returns the stages that are booked on it.
+
+        Raises:
+            SchedulerError: it is unknown or lost already.
+        """
+        state = self._state(id)
+        if state.lost:
+            raise SchedulerError(f"resource {id!r} is lost already")
+        state.lost = True
+        hit = set(state.users)
+        if isinstance(state, _HostState):
+            hit.update(*(self._devices[device].users for device in state.devices))
+        self._index(id)
+        return hit
+
+    def back(self, id: str) -> None:
+        """Put a lost resource into use again.
+
+        Raises:
+            SchedulerError: it is unknown or not lost.
+        """
+        state = self._state(id)
+        if not state.lost:
+            raise SchedulerError(f"resource {id!r} is not lost")
+        state.lost = False
+        self._index(id)
+
+    def usable(self, host: str) -> bool:
+        """Whether the host has joined and is not lost."""
+        return host in self._hosts and not self._hosts[host].lost
+
+    def place(self, demand: Demand, home: str | None = None) -> Placement | None:
+        """Where `demand` fits now, on the host `home` if one is given; None when it must wait."""
+        if demand.device is None:
+            host = self._host_for(demand, home)
+            return None if host is None else Placement(host, demand.cores, demand.memory_mb)
+        index = (self._idle if demand.exclusive else self._shareable).get(demand.device)
+        if index is None:
+            return None
+        first = index.first()
+        if first is None:
+            return None
+        placement = self._on_device(first, demand, home)
+        if placement is not None or len(index) == 1:
+            return placement
+        return next((there for id in index.in_order() if (there := self._on_device(id, demand, home))), None)
+
+    def fits(self, placement: Placement, demand: Demand) -> bool:
+        """Whether `placement` satisfies `demand` and is free."""
+        if placement.device is not None:
+            if placement.device not in self._devices:
+                return False
+            device = self._devices[placement.device]
+            index = (self._idle if demand.exclusive else self._shareable)[device.device.type]
+            if device.device.type != demand.device or placement.device not in index:
+                return False
+            return self._on_device(placement.device, demand, placement.host) == placement
+        if demand.device is not None or placement.host is None or placement.host not in self._hosts:
+            return False
+        return self._host_fits(placement.host, demand) and placement == Placement(
+            placement.host, demand.cores, demand.memory_mb
+        )
+
+    def could_ever(self, demand: Demand) -> bool:
+        """Whether any resource that has joined, busy or lost as it may be, could satisfy `demand`."""
+        if demand.device is not None and not any(
+            state.device.type == demand.device and self._device_could(state.device, demand)
+            for state in self._devices.values()
+        ):
+            return False
+        return any(
+            state.host.cores >= demand.cores and state.host.memory_mb >= demand.memory_mb
+            for state in self._hosts.values()
+        ) or (demand.cores == 0 and demand.memory_mb == 0)
+
+    def book(self, stage: StageKey, placement: Placement) -> None:
+        """Give `placement`, which `place` returned since the last change, to `stage`."""
+        self._bookings[stage] = placement
+        if placement.host is not None:
+            host = self._hosts[placement.host]
+            host.free_cores -= placement.cores
+            host.free_memory_mb -= placement.memory_mb
+            host.users.add(stage)
+        if placement.device is not None:
+            device = self._devices[placement.device]
+            device.exclusive = placement.exclusive
+            device.users.add(stage)
+        self._reindex(placement)
+
+    def release(self, stage: StageKey) -> None:
+        """Take back what `stage` was given."""
+        placement = self._bookings.pop(stage)
+        if placement.host is not None:
+            host = self._hosts[placement.host]
+            host.free_cores += placement.cores
+            host.free_memory_mb += placement.memory_mb
+            host.users.discard(stage)
+        if placement.device is not None:
+            device = self._devices[placement.device]
+            device.exclusive = False
+            device.users.discard(stage)
+        self._reindex(placement)
+
+    def _state(self, id: str) -> _HostState | _DeviceState:
+        state = self._hosts.get(id) or self._devices.get(id)
+        if state is None:
+            raise SchedulerError(f"no resource {id!r} has joined")
+        return state
+
+    def _host_fits(self, id: str, demand: Demand) -> bool:
+        host = self._hosts[id]
+        return not host.lost and host.free_cores >= demand.cores and host.free_memory_mb >= demand.memory_mb
+
+    def _host_for(self, demand: Demand, home: str | None) -> str | None:
+        if home is not None:
+            return home if self._host_fits(home, demand) else None
+        first = self._freest.first()
+        if first is None or self._hosts[first].free_cores < demand.cores:
+            return None
+        if self._host_fits(first, demand):
+            return first
+        return next((id for id in self._freest.in_order() if self._host_fits(id, demand)), None)
+
+    def _on_device(self, id: str, demand: Demand, home: str | None) -> Placement | None:
+        device = self._devices[id].device
+        if demand.exclusive and device.on_host_cores:
+            cores = self._hosts[device.host or ""].host.cores
+            if demand.cores > cores:
+                return None
+            demand = Demand(cores, demand.memory_mb, demand.device, demand.exclusive)
+        if home is not None and device.host not in (None, home):
+            return None
+        if device.host is None and not (demand.cores or demand.memory_mb):
+            return Placement(None, 0, 0, id, demand.exclusive)
+        host = self._host_for(demand, device.host or home)
+        return None if host is None else Placement(host, demand.cores, demand.memory_mb, id, demand.exclusive)
+
+    def _device_could(self, device: Device, demand: Demand) -> bool:
+        host = None if device.host is None else self._hosts[device.host].host
+        return host is None or (host.cores >= demand.cores and host.memory_mb >= demand.memory_mb)
+
+    def _reindex(self, placement: Placement) -> None:
+        if placement.host is not None:
+            self._index_host(placement.host)
+        if placement.device is not None:
+            self._index_device(placement.device)
+
+    def _index(self, id: str) -> None:
+        if id in self._devices:
+            self._index_device(id)
+            return
+        self._index_host(id)
+        for device in self._hosts[id].devices:
+            self._index_device(device)
+
+    def _index_host(self, id: str) -> None:
+        host = self._hosts[id]
+        if host.lost:
+            self._freest.discard(id)
+        else:
+            self._freest.put(id, (-host.free_cores, -host.free_memory_mb, host.order))
+        for device in host.core_devices:
+            self._index_device(device)
+
+    def _index_device(self, id: str) -> None:
+        state = self._devices[id]
+        device = state.device
+        host = None if device.host is None else self._hosts[device.host]
+        usable = not state.lost and not (host is not None and host.lost)
+        cores_free = not device.on_host_cores or host is None or host.idle
+        idle = self._idle.setdefault(device.type, IndexedQueue())
+        shareable = self._shareable.setdefault(device.type, IndexedQueue())
+        if usable and not state.users and cores_free:
+            idle.put(id, state.order)
+        else:
+            idle.discard(id)
+        if usable and not state.exclusive:
+            shareable.put(id, (len(state.users), state.order))
+        else:
+            shareable.discard(id)

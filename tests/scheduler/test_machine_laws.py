@@ -1,0 +1,274 @@
+"""Laws that hold for every sequence of events, under the strictest and the laxest policy."""
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from kintune.scheduler.decisions import Cancel, Decision, GiveUp, RetryAt
+from kintune.scheduler.events import (
+    Event,
+    JobAdded,
+    JobCancelled,
+    JobEnded,
+    PriorityChanged,
+    ResourceBack,
+    ResourceJoined,
+    ResourceLost,
+    RetryDue,
+    StageDone,
+    StageDropped,
+    StageFailed,
+    StageReady,
+)
+from kintune.scheduler.invariants import Auditor
+from kintune.scheduler.machine import Machine
+from kintune.scheduler.policies import Sequential
+from kintune.scheduler.resources import Device, Host
+from kintune.scheduler.stage import Demand, Stage
+from kintune.scheduler.view import Policy, Suggestion, View
+
+DEMANDS = [
+    Demand(cores=1),
+    Demand(cores=3, memory_mb=500),
+    Demand(device="cpu", exclusive=True),
+    Demand(device="gpu", exclusive=True),
+    Demand(device="gpu", cores=1),
+    Demand(cores=1, device="cpu"),
+]
+RESOURCES = [Host("h1", 4, 1000), Host("h2", 3, 600)]
+DEVICES = [
+    Device("c1", "cpu", host="h1", on_host_cores=True),
+    Device("g1", "gpu"),
+    Device("g2", "gpu", host="h2"),
+]
+KINDS = ["select", "build", "profile"]
+
+
+class Eager:
+    name = "eager"
+
+    def choose(self, view: View) -> Suggestion | None:
+        for demand in view.demands():
+            stage = view.first(demand)
+            if stage is not None and (placement := view.placement(stage)) is not None:
+                return Suggestion(stage, placement)
+        return None
+
+
+class Schedule(RuleBasedStateMachine):
+    """Drives a machine as an engine would, with everything that can go wrong, in any order."""
+
+    policy: Callable[[], Policy]
+
+    @initialize()
+    def begin(self) -> None:
+        self.machine, self.auditor = Machine(self.policy()), Auditor()
+        self.now = 0.0
+        self.log: list[tuple[Event, list[Decision]]] = []
+        self.jobs: list[str] = []
+        self.closing: set[str] = set()
+        self.lost: set[str] = set()
+        self.waiting: list[Stage] = []
+        self.retries: dict[tuple[str, str], RetryAt] = {}
+        self.count = 0
+        for resource in [*RESOURCES, *DEVICES]:
+            self.tell(ResourceJoined(self.now, resource))
+
+    def tell(self, event: Event) -> None:
+        decisions = self.machine.handle(event)
+        self.auditor.observe(event, decisions)
+        self.log.append((event, decisions))
+        for decision in decisions:
+            match decision:
+                case RetryAt():
+                    self.retries[decision.job, decision.stage] = decision
+                case GiveUp():
+                    self.closing.add(decision.job)
+                case Cancel():
+                    pass
+
+    def number(self) -> str:
+        self.count += 1
+        return str(self.count)
+
+    def live(self) -> list[str]:
+        return [job for job in self.jobs if job not in self.closing]
+
+    @rule(priority=st.integers(0, 3))
+    def add_job(self, priority: int) -> None:
+        job = "j" + self.number()
+        self.jobs.append(job)
+        self.tell(JobAdded(self.now, job, priority))
+
+    @precondition(lambda self: self.live())
+    @rule(data=st.data(), kind=st.sampled_from(KINDS), demand=st.sampled_from(DEMANDS), bound=st.booleans())
+    def ask(self, data: st.DataObject, kind: str, demand: Demand, bound: bool) -> None:
+        job = data.draw(st.sampled_from(self.live()))
+        mine = [stage.id for stage in self.waiting if stage.job == job]
+        after = tuple(data.draw(st.lists(st.sampled_from(mine), max_size=2, unique=True))) if mine else ()
+        stage = Stage(
+            "s" + self.number(),
+            job,
+            kind,
+            demand,
+            affinity=job if bound and demand.device is None else None,
+            after=after,
+        )
+        self.waiting.append(stage)
+        self.tell(StageReady(self.now, stage))
+
+    @precondition(lambda self: self.auditor.running)
+    @rule(data=st.data(), outcome=st.sampled_from(["done", "failed", "hopeless"]))
+    def end_a_stage(self, data: st.DataObject, outcome: str) -> None:
+        stage, attempt = data.draw(st.sampled_from(self.auditor.running))
+        if outcome == "done":
+            self.tell(StageDone(self.now, stage.job, stage.id, attempt))
+        else:
+            self.tell(StageFailed(self.now, stage.job, stage.id, attempt, "boom", retryable=outcome == "failed"))
+
+    @precondition(lambda self: self.retries)
+    @rule(data=st.data())
+    def retry(self, data: st.DataObject) -> None:
+        due = self.retries.pop(data.draw(st.sampled_from(sorted(self.retries))))
+        self.now = max(self.now, due.when)
+        self.tell(RetryDue(self.now, due.job, due.stage, due.attempt))
+
+    @precondition(lambda self: self.live())
+    @rule(data=st.data())
+    def drop_a_waiting_stage(self, data: st.DataObject) -> None:
+        running = {stage.key for stage, _ in self.auditor.running}
+        waiting = [key for key in self.auditor.live if key not in running and key[0] not in self.closing]
+        if waiting:
+            job, id = data.draw(st.sampled_from(waiting))
+            self.retries.pop((job, id), None)
+            self.tell(StageDropped(self.now, job, id))
+
+    @precondition(lambda self: self.live())
+    @rule(data=st.data(), priority=st.integers(0, 3))
+    def change_priority(self, data: st.DataObject, priority: int) -> None:
+        self.tell(PriorityChanged(self.now, data.draw(st.sampled_from(self.live())), priority))
+
+    @precondition(lambda self: self.live())
+    @rule(data=st.data())
+    def cancel_a_job(self, data: st.DataObject) -> None:
+        job = data.draw(st.sampled_from(self.live()))
+        self.closing.add(job)
+        self.tell(JobCancelled(self.now, job, "no longer wanted"))
+        self.end(job)
+
+    @precondition(lambda self: self.jobs)
+    @rule(data=st.data())
+    def end_a_job(self, data: st.DataObject) -> None:
+        self.end(data.draw(st.sampled_from(self.jobs)))
+
+    def end(self, job: str) -> None:
+        self.jobs.remove(job)
+        self.closing.add(job)
+        self.tell(JobEnded(self.now, job))
+
+    @rule(data=st.data())
+    def lose_or_return_a_resource(self, data: st.DataObject) -> None:
+        id = data.draw(st.sampled_from([each.id for each in [*RESOURCES, *DEVICES]]))
+        if id in self.lost:
+            self.lost.discard(id)
+            self.tell(ResourceBack(self.now, id))
+        else:
+            self.lost.add(id)
+            self.tell(ResourceLost(self.now, id, "no answer"))
+
+    @rule(step=st.floats(0, 10))
+    def pass_time(self, step: float) -> None:
+        self.now += step
+
+    @invariant()
+    def one_job_at_a_time_if_sequential(self) -> None:
+        if isinstance(getattr(self, "policy", None), Sequential):
+            assert len(self.auditor.running) <= 1
+
+    def teardown(self) -> None:
+        if not hasattr(self, "machine"):
+            return
+        self.replays()
+        self.everything_ends_once_nothing_goes_wrong()
+
+    def replays(self) -> None:
+        again = Machine(self.policy())
+        for event, decisions in self.log:
+            read_back = msgspec.json.decode(msgspec.json.encode(event), type=Event)
+            assert again.handle(read_back) == decisions
+
+    def everything_ends_once_nothing_goes_wrong(self) -> None:
+        for id in sorted(self.lost):
+            self.tell(ResourceBack(self.now, id))
+        while self.jobs or self.auditor.running:
+            for stage, attempt in self.auditor.running[:1]:
+                self.tell(StageDone(self.now, stage.job, stage.id, attempt))
+            if self.auditor.running:
+                continue
+            for key in list(self.retries):
+                due = self.retries.pop(key)
+                self.now = max(self.now, due.when)
+                self.tell(RetryDue(self.now, due.job, due.stage, due.attempt))
+            if not self.auditor.running and self.jobs:
+                unfinished = {job for job, _ in self.auditor.live}
+                finished = [job for job in self.jobs if job not in unfinished]
+                assert finished, "nothing runs, and no job is finished"
+                self.end(finished[0])
+        assert self.auditor.live == []
+
+
+class SequentialSchedule(Schedule):
+    policy = Sequential
+
+
+class EagerSchedule(Schedule):
+    policy = Eager
+
+
+quick = settings(max_examples=50, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+TestSequential = SequentialSchedule.TestCase
+TestSequential.settings = quick
+TestEager = EagerSchedule.TestCase
+TestEager.settings = quick
+
+
+def calls_an_event(policy: Policy, jobs: int, devices: int) -> float:
+    """How many Python and C functions one event costs on average, with this many jobs and devices."""
+    machine = Machine(policy)
+    machine.handle(ResourceJoined(0, Host("h", 4, 0)))
+    for n in range(devices):
+        machine.handle(ResourceJoined(0, Device(f"d{n}", "gpu")))
+    for n in range(jobs):
+        machine.handle(JobAdded(0, f"j{n}"))
+        machine.handle(StageReady(0, Stage("s0", f"j{n}", "profile", Demand(device="gpu", exclusive=True))))
+    calls = 0
+
+    def count(_frame: FrameType, what: str, _argument: Any) -> None:
+        nonlocal calls
+        calls += what in ("call", "c_call")
+
+    rounds = 40
+    sys.setprofile(count)
+    try:
+        for n in range(rounds):
+            job = "j0" if policy.name == "sequential" else f"j{n}"
+            id = f"s{n}" if policy.name == "sequential" else "s0"
+            machine.handle(StageReady(1, Stage(f"s{n + 1}", job, "profile", Demand(device="gpu", exclusive=True))))
+            machine.handle(StageDone(1, job, id, 0))
+    finally:
+        sys.setprofile(None)
+    return calls / rounds
+
+
+@pytest.mark.parametrize("policy", [Sequential(), Eager()], ids=["sequential", "eager"])
+def test_a_decision_costs_no_more_with_many_jobs_and_devices(policy: Policy) -> None:
+    few = calls_an_event(policy, jobs=60, devices=50)
+    many = calls_an_event(policy, jobs=3000, devices=500)
+    assert many < 1.5 * few
