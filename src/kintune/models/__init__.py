@@ -1,0 +1,9 @@
+"""Models: what a person names, read and checked, and imported into the compiler.
+
+Only `kintune.models.importer` and the modules it imports (`import_onnx`, `import_torch`, `signature`) need TVM.
+"""
+
+from kintune.models.model import Model
+from kintune.models.ref import parse_ref, parse_shape
+
+__all__ = ["Model", "parse_ref", "parse_shape"]

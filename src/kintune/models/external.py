@@ -1,0 +1,125 @@
+"""Weights that an ONNX file keeps in other files: found only beside it, and checked before they are touched.
+
+A model names its data files freely, so a hostile one could name any file.  Only relative paths below the model's own
+directory are followed, component by component from an open directory, and never through a symbolic link; so there is
+no moment between check and use at which a path could come to mean something else.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+
+from kintune.errors import ModelError
+
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["ExternalData"]
+
+
+class ExternalData:
+    """Reads the tensors that the model at `model` keeps outside; each file is mapped once, read only."""
+
+    def __init__(self, model: Path) -> None:
+        self._model = model
+        self._files: dict[str, NDArray[np.uint8]] = {}
+
+    def read(self, tensor: TensorProto) -> NDArray[Any]:
+        """The tensor's values, as a view of the file.
+
+        Raises:
+            ModelError: for a path that leaves the model's directory, a link, a missing or short file, or sizes that
+                do not fit the tensor.
+        """
+        label = f"{self._model}: weight {tensor.name!r}"
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        parts = _safe_parts(entries.get("location", ""), label)
+        shape = tuple(tensor.dims)
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+        bits = _SUB_BYTE_BITS.get(tensor.data_type)
+        if bits is not None or dtype.kind == "O" or any(dim < 0 for dim in shape):
+            raise ModelError(f"{label}: tensors of this type or shape cannot be kept in an external file")
+        expected = math.prod(shape) * dtype.itemsize
+        offset = _whole_number(entries, "offset", 0, label)
+        length = _whole_number(entries, "length", expected, label)
+        if length != expected:
+            raise ModelError(f"{label}: has {length} bytes of external data where its shape needs {expected}")
+        data = self._map("/".join(parts), parts, label)
+        if offset + length > data.size:
+            raise ModelError(
+                f"{label}: lies at bytes {offset} to {offset + length} of {'/'.join(parts)}, which has {data.size}; "
+                "the file is incomplete"
+            )
+        values: NDArray[Any] = data[offset : offset + length].view(dtype.newbyteorder("<")).reshape(shape)
+        return values
+
+    def _map(self, name: str, parts: tuple[str, ...], label: str) -> NDArray[np.uint8]:
+        if name not in self._files:
+            descriptor = _open_below(self._model.parent, parts, label)
+            with os.fdopen(descriptor, "rb") as file:
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode):
+                    raise ModelError(f"{label}: {name} is not a regular file")
+                empty = status.st_size == 0
+                self._files[name] = np.empty(0, np.uint8) if empty else np.memmap(file, np.uint8, "r")
+        return self._files[name]
+
+
+_SUB_BYTE_BITS = {
+    kind: 4
+    for kind in (TensorProto.INT4, TensorProto.UINT4, *([TensorProto.FLOAT4E2M1] if hasattr(TensorProto, "FLOAT4E2M1") else []))
+}
+
+
+def _safe_parts(location: str, label: str) -> tuple[str, ...]:
+    """The components of a relative path that stays below its directory."""
+    path = PurePosixPath(location)
+    windows = PureWindowsPath(location)
+    if (
+        not path.parts
+        or path.is_absolute()
+        or windows.drive
+        or windows.root
+        or ".." in (*path.parts, *windows.parts)
+        or "\0" in location
+    ):
+        raise ModelError(f"{label}: its data file {location!r} is not beside the model; such paths are not followed")
+    return path.parts
+
+
+def _open_below(directory: Path, parts: tuple[str, ...], label: str) -> int:
+    """Open a file below `directory` without following any symbolic link on the way; return its descriptor."""
+    at = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for folder in parts[:-1]:
+            below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+            os.close(at)
+            at = below
+        # Without O_NONBLOCK, opening a pipe would wait for somebody to write into it.
+        return os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
+    except FileNotFoundError as error:
+        raise ModelError(f"{label}: its data file {'/'.join(parts)} is missing beside the model") from error
+    except OSError as error:
+        raise ModelError(
+            f"{label}: its data file {'/'.join(parts)} cannot be opened ({error.strerror}); links are not followed, "
+            "put the file itself beside the model"
+        ) from error
+    finally:
+        os.close(at)
+
+
+def _whole_number(entries: dict[str, str], key: str, default: int, label: str) -> int:
+    text = entries.get(key)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise ModelError(f"{label}: the {key} of its external data is not a number: {text!r}")
+    return int(text)

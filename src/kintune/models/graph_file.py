@@ -1,0 +1,140 @@
+"""An ONNX file taken apart: the graph, which is small, and its weights, which may be mapped rather than loaded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+from kintune.errors import ModelError
+from kintune.models.external import ExternalData
+from kintune.models.walk import nested_tensors
+
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["GraphFile", "first_line", "open_graph"]
+
+_LARGE = 64 * 1024
+_PROTOBUF_LIMIT = 2**31 - 1
+_OLDEST_IR = 3
+
+
+@dataclass(frozen=True)
+class GraphFile:
+    """`graph` is a model without initializers; `weights` are those initializers by name, in the file's order."""
+
+    path: Path
+    graph: ModelProto
+    weights: dict[str, NDArray[Any]]
+
+    def assemble(self, outside: Collection[str] = ()) -> ModelProto:
+        """Put a model together again; the weights named in `outside` become inputs, after the model's own."""
+        model = ModelProto()
+        model.CopyFrom(self.graph)
+        for name, values in self.weights.items():
+            if name in outside:
+                kind = helper.np_dtype_to_tensor_dtype(values.dtype)
+                model.graph.input.append(helper.make_tensor_value_info(name, kind, values.shape))
+            else:
+                model.graph.initializer.append(numpy_helper.from_array(values, name))
+        return model
+
+    def large_weights(self) -> set[str]:
+        """Names of the weights that are too large to be a shape or an index, on which the graph's structure hangs."""
+        return {name for name, values in self.weights.items() if values.nbytes >= _LARGE}
+
+
+def open_graph(path: Path) -> GraphFile:
+    """Read and check an ONNX file; external weights are mapped, not loaded.
+
+    Raises:
+        ModelError: when it is no ONNX file, is damaged, or keeps weights where they may not be read from.
+    """
+    graph = _parse(path)
+    external = ExternalData(path)
+    for tensor in nested_tensors(graph):
+        if tensor.data_location == TensorProto.EXTERNAL:
+            values = external.read(tensor)
+            del tensor.external_data[:]
+            tensor.ClearField("data_location")
+            tensor.raw_data = values.tobytes()
+    if graph.graph.sparse_initializer:
+        raise ModelError(f"{path}: has sparse weights, which cannot be imported; make them dense before exporting")
+    weights: dict[str, NDArray[Any]] = {}
+    for tensor in graph.graph.initializer:
+        if tensor.name in weights:
+            raise ModelError(f"{path}: has two weights named {tensor.name!r}; export the model again")
+        weights[tensor.name] = _values(path, tensor, external)
+    del graph.graph.initializer[:]
+    inputs = [value for value in graph.graph.input if value.name not in weights]
+    del graph.graph.input[:]
+    graph.graph.input.extend(inputs)
+    if graph.functions:
+        graph = _inlined(path, graph)
+    opened = GraphFile(path, graph, weights)
+    try:
+        onnx.checker.check_model(opened.assemble(outside=opened.large_weights()))
+    except (onnx.checker.ValidationError, ValueError) as error:
+        raise ModelError(f"{path}: is not a valid ONNX model: {first_line(error)}") from error
+    return opened
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text that says something, without its own context markers."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next((line for line in lines if line), type(error).__name__)[:300]
+
+
+def _parse(path: Path) -> ModelProto:
+    try:
+        size = path.stat().st_size
+        if size > _PROTOBUF_LIMIT:
+            raise ModelError(f"{path}: {size} bytes are more than an ONNX file can hold; save its weights as external data")
+        content = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
+    if not content:
+        raise ModelError(f"{path}: the file is empty")
+    model = ModelProto()
+    try:
+        model.ParseFromString(content)
+    except DecodeError as error:
+        raise ModelError(f"{path}: is not an ONNX file, or is incomplete") from error
+    if not model.HasField("graph") or not model.opset_import or not model.graph.output:
+        raise ModelError(f"{path}: is not an ONNX file, or is incomplete: it has no graph with outputs and operator set")
+    if model.ir_version < _OLDEST_IR:
+        raise ModelError(f"{path}: ONNX format {model.ir_version} is too old; at least {_OLDEST_IR} is needed")
+    return model
+
+
+def _values(path: Path, tensor: TensorProto, external: ExternalData) -> NDArray[Any]:
+    """A weight's values; refused when they do not fit its shape."""
+    if tensor.data_location == TensorProto.EXTERNAL:
+        return external.read(tensor)
+    if tensor.data_type == TensorProto.STRING:
+        raise ModelError(f"{path}: weight {tensor.name!r} holds strings, which cannot be imported")
+    try:
+        values: NDArray[Any] = np.asarray(numpy_helper.to_array(tensor))
+    except (TypeError, ValueError, KeyError, OverflowError, MemoryError) as error:
+        raise ModelError(f"{path}: weight {tensor.name!r} is damaged: {first_line(error)}") from error
+    if values.shape != tuple(tensor.dims) or values.size != math.prod(tensor.dims):
+        raise ModelError(f"{path}: weight {tensor.name!r} is damaged: its values do not fill its shape")
+    return values
+
+
+def _inlined(path: Path, model: ModelProto) -> ModelProto:
+    """The model with its local functions put in the place of their calls."""
+    try:
+        inlined: ModelProto = onnx.inliner.inline_local_functions(model)
+    except Exception as error:  # the inliner raises whatever its C++ side throws
+        raise ModelError(f"{path}: its local functions cannot be inlined: {first_line(error)}") from error
+    return inlined

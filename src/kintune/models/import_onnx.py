@@ -1,0 +1,135 @@
+"""From a prepared ONNX graph to a Relax module."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import warnings
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+import tvm
+from onnx import ModelProto
+from tvm import relax
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from kintune.errors import ModelError, UnsupportedOperators
+from kintune.models.graph_file import first_line
+from kintune.models.walk import nodes
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from kintune.models.onnx import OnnxModel
+
+__all__ = ["import_onnx"]
+
+_DEFAULT_DOMAINS = frozenset({"", "ai.onnx"})
+_CONTRIB_DOMAIN = "com.microsoft"
+_CONTRIB = frozenset(
+    {
+        "Attention",
+        "BiasGelu",
+        "EmbedLayerNormalization",
+        "FastGelu",
+        "Gelu",
+        "MatMulInteger16",
+        "SkipLayerNormalization",
+    }
+)
+"""Operators of ONNX Runtime's own set that the importer knows.  It looks at names alone, so the rest must be kept out."""
+
+_CONTRIB_ONLY = frozenset({"AllClassNMS", "Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu"}) | {
+    "MatMulInteger16",
+    "SkipLayerNormalization",
+}
+"""Names of which the importer does not know the standard's operator, where there is one."""
+
+
+def import_onnx(model: OnnxModel) -> tvm.IRModule:
+    """Import a prepared model; all weights become constants of `main`.
+
+    Raises:
+        UnsupportedOperators: listing all operators that cannot be imported, found at any depth.
+        ModelError: naming the node at which the importer gave up, and why.
+    """
+    label = str(model.path)
+    proto = _expand(model.proto)
+    counts = _unsupported(proto)
+    if counts:
+        raise UnsupportedOperators(label, dict(counts))
+    importer = _Importer(label, {name: list(shape) for name, shape in model.inputs.items()}, None)
+    try:
+        with _quiet():
+            module = importer.from_onnx(proto.graph, model.opset)
+    except ModelError:
+        raise
+    except Exception as error:  # the importer raises whatever it stumbles over
+        raise ModelError(f"{label}: cannot be imported: {first_line(error)}") from error
+    return _bind_weights(module, model, [value.name for value in proto.graph.input])
+
+
+def _unsupported(model: ModelProto) -> Counter[str]:
+    """How often each operator occurs, at any depth, that cannot be imported."""
+    known = onnx_frontend._get_convert_map().keys() | {"If"}
+    counts: Counter[str] = Counter()
+    for node in nodes(model):
+        if node.domain in _DEFAULT_DOMAINS:
+            if node.op_type not in known - _CONTRIB_ONLY:
+                counts[node.op_type] += 1
+        elif node.domain != _CONTRIB_DOMAIN or node.op_type not in _CONTRIB & known:
+            counts[f"{node.domain}::{node.op_type}"] += 1
+    return counts
+
+
+def _expand(model: ModelProto) -> ModelProto:
+    """Write out standard operators that the importer does not know in terms of others, where the standard says how."""
+    missing = [("", name) for name in _unsupported(model) if "::" not in name]
+    if not missing:
+        return model
+    try:
+        expanded: ModelProto = onnx.inliner.inline_selected_functions(model, missing, inline_schema_functions=True)
+    except Exception:  # then they are reported as unsupported
+        return model
+    return expanded
+
+
+def _bind_weights(module: tvm.IRModule, model: OnnxModel, names: list[str]) -> tvm.IRModule:
+    """Make constants of the parameters that are weights."""
+    main = module["main"]
+    bound = {}
+    for name, parameter in zip(names, main.params, strict=True):
+        if name not in model.inputs:
+            bound[parameter] = tvm.runtime.tensor(np.ascontiguousarray(model.weights[name]))
+    module = relax.transform.BindParams("main", bound)(module)
+    module["main"] = module["main"].with_attr("num_input", len(model.inputs))
+    return module
+
+
+class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
+    """The stock importer, which says at which node it fails."""
+
+    def __init__(self, label: str, shapes: dict[str, list[int]], dtypes: dict[str, str] | None) -> None:
+        super().__init__(shapes, dtypes)
+        self._label = label
+
+    def _convert_operator(self, op_name: str, inputs: list[Any], attrs: dict[str, Any], opset: int) -> Any:
+        try:
+            return super()._convert_operator(op_name, inputs, attrs, opset)
+        except ModelError:
+            raise
+        except Exception as error:
+            node = attrs.get("tvm_custom", {}).get("name") or "unnamed"
+            raise ModelError(
+                f"{self._label}: operator {op_name} (node {node}) cannot be imported: {first_line(error)}"
+            ) from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Any:
+    """Swallow what the importer prints and warns."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield

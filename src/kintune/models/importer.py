@@ -1,0 +1,59 @@
+"""Import any model into the compiler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import platformdirs
+
+from kintune.errors import ModelError
+from kintune.job.payloads import ModelRef
+from kintune.models import zoo
+from kintune.models.import_onnx import import_onnx
+from kintune.models.model import Model
+from kintune.models.onnx import read
+from kintune.models.ref import EXPORTED, ONNX, ZOO
+from kintune.models.signature import signature
+
+__all__ = ["load"]
+
+
+def load(ref: ModelRef, cache: Path | None = None) -> Model:
+    """Import the model that `ref` names.
+
+    Networks of the zoo are written into `cache` first (default: the user's cache directory), once.
+
+    Raises:
+        ModelError: when the model cannot be used; `UnsupportedOperators` and `ShapeError` are among its kinds.
+        OrderError: when the model comes from PyTorch and PyTorch is not installed.
+    """
+    if ref.kind == ZOO:
+        directory = cache if cache is not None else Path(platformdirs.user_cache_dir("kintune")) / "zoo"
+        try:
+            path = zoo.write(ref.source, directory, **ref.options)
+        except OSError as error:
+            raise ModelError(f"zoo:{ref.source}: cannot be written to {directory}: {error.strerror}") from error
+        return _load_onnx(ref, path)
+    if ref.kind == ONNX:
+        return _load_onnx(ref, Path(ref.source))
+    if ref.kind == EXPORTED:
+        from kintune.models.import_torch import load_exported
+
+        return load_exported(ref)
+    raise ModelError(f"{ref.name}: {ref.kind!r} is no kind of model")
+
+
+def _load_onnx(ref: ModelRef, path: Path) -> Model:
+    source = read(path, ref.shapes)
+    names = [value.name for value in source.proto.graph.output]
+    module = import_onnx(source)
+    inputs, outputs = signature(str(path), module, tuple(source.inputs), names)
+    return Model(
+        name=ref.name,
+        digest=source.digest,
+        module=module,
+        inputs=inputs,
+        outputs=outputs,
+        onnx_path=str(path),
+        opset=source.opset,
+    )

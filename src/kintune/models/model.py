@@ -1,0 +1,36 @@
+"""A model, imported: what the rest of Kintune works on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import tvm
+
+    from kintune.job.payloads import Tensor
+
+__all__ = ["Model"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """An imported model.
+
+    `module` holds one Relax function `main`, whose parameters are `inputs` in order and whose weights are constants in
+    its body, so that lowering may fold them first and turn what is left into parameters afterwards; its attribute
+    `num_input` is the number of inputs.  It returns one tensor when there is one output, else a tuple.
+
+    `inputs` and `outputs` have the model's own names and fixed shapes.  `digest` is the digest of the model's content
+    (graph, weights and shapes), the same on every machine.  `onnx_path` is the file to run for comparison, None when
+    the model came from PyTorch; `opset` is its operator set, or 0.
+    """
+
+    name: str
+    digest: str
+    module: tvm.IRModule
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    onnx_path: str | None = None
+    exported_path: str | None = None
+    opset: int = 0

@@ -1,0 +1,77 @@
+"""Read an ONNX file into what the importer takes: checked, with fixed shapes, simplified."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from numpy.typing import NDArray
+from onnx import ModelProto
+
+from kintune.models.digest import onnx_digest
+from kintune.models.graph_file import GraphFile, open_graph
+from kintune.models.shapes import bind
+from kintune.models.slimming import slim
+from kintune.models.walk import nodes
+
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["OnnxModel", "read"]
+
+_FOLDED_OPERATORS = frozenset({"BatchNormalization", "Conv", "ConvTranspose"})
+"""Operators whose weights take in the batch norms and scales around them while the graph is simplified."""
+
+_MOST_FOLDED_BYTES = 1 << 30
+"""Bytes of such weights up to which that is done: a protobuf message ends at 2 GiB, and is copied several times."""
+
+
+@dataclass(frozen=True)
+class OnnxModel:
+    """A model ready for import.
+
+    `proto` holds the graph.  `inputs` names its true inputs in order, with their shapes; what else `proto` declares as
+    an input is a large weight, to be taken from `weights`.  `opset` is the version of the default operator set.
+    """
+
+    path: Path
+    proto: ModelProto
+    inputs: dict[str, tuple[int, ...]]
+    weights: dict[str, NDArray[Any]]
+    digest: str
+    opset: int
+
+
+def read(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> OnnxModel:
+    """Read the file at `path`; `shapes` binds the dimensions that it leaves open.
+
+    Large weights that nothing is folded into stay out of `proto`, so that they are held once, or only mapped.
+
+    Raises:
+        ModelError: no ONNX file, a damaged one, or weights in places they may not be read from.
+        ShapeError: an open dimension that is not bound, or a shape that contradicts the model.
+    """
+    file = open_graph(path)
+    fixed = bind(str(path), file.graph, shapes)
+    digest = onnx_digest(file, fixed)
+    proto = slim(file.assemble(outside=_kept_outside(file)))
+    outside = {value.name for value in proto.graph.input} - fixed.keys()
+    return OnnxModel(
+        path=path,
+        proto=proto,
+        inputs=fixed,
+        weights={name: values for name, values in file.weights.items() if name in outside},
+        digest=digest,
+        opset=next((entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")), 0),
+    )
+
+
+def _kept_outside(file: GraphFile) -> set[str]:
+    """Names of the large weights that simplification has no use for."""
+    large = file.large_weights()
+    folded = {name for node in nodes(file.graph) if node.op_type in _FOLDED_OPERATORS for name in node.input}
+    if sum(file.weights[name].nbytes for name in large & folded) > _MOST_FOLDED_BYTES:
+        return large
+    return large - folded

@@ -1,0 +1,135 @@
+"""From what a person typed to a `ModelRef`: checked as far as that costs nothing, and without reading the model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from kintune.errors import InputError, ModelError, ShapeError
+from kintune.job.payloads import ModelRef
+from kintune.models import zoo
+
+__all__ = ["EXPORTED", "ONNX", "ZOO", "parse_ref", "parse_shape"]
+
+ONNX = "onnx"
+EXPORTED = "exported"
+ZOO = "zoo"
+
+_ZOO_PREFIX = "zoo:"
+_PICKLES = frozenset({".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib"})
+_FOREIGN = {
+    ".safetensors": "holds weights without a graph",
+    ".tflite": "is a TensorFlow Lite model",
+    ".pb": "is a TensorFlow graph",
+    ".h5": "is a Keras model",
+    ".keras": "is a Keras model",
+    ".mlmodel": "is a Core ML model",
+    ".gguf": "holds weights without a graph",
+}
+_EXPORTED_SUFFIX = ".pt2"
+_ZIP_MAGIC = b"PK\x03\x04"
+_DIMENSION = re.compile(r"[1-9][0-9]*")
+_LARGEST_DIMENSION = 2**31 - 1
+
+
+def parse_ref(text: str, shapes: Iterable[str] = (), options: Mapping[str, int] | None = None) -> ModelRef:
+    """Say where a model comes from.
+
+    `text` is the path of an .onnx file, the path of a .pt2 file (a PyTorch exported program), or `zoo:NAME`, with
+    options as in `zoo:bert_base?batch=8&sequence=64`; `options` adds to those.  `shapes` are texts for `parse_shape`.
+
+    Raises:
+        ModelError: a missing, empty or unsuitable file; an unknown zoo name or option.
+        ShapeError: a shape that is no shape, or is given twice.
+    """
+    bound = _parse_shapes(shapes)
+    if text.startswith(_ZOO_PREFIX):
+        name, given = _parse_zoo(text[len(_ZOO_PREFIX) :])
+        merged = {**given, **(options or {})}
+        zoo.check(name, merged)
+        return ModelRef(kind=ZOO, source=name, name=name, shapes=bound, options=merged)
+    if options:
+        raise ModelError(f"{text}: options ({', '.join(options)}) are for zoo models; bind a file's inputs with --shape")
+    path = Path(text)
+    kind = _kind_of(path)
+    return ModelRef(kind=kind, source=str(path.absolute()), name=path.stem, shapes=bound)
+
+
+def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """Parse `input=1x3x224x224` into the input's name and its shape.
+
+    Raises:
+        ShapeError: when it does not read so.
+    """
+    name, equals, shape = text.rpartition("=")
+    dims = shape.split("x")
+    if not (equals and name and all(_DIMENSION.fullmatch(dim) for dim in dims)):
+        raise ShapeError(f"--shape {text}: write NAME=DIMxDIMx..., for example input=1x3x224x224")
+    sizes = tuple(int(dim) for dim in dims) if all(len(dim) <= 10 for dim in dims) else (_LARGEST_DIMENSION + 1,)
+    if max(sizes) > _LARGEST_DIMENSION:
+        raise ShapeError(f"--shape {text}: a dimension is at most {_LARGEST_DIMENSION}")
+    return name, sizes
+
+
+def _parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    bound: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, shape = parse_shape(text)
+        if bound.setdefault(name, shape) != shape:
+            raise ShapeError(f"--shape {text}: {name} was already given as {'x'.join(map(str, bound[name]))}")
+    return bound
+
+
+def _parse_zoo(text: str) -> tuple[str, dict[str, int]]:
+    """Split `NAME?option=value&...`."""
+    name, _, query = text.partition("?")
+    options: dict[str, int] = {}
+    for part in query.split("&") if query else ():
+        key, _, value = part.partition("=")
+        if not (key and value.isascii() and value.isdigit() and len(value) < 10):
+            raise ModelError(f"zoo:{text}: write options as ?batch=1&sequence=128, whole numbers; {part!r} is none")
+        options[key] = int(value)
+    return name, options
+
+
+def _kind_of(path: Path) -> str:
+    """Whether a path names an ONNX file or an exported program; refuse what is neither."""
+    suffix = path.suffix.lower()
+    try:
+        if path.is_dir():
+            raise ModelError(f"{path}: is a directory; name the model file in it")
+        if not path.exists():
+            raise ModelError(f"{path}: no such file{_spelling_hint(str(path))}")
+        if not path.is_file():
+            raise ModelError(f"{path}: is not a regular file")
+        if suffix in _PICKLES:
+            raise ModelError(
+                f"{path}: a pickled PyTorch file is code and is never loaded; save the model with "
+                "torch.export.save (.pt2), or export it to ONNX"
+            )
+        if suffix in _FOREIGN:
+            raise ModelError(f"{path}: {_FOREIGN[suffix]}; convert the model to ONNX")
+        with path.open("rb") as file:
+            magic = file.read(len(_ZIP_MAGIC))
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise ModelError(f"{path}: cannot be read: {reason}") from error
+    if not magic:
+        raise ModelError(f"{path}: the file is empty")
+    if suffix == _EXPORTED_SUFFIX:
+        if magic != _ZIP_MAGIC:
+            raise ModelError(f"{path}: is not a PyTorch exported program; save one with torch.export.save")
+        return EXPORTED
+    if magic == _ZIP_MAGIC:
+        raise ModelError(f"{path}: is an archive, not an ONNX file; an exported program's name ends in .pt2")
+    return ONNX
+
+
+def _spelling_hint(text: str) -> str:
+    """Offer the zoo to whoever names one of its networks without the prefix."""
+    try:
+        zoo.check(text, {})
+    except InputError:
+        return ""
+    return f"; for the zoo's network write zoo:{text}"

@@ -1,0 +1,142 @@
+"""Fix the shapes of a model's inputs: what the file leaves open must be bound, and nothing may contradict it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
+
+from kintune.errors import ModelError, ShapeError
+
+__all__ = ["bind", "element_types"]
+
+Dimension: TypeAlias = "int | str"
+"""A size, or the name of an open dimension ("" when it has none)."""
+
+_LARGEST_INPUT = 2**40
+
+element_types = {
+    TensorProto.FLOAT: "float32",
+    TensorProto.DOUBLE: "float64",
+    TensorProto.FLOAT16: "float16",
+    TensorProto.BFLOAT16: "bfloat16",
+    TensorProto.BOOL: "bool",
+    TensorProto.INT8: "int8",
+    TensorProto.INT16: "int16",
+    TensorProto.INT32: "int32",
+    TensorProto.INT64: "int64",
+    TensorProto.UINT8: "uint8",
+    TensorProto.UINT16: "uint16",
+    TensorProto.UINT32: "uint32",
+    TensorProto.UINT64: "uint64",
+}
+"""The element types that inputs may have."""
+
+
+def bind(label: str, model: ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Fix all input shapes in `model`, and forget shapes it states inside that follow from them.
+
+    An open dimension with a name has one size wherever the name occurs, so binding one input may bind others.
+
+    Returns:
+        The shape of every input, by name.
+
+    Raises:
+        ShapeError: an open dimension that is not bound, an unknown input, or a shape the model contradicts.
+        ModelError: an input that is no tensor, or of an element type that cannot be handled.
+    """
+    graph = model.graph
+    inputs = {value.name: value for value in graph.input}
+    for name in shapes:
+        if name not in inputs:
+            known = ", ".join(inputs) or "none"
+            raise ShapeError(f"{label}: --shape names {name!r}, but the model's inputs are {known}")
+    declared = {name: _declared(label, value) for name, value in inputs.items()}
+    sizes: dict[str, int] = {}
+    for name, shape in shapes.items():
+        _unify(label, name, declared[name], shape, sizes)
+    fixed = {name: _fixed(label, name, declared[name], shapes.get(name), sizes) for name in inputs}
+    for name, shape in fixed.items():
+        if math.prod(shape) > _LARGEST_INPUT:
+            raise ShapeError(f"{label}: input {name} with shape {_text(shape)} is too large")
+        _write(inputs[name], shape)
+    _forget_inner_shapes(graph)
+    return fixed
+
+
+def _declared(label: str, value: ValueInfoProto) -> tuple[Dimension, ...] | None:
+    """The shape an input has in the file; None when not even its rank is given."""
+    if value.type.WhichOneof("value") != "tensor_type":
+        kind = (value.type.WhichOneof("value") or "untyped").removesuffix("_type")
+        raise ModelError(f"{label}: input {value.name} is not a tensor ({kind}); such models cannot be imported")
+    tensor = value.type.tensor_type
+    if tensor.elem_type not in element_types:
+        named = TensorProto.DataType.Name(tensor.elem_type) if tensor.elem_type in TensorProto.DataType.values() else "?"
+        raise ModelError(f"{label}: input {value.name} holds elements of type {named}, which cannot be imported")
+    if not tensor.HasField("shape"):
+        return None
+    # Some exporters write -1 for a dimension that is open.
+    return tuple(dim.dim_value if dim.dim_value > 0 else dim.dim_param for dim in tensor.shape.dim)
+
+
+def _unify(
+    label: str, name: str, declared: tuple[Dimension, ...] | None, shape: tuple[int, ...], sizes: dict[str, int]
+) -> None:
+    """Match a shape given from outside with the declared one, and note the sizes of named dimensions."""
+    if declared is None:
+        return
+    contradiction = f"{label}: --shape {name}={_text(shape)} contradicts the model, where {name} is {_text(declared)}"
+    if len(declared) != len(shape):
+        raise ShapeError(contradiction)
+    for dimension, size in zip(declared, shape, strict=True):
+        if isinstance(dimension, int):
+            if dimension != size:
+                raise ShapeError(contradiction)
+        elif dimension and sizes.setdefault(dimension, size) != size:
+            raise ShapeError(f"{contradiction}: dimension {dimension} was already bound to {sizes[dimension]}")
+
+
+def _fixed(
+    label: str,
+    name: str,
+    declared: tuple[Dimension, ...] | None,
+    given: tuple[int, ...] | None,
+    sizes: Mapping[str, int],
+) -> tuple[int, ...]:
+    """An input's shape, all dimensions known."""
+    if given is not None:
+        return given
+    if declared is None:
+        raise ShapeError(f"{label}: input {name} has no shape in the file; add --shape {name}=DIMxDIMx...")
+    known = tuple(dim if isinstance(dim, int) else sizes.get(dim, dim) for dim in declared)
+    open_at = [i for i, dim in enumerate(known) if not isinstance(dim, int)]
+    if open_at:
+        named = ", ".join(f"{i} ({known[i]})" if known[i] else str(i) for i in open_at)
+        example = "x".join(str(dim) if isinstance(dim, int) else "1" for dim in known)
+        raise ShapeError(
+            f"{label}: input {name} is {_text(known)}, of unknown size in dimension {named}; "
+            f"add --shape {name}={example} with the sizes you need"
+        )
+    return tuple(dim for dim in known if isinstance(dim, int))
+
+
+def _write(value: ValueInfoProto, shape: tuple[int, ...]) -> None:
+    value.type.tensor_type.shape.Clear()
+    for size in shape:
+        value.type.tensor_type.shape.dim.add(dim_value=size)
+
+
+def _forget_inner_shapes(graph: GraphProto) -> None:
+    """Drop what the file says of shapes inside and at its end: stale where they hung on dimensions bound just now."""
+    del graph.value_info[:]
+    for output in graph.output:
+        if output.type.WhichOneof("value") == "tensor_type" and any(
+            dim.dim_value <= 0 for dim in output.type.tensor_type.shape.dim
+        ):
+            output.type.tensor_type.ClearField("shape")
+
+
+def _text(shape: tuple[Dimension, ...]) -> str:
+    return "x".join(str(dim) if dim != "" else "?" for dim in shape) or "a scalar"

@@ -1,0 +1,69 @@
+"""The inputs and outputs of an imported module, which must all be tensors of fixed shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import tvm
+from tvm import relax
+
+from kintune.errors import ModelError
+from kintune.job.payloads import Tensor
+
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["signature"]
+
+
+def signature(
+    label: str, module: tvm.IRModule, inputs: Sequence[str], outputs: Sequence[str]
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Inputs and outputs of `module`'s `main`, under the model's own names.
+
+    Raises:
+        ModelError: when a shape anywhere in `main` is known only at run time, or an output is no tensor.
+    """
+    main = module["main"]
+    _refuse_open_shapes(label, main)
+    returned = main.ret_ty
+    fields = list(returned.fields) if isinstance(returned, relax.TupleType) else [returned]
+    if len(fields) != len(outputs):
+        raise ModelError(f"{label}: has {len(outputs)} outputs, but {len(fields)} after import")
+    return (
+        tuple(_tensor(label, name, parameter.ty) for name, parameter in zip(inputs, main.params, strict=True)),
+        tuple(_tensor(label, name, field) for name, field in zip(outputs, fields, strict=True)),
+    )
+
+
+def _tensor(label: str, name: str, type_: Any) -> Tensor:
+    shape = _fixed_shape(type_)
+    if shape is None:
+        raise ModelError(f"{label}: {name} is not a tensor of fixed shape but {type_}")
+    return Tensor(name=name, shape=shape, dtype=str(type_.dtype))
+
+
+def _fixed_shape(type_: Any) -> tuple[int, ...] | None:
+    """The sizes of a tensor's type, or None when it is no tensor or leaves a size open."""
+    if not isinstance(type_, relax.TensorType) or not isinstance(type_.shape, relax.ShapeExpr):
+        return None
+    sizes = type_.shape.values
+    if not all(isinstance(size, tvm.tirx.IntImm) for size in sizes):
+        return None
+    return tuple(int(size) for size in sizes)
+
+
+def _refuse_open_shapes(label: str, main: relax.Function) -> None:
+    """Refuse shapes that depend on data: nothing that computes on them can be compiled ahead or tuned."""
+
+    def visit(expression: Any) -> None:
+        if isinstance(expression, relax.Call) and isinstance(expression.ty, relax.TensorType):
+            if _fixed_shape(expression.ty) is None:
+                name = getattr(expression.op, "name", "an operator").removeprefix("relax.")
+                raise ModelError(
+                    f"{label}: the shape of a result of {name} depends on the data, so the model cannot be compiled; "
+                    "export it with fixed sizes"
+                )
+
+    relax.analysis.post_order_visit(main.body, visit)

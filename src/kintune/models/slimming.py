@@ -1,0 +1,54 @@
+"""Simplify a graph before import: shapes computed at run time become constants, and constants are folded.
+
+Exporters leave chains of Shape, Gather and Concat that say nothing new once the input shapes are known; the importer
+cannot follow them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+
+from onnx import ModelProto
+
+__all__ = ["slim"]
+
+
+def slim(model: ModelProto) -> ModelProto:
+    """Simplify `model`, whose input shapes must be fixed.  Its inputs and outputs keep their names and order.
+
+    A model that cannot be simplified is returned as it is: what stands in the importer's way is reported there.
+    """
+    original = ModelProto()
+    original.CopyFrom(model)
+    try:
+        with _quiet():
+            import onnxslim
+
+            slimmed: ModelProto = onnxslim.slim(model)
+    except Exception:  # the library raises whatever it stumbles over
+        return original
+    if [value.name for value in slimmed.graph.output] != [value.name for value in original.graph.output]:
+        return original
+    _keep_inputs(original, slimmed)
+    return slimmed
+
+
+def _keep_inputs(original: ModelProto, slimmed: ModelProto) -> None:
+    """Give back the inputs that are of no use, in their place: callers will still pass them."""
+    del slimmed.graph.input[:]
+    slimmed.graph.input.extend(original.graph.input)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Swallow what the library prints, warns and logs."""
+    logger = logging.getLogger("onnxslim")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())  # or it installs one that writes to the terminal
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
