@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from kintune.errors import InputError
+from kintune.graph.inputs import draw_inputs
 from kintune.graph.package import Manifest, Package, write_package
-from kintune.graph.sample_inputs import draw_inputs
 
 pytestmark = pytest.mark.tvm
 

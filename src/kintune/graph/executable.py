@@ -18,20 +18,20 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import psutil
 import tvm
 
 import kintune
 from kintune.errors import BuildError, InputError, KintuneError
 from kintune.graph.evaluation import Evaluation
-from kintune.graph.instruction_set import extensions, host_extensions, host_machine
+from kintune.graph.inputs import Array, arrange_inputs, draw_inputs, numpy_dtype
+from kintune.graph.instruction_set import host_extensions, host_machine
 from kintune.graph.package import ALIGNMENT, Block, Manifest, Package, write_package
-from kintune.graph.sample_inputs import draw_inputs, numpy_dtype
 from kintune.job.payloads import Tensor
+from kintune.measure.cores import physical_cores
+from kintune.measure.target import instruction_set
 
 __all__ = ["Executable", "Inputs", "describe_build"]
 
-Array: TypeAlias = npt.NDArray[Any]
 Inputs: TypeAlias = "Mapping[str, npt.ArrayLike] | npt.ArrayLike"
 
 _THREADS = "TVM_NUM_THREADS"  # read by the runtime at its first parallel call
@@ -49,14 +49,15 @@ def describe_build(
 ) -> Manifest:
     """The manifest of a network that is being built now, by this Kintune and this compiler.
 
-    `target` is JSON; the instruction set that programs built for it may use is found out here.
+    `target` is a canonical target (see `kintune.measure.target`); the instruction set that programs built for it may
+    use is found out here.
     """
     return Manifest(
         model_name=model_name,
         model_digest=model_digest,
         target=target,
         machine=host_machine(),
-        isa=_needed_extensions(tvm.target.Target(target)),
+        isa=instruction_set(target),
         threads=threads,
         inputs=tuple(inputs),
         outputs=tuple(outputs),
@@ -80,7 +81,7 @@ class Executable:
 
         Raises KintuneError when the library cannot be loaded.
         """
-        os.environ.setdefault(_THREADS, str(max(1, min(manifest.threads, _physical_cores()))))
+        os.environ.setdefault(_THREADS, str(max(1, min(manifest.threads, len(physical_cores())))))
         self.manifest = manifest
         self._library = library
         self._weights = tuple(weights)
@@ -144,7 +145,7 @@ class Executable:
         The outputs are arrays by name that belong to the caller.  Raises InputError when an input is missing, unknown,
         or of another dtype or shape than the model's.
         """
-        arguments = [_argument(array) for array in self._arrays(inputs)]
+        arguments = [_argument(array) for array in arrange_inputs(self.inputs, inputs)]
         with self._running:
             result = self._main(*arguments, *self._weights)
         taken = {_address(_bytes(argument)) for argument in arguments}
@@ -173,23 +174,6 @@ class Executable:
             times.append((time.perf_counter() - start) * 1e3)
         return Evaluation.of(times)
 
-    def _arrays(self, inputs: tuple[Any, ...]) -> Iterator[Array]:
-        """The arrays in the order of the inputs, checked."""
-        expected = [tensor.name for tensor in self.inputs]
-        if len(inputs) == 1 and isinstance(inputs[0], Mapping):
-            named = inputs[0]
-            unknown = [str(name) for name in named if name not in expected]
-            missing = [name for name in expected if name not in named]
-            if unknown:
-                raise InputError(f"no input is called {_listed(unknown)}; the inputs are {_listed(expected)}")
-            if missing:
-                raise InputError(f"input {_listed(missing)} is missing; the inputs are {_listed(expected)}")
-            inputs = tuple(named[name] for name in expected)
-        elif len(inputs) != len(expected):
-            raise InputError(f"{len(inputs)} inputs given, {len(expected)} needed: {_listed(expected)}")
-        for tensor, value in zip(self.inputs, inputs, strict=True):
-            yield _checked(tensor, value)
-
     def _own(self, leaves: Sequence[tvm.runtime.Tensor], taken: set[int]) -> Iterator[Array]:
         """Outputs as arrays of their own: copied where one shares memory with an input, a weight or another output."""
         for leaf in leaves:
@@ -217,19 +201,6 @@ def _check_runnable(path: str | os.PathLike[str], manifest: Manifest) -> None:
         )
 
 
-def _needed_extensions(target: tvm.target.Target) -> tuple[str, ...]:
-    """The extensions that code for an LLVM target may use; none for other kinds."""
-    if target.kind.name != "llvm":
-        return _needed_extensions(target.host) if target.host is not None else ()
-    return extensions(str(name) for name in tvm.target.codegen.llvm_get_cpu_features(target))
-
-
-def _physical_cores() -> int:
-    """Physical cores that this process may use."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(usable, psutil.cpu_count(logical=False) or usable)
-
-
 def _load(library: bytes) -> Any:
     """The function `main` of a library, on the CPU."""
     with tempfile.TemporaryDirectory(prefix="kintune-") as directory:
@@ -241,18 +212,6 @@ def _load(library: bytes) -> Any:
         except Exception as error:  # the runtime raises many types for a library that it cannot load
             reason = str(error).strip().partition("\n")[0]
             raise KintuneError(f"the program cannot be loaded: {type(error).__name__}: {reason}") from error
-
-
-def _checked(tensor: Tensor, value: Any) -> Array:
-    array = np.asarray(value)
-    dtype = numpy_dtype(tensor.dtype)
-    if array.dtype != dtype:
-        raise InputError(
-            f"input {tensor.name!r} is {array.dtype}, {tensor.dtype} is needed; use .astype({dtype.name!r})"
-        )
-    if array.shape != tensor.shape:
-        raise InputError(f"input {tensor.name!r} has shape {array.shape}, {tensor.shape} is needed")
-    return array
 
 
 def _argument(array: Array) -> tvm.runtime.Tensor:
@@ -288,7 +247,3 @@ def _leaves(result: Any) -> list[tvm.runtime.Tensor]:
     if isinstance(result, tvm.runtime.Tensor):
         return [result]
     return [leaf for item in result for leaf in _leaves(item)]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(repr(name) for name in names)

@@ -16,6 +16,7 @@ from tvm.relax.frontend.onnx import from_onnx
 
 from kintune.graph.executable import Executable, describe_build
 from kintune.job.payloads import Tensor
+from kintune.measure.target import resolve_target
 
 __all__ = ["TinyNetwork", "make_tiny_network"]
 
@@ -38,19 +39,21 @@ def make_tiny_network(directory: str | os.PathLike[str], *, seed: int = 0, skew:
     model = _onnx_model(seed)
     onnx.save(model, path)
     module, parameters = relax.frontend.detach_params(from_onnx(model, keep_params_in_input=True))
-    target = tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu()})
+    target = resolve_target("native", threads=1)
     weights = list(parameters["main"])
     weights[0] = tvm.runtime.tensor(weights[0].numpy() + np.float32(skew))
     manifest = describe_build(
         model_name="tiny",
         model_digest="0" * 32,
-        target=json.dumps({"kind": "llvm", "mcpu": target.attrs["mcpu"]}),
+        target=target,
         threads=1,
         inputs=[Tensor("x", (_ROWS, _WIDE), "float32"), Tensor("bias", (_NARROW,), "float32")],
         outputs=[Tensor("y", (_ROWS, _NARROW), "float32"), Tensor("positive", (_ROWS, _NARROW), "bool")],
         chosen={},
     )
-    return TinyNetwork(path, Executable.create(relax.build(module, target), weights, manifest))
+    return TinyNetwork(
+        path, Executable.create(relax.build(module, tvm.target.Target(json.loads(target))), weights, manifest)
+    )
 
 
 def _onnx_model(seed: int) -> onnx.ModelProto:

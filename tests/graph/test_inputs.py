@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kintune.errors import InputError
-from kintune.graph.sample_inputs import draw_inputs, load_inputs
+from kintune.graph.inputs import draw_inputs, load_inputs
 from kintune.job.payloads import Tensor
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool")
