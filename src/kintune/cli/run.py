@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import zipfile
-from collections.abc import Mapping
-from pathlib import Path
-
 import click
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from kintune import api
+from kintune.cli.arrays import read_arrays, write_arrays
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
-from kintune.errors import InputError
-from kintune.files import check_readable, check_writable, write_whole
+from kintune.files import check_writable
 
 __all__ = ["OutputSummary", "RunDocument", "command"]
-
-Arrays = dict[str, npt.NDArray[np.generic]]
 
 
 class OutputSummary(msgspec.Struct, frozen=True):
@@ -66,28 +59,6 @@ def command(executable: str, inputs: str, output: str | None, json_target: JsonT
         echo(f"{said.name}: {said.dtype} {shape}, {values}", json_target)
     if target is not None:
         echo(f"The outputs are in {target}", json_target)
-
-
-def read_arrays(path: str) -> Arrays:
-    """The arrays of an `.npz` file by name.  Raises InputError when it is none; Python objects in it are refused."""
-    file = check_readable(path, "--input")
-    try:
-        with np.load(file, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise InputError(f"--input {path} holds one unnamed array; write it with np.savez(path, NAME=array)")
-            return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"--input {path} is not a readable .npz file ({error}); write it with np.savez") from error
-
-
-def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[np.generic]]) -> None:
-    """Write arrays as an `.npz` file, all at once."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
-    write_whole(path, buffer.getvalue())
 
 
 def _summarize(name: str, array: npt.NDArray[np.generic]) -> OutputSummary:

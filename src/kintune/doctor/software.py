@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -27,6 +27,7 @@ _TVM_FFI_REQUIREMENT = "apache-tvm-ffi>=0.1.14.post0,<0.1.15"
 _REQUIRED = ("msgspec", "numpy", "onnx", "onnxruntime", "onnxslim", "sqlalchemy", "xgboost-cpu")
 _OPTIONAL = ("openvino", "torch")
 _PYTHONS = ((3, 10), (3, 13))
+_COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")  # in the order in which TVM looks for them
 _LOAD_TIMEOUT_S = 120
 
 VersionOf = Callable[[str], "str | None"]
@@ -116,16 +117,18 @@ def check_loads(name: str, code: str) -> Check:
     return Check(what, Verdict.PROBLEM, f"fails: {last[0]}", remedy)
 
 
-def check_compiler(search_path: str | None = None) -> Check:
-    """Whether there is a C++ compiler that links a shared library; candidates are linked by it."""
-    name = "C++ compiler"
+def check_compiler(environment: Mapping[str, str] = os.environ) -> Check:
+    """Whether the compiler that links programs (`$CXX`, `$CC`, or the first on the path) makes a shared library."""
+    name = "C compiler"
     remedy = "install one, for instance g++ (Debian, Ubuntu: apt-get install g++)"
-    found = next((path for tool in ("g++", "c++", "clang++") if (path := shutil.which(tool, path=search_path))), None)
+    named = environment.get("CXX") or environment.get("CC")
+    path = environment.get("PATH")
+    found = named or next((tool for known in _COMPILERS if (tool := shutil.which(known, path=path))), None)
     if found is None:
-        return Check(name, Verdict.PROBLEM, "none of g++, c++ and clang++ is on the path", remedy)
+        return Check(name, Verdict.PROBLEM, f"none of {', '.join(_COMPILERS)} is on the path", remedy)
     with tempfile.TemporaryDirectory(prefix="kintune-doctor-") as folder:
-        source = Path(folder, "probe.cc")
-        source.write_text('extern "C" int probe() { return 42; }\n')
+        source = Path(folder, "probe.c")
+        source.write_text("int probe(void) { return 42; }\n")
         command = [found, "-shared", "-fPIC", "-o", str(Path(folder, "probe.so")), str(source)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_LOAD_TIMEOUT_S)
