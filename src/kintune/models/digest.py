@@ -6,7 +6,9 @@ import hashlib
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 from onnx import ModelProto
 
@@ -34,23 +36,42 @@ def onnx_digest(file: GraphFile, shapes: Mapping[str, tuple[int, ...]]) -> str:
     return digest_of(*parts)
 
 
-def exported_digest(path: Path) -> str:
-    """Digest of an exported program's archive: of its members' names and contents, not of their times or order.
+def exported_digest(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """Digest of an exported program's archive and of the shapes bound from outside.
 
-    The archive's random serialisation id is left out.
+    What differs between two exports of one model is left out: the archive's name, times and random id, the example
+    inputs, and where in which source file each operator came from.
+
+    Raises:
+        zipfile.BadZipFile, ValueError: when the archive is damaged.
     """
     parts = [_EXPORTED_FORM]
     with zipfile.ZipFile(path) as archive:
         for name in sorted(archive.namelist()):
             inner = name.partition("/")[2] or name
-            if inner.endswith("serialization_id"):
+            if inner == ".data/serialization_id" or inner.startswith("data/sample_inputs/"):
                 continue
             content = hashlib.sha256()
-            with archive.open(name) as member:
-                while chunk := member.read(1 << 20):
-                    content.update(chunk)
+            if inner.startswith("models/") and inner.endswith(".json"):
+                content.update(_without_origins(archive.read(name)))
+            else:
+                with archive.open(name) as member:
+                    while chunk := member.read(1 << 20):
+                        content.update(chunk)
             parts += [inner.encode(), content.digest()]
+    parts += [f"{name}={shape}".encode() for name, shape in sorted(shapes.items())]
     return digest_of(*parts)
+
+
+def _without_origins(program: bytes) -> bytes:
+    """A serialised program without the metadata of its nodes: stack traces and module paths."""
+
+    def strip(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: strip(inner) for key, inner in value.items() if key != "metadata"}
+        return [strip(inner) for inner in value] if isinstance(value, list) else value
+
+    return msgspec.json.encode(strip(msgspec.json.decode(program)), order="sorted")
 
 
 def _canonical(graph: ModelProto) -> bytes:

@@ -10,14 +10,14 @@ from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
 from kintune.errors import ModelError, ShapeError
 
-__all__ = ["bind", "element_types"]
+__all__ = ["ELEMENT_TYPES", "Dimension", "bind", "resolve"]
 
 Dimension: TypeAlias = "int | str"
 """A size, or the name of an open dimension ("" when it has none)."""
 
 _LARGEST_INPUT = 2**40
 
-element_types = {
+ELEMENT_TYPES = {
     TensorProto.FLOAT: "float32",
     TensorProto.DOUBLE: "float64",
     TensorProto.FLOAT16: "float16",
@@ -49,20 +49,32 @@ def bind(label: str, model: ModelProto, shapes: Mapping[str, tuple[int, ...]]) -
     """
     graph = model.graph
     inputs = {value.name: value for value in graph.input}
+    fixed = resolve(label, {name: _declared(label, value) for name, value in inputs.items()}, shapes)
+    for name, shape in fixed.items():
+        _write(inputs[name], shape)
+    _forget_inner_shapes(graph)
+    return fixed
+
+
+def resolve(
+    label: str, declared: Mapping[str, tuple[Dimension, ...] | None], shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, tuple[int, ...]]:
+    """Fix the shapes of inputs, as `bind` does, given what the model declares of each (None: not even the rank).
+
+    Raises:
+        ShapeError: an open dimension that is not bound, an unknown input, or a shape the model contradicts.
+    """
     for name in shapes:
-        if name not in inputs:
-            known = ", ".join(inputs) or "none"
+        if name not in declared:
+            known = ", ".join(declared) or "none"
             raise ShapeError(f"{label}: --shape names {name!r}, but the model's inputs are {known}")
-    declared = {name: _declared(label, value) for name, value in inputs.items()}
     sizes: dict[str, int] = {}
     for name, shape in shapes.items():
         _unify(label, name, declared[name], shape, sizes)
-    fixed = {name: _fixed(label, name, declared[name], shapes.get(name), sizes) for name in inputs}
+    fixed = {name: _fixed(label, name, declared[name], shapes.get(name), sizes) for name in declared}
     for name, shape in fixed.items():
         if math.prod(shape) > _LARGEST_INPUT:
             raise ShapeError(f"{label}: input {name} with shape {_text(shape)} is too large")
-        _write(inputs[name], shape)
-    _forget_inner_shapes(graph)
     return fixed
 
 
@@ -72,7 +84,7 @@ def _declared(label: str, value: ValueInfoProto) -> tuple[Dimension, ...] | None
         kind = (value.type.WhichOneof("value") or "untyped").removesuffix("_type")
         raise ModelError(f"{label}: input {value.name} is not a tensor ({kind}); such models cannot be imported")
     tensor = value.type.tensor_type
-    if tensor.elem_type not in element_types:
+    if tensor.elem_type not in ELEMENT_TYPES:
         named = TensorProto.DataType.Name(tensor.elem_type) if tensor.elem_type in TensorProto.DataType.values() else "?"
         raise ModelError(f"{label}: input {value.name} holds elements of type {named}, which cannot be imported")
     if not tensor.HasField("shape"):
