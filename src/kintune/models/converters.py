@@ -7,8 +7,6 @@ fusion then cannot see the cheap element-wise operator that a ReLU6 is.  These e
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,10 +14,10 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
-__all__ = ["replaced_converters"]
+__all__ = ["CONVERTERS"]
 
 
-class Clip(onnx_frontend.OnnxOpConverter):
+class Clip(onnx_frontend.OnnxOpConverter):  # type: ignore[misc]
     """`Clip` as maximum and minimum; a bound that is absent, infinite or NaN bounds nothing."""
 
     @classmethod
@@ -41,7 +39,7 @@ class Clip(onnx_frontend.OnnxOpConverter):
     _impl_v12 = _impl_v13 = _impl_v11
 
 
-class _Pairwise(onnx_frontend.OnnxOpConverter):
+class _Pairwise(onnx_frontend.OnnxOpConverter):  # type: ignore[misc]
     operator: Any = None
 
     @classmethod
@@ -63,12 +61,5 @@ class Min(_Pairwise):
     operator = staticmethod(relax.op.minimum)
 
 
-@contextmanager
-def replaced_converters() -> Iterator[None]:
-    """While open, the ONNX importer of this process uses the converters of this module."""
-    stock = onnx_frontend._get_convert_map
-    onnx_frontend._get_convert_map = lambda: {**stock(), "Clip": Clip, "Max": Max, "Min": Min}
-    try:
-        yield
-    finally:
-        onnx_frontend._get_convert_map = stock
+CONVERTERS: dict[str, Any] = {"Clip": Clip, "Max": Max, "Min": Min}
+"""Operator name -> the converter to use for it."""

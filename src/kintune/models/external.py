@@ -43,9 +43,12 @@ class ExternalData:
         entries = {entry.key: entry.value for entry in tensor.external_data}
         parts = _safe_parts(entries.get("location", ""), label)
         shape = tuple(tensor.dims)
-        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
-        bits = _SUB_BYTE_BITS.get(tensor.data_type)
-        if bits is not None or dtype.kind == "O" or any(dim < 0 for dim in shape):
+        try:
+            dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+        except KeyError as error:
+            raise ModelError(f"{label}: has the unknown element type {tensor.data_type}") from error
+        packed = TensorProto.DataType.Name(tensor.data_type) in _SUB_BYTE
+        if packed or dtype.kind == "O" or any(dim < 0 for dim in shape):
             raise ModelError(f"{label}: tensors of this type or shape cannot be kept in an external file")
         expected = math.prod(shape) * dtype.itemsize
         offset = _whole_number(entries, "offset", 0, label)
@@ -73,10 +76,8 @@ class ExternalData:
         return self._files[name]
 
 
-_SUB_BYTE_BITS = {
-    kind: 4
-    for kind in (TensorProto.INT4, TensorProto.UINT4, *([TensorProto.FLOAT4E2M1] if hasattr(TensorProto, "FLOAT4E2M1") else []))
-}
+_SUB_BYTE = frozenset({"INT2", "UINT2", "INT4", "UINT4", "FLOAT4E2M1"})
+"""Element types of which several share a byte."""
 
 
 def _safe_parts(location: str, label: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
@@ -98,7 +98,9 @@ def _parse(path: Path) -> ModelProto:
     try:
         size = path.stat().st_size
         if size > _PROTOBUF_LIMIT:
-            raise ModelError(f"{path}: {size} bytes are more than an ONNX file can hold; save its weights as external data")
+            raise ModelError(
+                f"{path}: {size} bytes are more than an ONNX file can hold; save its weights as external data"
+            )
         content = path.read_bytes()
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
@@ -110,7 +112,9 @@ def _parse(path: Path) -> ModelProto:
     except DecodeError as error:
         raise ModelError(f"{path}: is not an ONNX file, or is incomplete") from error
     if not model.HasField("graph") or not model.opset_import or not model.graph.output:
-        raise ModelError(f"{path}: is not an ONNX file, or is incomplete: it has no graph with outputs and operator set")
+        raise ModelError(
+            f"{path}: is not an ONNX file, or is incomplete: it has no graph with outputs and operator set"
+        )
     if model.ir_version < _OLDEST_IR:
         raise ModelError(f"{path}: ONNX format {model.ir_version} is too old; at least {_OLDEST_IR} is needed")
     return model

@@ -6,6 +6,7 @@ import contextlib
 import io
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from kintune.errors import ModelError, UnsupportedOperators
+from kintune.models.converters import CONVERTERS
 from kintune.models.graph_file import first_line
 from kintune.models.walk import nodes
 
@@ -39,7 +41,7 @@ _CONTRIB = frozenset(
         "SkipLayerNormalization",
     }
 )
-"""Operators of ONNX Runtime's own set that the importer knows.  It looks at names alone, so the rest must be kept out."""
+"""Operators of ONNX Runtime's own set that the importer knows; it looks at names alone, so others must be kept out."""
 
 _CONTRIB_ONLY = frozenset({"AllClassNMS", "Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu"}) | {
     "MatMulInteger16",
@@ -117,6 +119,9 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
     def _convert_operator(self, op_name: str, inputs: list[Any], attrs: dict[str, Any], opset: int) -> Any:
         try:
+            if op_name in CONVERTERS:
+                convert = CONVERTERS[op_name].get_converter(opset)
+                return self.bb.normalize(convert(self.bb, inputs, attrs, [self._nodes, self._params]))
             return super()._convert_operator(op_name, inputs, attrs, opset)
         except ModelError:
             raise
@@ -128,7 +133,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
 
 @contextlib.contextmanager
-def _quiet() -> Any:
+def _quiet() -> Iterator[None]:
     """Swallow what the importer prints and warns."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")

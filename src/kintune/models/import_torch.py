@@ -58,9 +58,7 @@ def load_exported(ref: ModelRef) -> Model:
             raise ModelError(f"{path}: cannot be imported: {first_line(error)}") from error
     module = _bind_shapes(str(path), module, names[0], ref.shapes)
     inputs, outputs = signature(str(path), module, *names)
-    return Model(
-        name=ref.name, digest=digest, module=module, inputs=inputs, outputs=outputs, exported_path=str(path)
-    )
+    return Model(name=ref.name, digest=digest, module=module, inputs=inputs, outputs=outputs, exported_path=str(path))
 
 
 def _digest(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> str:
@@ -172,6 +170,10 @@ def _bind_shapes(
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Swallow what reader and importer print and warn."""
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
         warnings.simplefilter("ignore")
         yield

@@ -50,7 +50,9 @@ def parse_ref(text: str, shapes: Iterable[str] = (), options: Mapping[str, int] 
         zoo.check(name, merged)
         return ModelRef(kind=ZOO, source=name, name=name, shapes=bound, options=merged)
     if options:
-        raise ModelError(f"{text}: options ({', '.join(options)}) are for zoo models; bind a file's inputs with --shape")
+        raise ModelError(
+            f"{text}: options ({', '.join(options)}) are for zoo models; bind a file's inputs with --shape"
+        )
     path = Path(text)
     kind = _kind_of(path)
     return ModelRef(kind=kind, source=str(path.absolute()), name=path.stem, shapes=bound)

@@ -85,7 +85,9 @@ def _declared(label: str, value: ValueInfoProto) -> tuple[Dimension, ...] | None
         raise ModelError(f"{label}: input {value.name} is not a tensor ({kind}); such models cannot be imported")
     tensor = value.type.tensor_type
     if tensor.elem_type not in ELEMENT_TYPES:
-        named = TensorProto.DataType.Name(tensor.elem_type) if tensor.elem_type in TensorProto.DataType.values() else "?"
+        named = (
+            TensorProto.DataType.Name(tensor.elem_type) if tensor.elem_type in TensorProto.DataType.values() else "?"
+        )
         raise ModelError(f"{label}: input {value.name} holds elements of type {named}, which cannot be imported")
     if not tensor.HasField("shape"):
         return None

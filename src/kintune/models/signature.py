@@ -58,12 +58,13 @@ def _refuse_open_shapes(label: str, main: relax.Function) -> None:
     """Refuse shapes that depend on data: nothing that computes on them can be compiled ahead or tuned."""
 
     def visit(expression: Any) -> None:
-        if isinstance(expression, relax.Call) and isinstance(expression.ty, relax.TensorType):
-            if _fixed_shape(expression.ty) is None:
-                name = getattr(expression.op, "name", "an operator").removeprefix("relax.")
-                raise ModelError(
-                    f"{label}: the shape of a result of {name} depends on the data, so the model cannot be compiled; "
-                    "export it with fixed sizes"
-                )
+        if not isinstance(expression, relax.Call) or not isinstance(expression.ty, relax.TensorType):
+            return
+        if _fixed_shape(expression.ty) is None:
+            name = getattr(expression.op, "name", "an operator").removeprefix("relax.")
+            raise ModelError(
+                f"{label}: the shape of a result of {name} depends on the data, so the model cannot be compiled; "
+                "export it with fixed sizes"
+            )
 
     relax.analysis.post_order_visit(main.body, visit)

@@ -49,6 +49,10 @@ def _quiet() -> Iterator[None]:
     logger = logging.getLogger("onnxslim")
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())  # or it installs one that writes to the terminal
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
         warnings.simplefilter("ignore")
         yield

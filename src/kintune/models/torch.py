@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import platformdirs
+
 from kintune.errors import ModelError, OrderError
 from kintune.job.payloads import ModelRef
 from kintune.models.digest import exported_digest
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
     import torch
 
-__all__ = ["load_torch", "require_torch"]
+__all__ = ["export_module", "require_torch"]
 
 
 def require_torch() -> ModuleType:
@@ -33,17 +35,21 @@ def require_torch() -> ModuleType:
         import torch
     except ImportError as error:
         raise OrderError("PyTorch models need PyTorch; first run: pip install 'kintune[torch]'") from error
-    return torch
+    installed: ModuleType = torch
+    return installed
 
 
-def load_torch(
-    module: torch.nn.Module, example_inputs: Sequence[Any] | Mapping[str, Any], directory: Path | str, name: str = ""
+def export_module(
+    module: torch.nn.Module,
+    example_inputs: Sequence[Any] | Mapping[str, Any],
+    directory: Path | str | None = None,
+    name: str = "",
 ) -> ModelRef:
     """Export `module` for inputs shaped like `example_inputs` into a .pt2 file in `directory`.
 
-    `example_inputs` are the tensors that its `forward` takes: a sequence by position, or a mapping by keyword.  The
-    module is exported as it behaves in evaluation, and left in the mode it was in.  The file is named after the model
-    and its content.
+    `example_inputs` are the tensors that its `forward` takes: a sequence by position, or a mapping by keyword;
+    `directory` is the user's cache unless told otherwise.  The module is exported as it behaves in evaluation, and left
+    in the mode it was in.  The file is named after the model and its content.
 
     Raises:
         OrderError: when PyTorch is not installed.
@@ -52,7 +58,7 @@ def load_torch(
     torch = require_torch()
     label = name or re.sub(r"\W+", "_", type(module).__name__).lower()
     args, kwargs = ((), dict(example_inputs)) if isinstance(example_inputs, Mapping) else (tuple(example_inputs), {})
-    folder = Path(directory)
+    folder = Path(directory) if directory is not None else Path(platformdirs.user_cache_dir("kintune")) / "exported"
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".{label}-{os.getpid()}.pt2"
     modes = {part: part.training for part in module.modules()}

@@ -25,8 +25,7 @@ def nested_tensors(model: ModelProto) -> Iterator[TensorProto]:
             if attribute.HasField("t"):
                 yield attribute.t
             yield from attribute.tensors
-            for sparse in _sparse(attribute):
-                yield sparse
+            yield from _sparse(attribute)
             for graph in _graphs(attribute):
                 yield from graph.initializer
                 for tensor in graph.sparse_initializer:

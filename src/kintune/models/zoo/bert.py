@@ -53,7 +53,9 @@ def build(config: Bert, batch: int) -> Network:
         x = _layer(b, f"encoder.layer.{layer}", x, config, batch, mask)
     first = b.node("Gather", x, b.constant(np.array(0, "<i8")), axis=1)
     pooled = b.node("Tanh", linear(b, "pooler.dense", first, config.hidden, config.hidden))
-    return b.finish([("last_hidden_state", x, (*shape, config.hidden)), ("pooler_output", pooled, (batch, config.hidden))])
+    return b.finish(
+        [("last_hidden_state", x, (*shape, config.hidden)), ("pooler_output", pooled, (batch, config.hidden))]
+    )
 
 
 def _embed(b: Builder, config: Bert, ids: str, types: str | None) -> str:

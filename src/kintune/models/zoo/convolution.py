@@ -22,7 +22,10 @@ def image_input(b: Builder, batch: int, image: int, name: str = "input") -> str:
 def conv(
     b: Builder, name: str, x: str, cin: int, cout: int, kernel: int, stride: int = 1, groups: int = 1, gain: float = 2.0
 ) -> str:
-    """Convolve without bias, padded by half the kernel; He's initialisation by fan-in (gain 2 before a ReLU, else 1)."""
+    """Convolve without bias, padded by half the kernel.
+
+    He's initialisation by fan-in: gain 2 before a ReLU, else 1.
+    """
     pad = (kernel - 1) // 2
     fan_in = cin // groups * kernel * kernel
     w = b.weight(f"{name}.weight", (cout, cin // groups, kernel, kernel), math.sqrt(gain / fan_in))

@@ -118,7 +118,8 @@ class Builder:
         )
         tensor.name = f"const_{hashlib.sha256(tensor.SerializeToString()).hexdigest()[:12]}"
         self._constants[tensor.name] = tensor
-        return tensor.name
+        name: str = tensor.name
+        return name
 
     def ints(self, *values: int) -> str:
         """Add a constant vector of int64."""

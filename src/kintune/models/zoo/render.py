@@ -75,9 +75,7 @@ def _model(network: Network, tensors: list[TensorProto]) -> ModelProto:
         tensors,
     )
     opset = helper.make_opsetid("", OPSET)
-    model: ModelProto = helper.make_model(
-        graph, producer_name="kintune", opset_imports=[opset], ir_version=_IR_VERSION
-    )
+    model: ModelProto = helper.make_model(graph, producer_name="kintune", opset_imports=[opset], ir_version=_IR_VERSION)
     return model
 
 

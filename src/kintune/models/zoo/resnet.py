@@ -42,9 +42,7 @@ def build(config: ResNet, batch: int) -> Network:
     return b.finish([("logits", classifier(b, "fc", x, channels), (batch, CLASSES))])
 
 
-def _block(
-    b: Builder, name: str, x: str, channels: int, width: int, stride: int, bottleneck: bool
-) -> tuple[str, int]:
+def _block(b: Builder, name: str, x: str, channels: int, width: int, stride: int, bottleneck: bool) -> tuple[str, int]:
     """One residual block and its number of output channels."""
     if bottleneck:
         out = 4 * width

@@ -26,9 +26,7 @@ def layer_norm(b: Builder, name: str, x: str, features: int, epsilon: float) -> 
     """Normalise over the last axis."""
     scale = b.weight(f"{name}.weight", (features,), 0.02, centre=1.0)
     bias = b.weight(f"{name}.bias", (features,), 0.02)
-    return b.node(
-        "LayerNormalization", x, scale, bias, name=f"{name}/LayerNormalization", axis=-1, epsilon=epsilon
-    )
+    return b.node("LayerNormalization", x, scale, bias, name=f"{name}/LayerNormalization", axis=-1, epsilon=epsilon)
 
 
 def gelu(b: Builder, x: str) -> str:
