@@ -95,15 +95,17 @@ class Executable:
     ) -> Executable:
         """Link what `relax.build` made; `weights` follow the inputs in the parameters of its `main`.
 
-        Raises BuildError when it cannot be linked (a C compiler is needed).
+        Raises BuildError when it cannot be linked, and OrderError when there is no C compiler to link it.
         """
+        from kintune.measure.build import find_linker  # brings the whole search space along, which `open` never needs
+
         with tempfile.TemporaryDirectory(prefix="kintune-") as directory:
             path = Path(directory, "lib.so")
             try:
-                program.export_library(str(path))
+                program.export_library(str(path), cc=find_linker())
             except (RuntimeError, OSError, ValueError) as error:
                 first = str(error).strip().partition("\n")[0]
-                raise BuildError(f"{manifest.model_name}: cannot be linked: {first}; is a C compiler there?") from error
+                raise BuildError(f"{manifest.model_name}: cannot be linked: {first}") from error
             library = path.read_bytes()
         return cls(manifest, library, weights)
 

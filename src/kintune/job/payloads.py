@@ -162,11 +162,18 @@ class Packaged(msgspec.Struct, frozen=True):
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """PROVE's result: latencies in ms by who ran (each a list over alternating runs), errors, what could not run."""
+    """PROVE's result.
+
+    `latency_ms` has the latencies in milliseconds by who ran ("tuned", "untuned", a rival's name), one entry a timed
+    run, taken in alternation.  The errors are the tuned outputs' largest over all of `compared_with`; they and
+    `within_tolerance` are None when there was nothing to compare with.  `disagreement` is one line on the first output
+    that is out of tolerance.  `skipped` says of each who could not run why.
+    """
 
     latency_ms: dict[str, tuple[float, ...]]
-    max_abs_error: float
-    max_rel_error: float
-    within_tolerance: bool
+    max_abs_error: float | None
+    max_rel_error: float | None
+    within_tolerance: bool | None
     compared_with: tuple[str, ...]
-    skipped: dict[str, str]  # who could not run, and why
+    skipped: dict[str, str]
+    disagreement: str = ""

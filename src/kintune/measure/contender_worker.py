@@ -1,0 +1,95 @@
+"""A contender's process: `python -m kintune.measure.contender_worker --fd N`, started by a proof.
+
+It runs one network with one runtime.  Nothing of any other runtime is ever loaded here, so that no thread pool,
+allocator or setting of one can disturb another.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from kintune.errors import InputError, OrderError, WireError
+from kintune.graph.inputs import Array, arrange_inputs, draw_inputs, load_inputs
+from kintune.measure.contest import CONTEST, Contest, Order, Prepare, Turn, Turned
+from kintune.measure.rivals import Rival, make_rival
+from kintune.wire import worker
+
+__all__ = ["ContenderHandler", "main"]
+
+_ORDERS: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
+
+
+class ContenderHandler:
+    """One contender: a `Contest` to begin with, then a `Prepare`, then `Turn`s."""
+
+    def __init__(self) -> None:
+        self._contest: Contest | None = None
+        self._rival: Rival | None = None
+
+    def begin(self, kind: str, context: bytes) -> None:
+        """Be told the contest."""
+        if kind != CONTEST:
+            raise WireError(f"a contender was asked for a stage of kind {kind!r}")
+        self._contest = msgspec.msgpack.decode(context, type=Contest)
+
+    def item(self, payload: bytes) -> bytes:
+        """Obey one order; InputError when this runtime cannot run the network."""
+        match _ORDERS.decode(payload):
+            case Prepare():
+                self._rival = self._prepare()
+                return b""
+            case Turn() as turn:
+                if self._rival is None:
+                    raise OrderError("a contender was given a turn before it was prepared")
+                return msgspec.msgpack.encode(_take(self._rival, turn))
+
+    def _prepare(self) -> Rival:
+        if self._contest is None:
+            raise OrderError("a contender was asked to prepare before it was told the contest")
+        contest = self._contest
+        os.sched_setaffinity(0, contest.cores)
+        rival = make_rival(contest.rival)
+        if reason := rival.unavailable(contest.subject):
+            raise InputError(reason)
+        values = draw_inputs(contest.tensors, contest.seed) if contest.inputs is None else load_inputs(contest.inputs)
+        arrays = arrange_inputs(contest.tensors, [values])
+        names = (tensor.name for tensor in contest.tensors)
+        rival.prepare(contest.subject, contest.threads, dict(zip(names, arrays, strict=True)))
+        return rival
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Serve until the proof closes the channel."""
+    worker.main(CONTEST, lambda _arguments: (b"", ContenderHandler()), argv)
+
+
+def _take(rival: Rival, turn: Turn) -> Turned:
+    start = time.perf_counter()
+    while time.perf_counter() - start < turn.warm_seconds:
+        rival.run()
+    times: list[float] = []
+    outputs: list[Array] = []
+    begun = time.perf_counter()
+    while not times or (len(times) < turn.runs and time.perf_counter() - begun < turn.seconds):
+        started = time.perf_counter()
+        outputs = rival.run()
+        times.append((time.perf_counter() - started) * 1e3)
+    if turn.outputs is not None:
+        _save(Path(turn.outputs), outputs)
+    return Turned(tuple(times))
+
+
+def _save(path: Path, outputs: Sequence[Array]) -> None:
+    """Write outputs by position; types that `.npz` does not know (bfloat16) as float32, which holds them exactly."""
+    known = [np.asarray(o) if o.dtype.kind in "fiub" else o.astype(np.float32) for o in outputs]
+    np.savez(path, allow_pickle=False, **{str(index): array for index, array in enumerate(known)})
+
+
+if __name__ == "__main__":
+    main()

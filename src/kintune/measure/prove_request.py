@@ -1,0 +1,43 @@
+"""What PROVE is asked; free of TVM, so that every process can write it.  The answer is a `Proof`."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["ProveContext", "ProveItem"]
+
+
+class ProveContext(msgspec.Struct, frozen=True):
+    """Under which conditions a proof is made.
+
+    Everyone runs in fp32 on the same `threads` physical cores.  Outputs agree when |a - b| <= `atol` + `rtol` |b|.
+    Latencies are taken in at most `rounds` rounds in which each contender has one turn of at most `runs` timed runs;
+    after `min_rounds`, no round is started once `race_seconds` have passed.  `prepare_seconds` bound the loading and
+    compiling of each contender, `untuned_seconds` its loading and single run.
+    """
+
+    threads: int
+    rtol: float = 1e-3
+    atol: float = 1e-3
+    rounds: int = 10
+    min_rounds: int = 3
+    runs: int = 5
+    race_seconds: float = 30.0
+    prepare_seconds: float = 240.0
+    untuned_seconds: float = 60.0
+
+
+class ProveItem(msgspec.Struct, frozen=True):
+    """Prove one executable: `tuned` is its path, `untuned` that of the same network under the default schedule.
+
+    The model itself is `onnx` (a file) or `exported` (a PyTorch exported program), whichever there is; `compare` names
+    the rivals to run on it.  `inputs` is an `.npz` by the inputs' names; without it they are drawn from `seed`.
+    """
+
+    tuned: str
+    untuned: str | None = None
+    onnx: str | None = None
+    exported: str | None = None
+    inputs: str | None = None
+    seed: int = 0
+    compare: tuple[str, ...] = ("onnxruntime", "openvino", "torch")

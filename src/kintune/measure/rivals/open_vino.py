@@ -1,0 +1,47 @@
+"""OpenVINO on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from kintune.graph.inputs import Array
+from kintune.measure.rivals.rival import Subject
+
+__all__ = ["OpenVino"]
+
+
+class OpenVino:
+    """fp32 (its default on new CPUs is bf16), the given threads, one stream for the least latency."""
+
+    _request: Any
+    _inputs: dict[str, Array]
+
+    def unavailable(self, subject: Subject) -> str | None:
+        """It needs an ONNX file."""
+        if subject.onnx is None:
+            return "the model is not an ONNX file"
+        return None if find_spec("openvino") else "not installed: pip install 'kintune[compare]'"
+
+    def prepare(self, subject: Subject, threads: int, inputs: Mapping[str, Array]) -> None:
+        """Compile the model, its dynamic dimensions fixed to those of the inputs."""
+        import openvino
+
+        core = openvino.Core()
+        model = core.read_model(subject.onnx)
+        if model.is_dynamic():
+            model.reshape({name: list(array.shape) for name, array in inputs.items()})
+        configuration = {
+            "INFERENCE_PRECISION_HINT": "f32",
+            "INFERENCE_NUM_THREADS": threads,
+            "PERFORMANCE_HINT": "LATENCY",
+            "NUM_STREAMS": 1,
+        }
+        self._request = core.compile_model(model, "CPU", configuration).create_infer_request()
+        self._inputs = dict(inputs)
+
+    def run(self) -> list[Array]:
+        """Run once."""
+        results = self._request.infer(self._inputs, share_inputs=True, share_outputs=True)
+        return [results[index] for index in range(len(results))]

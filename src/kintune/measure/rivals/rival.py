@@ -1,0 +1,37 @@
+"""What every runtime that a network is compared with can do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from kintune.graph.inputs import Array
+
+__all__ = ["Rival", "Subject"]
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """The network in every form there is of it: paths of a `.kt` file, an ONNX file, a PyTorch exported program."""
+
+    executable: str | None = None
+    onnx: str | None = None
+    exported: str | None = None
+
+
+class Rival(Protocol):
+    """A runtime that runs a network in fp32 with a given number of threads.
+
+    Used in a process of its own, in this order: `unavailable`, `prepare`, then `run` as often as one likes.  It keeps
+    its runtime's defaults except for what makes the comparison fair: fp32, the threads, one request at a time.
+    """
+
+    def unavailable(self, subject: Subject) -> str | None:
+        """Why this runtime cannot run the network here, in a few words; None when it can."""
+
+    def prepare(self, subject: Subject, threads: int, inputs: Mapping[str, Array]) -> None:
+        """Load and compile the network for inputs of these shapes, and keep the inputs (in the model's order)."""
+
+    def run(self) -> list[Array]:
+        """Run once on the inputs; the outputs in the model's order, valid until the next run."""
