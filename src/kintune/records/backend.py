@@ -27,8 +27,11 @@ class Backend:
         self.where = url.render_as_string(hide_password=True)
         """The records' place, as errors name it."""
 
-    def connect(self, *, create: bool) -> Engine:
-        """An engine for the database; raises `RecordsError` when there is none, and it is not to be created."""
+    def connect(self, *, create: bool, verify: bool) -> Engine:
+        """An engine for the database, which need not exist when it may be created (`create`).
+
+        Raises `RecordsError` when it cannot be used; with `verify` also when it is plain that something is missing.
+        """
         try:
             return create_engine(self.url)
         except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:

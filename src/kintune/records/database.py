@@ -30,9 +30,9 @@ class Database:
     with the error, nothing of that transaction is kept, and the next one starts clean.
     """
 
-    def __init__(self, backend: Backend, *, create: bool) -> None:
+    def __init__(self, backend: Backend, *, create: bool, verify: bool) -> None:
         self.backend = backend
-        self.engine = backend.connect(create=create)
+        self.engine = backend.connect(create=create, verify=verify)
         self._thread = threading.local()
         event.listen(self.engine, "handle_error", self._explain, retval=True)
 

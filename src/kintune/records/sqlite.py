@@ -37,7 +37,7 @@ class SQLiteMemory(Backend):
     def __init__(self) -> None:
         super().__init__(URL.create("sqlite", database=":memory:"))
 
-    def connect(self, *, create: bool) -> Engine:
+    def connect(self, *, create: bool, verify: bool) -> Engine:
         """An engine whose one connection is the database."""
         engine = create_engine(self.url, poolclass=StaticPool)
         _configure(engine, busy_seconds=0)
@@ -90,19 +90,22 @@ class SQLiteFile(SQLiteMemory):
         self._mark: CommitMark | None = None
         self._commits = 0
 
-    def connect(self, *, create: bool) -> Engine:
+    def connect(self, *, create: bool, verify: bool) -> Engine:
         """An engine for the file, after a look at it from outside that changes nothing."""
         path = self._path
         if path.is_dir():
             raise RecordsError(f"{path}: a directory; name a file with --records")
         try:
-            if path.exists():
-                self._inspect()
+            exists = path.exists()
+            if exists:
+                self._inspect(verify=verify)
             elif not create:
                 raise RecordsError(f"{path}: no such file; `kintune tune` creates it, --records names another")
             else:
                 path.parent.mkdir(parents=True, exist_ok=True)
             self._mark = CommitMark(path.with_name(path.name + "-mark"))
+            if not exists:
+                self._mark.write(0)
         except OSError as error:
             reason = error.strerror or str(error)
             raise StorageError(f"{path}: cannot be opened ({reason}); name another file with --records") from error
@@ -110,8 +113,8 @@ class SQLiteFile(SQLiteMemory):
         _configure(engine, self._busy_seconds)
         return engine
 
-    def _inspect(self) -> None:
-        """Refuse a file that is not a database, is cut short, or may not be read and written."""
+    def _inspect(self, *, verify: bool) -> None:
+        """Refuse a file that is not a database, may not be read and written, or (with `verify`) is cut short."""
         path = self._path
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -123,7 +126,7 @@ class SQLiteFile(SQLiteMemory):
                 f"{path}: may not be written; change its permissions or name another file with --records"
             )
         log = path.with_name(path.name + "-wal")
-        if size == 0 or (log.exists() and log.stat().st_size):
+        if not verify or size == 0 or (log.exists() and log.stat().st_size):
             return  # a new file, or one whose log holds newer pages than the header tells of
         page = int.from_bytes(header[16:18], "big")
         expected = int.from_bytes(header[28:32], "big") * (65536 if page == 1 else page)
@@ -143,7 +146,10 @@ class SQLiteFile(SQLiteMemory):
     def adopt(self, engine: Engine) -> None:
         """Switch the file to the write-ahead log; it remembers."""
         with contextlib.closing(engine.raw_connection()) as connection:
-            mode = connection.cursor().execute("PRAGMA journal_mode=WAL").fetchone()[0]
+            try:
+                mode = connection.cursor().execute("PRAGMA journal_mode=WAL").fetchone()[0]
+            except sqlite3.Error as error:
+                raise self.explain(error) from error
         if mode != "wal":
             raise StorageError(f"{self.where}: this file system cannot hold it safely; name another with --records")
 

@@ -84,16 +84,17 @@ class Store:
         a newer version; `StorageError` when it cannot be read and written.
         """
         backend = backend_at(default_location() if location is None else location, busy_seconds)
-        database = Database(backend, create=create)
+        database = Database(backend, create=create, verify=verify)
         try:
             with backend.opening():
-                if not _is_ours(database):
-                    if not create:
-                        raise RecordsError(f"{backend.where}: holds no records; `kintune tune` creates them")
+                with database.snapshot() as connection:
+                    ours = _is_ours(connection, backend.where)
+                    notice = backend.examine(connection, verify=verify)
+                if not ours and not create:
+                    raise RecordsError(notice or f"{backend.where}: holds no records; `kintune tune` creates them")
+                if not ours:
                     backend.adopt(database.engine)
                     _create(database)
-                with database.snapshot() as connection:
-                    notice = backend.examine(connection, verify=verify)
         except BaseException:
             database.close()
             raise
@@ -145,14 +146,12 @@ class Store:
         self.close()
 
 
-def _is_ours(database: Database) -> bool:
+def _is_ours(connection: Connection, where: str) -> bool:
     """Whether the database holds our tables (True) or none at all (False); raises `RecordsError` for anything else."""
-    with database.snapshot() as connection:
-        tables = set(inspect(connection).get_table_names())
-        if not tables:
-            return False
-        where = database.backend.where
-        said = _said(connection) if meta.name in tables else {}
+    tables = set(inspect(connection).get_table_names())
+    if not tables:
+        return False
+    said = _said(connection) if meta.name in tables else {}
     if said.get("format") != FORMAT:
         raise RecordsError(f"{where}: a database, but not one of Kintune; choose another with --records")
     version = said.get("schema_version", "?")
