@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from kintune.front.progress import ProgressReport
+from kintune.front.report import RunReport
+from kintune.testing.reports import example_progress, example_report
 
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -51,3 +58,32 @@ def pytest_configure(config: pytest.Config) -> None:
 def _own_records(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test touches the user's own records."""
     monkeypatch.setenv("KINTUNE_RECORDS", str(tmp_path_factory.getbasetemp() / "records-by-default.sqlite"))
+
+
+class FakeFront:
+    """Takes requests to tune, shows two reports, and answers with `outcome`."""
+
+    def __init__(self) -> None:
+        self.requests: list[Any] = []
+        self.outcome: RunReport | BaseException = example_report()
+
+    def tune(self, request: Any, on_progress: Callable[[ProgressReport], None] | None = None) -> RunReport:
+        self.requests.append(request)
+        if on_progress is not None:
+            on_progress(example_progress(trials=1))
+            on_progress(example_progress(trials=2))
+        if isinstance(self.outcome, BaseException):
+            raise self.outcome
+        return self.outcome
+
+
+@pytest.fixture
+def fake_front(monkeypatch: pytest.MonkeyPatch) -> FakeFront:
+    """Tuning without a tuner."""
+    fake = FakeFront()
+    module = ModuleType("kintune.front.run")
+    module.tune = fake.tune  # type: ignore[attr-defined]
+    module.TuneRequest = SimpleNamespace  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "kintune.front.run", module)
+    monkeypatch.setattr("kintune.front.run", module, raising=False)
+    return fake

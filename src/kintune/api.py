@@ -26,6 +26,8 @@ from kintune.front.report import RunReport
 from kintune.job.payloads import ModelRef, Options
 
 if TYPE_CHECKING:
+    import torch
+
     from kintune.graph.executable import Executable
 
 __all__ = ["DEFAULT_TRIALS", "Model", "Result", "load", "open"]
@@ -37,22 +39,22 @@ Shapes = Mapping[str, Sequence[int]]
 
 
 def load(
-    source: str | os.PathLike[str] | Any,
-    example_inputs: tuple[Any, ...] | None = None,
+    source: str | os.PathLike[str] | torch.nn.Module,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     shapes: Shapes | None = None,
 ) -> Model:
     """A model to be tuned.
 
     `source` is the path of an ONNX file or of a saved PyTorch exported program (`.pt2`), a name from the zoo
-    (`"zoo:resnet18"`), or a PyTorch module, which needs `example_inputs` (its positional arguments).  `shapes` fixes
-    the inputs whose dimensions are dynamic: `{"input": (1, 3, 224, 224)}`.
+    (`"zoo:resnet18"`), or a PyTorch module, which needs `example_inputs`: its arguments, in order or by name.  `shapes`
+    fixes the inputs whose dimensions are dynamic: `{"input": (1, 3, 224, 224)}`.
 
     Raises ModelError or ShapeError when the model cannot be used, and OrderError for a module without example inputs.
     """
     if isinstance(source, (str, os.PathLike)):
         texts = [f"{name}={'x'.join(str(extent) for extent in shape)}" for name, shape in (shapes or {}).items()]
         return Model.parse(os.fspath(source), texts)
-    if not _is_torch(source):
+    if not _is_torch_module(source):
         raise ModelError(
             f"a {type(source).__name__} is not a model; pass the path of an ONNX file, 'zoo:NAME' or a PyTorch module"
         )
@@ -208,10 +210,10 @@ def _positive(name: str, value: float | None) -> float | None:
     return value
 
 
-def _is_torch(source: object) -> bool:
-    """Whether this is a PyTorch module or exported program, found out without importing PyTorch."""
+def _is_torch_module(source: object) -> bool:
+    """Whether this is a PyTorch module, found out without importing PyTorch."""
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(source, (torch.nn.Module, torch.export.ExportedProgram))
+    return torch is not None and isinstance(source, torch.nn.Module)
 
 
 @contextlib.contextmanager

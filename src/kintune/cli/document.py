@@ -33,13 +33,11 @@ def write_document(target: JsonTarget, document: msgspec.Struct) -> None:
     """Write `document`, which has a `schema_version`, where `--json` said; nowhere when it was not given."""
     if not target:
         return
-    data = (msgspec.json.format(msgspec.json.encode(document).decode(), indent=2) + "\n").encode()
+    text = msgspec.json.format(msgspec.json.encode(document).decode(), indent=2) + "\n"
     if target == "-":
-        stream = click.get_binary_stream("stdout")
-        stream.write(data)
-        stream.flush()
+        click.echo(text, nl=False)
     else:
-        write_whole(Path(target), data)
+        write_whole(Path(target), text.encode())
 
 
 def echo(line: str, target: JsonTarget = "") -> None:

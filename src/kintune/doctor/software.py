@@ -129,12 +129,14 @@ def check_compiler(environment: Mapping[str, str] = os.environ) -> Check:
     with tempfile.TemporaryDirectory(prefix="kintune-doctor-") as folder:
         source = Path(folder, "probe.c")
         source.write_text("int probe(void) { return 42; }\n")
-        command = [found, "-shared", "-fPIC", "-o", str(Path(folder, "probe.so")), str(source)]
+        library = Path(folder, "probe.so")
+        command = [found, "-shared", "-fPIC", "-o", str(library), str(source)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_LOAD_TIMEOUT_S)
         except (OSError, subprocess.TimeoutExpired) as error:
             return Check(name, Verdict.PROBLEM, f"{found} cannot be run ({error})", remedy)
-    if done.returncode != 0:
+        linked = done.returncode == 0 and library.exists()
+    if not linked:
         last = done.stderr.strip().splitlines()[-1:] or ["for no stated reason"]
         return Check(name, Verdict.PROBLEM, f"{found} cannot link a shared library: {last[0]}", remedy)
     return Check(name, Verdict.GOOD, found)

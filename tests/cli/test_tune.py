@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from kintune.errors import JobFailed, TargetError
+from kintune.front.report import Latencies
+from kintune.testing.reports import example_report
+
+if TYPE_CHECKING:
+    from conftest import FakeFront, Kintune
+
+ZOO = "zoo:mobilenet_v1_0.5"
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_what_was_asked_for_reaches_the_tuner(kintune: Kintune, fake_front: FakeFront, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", input=np.zeros(1))
+    said = kintune(
+        "tune", ZOO, "--target", "llvm", "--threads", 3, "--trials", 64, "--minutes", 2.5, "--until-ms", 4,
+        "--families", "hash", "--seed", 7, "--input", "x.npz", "--rtol", 0.01, "--atol", 0.02, "--records", "r.sqlite",
+        "--output", "out.kt", "--fresh", "--log", "out.log", "--quiet",
+    )  # fmt: skip
+    assert said.code == 0
+    (request,) = fake_front.requests
+    options = request.options
+    assert (request.model.kind, request.model.source) == ("zoo", "mobilenet_v1_0.5")
+    assert (options.trials, options.minutes, options.until_ms) == (64, 2.5, 4.0)
+    assert (options.families, options.seed, options.rtol, options.atol) == ("hash", 7, 0.01, 0.02)
+    assert (request.target, request.threads, request.fresh, request.records) == ("llvm", 3, True, "r.sqlite")
+    assert request.output == str(tmp_path / "out.kt")
+    assert request.log == str(tmp_path / "out.log")
+    assert request.inputs == str(tmp_path / "x.npz")
+
+
+def test_without_a_limit_there_are_a_thousand_trials(kintune: Kintune, fake_front: FakeFront, tmp_path: Path) -> None:
+    kintune("tune", ZOO, "--quiet")
+    kintune("tune", ZOO, "--quiet", "--minutes", 3)
+    assert [request.options.trials for request in fake_front.requests] == [1000, None]
+    assert fake_front.requests[0].output == str(tmp_path / "mobilenet_v1_0.5.kt")
+
+
+def test_progress_goes_to_standard_error_and_the_summary_to_standard_output(
+    kintune: Kintune, fake_front: FakeFront
+) -> None:
+    said = kintune("tune", ZOO)
+    assert "1 of 1000 trials" in said.err
+    assert "2 of 1000 trials" in said.err
+    assert said.out.startswith("resnet18: 30.0 ms untuned, 15.0 ms tuned: 2.00x faster.\n")
+    assert kintune("tune", ZOO, "--quiet").err == ""
+
+
+def test_a_faster_rival_is_the_first_word(kintune: Kintune, fake_front: FakeFront) -> None:
+    fake_front.outcome = example_report(latency_ms=Latencies.of({"tuned": [15.5], "onnxruntime": [12.7]}))
+    assert kintune("tune", ZOO).out.startswith("onnxruntime is faster than the result")
+
+
+def test_the_document_goes_to_a_file(kintune: Kintune, fake_front: FakeFront, tmp_path: Path) -> None:
+    assert kintune("tune", ZOO, "--json", "report.json").code == 0
+    document = json.loads((tmp_path / "report.json").read_text())
+    assert document["schema_version"] == 1
+    assert document["latency_ms"]["tuned"] == 15.0
+    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_the_document_has_standard_output_to_itself(kintune: Kintune, fake_front: FakeFront) -> None:
+    said = kintune("tune", ZOO, "--json", "-", "--quiet")
+    assert json.loads(said.out)["run_id"] == fake_front.outcome.run_id
+    assert "2.00x faster" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["--trials", "0"], "trials must be 1 or more, and is 0"),
+        (["--trials", "-5"], "trials must be 1 or more, and is -5"),
+        (["--trials", "many"], "'many' is not a valid integer"),
+        (["--minutes", "0"], "minutes must be more than 0, and is 0"),
+        (["--minutes", "nan"], "minutes must be more than 0, and is nan"),
+        (["--until-ms", "-1"], "until_ms must be more than 0, and is -1"),
+        (["--threads", "0"], "threads must be 1 or more, and is 0"),
+        (["--seed", "-1"], "seed must not be negative, and is -1"),
+        (["--rtol", "-1"], "rtol must be a number of 0 or more, and is -1"),
+        (["--atol", "inf"], "atol must be a number of 0 or more, and is inf"),
+        (["--output", "missing/out.kt"], "there is no directory"),
+        (["--output", "."], "is a directory"),
+        (["--json", "missing/report.json"], "there is no directory"),
+        (["--log", "missing/out.log"], "there is no directory"),
+        (["--input", "missing.npz"], "missing.npz does not exist"),
+        (["--shape", "input"], "input=1x3x224x224"),
+    ],
+)
+def test_bad_input_is_one_line_before_any_work(
+    kintune: Kintune, fake_front: FakeFront, tmp_path: Path, arguments: list[str], names: str
+) -> None:
+    said = kintune("tune", ZOO, *arguments)
+    assert said.code == 2
+    assert said.out == ""
+    assert said.err.startswith("kintune: error: ")
+    assert names in said.err
+    assert said.err.count("\n") == 1
+    assert fake_front.requests == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("model", ["missing.onnx", "zoo:resnet19", "."])
+def test_a_model_that_is_not_there_is_named(kintune: Kintune, fake_front: FakeFront, model: str) -> None:
+    said = kintune("tune", model)
+    assert said.code == 2
+    assert model in said.err
+    assert fake_front.requests == []
+
+
+def test_what_the_tuner_refuses_is_input_that_was_wrong(kintune: Kintune, fake_front: FakeFront) -> None:
+    fake_front.outcome = TargetError("unknown target 'z80'; use native or a target of TVM")
+    said = kintune("tune", ZOO, "--quiet", "--json", "report.json")
+    assert (said.code, said.out) == (2, "")
+    assert said.err == "kintune: error: unknown target 'z80'; use native or a target of TVM\n"
+    assert not Path("report.json").exists()
+
+
+def test_a_job_without_a_result_has_failed(kintune: Kintune, fake_front: FakeFront) -> None:
+    fake_front.outcome = JobFailed("no candidate could be measured: 64 build failed")
+    said = kintune("tune", ZOO, "--quiet")
+    assert (said.code, said.err) == (1, "kintune: error: no candidate could be measured: 64 build failed\n")
+
+
+def test_a_second_interrupt_ends_at_once(kintune: Kintune, fake_front: FakeFront) -> None:
+    fake_front.outcome = KeyboardInterrupt()
+    assert kintune("tune", ZOO, "--quiet").code == 130
+
+
+def test_a_written_document_can_be_read_by_whom_the_umask_allows(
+    kintune: Kintune, fake_front: FakeFront, tmp_path: Path
+) -> None:
+    kintune("tune", ZOO, "--quiet", "--json", "report.json")
+    (tmp_path / "plain").touch()
+    modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "report.json")}
+    assert len(modes) == 1

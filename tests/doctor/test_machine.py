@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from kintune.doctor.machine import Cache, inspect_machine
+
+CPUINFO = """\
+processor\t: 0
+model name\t: Example CPU 9000
+flags\t\t: fpu sse4_2 avx2 fma mmx amx_bf16
+
+processor\t: 1
+model name\t: Another CPU
+flags\t\t: avx512f
+"""
+
+
+def write_cache(root: Path, index: int, **entries: str) -> None:
+    folder = root / "sys/devices/system/cpu/cpu0/cache" / f"index{index}"
+    folder.mkdir(parents=True)
+    for name, text in entries.items():
+        (folder / name).write_text(f"{text}\n")
+
+
+def test_the_first_processor_speaks_for_all(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(CPUINFO)
+    machine = inspect_machine(tmp_path)
+    assert machine.cpu == "Example CPU 9000"
+    assert machine.features == ("sse4_2", "fma", "avx2", "amx_bf16")
+
+
+def test_caches_are_read_with_their_units(tmp_path: Path) -> None:
+    write_cache(tmp_path, 0, level="1", type="Data", size="48K")
+    write_cache(tmp_path, 1, level="3", type="Unified", size="2M")
+    write_cache(tmp_path, 2, level="?", type="Unified", size="2M")
+    write_cache(tmp_path, 3, level="4", type="Unified")
+    assert inspect_machine(tmp_path).caches == (Cache(1, "data", 48 * 1024), Cache(3, "unified", 2 * 1024**2))
+
+
+def test_a_machine_that_tells_nothing_still_has_cores(tmp_path: Path) -> None:
+    machine = inspect_machine(tmp_path)
+    assert (machine.caches, machine.features) == ((), ())
+    assert 1 <= machine.threads <= min(machine.physical_cores, machine.usable_cores)
+    assert machine.memory > 0

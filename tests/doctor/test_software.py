@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kintune.doctor import software
+from kintune.doctor.check import Check, Verdict
+from kintune.doctor.software import TVM_FFI_RANGE, TVM_VERSION, check_compiler, check_loads, check_software
+
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+
+
+@pytest.fixture
+def doctor(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Check]]:
+    """All checks by name, with some packages in other versions; TVM is not loaded."""
+    monkeypatch.setattr(software, "check_loads", lambda name, _: Check(f"loading {name}", Verdict.GOOD, "works"))
+
+    def run(**versions: str | None) -> dict[str, Check]:
+        given = {"apache-tvm": TVM_VERSION, "apache-tvm-ffi": "0.1.14.post1"}
+        given.update({name.replace("_", "-"): version for name, version in versions.items()})
+        return {check.name: check for check in check_software(lambda package: given.get(package, "1.0"))}
+
+    return run
+
+
+def test_versions_that_were_tried_are_good(doctor: Callable[..., dict[str, Check]]) -> None:
+    checks = doctor()
+    assert {check.verdict for name, check in checks.items() if name != "C compiler"} == {Verdict.GOOD}
+    assert "loading tvm" in checks
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("0.1.15", "segmentation fault"),
+        ("0.1.15.post2", "segmentation fault"),
+        ("0.1.13", "not tried"),
+        (None, "not installed"),
+    ],
+)
+def test_the_wrong_ffi_is_a_problem_with_a_remedy(
+    doctor: Callable[..., dict[str, Check]], version: str | None, said: str
+) -> None:
+    checks = doctor(apache_tvm_ffi=version)
+    check = checks["apache-tvm-ffi"]
+    assert check.verdict is Verdict.PROBLEM
+    assert said in check.finding
+    assert "apache-tvm-ffi>=0.1.14.post0,<0.1.15" in check.remedy
+    assert "loading tvm" not in checks
+
+
+@pytest.mark.parametrize("version", ["0.26.0", None])
+def test_another_compiler_is_a_problem(doctor: Callable[..., dict[str, Check]], version: str | None) -> None:
+    check = doctor(apache_tvm=version)["apache-tvm"]
+    assert check.verdict is Verdict.PROBLEM
+    assert TVM_VERSION in check.remedy
+
+
+def test_optional_packages_may_be_missing_and_others_may_not(doctor: Callable[..., dict[str, Check]]) -> None:
+    checks = doctor(openvino=None, onnx=None)
+    assert checks["openvino"].verdict is Verdict.NOTE
+    assert checks["onnx"].verdict is Verdict.PROBLEM
+
+
+def test_the_doctor_and_the_project_agree_on_what_was_tried() -> None:
+    text = PYPROJECT.read_text()
+    low, high = (".".join(str(part) for part in version) for version in TVM_FFI_RANGE)
+    assert f'"apache-tvm=={TVM_VERSION}"' in text
+    assert re.search(rf'"apache-tvm-ffi>={re.escape(low)}(\.post\d+)?,<{re.escape(high)}"', text)
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict", "said"),
+    [
+        ("pass", Verdict.GOOD, "works"),
+        ("import os; os.abort()", Verdict.PROBLEM, "dies of SIGABRT"),
+        ("raise OSError('no such library')", Verdict.PROBLEM, "fails: OSError: no such library"),
+        ("import sys; sys.exit(3)", Verdict.PROBLEM, "for no stated reason"),
+    ],
+)
+def test_what_dies_while_loading_harms_only_itself(code: str, verdict: Verdict, said: str) -> None:
+    check = check_loads("it", code)
+    assert (check.name, check.verdict) == ("loading it", verdict)
+    assert said in check.finding
+
+
+def test_a_compiler_that_links_is_good() -> None:
+    assert check_compiler().verdict is Verdict.GOOD
+
+
+def test_no_compiler_is_a_problem(tmp_path: Path) -> None:
+    check = check_compiler({"PATH": str(tmp_path)})
+    assert check.verdict is Verdict.PROBLEM
+    assert "on the path" in check.finding
+
+
+@pytest.mark.parametrize("compiler", ["/nowhere/cc", sys.executable])
+def test_a_compiler_that_does_not_compile_is_a_problem(compiler: str) -> None:
+    check = check_compiler({"CXX": compiler})
+    assert check.verdict is Verdict.PROBLEM
+    assert compiler in check.finding

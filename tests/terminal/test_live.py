@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from kintune.job.payloads import StageName
+from kintune.terminal.live import LiveDisplay, picture
+from kintune.testing.reports import example_progress
+
+
+class Terminal(io.StringIO):
+    """A stream that claims to be a terminal, and counts how often it was drawn on."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def render(**changes: object) -> str:
+    console = Console(file=io.StringIO(), width=100, record=True)
+    console.print(picture("resnet18, target native", example_progress(**changes)))
+    return console.export_text()
+
+
+def test_the_picture_holds_all_that_is_known() -> None:
+    text = render()
+    for part in (
+        "resnet18, target native",
+        "384 of 1000 trials",
+        "about 6 min left",
+        "estimated 15.0 ms, 2.00x faster than untuned (30.0 ms)",
+        "profile conv2d_7",
+        "3 candidates failed",
+        "128 measurements reused",
+    ):
+        assert part in text
+    assert ["conv2d", "11", "320", "2.40x"] in [line.split() for line in text.splitlines()]
+
+
+def test_a_job_that_knows_nothing_yet_can_be_drawn() -> None:
+    text = render(
+        best_ms=None, untuned_ms=None, families=(), failures={}, reused_records=0, trials=0, trials_total=None
+    )
+    assert "no latency known yet" in text
+    assert "family" not in text
+
+
+def test_reports_in_quick_succession_are_drawn_once_and_the_last_one_stays() -> None:
+    terminal = Terminal()
+    display = LiveDisplay("resnet18", terminal)
+    display.show(example_progress(elapsed_s=1.0, trials=1))
+    drawn = terminal.getvalue()
+    display.show(example_progress(elapsed_s=1.1, trials=2))
+    assert terminal.getvalue() == drawn
+    display.close()
+    assert "2 of 1000 trials" in terminal.getvalue()[len(drawn) :]
+
+
+def test_a_new_stage_is_drawn_at_once() -> None:
+    terminal = Terminal()
+    display = LiveDisplay("resnet18", terminal)
+    display.show(example_progress(elapsed_s=1.0))
+    drawn = terminal.getvalue()
+    display.show(example_progress(elapsed_s=1.0, stage=StageName.CONFIRM))
+    assert "confirm" in terminal.getvalue()[len(drawn) :]
+    display.close()

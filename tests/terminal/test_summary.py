@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from kintune.front.report import Latencies, StopReason, SubgraphReport
+from kintune.terminal.summary import summarize
+from kintune.testing.reports import example_report
+
+
+def test_a_faster_rival_is_the_first_thing_said() -> None:
+    slower = Latencies.of({"untuned": [30.0], "tuned": [15.5], "onnxruntime": [12.7], "openvino": [11.0]})
+    lines = summarize(example_report(latency_ms=slower))
+    assert lines[0] == "openvino is faster than the result: 11.0 ms against 15.5 ms (1.41x)."
+    assert lines[1] == "onnxruntime is faster than the result: 12.7 ms against 15.5 ms (1.22x)."
+    assert lines[2] == "resnet18: 30.0 ms untuned, 15.5 ms tuned: 1.94x faster."
+
+
+def test_the_gain_comes_first_when_nobody_is_faster() -> None:
+    assert summarize(example_report())[0] == "resnet18: 30.0 ms untuned, 15.0 ms tuned: 2.00x faster."
+
+
+def test_wrong_outputs_are_said_before_the_gain() -> None:
+    lines = summarize(example_report(within_tolerance=False))
+    assert "NOT compute the same" in lines[0]
+    assert any("against a tolerance" in line for line in lines)
+
+
+def test_a_result_that_gained_nothing_says_so() -> None:
+    assert summarize(example_report(latency_ms=Latencies.of({"untuned": [15.0], "tuned": [15.0]})))[0].endswith(
+        "nothing was gained."
+    )
+
+
+def test_what_could_not_be_measured_is_not_claimed() -> None:
+    lines = summarize(example_report(latency_ms=Latencies(), max_abs_error=None, max_rel_error=None))
+    assert lines[0] == "resnet18: tuned; it was not timed as a whole."
+    assert "Its outputs were not compared with a reference." in lines
+    assert summarize(example_report(latency_ms=Latencies.of({"tuned": [15.0]})))[0] == "resnet18: 15.0 ms tuned."
+
+
+def test_failures_are_counted_by_cause_over_all_subgraphs() -> None:
+    lines = summarize(example_report())
+    start = lines.index("7 candidates failed, which is normal as long as most do not:")
+    assert [line.split() for line in lines[start + 1 : start + 3]] == [
+        ["4", "run", "failed"],
+        ["3", "build", "timed", "out"],
+    ]
+
+
+def test_many_causes_are_cut_short() -> None:
+    many = SubgraphReport("a", 1, 1.0, "dense", 9, None, {f"cause {i}": 9 - i for i in range(9)})
+    assert "  and 3 more causes; the log has them all" in summarize(example_report(subgraphs=(many,)))
+
+
+def test_a_runtime_that_was_not_compared_says_why() -> None:
+    assert any(line.split()[:3] == ["torch", "not", "compared:"] for line in summarize(example_report()))
+
+
+def test_the_summary_ends_with_where_the_file_is_and_what_comes_next() -> None:
+    lines = summarize(example_report())
+    assert "The executable is /models/resnet18.kt" in lines
+    assert "The log is /models/resnet18.log" in lines
+    assert lines[-2] == "Next: kintune evaluate /models/resnet18.kt"
+    assert "same command again" in lines[-1]
+    assert summarize(example_report(reason=StopReason.CONVERGED, log=None))[-1].startswith("Next:")
+
+
+def test_every_reason_to_stop_can_be_said() -> None:
+    said = {
+        next(line for line in summarize(example_report(reason=reason)) if "measured" in line) for reason in StopReason
+    }
+    assert len(said) == len(StopReason)

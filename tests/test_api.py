@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import kintune as kt
+from kintune.errors import InputError, ModelError, OrderError
+from kintune.testing.reports import example_report
+
+if TYPE_CHECKING:
+    from conftest import FakeFront
+
+ZOO = "zoo:mobilenet_v1_0.5"
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_every_public_name_exists_and_is_documented() -> None:
+    for name in kt.__all__:
+        value = getattr(kt, name)
+        assert isinstance(value, str) or (value.__doc__ and value.__doc__.strip()), name
+    assert set(kt.__all__) <= set(dir(kt))
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'tunes'"):
+        kt.tunes  # noqa: B018
+
+
+def test_importing_and_loading_leave_the_compiler_alone() -> None:
+    code = (
+        "import sys; import kintune as kt; assert 'click' not in sys.modules; "
+        f"kt.load({ZOO!r}); assert not {{'tvm', 'tvm_ffi', 'torch', 'sqlalchemy'}} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[1])
+
+
+def test_shapes_bind_the_inputs(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"\x08\x08")
+    model = kt.load(tmp_path / "model.onnx", shapes={"input": (1, 3, 224, 224), "mask": [1]})
+    assert model.ref.shapes == {"input": (1, 3, 224, 224), "mask": (1,)}
+    assert (model.name, repr(model)) == ("model", "Model('model')")
+
+
+def test_what_is_no_model_is_refused() -> None:
+    with pytest.raises(ModelError, match="a dict is not a model"):
+        kt.load({})  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match=r"missing\.onnx"):
+        kt.load("missing.onnx")
+
+
+def test_tuning_yields_the_report_and_tells_of_progress(fake_front: FakeFront) -> None:
+    seen: list[int] = []
+    result = kt.load(ZOO).tune(trials=64, progress=lambda report: seen.append(report.trials))
+    assert seen == [1, 2]
+    assert result.report == example_report()
+    assert repr(result) == "Result('resnet18', 2.00x faster)"
+    assert fake_front.requests[0].options.trials == 64
+
+
+def test_progress_is_shown_unless_it_is_unwanted(fake_front: FakeFront, capsys: pytest.CaptureFixture[str]) -> None:
+    kt.load(ZOO).tune(progress=False)
+    assert capsys.readouterr() == ("", "")
+    kt.load(ZOO).tune()
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "2 of 1000 trials" in captured.err
+
+
+@pytest.mark.parametrize("wrong", [{"trials": 0}, {"minutes": -1.0}, {"until_ms": float("nan")}, {"threads": 0}])
+def test_a_senseless_budget_is_refused_before_any_work(fake_front: FakeFront, wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        kt.load(ZOO).tune(**wrong)
+    assert fake_front.requests == []
+
+
+@pytest.mark.parametrize("call", ["run", "evaluate", "save", "build"])
+def test_a_model_says_that_it_must_be_tuned_first(call: str) -> None:
+    with pytest.raises(OrderError, match="first"):
+        getattr(kt.load(ZOO), call)()
+
+
+@pytest.mark.parametrize("call", ["run", "evaluate", "save"])
+def test_a_result_says_that_it_must_be_built_first(fake_front: FakeFront, call: str) -> None:
+    with pytest.raises(OrderError, match=r"result\.build\(\)"):
+        getattr(kt.load(ZOO).tune(progress=False), call)()
+
+
+@pytest.mark.tvm
+def test_an_executable_that_is_gone_is_named(fake_front: FakeFront) -> None:
+    with pytest.raises(InputError, match=r"/models/resnet18\.kt"):
+        kt.load(ZOO).tune(progress=False).build()
+
+
+class TestTorch:
+    @pytest.fixture(autouse=True)
+    def _cached_here(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    @pytest.fixture
+    def torch(self) -> Any:
+        return pytest.importorskip("torch")
+
+    def test_a_module_is_exported_for_its_example_inputs(self, torch: Any, tmp_path: Path) -> None:
+        model = kt.load(torch.nn.Linear(4, 2), example_inputs=(torch.zeros(1, 4),))
+        assert model.ref.kind == "exported"
+        assert Path(model.ref.source).is_relative_to(tmp_path)
+
+    def test_a_module_without_example_inputs_says_what_is_missing(self, torch: Any) -> None:
+        with pytest.raises(OrderError, match="example_inputs"):
+            kt.load(torch.nn.Linear(4, 2))
+
+    def test_shapes_are_not_for_modules(self, torch: Any) -> None:
+        with pytest.raises(OrderError, match="example_inputs"):
+            kt.load(torch.nn.Linear(4, 2), (torch.zeros(1, 4),), shapes={"x": (1, 4)})
