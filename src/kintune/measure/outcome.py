@@ -24,7 +24,8 @@ class Status(str, Enum):
 class Outcome(msgspec.Struct, frozen=True):
     """The end of one candidate: `times_us` (microseconds a run, one entry a repeat) when it is ok, else a `cause`.
 
-    `cause` is one short line that classes the failure (the exception's type and first line, or a signal's name).
+    `cause` is one short line: up to the first colon the class of the failure (an exception's type, a signal's name,
+    "not finite"), by which failures are counted, and after it the details.
     """
 
     status: Status
@@ -35,6 +36,11 @@ class Outcome(msgspec.Struct, frozen=True):
     def ok(self) -> bool:
         """Whether there is a time to believe."""
         return self.status is Status.OK
+
+    @property
+    def cause_class(self) -> str:
+        """The cause without its details."""
+        return self.cause.partition(":")[0]
 
     @property
     def median_us(self) -> float:

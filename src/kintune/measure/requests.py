@@ -23,7 +23,7 @@ class Operand(msgspec.Struct, frozen=True):
 
 
 class BuildContext(msgspec.Struct, frozen=True):
-    """What the items of one BUILD stage share: target (JSON), workload modules by digest (serialised), their sketches."""
+    """What the items of one BUILD stage share: target (JSON), serialised workloads and sketches, both by digest."""
 
     target: str
     workloads: dict[str, bytes]

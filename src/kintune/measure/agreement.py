@@ -1,0 +1,65 @@
+"""Whether a program computed what the reference computed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["disagreement", "not_finite"]
+
+_HALF_TOLERANCE = 2e-2
+"""The tightest tolerance for 16-bit and shorter floats, whose own rounding in a sum is of this order."""
+
+
+def disagreement(actual: npt.NDArray[Any], expected: npt.NDArray[Any], rtol: float, atol: float) -> str:
+    """How `actual` differs from `expected` (same shape and type), as one line; empty when it does not.
+
+    The line's first words, up to the colon, class the difference.
+
+    Floats agree when |a - e| <= rtol * |e| + atol * max|e|: the absolute part scales with the output, or a softmax over
+    thousands of classes would agree with zeros.  Not-a-number agrees with itself, infinity with the same infinity.
+    Integers and booleans agree when they are equal.
+    """
+    if expected.dtype.kind in "biu":
+        differ = int(np.count_nonzero(actual != expected))
+        return f"wrong numbers: {differ} of {expected.size} elements differ" if differ else ""
+    if expected.dtype.itemsize < 4:
+        rtol, atol = max(rtol, _HALF_TOLERANCE), max(atol, _HALF_TOLERANCE)
+    if expected.dtype.kind != "f" or expected.dtype.itemsize < 4:
+        actual, expected = actual.astype(np.float32), expected.astype(np.float32)
+    finite = np.isfinite(expected)
+    lost = int(np.count_nonzero(finite & ~np.isfinite(actual)))
+    if lost:
+        return _lost(lost, expected.size)
+    with np.errstate(invalid="ignore", over="ignore"):
+        scale = float(np.max(np.abs(expected), where=finite, initial=0.0))
+        error = np.abs(actual - expected)
+        wrong = np.where(finite, error > rtol * np.abs(expected) + atol * scale, ~_same(actual, expected))
+    differ = int(np.count_nonzero(wrong))
+    if not differ:
+        return ""
+    largest = float(np.max(error, where=finite, initial=0.0))
+    return (
+        f"wrong numbers: {differ} of {expected.size} elements differ, "
+        f"by at most {largest:.3g} where the largest is {scale:.3g}"
+    )
+
+
+def not_finite(actual: npt.NDArray[Any]) -> str:
+    """How many elements of `actual` are not finite, as one line; empty when all are, as integers always are."""
+    if actual.dtype.kind in "biu":
+        return ""
+    lost = int(np.count_nonzero(~np.isfinite(actual)))
+    return _lost(lost, actual.size) if lost else ""
+
+
+def _lost(lost: int, size: int) -> str:
+    return f"not finite: {lost} of {size} elements, which may never have been written"
+
+
+def _same(actual: npt.NDArray[Any], expected: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Where both are the same infinity or both not a number."""
+    same: npt.NDArray[np.bool_] = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
+    return same

@@ -1,0 +1,121 @@
+"""Build one candidate: replay, compile, link; the result is a shared library in bytes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
+from tvm.tirx.buffer import BufferType
+
+from kintune.errors import BuildError, KintuneError, OrderError
+from kintune.measure.requests import Built, Operand
+from kintune.space.candidate import Candidate, Sketch
+from kintune.space.lower import apply_candidate, load_workload
+
+__all__ = ["ENTRY", "build_candidate", "build_module", "find_linker", "operands_of"]
+
+ENTRY = "main"
+"""The function that every artifact exports."""
+
+_WEIGHTS = "layout_free_buffers"
+
+
+def build_candidate(target: tvm.target.Target, workload: bytes, sketch: Sketch | None, candidate: Candidate) -> Built:
+    """Build one candidate of a serialised workload; without a sketch, the workload under the default schedule.
+
+    Raises:
+        BuildError: the candidate makes no valid program, or it does not compile; the message is one line.
+    """
+    module = load_workload(workload)
+    return build_module(target, module, apply_candidate(module, sketch, candidate, target), candidate.digest)
+
+
+def build_module(target: tvm.target.Target, workload: tvm.IRModule, scheduled: tvm.IRModule, candidate: str) -> Built:
+    """Compile `scheduled`, a schedule of `workload` (each with one function, `main`), for the candidate digest given.
+
+    Raises:
+        BuildError: it does not compile or link, or its arguments are not buffers of constant shape.
+    """
+    try:
+        packed = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(scheduled)
+        operands = operands_of(workload[ENTRY], packed[ENTRY])
+        artifact = _compile(packed, target)
+    except KintuneError:
+        raise
+    except Exception as error:  # lowering and LLVM raise many types for a bad schedule
+        raise BuildError(f"{type(error).__name__}: {_first_line(error)}") from error
+    return Built(candidate=candidate, artifact=artifact, operands=operands)
+
+
+def operands_of(workload: Any, scheduled: Any) -> tuple[Operand, ...]:
+    """The arguments of `scheduled`, a schedule of the function `workload`, in call order.
+
+    Roles are the workload's: outputs are the buffers it writes, weights those it lets a schedule lay out
+    (`layout_free_buffers`).  Shapes are the schedule's, in which weights may be packed.
+
+    Raises:
+        BuildError: an argument is not a buffer, or a shape is not constant.
+    """
+    written: list[Any] = []
+    tvm_ffi.structural_walk(workload.body, [(tvm.tirx.BufferStore, lambda store: written.append(store.buffer))])
+    weights = {int(i) for i in (workload.attrs[_WEIGHTS] if workload.attrs and _WEIGHTS in workload.attrs else ())}
+    operands = []
+    for position, (parameter, laid_out) in enumerate(zip(workload.params, scheduled.params, strict=True)):
+        if not isinstance(laid_out.ty, BufferType):
+            raise BuildError(f"not a buffer: argument {position} ({laid_out.name})")
+        if any(buffer.same_as(parameter) for buffer in written):
+            role = "output"
+        else:
+            role = "weight" if position in weights else "activation"
+        operands.append(_operand(laid_out, role))
+    return tuple(operands)
+
+
+def find_linker() -> str:
+    """The C compiler that links artifacts: the one in `CC`, else `cc`, `gcc` or `clang`.
+
+    Raises:
+        OrderError: there is none.
+    """
+    for name in (os.environ.get("CC", ""), "cc", "gcc", "clang"):
+        if name and (path := shutil.which(name)) is not None:
+            return path
+    raise OrderError("no C compiler found to link programs with: install gcc or clang, or name one in the variable CC")
+
+
+def _operand(buffer: Any, role: str) -> Operand:
+    try:
+        shape = tuple(int(extent) for extent in buffer.shape)
+    except TypeError as error:
+        raise BuildError(f"not a constant shape: {buffer.name} is {buffer.shape}") from error
+    return Operand(shape=shape, dtype=str(buffer.dtype), role=role)
+
+
+def _compile(module: tvm.IRModule, target: tvm.target.Target) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="kintune-build-") as folder:
+        path = Path(folder) / "artifact.so"
+        tvm.compile(module, target).export_library(str(path), fcompile=_link, workspace_dir=folder)
+        return path.read_bytes()
+
+
+def _link(output: str, objects: Sequence[str], **_: Any) -> None:
+    """Link object files into a shared library, as `export_library` wants it done.
+
+    Plain `cc` starts faster than the C++ driver that it would use otherwise, and a kernel needs no C++ library.
+    """
+    command = [find_linker(), "-shared", "-o", output, *objects, "-lm"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BuildError(f"linking failed: exit code {done.returncode}, {_first_line(done.stderr)}")
+
+
+def _first_line(error: object) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")[:300]

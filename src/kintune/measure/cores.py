@@ -1,0 +1,57 @@
+"""Which processors a device's threads are pinned to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from kintune.errors import TargetError
+
+__all__ = ["choose_cores", "physical_cores", "pinned_to"]
+
+_CPUS = Path("/sys/devices/system/cpu")
+
+
+def physical_cores(usable: Sequence[int] | None = None, root: Path = _CPUS) -> tuple[int, ...]:
+    """One processor of each physical core among `usable` (by default those this process may run on), in order.
+
+    `root` is where the kernel lists its processors.  One whose siblings it does not tell counts as a core of its own.
+    """
+    cores: dict[str, int] = {}
+    for cpu in sorted(os.sched_getaffinity(0) if usable is None else usable):
+        try:
+            core = (root / f"cpu{cpu}" / "topology" / "thread_siblings_list").read_text().strip()
+        except OSError:
+            core = f"processor {cpu}"
+        cores.setdefault(core, cpu)
+    return tuple(cores.values())
+
+
+def choose_cores(threads: int) -> tuple[int, ...]:
+    """The processors to pin `threads` threads to, at most one on a physical core; 0 threads means all such cores.
+
+    Raises:
+        TargetError: `threads` is negative, or more than the physical cores this process may use.
+    """
+    cores = physical_cores()
+    if not 0 <= threads <= len(cores):
+        raise TargetError(
+            f"threads={threads}: this process may use {len(cores)} physical cores; ask for 1 to {len(cores)}"
+        )
+    return cores[: threads or len(cores)]
+
+
+@contextlib.contextmanager
+def pinned_to(core: int) -> Iterator[None]:
+    """Keep the calling thread, and nothing else, on one processor inside the `with` block.
+
+    Processes and threads started inside the block would inherit the pin, so it is never held longer than a measurement.
+    """
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

@@ -1,0 +1,92 @@
+"""The device worker, the only process that times anything on its device.
+
+Started by the engine: `python -m kintune.measure.device_worker --fd N --target native --threads 0`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+
+import msgspec
+
+from kintune.doctor.machine import inspect_machine
+from kintune.errors import TargetError
+from kintune.measure.about import DeviceAbout, Peak
+from kintune.measure.cores import choose_cores
+from kintune.measure.device import DeviceHandler
+from kintune.measure.protocol import DeviceType, Protocol
+from kintune.wire import worker
+
+__all__ = ["KIND", "main", "open_device"]
+
+KIND = "device"
+"""The kind of worker, as in `Work.worker`."""
+
+
+def open_device(target: str, threads: int) -> tuple[DeviceAbout, DeviceHandler]:
+    """Get this process ready to measure programs for `target` with `threads` threads (0: all physical cores).
+
+    Must come before the compiler's runtime runs anything in parallel: its pool reads the number of threads once.
+
+    Raises:
+        TargetError: no such target, or this machine lacks the cores or the instructions for it.
+    """
+    cores = choose_cores(threads)
+    os.environ["TVM_NUM_THREADS"] = str(len(cores))
+
+    import tvm
+
+    from kintune.measure.peak import measure_peak
+    from kintune.measure.run import Runner
+    from kintune.measure.target import instruction_set, missing_features, resolve_target
+
+    canonical = resolve_target(target, len(cores))
+    if missing := missing_features(canonical):
+        raise TargetError(f"target {target!r}: this machine cannot run its programs, it lacks {', '.join(missing)}")
+    machine = inspect_machine()
+    protocol = Protocol(threads=len(cores))
+    about = DeviceAbout(
+        device_type=DeviceType(
+            target=canonical,
+            model=machine.cpu,
+            isa=instruction_set(canonical),
+            threads=len(cores),
+            protocol=f"{protocol.version}-{protocol.operands}",
+        ),
+        protocol=protocol,
+        cores=cores,
+        machine=machine,
+        compiler=f"tvm {tvm.__version__}",
+    )
+    largest_cache = max((cache.size for cache in machine.caches), default=0)
+
+    def peak() -> Peak:
+        return measure_peak(canonical, len(cores), largest_cache)
+
+    return about, DeviceHandler(Runner(cores), _prove, peak)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Serve until the front closes the channel."""
+    worker.main(KIND, _start, argv)
+
+
+def _start(arguments: list[str]) -> tuple[bytes, DeviceHandler]:
+    parser = argparse.ArgumentParser(prog="device_worker", allow_abbrev=False)
+    parser.add_argument("--target", default="native")
+    parser.add_argument("--threads", type=int, default=0)
+    options = parser.parse_args(arguments)
+    about, handler = open_device(options.target, options.threads)
+    return msgspec.msgpack.encode(about), handler
+
+
+def _prove(context: bytes, payload: bytes) -> bytes:
+    from kintune.measure.prove import prove
+
+    return prove(context, payload)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Memory for one argument of a kernel that is not to be trusted."""
+
+from __future__ import annotations
+
+import math
+import mmap
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import tvm.runtime
+
+from kintune.errors import DeviceError
+
+__all__ = ["Guarded", "numpy_dtype"]
+
+_GUARD = 4096  # bytes before and after the argument, a multiple of a page and of every alignment a kernel asks for
+_PATTERN = 0xA5
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The numpy type of a compiler's type name, bfloat16 and the 8-bit floats included.
+
+    Raises:
+        DeviceError: arguments of this type cannot be laid out (4-bit types, vectors, handles).
+    """
+    try:
+        if name.startswith(("bfloat", "float8")):
+            return np.dtype(getattr(ml_dtypes, name))
+        dtype = np.dtype(name)
+    except (AttributeError, TypeError) as error:
+        raise DeviceError(f"no arguments of type {name} can be laid out") from error
+    if dtype.isbuiltin != 1 or dtype.kind not in "biuf":
+        raise DeviceError(f"no arguments of type {name} can be laid out")
+    return dtype
+
+
+class Guarded:
+    """An array between two guard bands, in pages of its own.
+
+    The pages come straight from the kernel, as those of the runtime do: numpy would ask for huge pages, with which
+    large weights look faster than they are in the program that runs later.  A write that misses the array by less than
+    a page lands in a band, does no harm, and is seen in `fingerprint`.
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        size = 2 * _GUARD + -(-nbytes // 8) * 8
+        pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._memory: npt.NDArray[np.uint8] = np.frombuffer(pages, np.uint8)
+        self._memory[:_GUARD] = _PATTERN
+        self._memory[_GUARD + nbytes :] = _PATTERN
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], dtype: str) -> Guarded:
+        """Memory for an array of this shape and type, zeroed."""
+        return cls(math.prod(shape) * numpy_dtype(dtype).itemsize)
+
+    def array(self, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
+        """The memory as an array of numpy's; writing to it writes to the argument."""
+        kind = numpy_dtype(dtype)
+        data = self._memory[_GUARD : _GUARD + math.prod(shape) * kind.itemsize]
+        return data.view(kind).reshape(shape)
+
+    def tensor(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """The memory as a tensor of the compiler's runtime, not copied."""
+        array = self.array(shape, dtype)
+        if array.dtype.isbuiltin == 1:
+            return tvm.runtime.from_dlpack(array)
+        raw = tvm.runtime.from_dlpack(array.view(f"uint{8 * array.dtype.itemsize}"))
+        return raw._create_view(shape, dtype)
+
+    def fingerprint(self) -> int:
+        """A sum over the array and its guard bands: equal as long as nobody wrote to either."""
+        return int(np.add.reduce(self._memory.view(np.uint64)))
+
+    def guards_fingerprint(self) -> int:
+        """A sum over the guard bands alone."""
+        before, after = self._memory[:_GUARD], self._memory[_GUARD + self.nbytes :]
+        return int(before.sum(dtype=np.uint64)) << 32 | int(after.sum(dtype=np.uint64))

@@ -1,0 +1,91 @@
+"""How fast this device is at its best: arithmetic in registers, and a stream through memory."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import tvm
+from tvm.script import tirx as T  # noqa: N812 - the name that its parser knows
+from tvm.target import codegen
+
+from kintune.measure.about import Peak
+from kintune.measure.build import ENTRY
+from kintune.measure.guarded import Guarded
+
+__all__ = ["measure_peak"]
+
+_CHAINS = 12  # independent sums: enough to hide the latency of an FMA on two ports, few enough for 16 registers
+_STEPS = 1 << 16
+_REPEATS = 9
+_LARGEST = 256 << 20
+
+
+def measure_peak(target: str, threads: int, cache_bytes: int) -> Peak:
+    """Measure what `threads` threads reach with programs for the canonical target (JSON); the best of several runs.
+
+    `cache_bytes` is the size of the largest cache, which the stream must not fit in.  The bandwidth counts the bytes
+    that the triad a = b + s * c asks for, as STREAM does.
+    """
+    compiler_target = tvm.target.Target(json.loads(target))
+    lanes = max(1, int(codegen.llvm_get_vector_width(compiler_target)) // 32)
+    arithmetic_s = _best_seconds(_arithmetic(threads, lanes), compiler_target, [(threads, _CHAINS, lanes)])
+    flops = 2.0 * threads * _STEPS * _CHAINS * lanes
+    length = min(max(4 * cache_bytes, 64 << 20), _LARGEST) // 4 // (threads * lanes) * (threads * lanes)
+    stream_s = _best_seconds(_triad(threads, lanes, length), compiler_target, [(length,)] * 3)
+    return Peak(gflops=flops / arithmetic_s / 1e9, gbytes_per_s=12.0 * length / stream_s / 1e9, threads=threads)
+
+
+def _best_seconds(function: Any, target: tvm.target.Target, shapes: list[tuple[int, ...]]) -> float:
+    """The shortest of several runs of `function` on zeroed float32 arguments of these shapes."""
+    buffers = [Guarded.of(shape, "float32") for shape in shapes]
+    for buffer, shape in zip(buffers, shapes, strict=True):
+        buffer.array(shape, "float32")[...] = 0  # so that no page is first touched while the clock runs
+    arguments = [buffer.tensor(shape, "float32") for buffer, shape in zip(buffers, shapes, strict=True)]
+    executable = tvm.compile(tvm.IRModule({ENTRY: function.with_attr("global_symbol", ENTRY)}), target)
+    evaluator = executable.mod.time_evaluator(ENTRY, tvm.cpu(), number=1, repeat=_REPEATS)
+    return float(min(evaluator(*arguments).results))
+
+
+def _arithmetic(threads: int, lanes: int) -> Any:
+    """Chains of multiply-adds that stay in registers; they converge, so that no number becomes denormal."""
+    chains, steps = _CHAINS, _STEPS
+
+    @T.prim_func(s_tir=True, private=True)  # type: ignore[untyped-decorator]
+    def arithmetic(out: T.Buffer((threads, chains, lanes), "float32")):  # type: ignore[no-untyped-def,valid-type]
+        T.func_attr({"tirx.noalias": True})
+        for thread in T.parallel(threads):
+            with T.sblock("chains"):
+                sums = T.sblock_alloc_buffer((chains, lanes), "float32")
+                for chain in T.unroll(chains):
+                    for lane in T.vectorized(lanes):
+                        sums[chain, lane] = T.Cast("float32", chain) + out[thread, chain, lane]
+                for _step in T.serial(steps):
+                    for chain in T.unroll(chains):
+                        for lane in T.vectorized(lanes):
+                            sums[chain, lane] = sums[chain, lane] * T.float32(0.5) + T.float32(1.0)
+                for chain in T.unroll(chains):
+                    for lane in T.vectorized(lanes):
+                        out[thread, chain, lane] = sums[chain, lane]
+
+    return arithmetic
+
+
+def _triad(threads: int, lanes: int, length: int) -> Any:
+    share = length // threads // lanes
+
+    @T.prim_func(s_tir=True, private=True)  # type: ignore[untyped-decorator]
+    def triad(  # type: ignore[no-untyped-def]
+        a: T.Buffer((length,), "float32"),  # type: ignore[valid-type]
+        b: T.Buffer((length,), "float32"),  # type: ignore[valid-type]
+        c: T.Buffer((length,), "float32"),  # type: ignore[valid-type]
+    ):
+        T.func_attr({"tirx.noalias": True})
+        for thread in T.parallel(threads):
+            for i in T.serial(share):
+                for lane in T.vectorized(lanes):
+                    a[(thread * share + i) * lanes + lane] = (
+                        b[(thread * share + i) * lanes + lane] + T.float32(3.0) * c[(thread * share + i) * lanes + lane]
+                    )
+
+    return triad

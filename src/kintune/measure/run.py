@@ -1,0 +1,162 @@
+"""Run one built candidate: is it right, and how long does it take?"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+import tvm_ffi
+
+from kintune.errors import DeviceError
+from kintune.measure.agreement import disagreement, not_finite
+from kintune.measure.build import ENTRY
+from kintune.measure.cores import pinned_to
+from kintune.measure.outcome import Outcome, Status
+from kintune.measure.requests import Built, ProfileContext, ProfileItem
+from kintune.measure.stopwatch import Stopwatch, check_plausible
+from kintune.measure.workbench import Array, Workbench, Workbenches
+
+__all__ = ["CORRUPTED", "Runner", "load_artifact"]
+
+CORRUPTED = 86
+"""Exit code of a worker whose reference no longer computes what it did: its memory cannot be trusted."""
+
+_BUDGET = 1 << 30
+
+_ONE_CORE_PER_THREAD = -2  # the runtime's kSpecifyOneCorePerThread
+
+
+def load_artifact(artifact: bytes) -> Any:
+    """The runtime module of a shared library in bytes; its file is gone when this returns.
+
+    Raises:
+        RuntimeError: it is not a shared library that this process can load.
+    """
+    with tempfile.NamedTemporaryFile(prefix="kintune-", suffix=".so") as file:
+        file.write(artifact)
+        file.flush()
+        return tvm.runtime.load_module(file.name)
+
+
+class Runner:
+    """Runs candidates on `cores`, one thread on each, and says what came of them.
+
+    A candidate is native code of unknown quality.  What it can do short of killing the process is found out here:
+    its output is compared with the reference's, twice (a race or a trick may be right once), after being poisoned; its
+    inputs and the memory around all its arguments are checked; and after anything wrong, the buffers are replaced and
+    the reference is run again: when even that is wrong now, the process ends, so that its successor starts clean.
+    """
+
+    def __init__(self, cores: Sequence[int], budget: int = _BUDGET) -> None:
+        """`budget` bounds the bytes kept from one candidate to the next."""
+        self._cores = tuple(cores)
+        self._stopwatch = Stopwatch()
+        self._benches = Workbenches(budget)
+        self._context: ProfileContext | None = None
+        configure = tvm_ffi.get_global_func("runtime.config_threadpool")
+        with pinned_to(self._cores[0]):  # the runtime gives the main thread all cores; this gives it back what it had
+            configure(_ONE_CORE_PER_THREAD, len(self._cores), [str(core) for core in self._cores])
+
+    def begin(self, context: ProfileContext) -> None:
+        """Enter a stage.
+
+        Raises:
+            DeviceError: its protocol asks for another number of threads, or operands this version does not know.
+        """
+        self._context = None
+        if context.protocol.threads != len(self._cores):
+            raise DeviceError(
+                f"the protocol asks for {context.protocol.threads} threads, this worker has {len(self._cores)}"
+            )
+        if context.protocol.operands not in ("cold", "warm"):
+            raise DeviceError(
+                f'the protocol asks for {context.protocol.operands!r} operands: only "cold" and "warm" exist'
+            )
+        self._context = context
+
+    def release(self) -> None:
+        """Let go of all buffers."""
+        self._benches.clear()
+
+    def profile(self, item: ProfileItem) -> Outcome:
+        """Check and time one candidate.  What it does wrong is in the outcome; nothing is raised for it.
+
+        Raises:
+            DeviceError: no stage was begun.
+        """
+        if self._context is None:
+            raise DeviceError("no stage was begun")
+        if item.built.failure is not None:
+            return item.built.failure
+        bench = self._benches[item.workload]
+        try:
+            with pinned_to(self._cores[0]):
+                self._reference(self._context, bench, item.workload)
+                outcome = self._check_and_time(self._context, bench, item.built)
+                if not outcome.ok:
+                    bench.discard_buffers()
+                if outcome.status is Status.WRONG_RESULT:
+                    self._end_if_corrupted(self._context, bench, item.workload)
+        except DeviceError as error:
+            bench.discard_buffers()
+            outcome = Outcome(Status.RUN_FAILED, cause=str(error))
+        except Exception as error:  # whatever a kernel, the loader or the runtime raises is this candidate's end
+            bench.discard_buffers()
+            outcome = Outcome(Status.RUN_FAILED, cause=_one_line(error))
+        self._benches.trim()
+        return outcome
+
+    def _check_and_time(self, context: ProfileContext, bench: Workbench, built: Built) -> Outcome:
+        module = load_artifact(built.artifact)
+        clamped = bench.clamp(built.operands)
+        bench.poison(clamped.outputs)
+        first_s = self._stopwatch.run(module[ENTRY], clamped.arguments)
+        if wrong := _differences(context, bench, clamped.outputs):
+            return Outcome(Status.WRONG_RESULT, cause=bench.damage(built.operands) or wrong)
+        bench.poison(clamped.outputs)
+        times = self._stopwatch.times_us(module, clamped.arguments, clamped.weights, context.protocol, first_s)
+        if wrong := bench.damage(built.operands) or _differences(context, bench, clamped.outputs):
+            return Outcome(Status.WRONG_RESULT, cause=f"{wrong} (right at first)")
+        check_plausible(times, sum(output.nbytes for output in clamped.outputs), len(self._cores))
+        return Outcome(Status.OK, times_us=times)
+
+    def _reference(self, context: ProfileContext, bench: Workbench, workload: str) -> None:
+        """Know what is expected of the workload's candidates: run its reference, unless that was done before."""
+        if bench.expected is None and workload in context.references:
+            bench.expected = self._run_reference(bench, context.references[workload])
+
+    def _run_reference(self, bench: Workbench, reference: Built) -> tuple[Array, ...]:
+        if reference.failure is not None:
+            raise DeviceError(f"the reference was not built: {reference.failure.cause}")
+        module = load_artifact(reference.artifact)
+        clamped = bench.clamp(reference.operands)
+        module[ENTRY](*clamped.arguments)
+        return tuple(output.copy() for output in clamped.outputs)
+
+    def _end_if_corrupted(self, context: ProfileContext, bench: Workbench, workload: str) -> None:
+        """End the process when the reference, run again in fresh buffers, does not repeat itself to the bit."""
+        if bench.expected is None:
+            return
+        again = self._run_reference(bench, context.references[workload])
+        if any(a.tobytes() != e.tobytes() for a, e in zip(again, bench.expected, strict=True)):
+            sys.stderr.write("kintune: a candidate corrupted this process; ending it\n")
+            sys.stderr.flush()
+            os._exit(CORRUPTED)
+
+
+def _differences(context: ProfileContext, bench: Workbench, outputs: Sequence[Array]) -> str:
+    """How outputs differ from what is expected, as one line; without a reference, whether they are finite."""
+    if bench.expected is None:
+        return next(filter(None, map(not_finite, outputs)), "")
+    pairs = zip(outputs, bench.expected, strict=True)
+    return next(filter(None, (disagreement(a, e, context.rtol, context.atol) for a, e in pairs)), "")
+
+
+def _one_line(error: Exception) -> str:
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    name = type(error).__name__
+    return f"{name}: {text}"[:300] if text else name

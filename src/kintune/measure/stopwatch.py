@@ -1,0 +1,101 @@
+"""Times one kernel under a protocol: the only code below the engine that reads a clock to judge a program."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+import tvm_ffi
+
+from kintune.errors import DeviceError
+from kintune.measure.build import ENTRY
+from kintune.measure.protocol import Protocol
+
+__all__ = ["Stopwatch", "check_plausible"]
+
+_FLUSH = "kintune.measure.flush_weights"
+
+_SHORT_S = 1e-3
+"""Below this, the microsecond of a call from Python would be seen in the time: runs are timed inside the runtime."""
+
+_BATCH_S = 500e-6
+"""One repeat of a short kernel is the median of as many runs as fill this, since one run of 5 us is mostly luck."""
+
+_BATCH_RUNS = 64
+
+_BYTES_PER_S = 1e12
+"""No core stores faster than this (two 64-byte stores a cycle at 5 GHz are 640 GB/s)."""
+
+
+class Stopwatch:
+    """Times kernels.  Only one may be in use in a process, from one thread: the flush is a function of the runtime."""
+
+    def __init__(self) -> None:
+        self._device = tvm.cpu()
+        self._flush_all_but_first = tvm_ffi.get_global_func("cache_flush_cpu_non_first_arg")
+        self._weights: tuple[Any, ...] = ()
+        tvm_ffi.register_global_func(_FLUSH, self._flush, override=True)
+
+    def run(self, kernel: Any, arguments: Sequence[Any]) -> float:
+        """Run once; seconds it took, as seen from here."""
+        start = time.perf_counter()
+        kernel(*arguments)
+        return time.perf_counter() - start
+
+    def times_us(
+        self, module: Any, arguments: Sequence[Any], weights: Sequence[Any], protocol: Protocol, first_s: float
+    ) -> tuple[float, ...]:
+        """Microseconds of a run, one entry a repeat, of a kernel that has already run once in `first_s` seconds.
+
+        With cold operands, `weights` (some of `arguments`) are flushed from all caches before every timed run.  Each
+        timed run is a single one: runs in a row would warm what was flushed.  Repeats end once `max_seconds` is spent.
+        """
+        kernel = module[ENTRY]
+        self._weights = tuple(weights) if protocol.operands == "cold" else ()
+        estimate = first_s
+        for _ in range(max(protocol.warmups - 1, 1 if first_s < protocol.max_seconds / 10 else 0)):
+            self._flush()
+            estimate = self.run(kernel, arguments)
+        if estimate >= _SHORT_S:
+            return self._long(kernel, arguments, protocol)
+        return self._short(module, arguments, protocol, estimate)
+
+    def _long(self, kernel: Any, arguments: Sequence[Any], protocol: Protocol) -> tuple[float, ...]:
+        times: list[float] = []
+        deadline = time.perf_counter() + protocol.max_seconds
+        while len(times) < protocol.repeats and (not times or time.perf_counter() < deadline):
+            self._flush()
+            times.append(1e6 * self.run(kernel, arguments))
+        return tuple(times)
+
+    def _short(self, module: Any, arguments: Sequence[Any], protocol: Protocol, estimate_s: float) -> tuple[float, ...]:
+        runs = min(_BATCH_RUNS, max(1, math.ceil(_BATCH_S / max(estimate_s, 1e-9))))
+        repeats = max(1, min(protocol.repeats, int(protocol.max_seconds / (runs * max(estimate_s, 1e-9)))))
+        evaluator = module.time_evaluator(
+            ENTRY, self._device, number=1, repeat=runs * repeats, f_preproc=_FLUSH if self._weights else ""
+        )
+        seconds = evaluator(*arguments).results
+        batches = (seconds[i * runs : (i + 1) * runs] for i in range(repeats))
+        return tuple(1e6 * statistics.median(batch) for batch in batches)
+
+    def _flush(self, *_arguments: Any) -> None:
+        if self._weights:
+            self._flush_all_but_first(self._weights[0], *self._weights)
+
+
+def check_plausible(times_us: Sequence[float], bytes_written: int, threads: int) -> None:
+    """Refuse times that no program can have.
+
+    Raises:
+        DeviceError: a time is zero or not finite, or too short for `bytes_written` to be stored by `threads` cores.
+    """
+    least = max(1e-3, 1e6 * bytes_written / (_BYTES_PER_S * threads))
+    for t in times_us:
+        if not (math.isfinite(t) and t >= least):
+            raise DeviceError(
+                f"zero time: {t:.3g} us for {bytes_written} bytes of output, which take {least:.3g} us to store"
+            )

@@ -1,0 +1,140 @@
+"""From what a user calls a target to the compiler's canonical description of it, checked against the CPU at hand."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm.target import codegen
+
+from kintune.errors import TargetError
+from kintune.graph.instruction_set import extensions
+
+__all__ = ["NATIVE", "instruction_set", "missing_features", "resolve_target"]
+
+NATIVE = "native"
+"""The CPU this process runs on."""
+
+_KIND = "llvm"
+
+_SCALAR = frozenset({"bmi", "bmi2", "lzcnt", "movbe", "popcnt"})
+"""The scalar extensions that a compiler uses unasked.  Others (those of operating systems, say) matter to no kernel."""
+
+_HELP = f'use "{NATIVE}", a name such as "{_KIND}", or JSON such as {{"kind": "{_KIND}", "mcpu": "skylake-avx512"}}'
+
+
+def resolve_target(text: str, threads: int) -> str:
+    """The canonical target (JSON, keys sorted) that `text` names, for `threads` threads.
+
+    `text` is "native", the compiler's name of a target or of a tag, options as older compilers took them
+    (`llvm -mcpu=znver4`), or JSON.  A canonical target resolves to itself.
+
+    Raises:
+        TargetError: no such target or CPU, or not a CPU at all; the message is one line.
+    """
+    text = text.strip()
+    if not text:
+        raise TargetError(f"no target was named; {_HELP}")
+    try:
+        target = tvm.target.Target(_native() if text == NATIVE else _parse(text))
+    except TargetError:
+        raise
+    except Exception as error:  # the compiler raises ValueError, TypeError and its own
+        raise TargetError(f"unknown target {text!r}: {_reason(error)}; {_HELP}") from error
+    if target.kind.name != _KIND:
+        raise TargetError(f"target {text!r} is not a CPU: this version tunes for CPUs ({_KIND} targets); {_HELP}")
+    config: dict[str, Any] = {key: _plain(value) for key, value in dict(target.export()).items() if value}
+    config.pop("tag", None)
+    config.setdefault("mtriple", _call("tvm.codegen.llvm.GetDefaultTargetTriple"))
+    config["num-cores"] = threads
+    cpu = config.get("mcpu")
+    if cpu is not None and not codegen.llvm_is_valid_cpu(cpu, config["mtriple"]):
+        raise TargetError(f"target {text!r}: the compiler knows no CPU {cpu!r} for {config['mtriple']}; {_HELP}")
+    return json.dumps(config, sort_keys=True)
+
+
+def instruction_set(target: str) -> tuple[str, ...]:
+    """The vector and matrix extensions that programs for this canonical target may use, sorted."""
+    return extensions(_features(target))
+
+
+def missing_features(target: str) -> tuple[str, ...]:
+    """What kernels for this canonical target may use and this CPU does not have, as LLVM names it, sorted.
+
+    Programs for another architecture than this machine's miss its name.
+    """
+    here = str(_call("tvm.codegen.llvm.GetDefaultTargetTriple")).split("-")[0]
+    there = str(json.loads(target)["mtriple"]).split("-")[0]
+    if there != here:
+        return (there,)
+    return _absent(_features(target))
+
+
+def _native() -> dict[str, Any]:
+    """This CPU as LLVM detects it, less what its name promises but a hypervisor or the firmware hides."""
+    cpu = str(_call("tvm.codegen.llvm.GetHostCPUName"))
+    config = {"kind": _KIND, "mtriple": str(_call("tvm.codegen.llvm.GetDefaultTargetTriple")), "mcpu": cpu}
+    hidden = _absent(map(str, codegen.llvm_get_cpu_features(tvm.target.Target(config))))
+    return {**config, "mattr": [f"-{feature}" for feature in hidden]} if hidden else config
+
+
+def _parse(text: str) -> str | dict[str, Any]:
+    if text.startswith("{"):
+        config: dict[str, Any] = json.loads(text)
+        return config
+    name, *options = shlex.split(text)
+    return {"kind": name, **dict(map(_option, options))} if options else name
+
+
+def _option(word: str) -> tuple[str, Any]:
+    """`-mcpu=znver4` as a pair; lists are comma-separated."""
+    key, equals, value = word.lstrip("-").partition("=")
+    if not word.startswith("-") or not equals:
+        raise ValueError(f"{word!r} is not an option of the form -name=value")
+    match key:
+        case "mattr" | "keys" | "libs":
+            return key, value.split(",")
+        case "num-cores":
+            return key, int(value)
+        case _:
+            return key, value
+
+
+def _features(target: str) -> set[str]:
+    """The CPU features that LLVM may use for a canonical target, its `mattr` included."""
+    config: Mapping[str, Any] = json.loads(target)
+    features = set(map(str, codegen.llvm_get_cpu_features(tvm.target.Target(dict(config)))))
+    for attribute in config.get("mattr", ()):
+        (features.add if attribute.startswith("+") else features.discard)(attribute[1:])
+    return features
+
+
+def _absent(features: Iterable[str]) -> tuple[str, ...]:
+    """Those of `features` that kernels may use and that this CPU says it does not have, sorted."""
+    host = {str(name): bool(has) for name, has in _call("tvm.codegen.llvm.GetHostCPUFeatures").items()}
+    return tuple(sorted(f for f in features if (f in _SCALAR or extensions([f])) and not host.get(f, True)))
+
+
+def _call(name: str) -> Any:
+    return tvm_ffi.get_global_func(name)()
+
+
+def _plain(value: Any) -> Any:
+    """The compiler's containers as lists, strings and ints."""
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Iterable):
+        return [_plain(item) for item in value]
+    raise TypeError(f"a target's option is of type {type(value).__name__}")
+
+
+def _reason(error: Exception) -> str:
+    """The part of the compiler's first line that says what is wrong."""
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return text.split(". Target creation")[0].rstrip(".")

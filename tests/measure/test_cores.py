@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kintune.errors import TargetError
+from kintune.measure.cores import choose_cores, physical_cores, pinned_to
+
+
+def machine(root: Path, siblings: dict[int, str]) -> Path:
+    for cpu, listed in siblings.items():
+        folder = root / f"cpu{cpu}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(f"{listed}\n")
+    return root
+
+
+def test_one_processor_of_each_core(tmp_path: Path) -> None:
+    root = machine(tmp_path, {0: "0,4", 1: "1,5", 4: "0,4", 5: "1,5"})
+    assert physical_cores([5, 4, 1, 0], root) == (0, 1)
+
+
+def test_a_core_of_which_only_the_second_processor_is_ours(tmp_path: Path) -> None:
+    root = machine(tmp_path, {0: "0,4", 1: "1,5", 4: "0,4", 5: "1,5"})
+    assert physical_cores([1, 4], root) == (1, 4)
+
+
+def test_processors_that_say_nothing_count_each(tmp_path: Path) -> None:
+    assert physical_cores([2, 3], tmp_path) == (2, 3)
+
+
+def test_zero_threads_are_all_cores_and_too_many_are_refused() -> None:
+    cores = physical_cores()
+    assert choose_cores(0) == cores
+    assert choose_cores(1) == cores[:1]
+    for threads in (-1, len(cores) + 1):
+        with pytest.raises(TargetError, match=f"threads={threads}.*{len(cores)} physical cores"):
+            choose_cores(threads)
+
+
+def test_the_pin_is_undone_even_after_an_error() -> None:
+    before = os.sched_getaffinity(0)
+    core = min(before)
+    pin = pinned_to(core)
+    pin.__enter__()
+    assert os.sched_getaffinity(0) == {core}
+    with pytest.raises(ZeroDivisionError):
+        pin.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
+    assert os.sched_getaffinity(0) == before
