@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, inliner, numpy_helper
 
 from kintune.errors import ModelError
 from kintune.models.external import ExternalData
@@ -138,7 +138,7 @@ def _values(path: Path, tensor: TensorProto, external: ExternalData) -> NDArray[
 def _inlined(path: Path, model: ModelProto) -> ModelProto:
     """The model with its local functions put in the place of their calls."""
     try:
-        inlined: ModelProto = onnx.inliner.inline_local_functions(model)
+        inlined: ModelProto = inliner.inline_local_functions(model)
     except Exception as error:  # the inliner raises whatever its C++ side throws
         raise ModelError(f"{path}: its local functions cannot be inlined: {first_line(error)}") from error
     return inlined

@@ -10,15 +10,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx
 import tvm
-from onnx import ModelProto
+from onnx import ModelProto, inliner
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from kintune.errors import ModelError, UnsupportedOperators
+from kintune.models.accumulate import accumulate_in_float32
 from kintune.models.converters import CONVERTERS
 from kintune.models.graph_file import first_line
+from kintune.models.slimming import slim
 from kintune.models.walk import nodes
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ def import_onnx(model: OnnxModel) -> tvm.IRModule:
         raise
     except Exception as error:  # the importer raises whatever it stumbles over
         raise ModelError(f"{label}: cannot be imported: {first_line(error)}") from error
-    return _bind_weights(module, model, [value.name for value in proto.graph.input])
+    module = _bind_weights(module, model, [value.name for value in proto.graph.input])
+    return accumulate_in_float32(module)
 
 
 def _unsupported(model: ModelProto) -> Counter[str]:
@@ -92,10 +94,10 @@ def _expand(model: ModelProto) -> ModelProto:
     if not missing:
         return model
     try:
-        expanded: ModelProto = onnx.inliner.inline_selected_functions(model, missing, inline_schema_functions=True)
+        expanded: ModelProto = inliner.inline_selected_functions(model, missing, inline_schema_functions=True)
     except Exception:  # then they are reported as unsupported
         return model
-    return expanded
+    return slim(expanded)  # what was written in holds constants of its own
 
 
 def _bind_weights(module: tvm.IRModule, model: OnnxModel, names: list[str]) -> tvm.IRModule:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import tvm
 
 from kintune.errors import ModelError, UnsupportedOperators
+from kintune.models.accumulate import accumulate_in_float32
 from kintune.models.digest import exported_digest
 from kintune.models.graph_file import first_line
 from kintune.models.model import Model
@@ -51,7 +52,7 @@ def load_exported(ref: ModelRef) -> Model:
         try:
             program = _open(path)
             names = _input_names(path, program), _output_names(path, program)
-            module = _import(str(path), program)
+            module = accumulate_in_float32(_import(str(path), program))
         except ModelError:
             raise
         except Exception as error:  # reader and importer raise whatever they stumble over

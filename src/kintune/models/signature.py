@@ -56,15 +56,17 @@ def _fixed_shape(type_: Any) -> tuple[int, ...] | None:
 
 def _refuse_open_shapes(label: str, main: relax.Function) -> None:
     """Refuse shapes that depend on data: nothing that computes on them can be compiled ahead or tuned."""
+    open_results: list[str] = []  # collected, since an error raised inside the visit would arrive as another
 
     def visit(expression: Any) -> None:
-        if not isinstance(expression, relax.Call) or not isinstance(expression.ty, relax.TensorType):
-            return
-        if _fixed_shape(expression.ty) is None:
-            name = getattr(expression.op, "name", "an operator").removeprefix("relax.")
-            raise ModelError(
-                f"{label}: the shape of a result of {name} depends on the data, so the model cannot be compiled; "
-                "export it with fixed sizes"
-            )
+        if isinstance(expression, relax.Call) and isinstance(expression.ty, relax.TensorType | relax.TupleType):
+            fields = expression.ty.fields if isinstance(expression.ty, relax.TupleType) else [expression.ty]
+            if any(isinstance(field, relax.TensorType) and _fixed_shape(field) is None for field in fields):
+                open_results.append(getattr(expression.op, "name", "an operator").removeprefix("relax."))
 
     relax.analysis.post_order_visit(main.body, visit)
+    if open_results:
+        raise ModelError(
+            f"{label}: the shape of a result of {open_results[0]} depends on the data, so the model cannot be "
+            "compiled; export it with fixed sizes"
+        )

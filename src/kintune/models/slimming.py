@@ -12,9 +12,15 @@ import logging
 import warnings
 from collections.abc import Iterator
 
-from onnx import ModelProto
+import numpy as np
+from onnx import ModelProto, helper, numpy_helper
+
+from kintune.models.walk import nodes
 
 __all__ = ["slim"]
+
+_SHORTHANDS = {"value_float": "<f4", "value_floats": "<f4", "value_int": "<i8", "value_ints": "<i8"}
+"""Attribute of a Constant node -> the element type of the tensor it stands for."""
 
 
 def slim(model: ModelProto) -> ModelProto:
@@ -24,6 +30,9 @@ def slim(model: ModelProto) -> ModelProto:
     """
     original = ModelProto()
     original.CopyFrom(model)
+    _spell_out_constants(original)
+    model = ModelProto()
+    model.CopyFrom(original)
     try:
         with _quiet():
             import onnxslim
@@ -35,6 +44,19 @@ def slim(model: ModelProto) -> ModelProto:
         return original
     _keep_inputs(original, slimmed)
     return slimmed
+
+
+def _spell_out_constants(model: ModelProto) -> None:
+    """Turn the shorthands of Constant nodes (`value_float` and its like) into tensors, which everybody understands."""
+    for node in nodes(model):
+        if node.op_type != "Constant":
+            continue
+        for attribute in node.attribute:
+            if attribute.name in _SHORTHANDS:
+                values = np.array(helper.get_attribute_value(attribute), _SHORTHANDS[attribute.name])
+                del node.attribute[:]
+                node.attribute.append(helper.make_attribute("value", numpy_helper.from_array(values)))
+                break
 
 
 def _keep_inputs(original: ModelProto, slimmed: ModelProto) -> None:
