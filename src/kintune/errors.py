@@ -69,7 +69,7 @@ class DamagedRecord(RecordsError):
         self.table = table
         self.id = id
         self.problem = problem
-        super().__init__(f"records: {table} {id}: {problem}; `kintune records check` lists all damage and removes it")
+        super().__init__(f"records: {table} {id}: {problem}; `kintune records check` lists all damage")
 
 
 class StorageError(RecordsError):

@@ -30,7 +30,7 @@ def subgraph(name: str = "conv") -> Subgraph:
 
 def sketch_of(workload: str) -> Sketch:
     """The one sketch of a workload: a tile and a choice are open."""
-    axes = (Tile(extent=64, parts=2, loop="i"), Choice((0, 16, 64), (0.5, 0.25, 0.25)))
+    axes = (Tile(extent=64, parts=2, loop="i"), Choice(tuple(range(64)), (1 / 64,) * 64))
     return Sketch(workload, digest_of(workload.encode(), b"sketch"), b"trace" * 100, axes)
 
 

@@ -1,0 +1,218 @@
+"""Records as one file that any Kintune can read: the format `kintune-records-v1`.
+
+A gzip-compressed file of JSON lines.  Each line is an object with `record` and `seal`, the digest of the record's
+bytes.  The first record is a `header`, the last an `end` that counts the others; between them each `device_type`,
+`workload` (with its serialised program) and `sketch` comes before the `measurement`s that name it.  Bytes are base64.
+The same records give the same file.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from kintune.errors import RecordsError, StorageError
+from kintune.job.payloads import Subgraph
+from kintune.measure.protocol import DeviceType
+from kintune.records.measurements import Measurement
+from kintune.records.portable_rules import Rules
+from kintune.records.store import Store
+from kintune.space.candidate import Sketch, digest_of
+
+__all__ = ["PORTABLE_FORMAT", "Imported", "export_records", "import_records"]
+
+PORTABLE_FORMAT = "kintune-records-v1"
+
+_LONGEST_LINE = 256 << 20  # bytes; a longer line is no record of ours
+
+
+class _Header(msgspec.Struct, frozen=True, tag="header"):
+    format: str
+
+
+class _DeviceType(msgspec.Struct, frozen=True, tag="device_type"):
+    device_type: DeviceType
+
+
+class _Workload(msgspec.Struct, frozen=True, tag="workload"):
+    digest: str
+    name: str
+    operator: str
+    signature: str
+    flops: float
+    module: bytes
+
+
+class _Sketch(msgspec.Struct, frozen=True, tag="sketch"):
+    sketch: Sketch
+
+
+class _Measurement(msgspec.Struct, frozen=True, tag="measurement"):
+    measurement: Measurement
+
+
+class _End(msgspec.Struct, frozen=True, tag="end"):
+    records: int
+
+
+_Content: TypeAlias = _DeviceType | _Workload | _Sketch | _Measurement
+
+
+class _Line(msgspec.Struct, frozen=True):
+    seal: str
+    record: msgspec.Raw
+
+
+_line = msgspec.json.Decoder(_Line)
+_record: msgspec.json.Decoder[_Header | _Content | _End] = msgspec.json.Decoder(_Header | _Content | _End)
+
+
+class Imported(msgspec.Struct, frozen=True):
+    """What an import brought: measurements that are new, and those that were known already."""
+
+    added: int
+    known: int
+
+
+def export_records(
+    store: Store, path: str | Path, *, workloads: Iterable[str] | None = None, run_id: str | None = None
+) -> int:
+    """Write the measurements of some workloads, of a run, or all, with all they name; the answer is how many.
+
+    The file appears when it is whole.  Raises `DamagedRecord` when a record is damaged, `StorageError` when the file
+    cannot be written.
+    """
+    target = Path(path)
+    partial = target.with_name(f"{target.name}.{os.getpid()}.part")
+    try:
+        with store.snapshot():
+            measurements = store.measurements.find(workloads=workloads, run_id=run_id)
+            with partial.open("wb") as plain, gzip.GzipFile("", "wb", compresslevel=6, fileobj=plain, mtime=0) as file:
+                _write(file, _contents(store, measurements))
+        partial.replace(target)
+    except OSError as error:
+        raise StorageError(f"{target}: cannot be written ({error.strerror or error})") from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return len(measurements)
+
+
+def _contents(store: Store, measurements: list[Measurement]) -> Iterator[_Content]:
+    for device_type in sorted({measurement.device_type for measurement in measurements}):
+        yield _DeviceType(store.devices.get(device_type))
+    for digest in sorted({measurement.candidate.workload for measurement in measurements}):
+        known = store.workloads.get(digest)
+        module = store.workloads.module(digest)
+        yield _Workload(digest, known.name, known.operator, known.signature, known.flops, module)
+        for sketch in store.workloads.sketches([digest]):
+            yield _Sketch(sketch)
+    for measurement in measurements:
+        yield _Measurement(msgspec.structs.replace(measurement, run_id=None, id=0))
+
+
+def _write(file: gzip.GzipFile, contents: Iterable[_Content]) -> None:
+    count = 0
+    file.write(_encoded(_Header(PORTABLE_FORMAT)))
+    for content in contents:
+        file.write(_encoded(content))
+        count += 1
+    file.write(_encoded(_End(count)))
+
+
+def _encoded(record: _Header | _Content | _End) -> bytes:
+    raw = msgspec.json.encode(record)
+    return msgspec.json.encode(_Line(digest_of(raw), msgspec.Raw(raw))) + b"\n"
+
+
+def import_records(store: Store, path: str | Path) -> Imported:
+    """Add what an exported file holds; what is known already stays as it is.
+
+    Raises `RecordsError`, naming the record, when anything in the file is damaged, missing or makes no sense; then
+    nothing of it is kept.
+    """
+    source = Path(path)
+    before = store.counts().measurements
+    read = 0
+    try:
+        with gzip.open(source, "rb") as file, store.transaction():
+            for content in _read(source, file):
+                _add(store, content)
+                read += isinstance(content, _Measurement)
+            added = store.counts().measurements - before
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise RecordsError(f"{source}: damaged or not exported by Kintune ({error}); export it again") from error
+    except OSError as error:
+        raise RecordsError(f"{source}: cannot be read ({error.strerror or error})") from error
+    return Imported(added, read - added)
+
+
+def _read(source: Path, file: gzip.GzipFile) -> Iterator[_Content]:
+    """The records between header and end, each checked."""
+    rules = Rules()
+    number = 0
+    ended = False
+    for line in iter(lambda: file.readline(_LONGEST_LINE), b""):
+        where = f"{source}: record {number}"
+        record = _decoded(line, where)
+        if ended or isinstance(record, _Header) != (number == 0):
+            raise RecordsError(f"{where} is out of place; the file was changed, export it again")
+        match record:
+            case _Header(format=written) if written != PORTABLE_FORMAT:
+                raise RecordsError(f"{source}: its format is {written}, this Kintune reads {PORTABLE_FORMAT}")
+            case _Header():
+                pass
+            case _End(records=count):
+                ended = True
+                if count != number - 1:
+                    raise RecordsError(f"{source}: {number - 1} of {count} records are left; export it again")
+            case _:
+                problem = _problem(rules, record)
+                if problem:
+                    raise RecordsError(f"{where} makes no sense: {problem}; nothing was imported")
+                yield record
+        number += 1
+    if not ended:
+        raise RecordsError(f"{source}: cut short after {number} records; export it again")
+
+
+def _decoded(line: bytes, where: str) -> _Header | _Content | _End:
+    try:
+        sealed = _line.decode(line)
+        if sealed.seal != digest_of(bytes(sealed.record)):
+            raise RecordsError(f"{where} is damaged: it does not match its seal; nothing was imported")
+        return _record.decode(sealed.record)
+    except msgspec.MsgspecError as error:
+        raise RecordsError(f"{where} is not one of {PORTABLE_FORMAT}: {error}; nothing was imported") from error
+    except UnicodeDecodeError as error:
+        raise RecordsError(f"{where} is damaged: it is not text; nothing was imported") from error
+
+
+def _problem(rules: Rules, content: _Content) -> str:
+    match content:
+        case _DeviceType(device_type=device_type):
+            return rules.device_type(device_type)
+        case _Workload(digest=digest):
+            return rules.workload(digest)
+        case _Sketch(sketch=sketch):
+            return rules.sketch(sketch)
+        case _Measurement(measurement=measurement):
+            return rules.measurement(measurement)
+
+
+def _add(store: Store, content: _Content) -> None:
+    match content:
+        case _DeviceType(device_type=device_type):
+            store.devices.add(device_type)
+        case _Workload(digest, name, operator, signature, flops, module):
+            subgraph = Subgraph(name, digest, 1, flops, operator, signature, tunable=True)
+            store.workloads.add(subgraph, module)
+        case _Sketch(sketch=sketch):
+            store.workloads.add_sketch(sketch)
+        case _Measurement(measurement=measurement):
+            store.measurements.add(msgspec.structs.replace(measurement, id=0, run_id=None))

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kintune.errors import DamagedRecord, RecordsError, StorageError
+from kintune.measure.outcome import Outcome, Status
+from kintune.records import Imported, Store, export_records, import_records
+from kintune.records.schema import measurements
+from kintune.space.candidate import Candidate, digest_of
+from kintune.testing.records import COMPILER, DEVICE, add_workload, measurement
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    """Two workloads, a run, a failure, an untuned program, a confirmed time."""
+    with Store.open(":memory:") as store:
+        conv, dense = add_workload(store, "conv"), add_workload(store, "dense")
+        store.runs.create("run", key="key", model_name="model")
+        store.measurements.add(measurement(conv, 1, 3.0, 0.1 + 0.2, run_id="run"))
+        store.measurements.add(measurement(conv, 2, status=Status.RUN_FAILED, cause="SIGSEGV é"))
+        store.measurements.add(msgspec.structs.replace(measurement(dense, 0, 9.0), candidate=Candidate.untuned(dense)))
+        store.measurements.confirm(DEVICE.digest, COMPILER, measurement(conv, 1).candidate, Outcome(Status.OK, (4.0,)))
+        yield store
+
+
+@pytest.fixture
+def other() -> Iterator[Store]:
+    with Store.open(":memory:") as other:
+        yield other
+
+
+def told(store: Store) -> list[object]:
+    return [msgspec.structs.replace(each, id=0, run_id=None) for each in store.measurements.find()]
+
+
+def test_what_was_exported_is_imported_elsewhere(store: Store, other: Store, tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl.gz"
+    assert export_records(store, path) == 3
+    assert import_records(other, path) == Imported(added=3, known=0)
+    assert told(other) == told(store)
+    assert other.workloads.list() == store.workloads.list()
+    workloads = [workload.digest for workload in store.workloads.list()]
+    assert other.workloads.sketches(workloads) == store.workloads.sketches(workloads)
+    assert other.check() == []
+    assert import_records(other, path) == Imported(added=0, known=3)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_run_or_some_workloads_are_exported_alone(store: Store, other: Store, tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl.gz"
+    assert export_records(store, path, run_id="run") == 1
+    assert import_records(other, path).added == 1
+    (dense,) = (workload.digest for workload in store.workloads.list() if workload.name == "dense")
+    assert export_records(store, path, workloads=[dense]) == 1
+    assert import_records(other, path).added == 1
+    assert export_records(store, path, workloads=[]) == 0
+    assert import_records(other, path) == Imported(0, 0)
+
+
+def test_what_is_known_here_stays(store: Store, other: Store, tmp_path: Path) -> None:
+    export_records(store, tmp_path / "records.jsonl.gz")
+    own = measurement(add_workload(other, "conv"), 1, 100.0)
+    other.measurements.add(own)
+    assert import_records(other, tmp_path / "records.jsonl.gz") == Imported(added=2, known=1)
+    assert other.measurements.find()[0].outcome == own.outcome
+
+
+def test_damage_is_not_exported(store: Store, tmp_path: Path) -> None:
+    with store.transaction() as connection:
+        connection.execute(measurements.update().where(measurements.c.id == 2).values(cause="changed"))
+    with pytest.raises(DamagedRecord, match="measurements 2"):
+        export_records(store, tmp_path / "records.jsonl.gz")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_written_or_read_is_named(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"missing/records\.jsonl\.gz: cannot be written"):
+        export_records(store, tmp_path / "missing" / "records.jsonl.gz")
+    with pytest.raises(RecordsError, match=r"missing\.jsonl\.gz: cannot be read"):
+        import_records(store, tmp_path / "missing.jsonl.gz")
+
+
+def test_any_damaged_byte_refuses_the_whole_file(store: Store, other: Store, tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl.gz"
+    export_records(store, path)
+    whole = path.read_bytes()
+    for place in range(10, len(whole), 7):  # the first ten bytes are gzip's own: time and operating system
+        for damaged in (whole[:place], whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :]):
+            path.write_bytes(damaged)
+            with pytest.raises(RecordsError, match=r"records\.jsonl\.gz"):
+                import_records(other, path)
+    assert other.counts().workloads == 0
+
+
+def rewritten(path: Path, change: Callable[[list[dict]], None]) -> None:
+    """The file with changed records, sealed anew, as somebody who means harm would."""
+    with gzip.open(path) as file:
+        records = [json.loads(line)["record"] for line in file]
+    change(records)
+    with gzip.open(path, "wb") as file:
+        for record in records:
+            raw = json.dumps(record, separators=(",", ":")).encode()
+            file.write(b'{"seal":"%s","record":%s}\n' % (digest_of(raw).encode(), raw))
+
+
+def put(value: object, record: int, *keys: str | int) -> Callable[[list[dict]], None]:
+    """Put `value` at a place of a record."""
+
+    def change(records: list[dict]) -> None:
+        *to, last = keys
+        place = records[record]
+        for key in to:
+            place = place[key]
+        place[last] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (put("kintune-records-v2", 0, "format"), "its format is kintune-records-v2, this Kintune reads"),
+        (put(9, -1, "records"), "8 of 9 records are left"),
+        (lambda records: records.pop(), "cut short after"),
+        (lambda records: records.pop(0), "record 0 is out of place"),
+        (lambda records: records.append(records[1]), "is out of place"),
+        (lambda records: records.pop(1), "its device type .* is missing"),
+        (lambda records: records.pop(2), "its workload .* is missing"),
+        (put("no digest", 2, "digest"), "record 2 makes no sense: 'no digest' is no digest"),
+        (put([-3.0], 6, "measurement", "outcome", "times_us"), "record 6 makes no sense: -3.0 us is no time"),
+        (put([], 6, "measurement", "outcome", "times_us"), "it is ok with 0 times"),
+        (put([0.0], 6, "measurement", "confirmed", "times_us"), "0.0 us is no time"),
+        (put([[3, 3], [1]], 6, "measurement", "candidate", "decisions"), "decision 0 does not answer its axis"),
+        (put([[8, 8], [64]], 6, "measurement", "candidate", "decisions"), "decision 1 does not answer its axis"),
+        (put([[8, 8]], 6, "measurement", "candidate", "decisions"), "it has 1 decisions for 2 axes"),
+        (put("0" * 32, 6, "measurement", "candidate", "sketch"), "its sketch 0+ is missing"),
+        (put("", 6, "measurement", "compiler"), "it names no compiler"),
+        (put("text", 6, "measurement", "outcome"), "record 6 is not one of kintune-records-v1"),
+    ],
+)
+def test_what_makes_no_sense_refuses_the_whole_file(
+    store: Store, other: Store, tmp_path: Path, change: Callable[[list[dict]], None], said: str
+) -> None:
+    path = tmp_path / "records.jsonl.gz"
+    export_records(store, path)
+    rewritten(path, change)
+    with pytest.raises(RecordsError, match=said):
+        import_records(other, path)
+    assert other.counts().workloads == other.counts().device_types == 0
+
+
+def test_a_foreign_file_is_refused(other: Store, tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl.gz"
+    for content in (b"", b"{}\n", gzip.compress(b""), gzip.compress(b'{"a": 1}\n'), gzip.compress(b"\xff\xfe\n")):
+        path.write_bytes(content)
+        with pytest.raises(RecordsError, match=r"records\.jsonl\.gz"):
+            import_records(other, path)
