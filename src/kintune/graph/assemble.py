@@ -1,0 +1,113 @@
+"""From a lowered network and the chosen programs to an executable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import tvm
+from tvm import relax
+
+from kintune.errors import BuildError
+from kintune.graph.lower import Lowered
+from kintune.space.candidate import UNTUNED, Candidate, Sketch
+from kintune.space.lower import apply_candidate
+
+__all__ = ["Program", "assemble"]
+
+_PACK = "main_transform_params"
+
+
+class Program(NamedTuple):
+    """A compiled network: its function `main(inputs..., weights...)`, and the weights as that function wants them."""
+
+    executable: tvm.runtime.Executable
+    weights: tuple[tvm.runtime.Tensor, ...]
+
+
+def assemble(
+    lowered: Lowered, chosen: Mapping[str, tuple[Sketch, Candidate]], target: tvm.target.Target
+) -> Program:
+    """Compile the network with the `chosen` program for each workload digest; a workload without one stays untuned.
+
+    Weights are packed here, once, into the layouts that the chosen programs want.  Raises BuildError when a program cannot be
+    applied or the network cannot be compiled.
+    """
+    module = _scheduled(lowered, chosen, target)
+    try:
+        with target:
+            module = tvm.transform.Sequential(
+                [
+                    relax.transform.SplitLayoutRewritePreproc(),
+                    relax.transform.LiftTransformParams(),
+                    relax.transform.DeadCodeElimination(),
+                ]
+            )(module)
+            packed, main = _split(module)
+            weights = _pack(packed, lowered.weights, target)
+            return Program(_compile(main, target), weights)
+    except Exception as error:  # TVM raises whatever its passes raise
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise BuildError(f"the network cannot be compiled: {lines[-1][:300] if lines else type(error).__name__}") from error
+
+
+def _scheduled(
+    lowered: Lowered, chosen: Mapping[str, tuple[Sketch, Candidate]], target: tvm.target.Target
+) -> tvm.IRModule:
+    module = tvm.IRModule(dict(lowered.module.functions_items()), attrs=lowered.module.attrs)
+    originals = {workload.digest: workload.module for workload in lowered.workloads}
+    for name, digest in lowered.functions.items():
+        if digest not in chosen:
+            continue
+        sketch, candidate = chosen[digest]
+        if candidate.sketch == UNTUNED:
+            continue
+        scheduled = apply_candidate(originals[digest], sketch, candidate, target)["main"]
+        function = scheduled.without_attr("global_symbol").with_attr("tirx.is_scheduled", True)
+        module.update_func(lowered.module.get_global_var(name), function)
+    return module
+
+
+def _split(module: tvm.IRModule) -> tuple[tvm.IRModule | None, tvm.IRModule]:
+    """The module that packs the weights (None when nothing is packed), and the one that runs the network."""
+    names = {variable.name_hint for variable in module.get_global_vars()}
+    if _PACK not in names:
+        return None, module
+    packing = relax.transform.DeadCodeElimination([_PACK])(_without(module, "main"))
+    return packing, relax.transform.DeadCodeElimination(["main"])(_without(module, _PACK))
+
+
+def _without(module: tvm.IRModule, name: str) -> tvm.IRModule:
+    kept = {variable: function for variable, function in module.functions_items() if variable.name_hint != name}
+    return tvm.IRModule(kept, attrs=module.attrs)
+
+
+def _pack(
+    packing: tvm.IRModule | None, weights: tuple[tvm.runtime.Tensor, ...], target: tvm.target.Target
+) -> tuple[tvm.runtime.Tensor, ...]:
+    if packing is None:
+        return weights
+    machine = relax.VirtualMachine(_compile(packing, target), tvm.cpu())
+    return tuple(machine[_PACK](list(weights)))
+
+
+def _compile(module: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Executable:
+    passes = tvm.transform.Sequential(
+        [
+            relax.backend.DispatchSampling(),
+            relax.backend.DispatchSortScan(),
+            relax.transform.LegalizeOps(),
+            relax.transform.RewriteDataflowReshape(),
+            relax.transform.ToNonDataflow(),
+            relax.transform.RemovePurityChecking(),
+            relax.transform.CallTIRRewrite(),
+            relax.transform.StaticPlanBlockMemory(),
+            relax.transform.LowerAllocTensor(),
+            relax.transform.KillAfterLastUse(),
+            relax.transform.LowerRuntimeBuiltin(),
+            relax.transform.ComputePrimValue(),
+            relax.transform.VMShapeLower(),
+            relax.transform.AttachGlobalSymbol(),
+        ]
+    )
+    return tvm.relax.build(module, target=target, relax_pipeline=passes)

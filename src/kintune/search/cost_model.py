@@ -1,0 +1,83 @@
+"""The cost model of one family: gradient-boosted trees from features to relative speed.
+
+The label of a candidate is the best known time of its workload over its own time, so 1.0 is the best known program and 0.0 a
+failed one; labels of different workloads of a family are comparable that way (Zheng et al., "Ansor", OSDI 2020, section 5.2).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import xgboost as xgb
+from numpy.typing import NDArray
+
+__all__ = ["CostModel", "Trees", "relative_speeds"]
+
+
+class CostModel(Protocol):
+    """Scores candidates from their features; higher is faster."""
+
+    def predict(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Scores, shape (n,), of features of shape (n, width)."""
+        ...
+
+
+class Trees:
+    """An XGBoost regressor; deterministic for equal rows, seed and thread count."""
+
+    def __init__(self, booster: xgb.Booster) -> None:
+        self._booster = booster
+
+    @classmethod
+    def train(
+        cls, features: NDArray[np.float32], labels: NDArray[np.float32], *, seed: int, threads: int
+    ) -> Trees:
+        """Train on features of shape (n, width) and labels of shape (n,)."""
+        parameters = {
+            "objective": "reg:squarederror",
+            "tree_method": "hist",
+            "max_depth": 6,
+            "eta": 0.15,
+            "min_child_weight": 1.0,
+            "subsample": 0.9,
+            "colsample_bytree": 0.5,
+            "seed": seed,
+            "nthread": threads,
+            "verbosity": 0,
+        }
+        data = xgb.DMatrix(_scaled(features), label=labels, nthread=threads)
+        return cls(xgb.train(parameters, data, num_boost_round=100))
+
+    @classmethod
+    def from_bytes(cls, blob: bytes) -> Trees:
+        """The model that `to_bytes` serialised."""
+        booster = xgb.Booster()
+        booster.load_model(bytearray(blob))
+        return cls(booster)
+
+    def to_bytes(self) -> bytes:
+        """The trained model (XGBoost's UBJSON)."""
+        return bytes(self._booster.save_raw("ubj"))
+
+    def predict(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Scores, shape (n,); about 1.0 for programs as fast as the best known of their workload."""
+        scores: NDArray[np.float32] = self._booster.inplace_predict(_scaled(features))
+        return scores
+
+
+def relative_speeds(
+    workloads: NDArray[np.int64], times_us: NDArray[np.float64], best_us: NDArray[np.float64]
+) -> NDArray[np.float32]:
+    """Labels: `best_us[workloads] / times_us`, 0 where the time is infinite (the candidate failed).
+
+    `workloads` and `times_us` have shape (n,); `best_us` one entry a workload.
+    """
+    with np.errstate(invalid="ignore"):
+        labels = best_us[workloads] / times_us
+    return np.where(np.isfinite(times_us), labels, 0.0).astype(np.float32)
+
+
+def _scaled(features: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Features span many orders of magnitude; trees do not care, but float32 histograms do."""
+    return np.asarray(np.sign(features) * np.log1p(np.abs(features)), dtype=np.float32)

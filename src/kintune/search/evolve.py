@@ -1,0 +1,108 @@
+"""Drawing, mutating and crossing candidates: pure arithmetic on decisions.
+
+Evolution in the manner of Ansor (OSDI 2020, section 5.1), but on decision vectors instead of programs: nothing here replays
+anything, so a child may turn out to be no valid program, which is for the space to find out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kintune.space.candidate import Axis, Candidate, Choice, Decision, Location, Sketch, Tile
+from kintune.space.divisors import divisors
+
+__all__ = ["cross", "draw", "mutate"]
+
+
+def draw(sketch: Sketch, rng: np.random.Generator) -> Candidate:
+    """A candidate with every decision drawn at random."""
+    return Candidate(sketch.workload, sketch.digest, tuple(_draw(axis, rng) for axis in sketch.axes))
+
+
+def mutate(candidate: Candidate, sketches: Sequence[Sketch], rng: np.random.Generator) -> Candidate:
+    """The candidate with one or two decisions changed, now and then moved to a sketch with the same axes."""
+    sketch = next(s for s in sketches if s.digest == candidate.sketch)
+    kin = [s for s in sketches if s.axes == sketch.axes and s.digest != sketch.digest]
+    if kin and rng.random() < 0.15:
+        return Candidate(candidate.workload, kin[int(rng.integers(len(kin)))].digest, candidate.decisions)
+    open_axes = [i for i, axis in enumerate(sketch.axes) if _is_open(axis)]
+    if not open_axes:
+        return candidate
+    decisions = list(candidate.decisions)
+    for _ in range(1 + int(rng.random() < 0.4)):
+        i = open_axes[int(rng.integers(len(open_axes)))]
+        decisions[i] = _mutate(sketch.axes[i], decisions[i], rng)
+    return Candidate(candidate.workload, candidate.sketch, tuple(decisions))
+
+
+def cross(left: Candidate, right: Candidate, rng: np.random.Generator) -> Candidate:
+    """Each decision from one of two parents of the same sketch; of different sketches, the left one."""
+    if left.sketch != right.sketch:
+        return left
+    pairs = zip(left.decisions, right.decisions, strict=True)
+    return Candidate(left.workload, left.sketch, tuple(a if rng.random() < 0.5 else b for a, b in pairs))
+
+
+def _is_open(axis: Axis) -> bool:
+    if isinstance(axis, Tile):
+        return axis.extent > 1 and axis.parts > 1
+    if isinstance(axis, Choice):
+        return len(axis.values) > 1
+    return True
+
+
+def _draw(axis: Axis, rng: np.random.Generator) -> Decision:
+    if isinstance(axis, Tile):
+        return _draw_tile(axis, rng)
+    if isinstance(axis, Choice):
+        weights = np.asarray(axis.weights) / sum(axis.weights)
+        return (int(rng.choice(len(axis.values), p=weights)),)
+    return (int(rng.integers(-2, axis.choices)),)
+
+
+def _draw_tile(axis: Tile, rng: np.random.Generator) -> Decision:
+    """Innermost factor first, then outwards, so that its limit always holds."""
+    left = axis.extent
+    factors: list[int] = []
+    for part in range(axis.parts - 1):
+        fitting = [d for d in divisors(left) if part > 0 or d <= axis.max_inner]
+        factors.append(fitting[int(rng.integers(len(fitting)))])
+        left //= factors[-1]
+    inner, *outer = factors
+    rng.shuffle(outer)
+    return (left, *outer, inner)
+
+
+def _mutate(axis: Axis, decision: Decision, rng: np.random.Generator) -> Decision:
+    if isinstance(axis, Tile):
+        return _move_factor(axis, decision, rng)
+    if isinstance(axis, Choice):
+        others = [i for i in range(len(axis.values)) if i != decision[0]]
+        return (others[int(rng.integers(len(others)))],)
+    return _move_location(axis, decision, rng)
+
+
+def _move_factor(axis: Tile, decision: Decision, rng: np.random.Generator) -> Decision:
+    """Move a factor from one loop of the tile to another."""
+    sources = [i for i, factor in enumerate(decision) if factor > 1]
+    source = sources[int(rng.integers(len(sources)))]
+    target = int(rng.integers(axis.parts - 1))
+    target += target >= source
+    moved = [d for d in divisors(decision[source]) if d > 1]
+    if target == axis.parts - 1:
+        moved = [d for d in moved if decision[target] * d <= axis.max_inner]
+    if not moved:
+        return decision
+    factor = moved[int(rng.integers(len(moved)))]
+    factors = list(decision)
+    factors[source] //= factor
+    factors[target] *= factor
+    return tuple(factors)
+
+
+def _move_location(axis: Location, decision: Decision, rng: np.random.Generator) -> Decision:
+    if rng.random() < 0.5:
+        return (int(np.clip(decision[0] + rng.choice((-1, 1)), -2, axis.choices - 1)),)
+    return (int(rng.integers(-2, axis.choices)),)

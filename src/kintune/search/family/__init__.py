@@ -1,0 +1,35 @@
+"""Families: which subgraphs are kin and share one cost model (FamilySeer, section 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kintune.errors import InputError
+from kintune.search.family import by_hash, by_op, individual, monolithic
+from kintune.search.family.subject import Subject
+
+__all__ = ["FamilyOf", "Subject", "algorithms", "family_of"]
+
+FamilyOf = Callable[[Subject], str]
+"""Maps a subgraph to the key of its family; subgraphs with equal keys are kin."""
+
+_ALGORITHMS: dict[str, FamilyOf] = {
+    "op": by_op.family_of,
+    "hash": by_hash.family_of,
+    "ind": individual.family_of,
+    "none": monolithic.family_of,
+}
+
+
+def algorithms() -> tuple[str, ...]:
+    """The names of the family algorithms."""
+    return tuple(_ALGORITHMS)
+
+
+def family_of(algorithm: str) -> FamilyOf:
+    """The algorithm of that name; raises InputError for an unknown one."""
+    try:
+        return _ALGORITHMS[algorithm]
+    except KeyError:
+        known = ", ".join(_ALGORITHMS)
+        raise InputError(f"unknown family algorithm {algorithm!r}; use one of: {known}") from None

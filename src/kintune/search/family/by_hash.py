@@ -1,0 +1,12 @@
+"""Kin by operator sequence: only subgraphs that fuse the same operators in the same order are one family."""
+
+from __future__ import annotations
+
+from kintune.search.family.subject import Subject
+
+__all__ = ["family_of"]
+
+
+def family_of(subject: Subject) -> str:
+    """The operator sequence, under its core operator."""
+    return f"hash:{subject.operator}:{subject.signature}"

@@ -1,0 +1,12 @@
+"""No kin: every subgraph is a family of its own.  The control that shows what sharing is worth."""
+
+from __future__ import annotations
+
+from kintune.search.family.subject import Subject
+
+__all__ = ["family_of"]
+
+
+def family_of(subject: Subject) -> str:
+    """The workload itself."""
+    return f"ind:{subject.workload}"

@@ -1,0 +1,18 @@
+"""Foresee tuning: what a full round on one subgraph taught is used at once for its steepest sibling (FamilySeer, section 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kintune.search.budget import rank
+from kintune.search.subgraph import SubgraphState
+
+__all__ = ["sibling"]
+
+
+def sibling(tuned: SubgraphState, states: Iterable[SubgraphState]) -> SubgraphState | None:
+    """The member of the tuned subgraph's family, other than itself, that is expected to gain most; None if there is none."""
+    for state in rank(states):
+        if state.family == tuned.family and state is not tuned:
+            return state
+    return None

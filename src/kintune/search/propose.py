@@ -1,0 +1,125 @@
+"""Which candidates of a subgraph to measure next: evolve from what was measured, verify, and let the cost model choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from kintune.search.cost_model import CostModel
+from kintune.search.evolve import cross, draw, mutate
+from kintune.search.space import Draft, SearchSpace
+from kintune.search.subgraph import SubgraphState
+from kintune.space.candidate import Candidate, Sketch
+
+__all__ = ["Proposal", "propose"]
+
+_PARENTS = 24  # measured candidates that may have children
+_EXPLORE = 0.1  # share of a round that the model does not choose
+_DRAFTS_PER_PICK = 1.5  # drafts verified in each generation for one pick
+_GENERATIONS = 2
+_ATTEMPTS = 20  # draws per wanted draft before a space counts as exhausted
+
+
+class Proposal(NamedTuple):
+    """A draft with its predicted score, or None where no model was there to ask, and where it comes from."""
+
+    draft: Draft
+    predicted: float | None
+    origin: str
+
+
+def propose(
+    state: SubgraphState,
+    space: SearchSpace,
+    model: CostModel | None,
+    count: int,
+    rng: np.random.Generator,
+    *,
+    explore: bool = True,
+) -> tuple[list[Proposal], int]:
+    """At most `count` new candidates, best first, and how many drafts turned out to be no program.
+
+    With `explore` a tenth is drawn from the drafts that the model did not choose.
+    """
+    sketches = space.sketches(state.subject.workload)
+    if not sketches:
+        return [], 0
+    seen = set(state.times_us)
+    parents = state.fastest(_PARENTS)
+    parents = [parent for parent in parents if parent.sketch]
+    pool: dict[Candidate, tuple[Draft, str]] = {}
+    scores: dict[Candidate, float] = {}
+    invalid = 0
+    for generation in range(_GENERATIONS):
+        wanted = int(np.ceil(count * _DRAFTS_PER_PICK))
+        children = _children(sketches, parents, wanted, seen | pool.keys(), rng, fresh=0.2 if generation == 0 else 0.05)
+        drafts = space.verify([child for child, _ in children])
+        for (_, origin), draft in zip(children, drafts, strict=True):
+            if draft is None:
+                invalid += 1
+            elif draft.candidate not in seen:
+                pool.setdefault(draft.candidate, (draft, origin))
+        unscored = [c for c in pool if c not in scores]
+        if model is None or not unscored:
+            break
+        predicted = model.predict(np.stack([pool[c][0].features for c in unscored]))
+        scores.update(zip(unscored, (float(p) for p in predicted), strict=True))
+        ranked = sorted(scores, key=lambda c: (-scores[c], c))
+        parents = _unique(ranked[: _PARENTS // 2] + parents)[:_PARENTS]
+    return _choose(pool, scores, count, rng, explore=explore), invalid
+
+
+def _children(
+    sketches: Sequence[Sketch],
+    parents: Sequence[Candidate],
+    wanted: int,
+    seen: set[Candidate],
+    rng: np.random.Generator,
+    *,
+    fresh: float,
+) -> list[tuple[Candidate, str]]:
+    """New candidates with their origin: random ones (a share of `fresh`), the others from parents, better ones more often."""
+    children: dict[Candidate, str] = {}
+    for _ in range(wanted * _ATTEMPTS):
+        if len(children) >= wanted:
+            break
+        if not parents or rng.random() < fresh:
+            child, origin = draw(sketches[int(rng.integers(len(sketches)))], rng), "random"
+        else:
+            parent = parents[_favoured(len(parents), rng)]
+            if rng.random() < 0.2:
+                parent = cross(parent, parents[_favoured(len(parents), rng)], rng)
+            child, origin = mutate(parent, sketches, rng), "evolved"
+        if child not in seen:
+            children.setdefault(child, origin)
+    return list(children.items())
+
+
+def _favoured(length: int, rng: np.random.Generator) -> int:
+    """An index below `length`; the first ones are more likely."""
+    return int(length * rng.random() ** 2)
+
+
+def _choose(
+    pool: dict[Candidate, tuple[Draft, str]],
+    scores: dict[Candidate, float],
+    count: int,
+    rng: np.random.Generator,
+    *,
+    explore: bool,
+) -> list[Proposal]:
+    candidates = sorted(pool, key=lambda c: (-scores.get(c, 0.0), c))
+    if not scores:
+        chosen = [candidates[int(i)] for i in rng.permutation(len(candidates))[:count]]
+    else:
+        by_model = count - int(count * _EXPLORE) if explore else count
+        chosen, rest = candidates[:by_model], candidates[by_model:]
+        extra = rng.permutation(len(rest))[: count - len(chosen)]
+        chosen += [rest[int(i)] for i in extra]
+    return [Proposal(pool[c][0], scores.get(c), pool[c][1]) for c in chosen]
+
+
+def _unique(candidates: Sequence[Candidate]) -> list[Candidate]:
+    return list(dict.fromkeys(candidates))

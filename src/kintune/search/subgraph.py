@@ -1,0 +1,73 @@
+"""What the search knows of one subgraph: everything measured, and how its best time came about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kintune.measure.outcome import Outcome
+from kintune.search.family import Subject
+from kintune.space.candidate import UNTUNED, Candidate
+
+__all__ = ["SubgraphState"]
+
+_PROGRESS = 0.005  # a best time counts as improved when it fell by this share
+
+
+@dataclass
+class SubgraphState:
+    """The measured candidates of one subgraph.  Changed by `observe` and `close_round` only.
+
+    `stale` counts the rounds in a row that brought no progress, in units of full rounds; `exhausted` says that the space has
+    no new candidates to offer.
+    """
+
+    subject: Subject
+    family: str
+    times_us: dict[Candidate, float] = field(default_factory=dict)
+    features: dict[Candidate, NDArray[np.float32]] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=dict)
+    best: Candidate | None = None
+    best_us: float = float("inf")
+    untuned_us: float = float("inf")
+    trials: int = 0
+    rounds: float = 0.0
+    stale: float = 0.0
+    exhausted: bool = False
+    history: list[float] = field(default_factory=list)
+
+    def observe(
+        self, candidate: Candidate, outcome: Outcome, features: NDArray[np.float32] | None, *, counts: bool
+    ) -> None:
+        """Take in one outcome; `counts` is False for what was known before this run."""
+        time = outcome.median_us
+        self.times_us[candidate] = time
+        self.trials += counts
+        if not outcome.ok:
+            self.failures[outcome.status.value] = self.failures.get(outcome.status.value, 0) + counts
+        if candidate.sketch == UNTUNED:
+            self.untuned_us = time
+        elif features is not None and features.size:
+            self.features[candidate] = features
+        if time < self.best_us:
+            self.best, self.best_us = candidate, time
+
+    def close_round(self, share: float) -> None:
+        """A round of `share` of a full round's size has been measured."""
+        before = self.history[-1] if self.history else float("inf")
+        progressed = self.best_us < before * (1 - _PROGRESS)
+        self.rounds += share
+        self.stale = 0.0 if progressed else self.stale + share
+        self.history.append(self.best_us)
+
+    def fastest(self, count: int) -> list[Candidate]:
+        """The `count` fastest candidates measured, fastest first; ties in candidate order."""
+        good = [(time, candidate) for candidate, time in self.times_us.items() if np.isfinite(time)]
+        return [candidate for _, candidate in sorted(good)[:count]]
+
+    @property
+    def tried(self) -> int:
+        """How many candidates have an outcome, the untuned program not counted."""
+        return len(self.times_us) - (Candidate.untuned(self.subject.workload) in self.times_us)

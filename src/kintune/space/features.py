@@ -1,0 +1,45 @@
+"""Features of candidates: a fixed-length vector from the loop nest that a candidate becomes.
+
+TVM's extractor describes every buffer store of the lowered program (Zheng et al., "Ansor", OSDI 2020, appendix B: arithmetic,
+vectorisation, unrolling, parallelism, touched bytes, reuse).  Programs have different numbers of stores, so the rows are pooled:
+their sum and their largest values, side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+
+__all__ = ["FEATURES", "WIDTH", "FeatureExtractor"]
+
+_PER_STORE = 164
+WIDTH = 2 * _PER_STORE
+"""Length of a feature vector."""
+
+FEATURES = "per-store-pooled-1"
+"""Version of the extraction; models and records that name another version are not comparable."""
+
+
+class FeatureExtractor:
+    """Extracts the features of candidates of one tuning context (workload and target)."""
+
+    def __init__(self, context: ms.TuneContext) -> None:
+        self._context = context
+        self._per_store = ms.feature_extractor.PerStoreFeature()
+
+    def __call__(self, schedules: Sequence[Schedule]) -> NDArray[np.float32]:
+        """One row of `WIDTH` float32 a schedule: shape (len(schedules), WIDTH)."""
+        rows = np.zeros((len(schedules), WIDTH), dtype=np.float32)
+        if not schedules:
+            return rows
+        candidates = [ms.MeasureCandidate(schedule, []) for schedule in schedules]
+        for row, stores in zip(rows, self._per_store.extract_from(self._context, candidates), strict=True):
+            matrix: NDArray[np.float32] = np.asarray(stores.numpy(), dtype=np.float32)
+            row[:_PER_STORE] = matrix.sum(axis=0)
+            row[_PER_STORE:] = matrix.max(axis=0)
+        return rows
+

@@ -1,0 +1,149 @@
+"""First candidates from a rule instead of a draw.
+
+The rule knows what every fast dense kernel on a CPU looks like: an innermost tile that keeps its accumulators in vector
+registers while a reduction streams past them (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication",
+2008, section 4), whole tiles given to cores, and the reduction kept in one piece.  It reads nothing but a sketch's axes, so it
+serves any workload whose sketch has such axes; others get the middle of every axis.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from kintune.space.candidate import Candidate, Choice, Decision, Location, Sketch, Tile
+from kintune.space.divisors import divisors
+
+__all__ = ["Machine", "rule_candidates"]
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """What the rule needs to know of a CPU: fp32 lanes of a vector, number of vector registers, cores used."""
+
+    lanes: int = 8
+    registers: int = 16
+    cores: int = 1
+
+    @classmethod
+    def of(cls, isa: Sequence[str], cores: int) -> Machine:
+        """The machine with these instruction set extensions (names as in /proc/cpuinfo)."""
+        features = set(isa)
+        if any(name.startswith("avx512f") for name in features):
+            return cls(16, 32, cores)
+        if "avx2" in features or "avx" in features:
+            return cls(8, 16, cores)
+        if "asimd" in features or "neon" in features:
+            return cls(4, 32, cores)
+        return cls(4, 16, cores)
+
+
+class _Shape(msgspec.Struct, frozen=True):
+    """One way to fill a sketch: vectors a row of the register tile, unroll limit, who is split over cores, where to pad."""
+
+    vectors: int
+    unroll: int
+    channels_outside: bool
+    producer_inside: bool
+    square: bool
+
+
+def rule_candidates(sketches: Sequence[Sketch], machine: Machine, limit: int) -> list[Candidate]:
+    """At most `limit` distinct candidates for one workload, the most promising first.  Free of chance."""
+    found: dict[Candidate, None] = {}
+    ordered = sorted(sketches, key=_preference)
+    for shape in _shapes():
+        for sketch in ordered:
+            found.setdefault(_fill(sketch, machine, shape))
+            if len(found) >= limit:
+                return list(found)
+    return list(found)
+
+
+def _preference(sketch: Sketch) -> tuple[bool, bool, int]:
+    """Fused epilogues first (what follows a tile is done while the tile is warm), simple sketches before factored ones."""
+    return (b"RFactor" in sketch.trace, b"ReverseComputeAt" not in sketch.trace, 0)
+
+
+def _shapes() -> Iterator[_Shape]:
+    base = _Shape(vectors=2, unroll=64, channels_outside=False, producer_inside=False, square=False)
+    yield base
+    yield msgspec.structs.replace(base, channels_outside=True)
+    yield msgspec.structs.replace(base, producer_inside=True)
+    for vectors, unroll, outside, inside, square in itertools.product(
+        (2, 4, 1), (64, 512, 16), (False, True), (False, True), (False, True)
+    ):
+        yield _Shape(vectors, unroll, outside, inside, square)
+
+
+def _fill(sketch: Sketch, machine: Machine, shape: _Shape) -> Candidate:
+    spatial = [i for i, axis in enumerate(sketch.axes) if isinstance(axis, Tile) and axis.parts > 2]
+    tiles = _spatial_tiles([_tile(sketch, i) for i in spatial], machine, shape)
+    decisions: list[Decision] = []
+    for i, axis in enumerate(sketch.axes):
+        if i in spatial:
+            decisions.append(tiles[spatial.index(i)])
+        elif isinstance(axis, Tile):
+            decisions.append(_reduction_tile(axis, machine, has_spatial=bool(spatial)))
+        elif isinstance(axis, Choice):
+            decisions.append((_nearest(axis.values, shape.unroll),))
+        else:
+            decisions.append(_location(axis, len(spatial), shape))
+    return Candidate(sketch.workload, sketch.digest, tuple(decisions))
+
+
+def _tile(sketch: Sketch, index: int) -> Tile:
+    axis = sketch.axes[index]
+    if not isinstance(axis, Tile):
+        raise TypeError(f"axis {index} of sketch {sketch.digest} is no tile")
+    return axis
+
+
+def _spatial_tiles(axes: Sequence[Tile], machine: Machine, shape: _Shape) -> list[Decision]:
+    """Register tile innermost, the rest outside; the last axis is the contiguous one."""
+    if not axes:
+        return []
+    last = len(axes) - 1
+    inner = [1] * len(axes)
+    inner[last] = _vector_tile(axes[last], machine, shape.vectors)
+    rows = max(1, (machine.registers - 4) // -(-inner[last] // machine.lanes))
+    for i in range(last - 1, -1, -1):
+        limit = min(rows, axes[i].max_inner)
+        if shape.square and i == last - 1 and rows >= 4:
+            limit = max(1, rows // 2)
+        inner[i] = max(d for d in divisors(axes[i].extent) if d <= limit)
+        rows //= inner[i]
+    tiles: list[Decision] = []
+    for i, axis in enumerate(axes):
+        rest = axis.extent // inner[i]
+        outermost = (i == last) == shape.channels_outside
+        middle = (1,) * (axis.parts - 3)
+        tiles.append((rest, 1, *middle, inner[i]) if outermost else (1, rest, *middle, inner[i]))
+    return tiles
+
+
+def _vector_tile(axis: Tile, machine: Machine, vectors: int) -> int:
+    """The extent of the vectorised tile: the largest power of two that fits, since compilers scalarise odd widths."""
+    limit = min(axis.max_inner, vectors * machine.lanes)
+    return max(d for d in divisors(axis.extent) if d <= limit and d & (d - 1) == 0)
+
+
+def _reduction_tile(axis: Tile, machine: Machine, *, has_spatial: bool) -> Decision:
+    """The reduction in one piece; a factored reduction without spatial tiles gives one vector its own lane each."""
+    if has_spatial:
+        inner = axis.extent
+    else:
+        inner = max(d for d in divisors(axis.extent) if d <= min(axis.max_inner, machine.lanes))
+    return (*(1,) * (axis.parts - 2), axis.extent // inner, inner)
+
+
+def _location(axis: Location, spatial: int, shape: _Shape) -> Decision:
+    """At the root, or inside the tile loops (after the second level of spatial tiles)."""
+    if shape.producer_inside and spatial:
+        return (min(axis.choices - 1, 2 * spatial - 1),)
+    return (-1,)
+
+
+def _nearest(values: Sequence[int], wanted: int) -> int:
+    return min(range(len(values)), key=lambda i: abs(values[i] - wanted))
