@@ -12,7 +12,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -35,6 +35,7 @@ __all__ = ["Executable", "Inputs", "describe_build"]
 Inputs: TypeAlias = "Mapping[str, npt.ArrayLike] | npt.ArrayLike"
 
 _THREADS = "TVM_NUM_THREADS"  # read by the runtime at its first parallel call
+_PLAIN = "fiub"  # the kinds of dtypes that numpy itself knows
 
 
 def describe_build(
@@ -85,7 +86,8 @@ class Executable:
         self.manifest = manifest
         self._library = library
         self._weights = tuple(weights)
-        self._weight_addresses = frozenset(_address(_bytes(weight)) for weight in weights)
+        self._weight_addresses = {weight.data_ptr() for weight in weights}
+        self._buffers: dict[int, tuple[tvm.runtime.Tensor, Array]] = {}
         self._main = _load(library)
         self._running = threading.Lock()
 
@@ -147,11 +149,12 @@ class Executable:
         The outputs are arrays by name that belong to the caller.  Raises InputError when an input is missing, unknown,
         or of another dtype or shape than the model's.
         """
-        arguments = [_argument(array) for array in arrange_inputs(self.inputs, inputs)]
+        arrays = arrange_inputs(self.inputs, inputs)
         with self._running:
-            result = self._main(*arguments, *self._weights)
-        taken = {_address(_bytes(argument)) for argument in arguments}
-        return dict(zip((tensor.name for tensor in self.outputs), self._own(_leaves(result), taken), strict=True))
+            arguments = [self._argument(position, array) for position, array in enumerate(arrays)]
+            leaves = _leaves(self._main(*arguments, *self._weights))
+            taken = {argument.data_ptr() for argument in arguments} | self._weight_addresses
+            return {tensor.name: _own(leaf, taken) for tensor, leaf in zip(self.outputs, leaves, strict=True)}
 
     def evaluate(
         self, *inputs: Inputs, repeats: int = 50, warmups: int = 3, max_seconds: float = 10.0, seed: int = 0
@@ -176,14 +179,16 @@ class Executable:
             times.append((time.perf_counter() - start) * 1e3)
         return Evaluation.of(times)
 
-    def _own(self, leaves: Sequence[tvm.runtime.Tensor], taken: set[int]) -> Iterator[Array]:
-        """Outputs as arrays of their own: copied where one shares memory with an input, a weight or another output."""
-        for leaf in leaves:
-            array = np.from_dlpack(leaf) if leaf.dtype != "bfloat16" else leaf.numpy()
-            address = _address(array)
-            shared = address in taken or address in self._weight_addresses
-            taken.add(address)
-            yield array.copy() if shared else array
+    def _argument(self, position: int, array: Array) -> tvm.runtime.Tensor:
+        """A tensor over the array's own memory where the runtime allows that, else a buffer of ours with its values."""
+        if array.dtype.kind in _PLAIN and array.flags.carray and _address(array) % ALIGNMENT == 0:
+            return tvm.runtime.from_dlpack(array)
+        if position not in self._buffers:
+            buffer = tvm.runtime.empty(array.shape, self.inputs[position].dtype)
+            self._buffers[position] = buffer, _array(buffer)
+        buffer, view = self._buffers[position]
+        view[...] = array
+        return buffer
 
 
 def _check_runnable(path: str | os.PathLike[str], manifest: Manifest) -> None:
@@ -216,12 +221,13 @@ def _load(library: bytes) -> Any:
             raise KintuneError(f"the program cannot be loaded: {type(error).__name__}: {reason}") from error
 
 
-def _argument(array: Array) -> tvm.runtime.Tensor:
-    """A tensor over the array's own memory where the runtime allows that, else over a copy."""
-    plain = array.dtype.kind in "fiub" and array.flags.c_contiguous and array.flags.writeable
-    if plain and _address(array) % ALIGNMENT == 0:
-        return tvm.runtime.from_dlpack(array)
-    return tvm.runtime.tensor(array)
+def _own(leaf: tvm.runtime.Tensor, taken: set[int]) -> Array:
+    """An output as an array of its own: copied where it shares memory with an input, a weight or another output."""
+    array = _array(leaf)
+    if leaf.data_ptr() in taken:
+        return array.copy()
+    taken.add(leaf.data_ptr())
+    return array
 
 
 def _tensor(block: Block) -> tvm.runtime.Tensor:
@@ -235,9 +241,16 @@ def _block(tensor: tvm.runtime.Tensor) -> Block:
     return Block(tuple(int(extent) for extent in tensor.shape), str(tensor.dtype), _bytes(tensor))
 
 
+def _array(tensor: tvm.runtime.Tensor) -> Array:
+    """The tensor's own memory as an array."""
+    dtype = numpy_dtype(str(tensor.dtype))
+    array: Array = np.from_dlpack(tensor) if dtype.kind in _PLAIN else _bytes(tensor).view(dtype)
+    return array.reshape(tuple(tensor.shape))
+
+
 def _bytes(tensor: tvm.runtime.Tensor) -> npt.NDArray[np.uint8]:
-    """The tensor's own memory, whatever its dtype."""
-    nbytes = math.prod(int(extent) for extent in tensor.shape) * numpy_dtype(str(tensor.dtype)).itemsize
+    """The tensor's own memory as bytes, whatever its dtype."""
+    nbytes = math.prod(tensor.shape) * numpy_dtype(str(tensor.dtype)).itemsize
     return np.from_dlpack(tensor._create_view((nbytes,), "uint8")).view(np.uint8)
 
 

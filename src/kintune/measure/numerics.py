@@ -60,7 +60,8 @@ def _compare(name: str, output: Array, expected: Array, rtol: float, atol: float
     magnitude = np.where(np.isfinite(b), np.abs(b), 0.0)
     wrong = error > (0.0 if exact else atol + rtol * magnitude)
     present = magnitude[magnitude > 0]
-    relative = error / np.maximum(magnitude, np.median(present) if present.size else 1.0)
+    with np.errstate(over="ignore"):
+        relative = error / np.maximum(magnitude, np.median(present) if present.size else 1.0)
     disagreement = ""
     if wrong.any():
         at = np.unravel_index(np.argmax(np.where(wrong, error, -1.0)), error.shape)

@@ -1,0 +1,118 @@
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from kintune.errors import InputError, NumericsError
+from kintune.graph.package import Package, write_package
+from kintune.job.payloads import Proof
+from kintune.measure.prove import prove
+from kintune.measure.prove_request import ProveContext, ProveItem
+
+pytestmark = pytest.mark.tvm
+
+QUICK = ProveContext(threads=1, rounds=2, min_rounds=1, runs=2, race_seconds=0.0)
+
+
+class Files:
+    """A tiny network: its ONNX file, a good executable of it, and one with another first weight."""
+
+    def __init__(self, directory: Path) -> None:
+        from kintune.testing.tiny_network import make_tiny_network
+
+        self.onnx, good = make_tiny_network(directory)
+        self.good, self.wrong = str(directory / "good.kt"), str(directory / "wrong.kt")
+        good.save(self.good)
+        make_tiny_network(directory, skew=0.125).executable.save(self.wrong)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Files]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TVM_NUM_THREADS", "1")
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        yield Files(tmp_path_factory.mktemp("network"))
+
+
+def proof_of(context: ProveContext = QUICK, **item: Any) -> Proof:
+    encoded = prove(msgspec.msgpack.encode(context), msgspec.msgpack.encode(ProveItem(**item)))
+    return msgspec.msgpack.decode(encoded, type=Proof)
+
+
+def test_a_good_network_is_proven_against_all_who_run(files: Files) -> None:
+    proof = proof_of(tuned=files.good, untuned=files.good, onnx=str(files.onnx))
+    assert proof.compared_with == ("untuned", "onnxruntime")
+    assert proof.within_tolerance
+    assert proof.disagreement == ""
+    assert proof.max_abs_error is not None
+    assert proof.max_abs_error < 1e-4
+    assert proof.skipped == {"torch": "the model is not a PyTorch exported program"}
+    assert {name: len(times) for name, times in proof.latency_ms.items()} == {
+        "untuned": 2,
+        "tuned": 2,
+        "onnxruntime": 2,
+        "openvino": 2,
+    }
+
+
+def test_wrong_numbers_are_reported_with_place_and_reference(files: Files) -> None:
+    proof = proof_of(tuned=files.wrong, onnx=str(files.onnx), compare=("onnxruntime",))
+    assert proof.within_tolerance is False
+    assert proof.max_abs_error is not None
+    assert proof.max_abs_error > 0.01
+    assert proof.disagreement.startswith("output 'y': ")
+    assert proof.disagreement.endswith("(onnxruntime)")
+    assert set(proof.latency_ms) == {"tuned", "onnxruntime"}
+
+
+def test_the_tolerance_decides(files: Files) -> None:
+    loose = msgspec.structs.replace(QUICK, atol=100.0)
+    inputs = Path(files.good).with_name("bias.npz")
+    np.savez(inputs, x=np.ones((4, 48), np.float32), bias=np.full(10, 1e3, np.float32))
+    proof = proof_of(loose, tuned=files.wrong, untuned=files.good, inputs=str(inputs), compare=())
+    assert proof.within_tolerance
+    assert proof.max_abs_error is not None
+    assert proof.max_abs_error > 0.01
+
+
+def test_without_a_reference_nothing_is_claimed(files: Files) -> None:
+    proof = proof_of(tuned=files.good, compare=("onnxruntime", "openvino"))
+    assert proof.within_tolerance is None
+    assert proof.max_abs_error is None
+    assert proof.compared_with == ()
+    assert set(proof.skipped) == {"onnxruntime", "openvino"}
+
+
+def test_what_cannot_run_beside_it_is_skipped_with_the_reason(files: Files, tmp_path: Path) -> None:
+    (tmp_path / "bad.onnx").write_bytes(b"\x08\x08garbage")
+    (tmp_path / "bad.kt").write_bytes(b"PK")
+    proof = proof_of(
+        tuned=files.good,
+        untuned=str(tmp_path / "bad.kt"),
+        onnx=str(tmp_path / "bad.onnx"),
+        compare=("onnxruntime", "unheard_of"),
+    )
+    assert set(proof.latency_ms) == {"tuned"}
+    assert proof.skipped["untuned"].endswith("writes one")
+    assert proof.skipped["unheard_of"].startswith("no runtime to compare with is called 'unheard_of'")
+    assert "\n" not in proof.skipped["onnxruntime"]
+
+
+def test_a_tuned_network_that_does_not_run_is_no_proof(files: Files, tmp_path: Path) -> None:
+    package = Package.open(files.good)
+    write_package(tmp_path / "broken.kt", package.manifest, b"no library", package.weights)
+    with pytest.raises(NumericsError, match=r"the tuned network does not run: .*cannot be loaded"):
+        proof_of(tuned=str(tmp_path / "broken.kt"), compare=())
+
+
+def test_wrong_inputs_are_refused_before_anything_runs(files: Files, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.zeros((4, 48), np.float32))
+    with pytest.raises(InputError, match="input 'bias' is missing"):
+        proof_of(tuned=files.good, inputs=str(tmp_path / "x.npz"))
+    with pytest.raises(InputError, match="no such file"):
+        proof_of(tuned=files.good, inputs=str(tmp_path / "none.npz"))
