@@ -225,7 +225,7 @@ def _own(leaf: tvm.runtime.Tensor, taken: set[int]) -> Array:
     """An output as an array of its own: copied where it shares memory with an input, a weight or another output."""
     array = _array(leaf)
     if leaf.data_ptr() in taken:
-        return array.copy()
+        return np.array(array)
     taken.add(leaf.data_ptr())
     return array
 
