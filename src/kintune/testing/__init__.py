@@ -1,0 +1,1 @@
+"""Fakes, scripted processes and conformance suites, for this project's tests and for users'."""

@@ -1,0 +1,135 @@
+"""A child process of the front: its channel, its output, its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+from collections import deque
+from collections.abc import Callable
+from typing import TypeAlias
+
+from kintune.engine.command import Command
+from kintune.engine.run_log import RunLog
+from kintune.errors import EngineError
+from kintune.wire.channel import Channel
+from kintune.wire.child import FD_OPTION
+from kintune.wire.messages import FromJob, FromWorker
+
+__all__ = ["ChildProcess", "FrontEnd"]
+
+FrontEnd: TypeAlias = Channel[FromWorker] | Channel[FromJob]
+
+_TAIL_LINES = 20
+_CHUNK = 1 << 16
+_GRACE_S = 2.0
+
+
+class ChildProcess:
+    """A process in a session of its own: Ctrl-C passes it by, and it can be killed with all its children."""
+
+    def __init__(
+        self, name: str, command: Command, front_end: Callable[[socket.socket], FrontEnd], log: RunLog
+    ) -> None:
+        """Start it.
+
+        Args:
+            name: how the log calls it.
+            command: the program.
+            front_end: makes the front's end of the channel.
+            log: takes its output.
+
+        Raises:
+            EngineError: the program cannot be started.
+        """
+        self.name = name
+        self._log = log
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._partial = b""
+        front, child = socket.socketpair()
+        with child:
+            try:
+                self._popen = subprocess.Popen(
+                    [*command.argv, FD_OPTION, str(child.fileno())],
+                    pass_fds=(child.fileno(),),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    env=command.full_environment(),
+                )
+            except OSError as error:
+                front.close()
+                raise EngineError(f"{name}: cannot start {command.argv[0]!r}: {error.strerror}") from error
+        assert self._popen.stdout is not None
+        self._output = self._popen.stdout
+        os.set_blocking(self._output.fileno(), False)
+        self.channel = front_end(front)
+        log.write(name, f"started as process {self.pid}: {' '.join(command.argv)}")
+
+    @property
+    def pid(self) -> int:
+        """The process id, which is also that of its group."""
+        return self._popen.pid
+
+    @property
+    def output_fileno(self) -> int:
+        """The descriptor from which its output comes."""
+        return self._output.fileno()
+
+    @property
+    def tail(self) -> str:
+        """The last lines of its output."""
+        return "\n".join(self._tail)
+
+    def pass_output_on(self) -> bool:
+        """Log what it has printed by now; False once there will be no more."""
+        while True:
+            try:
+                data = os.read(self._output.fileno(), _CHUNK)
+            except BlockingIOError:
+                return True
+            if not data:
+                return False
+            *lines, self._partial = (self._partial + data).split(b"\n")
+            for line in lines:
+                self._note(line)
+
+    def reap(self) -> str:
+        """It has closed its channel: wait for its end, and say how it ended."""
+        try:
+            self._popen.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            return self.kill("closed its channel and hung")
+        return self.kill()
+
+    def kill(self, how: str = "") -> str:
+        """Kill it with its children, at once; returns `how`, or else how it ended."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._popen.wait()
+        if not self._output.closed:
+            self.pass_output_on()
+            if self._partial:
+                self._note(self._partial)
+            self._output.close()
+        self.channel.close()
+        how = how or _describe(self._popen.returncode)
+        self._log.write(self.name, how)
+        return how
+
+    def _note(self, line: bytes) -> None:
+        text = line.decode(errors="replace").rstrip()
+        self._tail.append(text)
+        self._log.write(self.name, text)
+
+
+def _describe(returncode: int) -> str:
+    if returncode >= 0:
+        return f"exited with code {returncode}"
+    try:
+        return f"killed by {signal.Signals(-returncode).name}"
+    except ValueError:
+        return f"killed by signal {-returncode}"

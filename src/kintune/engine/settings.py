@@ -1,0 +1,23 @@
+"""What the live engine puts up with."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["EngineSettings"]
+
+
+class EngineSettings(msgspec.Struct, frozen=True):
+    """Patience, in seconds and in failures.
+
+    `start_timeout_s` bounds the time until a process says hello; `reply_timeout_s` that for which a job of which no
+    stage is open may think before it offers something or finishes; `leave_timeout_s` that for which a process that was
+    asked to leave may take.  A kind of worker that fails to start `start_failures` times in a row ends the run; a job
+    whose process dies `job_deaths` times in a row without anything committed in between has failed.
+    """
+
+    start_timeout_s: float = 120.0
+    reply_timeout_s: float = 600.0
+    leave_timeout_s: float = 5.0
+    start_failures: int = 3
+    job_deaths: int = 4
