@@ -20,6 +20,7 @@ from kintune.records.events import Events
 from kintune.records.location import backend_at, default_location
 from kintune.records.measurements import Measurements
 from kintune.records.models import Models
+from kintune.records.repair import remove_damage
 from kintune.records.runs import Runs
 from kintune.records.schema import FORMAT, METADATA, SCHEMA_VERSION, meta
 from kintune.records.workloads import Workloads
@@ -132,6 +133,13 @@ class Store:
     def check(self) -> list[Damage]:
         """Everything that is wrong with the records; reads all of them."""
         return check(self._database)
+
+    def remove_damage(self) -> list[Damage]:
+        """Remove every damaged row with all that depends on it; the answer is the damage that no removal can help.
+
+        A run with a damaged event loses its events and is abandoned; measurements outlive the run that made them.
+        """
+        return remove_damage(self._database)
 
     def close(self) -> None:
         """Close the records; they can no longer be used."""
