@@ -21,10 +21,10 @@ def read_arrays(path: str) -> dict[str, npt.NDArray[Any]]:
     """The arrays of an `.npz` file by name.  Raises InputError when it is none; Python objects in it are refused."""
     file = check_readable(path, "--input")
     try:
-        archive = np.load(file, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise InputError(f"--input {path} holds one unnamed array; write it with np.savez(path, NAME=array)")
-        with archive:
+        with file.open("rb") as stream:
+            archive = np.load(stream, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise InputError(f"--input {path} holds one unnamed array; write it with np.savez(path, NAME=array)")
             return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise InputError(f"--input {path} is not a readable .npz file ({error}); write it with np.savez") from error

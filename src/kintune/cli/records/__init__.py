@@ -10,6 +10,8 @@ COMMANDS = {
     "list": Entry("kintune.cli.records.list", "List the runs."),
     "show": Entry("kintune.cli.records.show", "Show one run."),
     "check": Entry("kintune.cli.records.check", "Look for damage."),
+    "export": Entry("kintune.cli.records.export", "Write what was measured to a file."),
+    "import": Entry("kintune.cli.records.import_", "Add what a file holds."),
 }
 
 command = LazyGroup("records", COMMANDS, help="Look at, check and exchange what was measured.")

@@ -26,7 +26,8 @@ class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
 def command(records: str | None, json_target: JsonTarget) -> int:
     """Read all records and name what is damaged.  The exit code is 1 when anything is."""
     with Store.open(records, create=False, verify=False) as store:
-        where, damage = store.where, tuple(store.check())
+        where = store.where
+        damage = tuple(Damage(str(one.table), one.id, one.problem) for one in store.check())
     write_document(json_target, CheckDocument(records=where, damage=damage))
     for one in damage:
         echo(f"{one.table} {one.id}: {one.problem}", json_target)

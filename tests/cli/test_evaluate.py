@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from kintune import api
+from kintune.graph.evaluation import Evaluation
+
+if TYPE_CHECKING:
+    from conftest import Kintune
+
+
+class Timed:
+    """Stands in for an executable, and keeps what it was asked."""
+
+    manifest = SimpleNamespace(model_name="resnet18", threads=2)
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+
+    def evaluate(self, *inputs: Any, **options: Any) -> Evaluation:
+        self.asked.append((inputs, options))
+        return Evaluation.of([14.0, 15.0, 16.0])
+
+
+@pytest.fixture
+def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Timed:
+    monkeypatch.chdir(tmp_path)
+    timed = Timed()
+    monkeypatch.setattr(api, "open", lambda path: timed)
+    return timed
+
+
+def test_the_median_is_said_with_its_spread(kintune: Kintune, timed: Timed) -> None:
+    said = kintune("evaluate", "m.kt", "--repeats", 3, "--warmups", 0)
+    assert said.out.splitlines()[0] == "resnet18: 15.0 ms (median of 3 runs)"
+    assert "14.2 ms to 15.8 ms" in said.out
+    assert timed.asked == [((), {"repeats": 3, "warmups": 0})]
+
+
+def test_the_users_own_inputs_are_used(kintune: Kintune, timed: Timed) -> None:
+    np.savez("x.npz", x=np.ones(2))
+    assert kintune("evaluate", "m.kt", "--input", "x.npz").code == 0
+    assert timed.asked[0][0][0]["x"].tolist() == [1.0, 1.0]
+
+
+def test_the_document_has_every_run(kintune: Kintune, timed: Timed) -> None:
+    document = json.loads(kintune("evaluate", "m.kt", "--json", "-").out)
+    assert document["times_ms"] == [14.0, 15.0, 16.0]
+    assert (document["schema_version"], document["median_ms"], document["threads"]) == (1, 15.0, 2)
+
+
+@pytest.mark.parametrize("arguments", [["--repeats", "0"], ["--warmups", "-1"]])
+def test_senseless_repetition_is_refused(kintune: Kintune, timed: Timed, arguments: list[str]) -> None:
+    assert kintune("evaluate", "m.kt", *arguments).code == 2
+    assert timed.asked == []

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from kintune import api
+from kintune.errors import InputError
+
+if TYPE_CHECKING:
+    from conftest import Kintune
+
+
+class Doubler:
+    """Stands in for an executable: one input `x`, and an output that is twice as large."""
+
+    def run(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        if set(inputs) != {"x"}:
+            raise InputError("input 'x' is missing; the inputs are 'x'")
+        return {"y/0": inputs["x"] * 2}
+
+
+@pytest.fixture(autouse=True)
+def _prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(api, "open", lambda path: Doubler())
+    np.savez("x.npz", x=np.array([[1.0, 2.0, 6.0]], dtype="float32"))
+
+
+def test_outputs_are_described(kintune: Kintune) -> None:
+    said = kintune("run", "m.kt", "--input", "x.npz")
+    assert (said.code, said.out) == (0, "y/0: float32 1x3, min 2, mean 6, max 12\n")
+
+
+def test_outputs_are_written_by_name(kintune: Kintune, tmp_path: Path) -> None:
+    assert kintune("run", "m.kt", "--input", "x.npz", "--output", "y.npz").code == 0
+    with np.load("y.npz") as written:
+        assert {name: written[name].tolist() for name in written.files} == {"y/0": [[2.0, 4.0, 12.0]]}
+
+
+def test_the_document_describes_the_outputs(kintune: Kintune) -> None:
+    document = json.loads(kintune("run", "m.kt", "--input", "x.npz", "--json", "-").out)
+    assert document["schema_version"] == 1
+    assert document["outputs"][0] == {
+        "name": "y/0", "shape": [1, 3], "dtype": "float32", "minimum": 2.0, "mean": 6.0, "maximum": 12.0,
+    }  # fmt: skip
+
+
+def save_objects() -> None:
+    np.savez("bad.npz", x=np.array([{}], dtype=object))
+
+
+def save_unnamed() -> None:
+    with open("bad.npz", "wb") as file:
+        np.save(file, np.zeros(3))
+
+
+def save_torn() -> None:
+    Path("bad.npz").write_bytes(Path("x.npz").read_bytes()[:-30])
+
+
+def save_text() -> None:
+    Path("bad.npz").write_text("hello")
+
+
+def save_misnamed() -> None:
+    np.savez("bad.npz", z=np.zeros(3))
+
+
+@pytest.mark.parametrize("save", [save_objects, save_unnamed, save_torn, save_text, save_misnamed])
+def test_inputs_that_cannot_be_used_are_one_line(kintune: Kintune, save: Any) -> None:
+    save()
+    said = kintune("run", "m.kt", "--input", "bad.npz", "--output", "y.npz")
+    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert not Path("y.npz").exists()
+
+
+def test_an_input_file_is_required(kintune: Kintune) -> None:
+    said = kintune("run", "m.kt")
+    assert said.code == 2
+    assert "--input" in said.err
+
+
+def test_the_output_is_checked_before_anything_runs(kintune: Kintune, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "open", lambda path: SimpleNamespace())
+    assert kintune("run", "m.kt", "--input", "x.npz", "--output", "missing/y.npz").code == 2
+
+
+@pytest.mark.tvm
+def test_a_file_that_is_no_executable_is_one_line(kintune: Kintune, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    for arguments in (["run", "/nowhere/m.kt", "--input", __file__], ["evaluate", __file__]):
+        said = kintune(*arguments)
+        assert (said.code, said.err.count("\n")) == (2, 1)

@@ -1,0 +1,108 @@
+"""Rules that hold for the whole repository."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+MAX_LINES = 400
+LONGER_FOR_A_REASON: dict[str, str] = {}
+"""Files past the limit: path below `src/kintune` and why."""
+
+FRONT_SIDE = re.compile(
+    r"kintune\.(api|cli|doctor|engine|errors|estimate|files|front|records|scheduler|search|terminal|wire)\b"
+)
+"""Rooms that start without the compiler."""
+
+REGISTRIES = r"pypi\.org|pythonhosted\.org|download\.pytorch|docker\.io|ghcr\.io|quay\.io|registry\.npmjs"
+PLACES = r"/root/|/home/\w|/work/|/opt/\w|pyenv/"
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT / "src").with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def text_files() -> list[Path]:
+    """Every text file that is, or is about to be, part of the repository."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    paths = [ROOT / name for name in listed.stdout.decode().split("\0") if name]
+    return [path for path in paths if path.is_file() and b"\0" not in path.read_bytes()[:4096]]
+
+
+def lines_that_match(pattern: str) -> list[str]:
+    found = []
+    for path in text_files():
+        if path != Path(__file__).resolve():
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            found += [
+                f"{path.relative_to(ROOT)}:{i}: {line}" for i, line in enumerate(lines, 1) if re.search(pattern, line)
+            ]
+    return found
+
+
+def test_no_file_names_a_place_of_one_machine() -> None:
+    assert lines_that_match(PLACES) == []
+
+
+def test_no_file_names_a_registry() -> None:
+    assert lines_that_match(REGISTRIES) == []
+
+
+def test_files_are_short_enough_to_be_read_at_once() -> None:
+    lengths = {str(path.relative_to(ROOT / "src/kintune")): len(path.read_text().splitlines()) for path in SOURCES}
+    assert {name: n for name, n in lengths.items() if n > MAX_LINES and name not in LONGER_FOR_A_REASON} == {}
+
+
+def test_a_module_lists_what_it_offers() -> None:
+    silent = []
+    for path in SOURCES:
+        body = ast.parse(path.read_text()).body
+        offers = any(isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name[0] != "_" for node in body)
+        assigned = [target for node in body if isinstance(node, ast.Assign) for target in node.targets]
+        lists = any(isinstance(target, ast.Name) and target.id == "__all__" for target in assigned)
+        if offers and not lists:
+            silent.append(module_name(path))
+    assert silent == []
+
+
+@pytest.mark.tvm
+def test_what_a_module_lists_is_there_and_documented() -> None:
+    wrong = []
+    for name in map(module_name, SOURCES):
+        if name.endswith("__main__"):
+            continue
+        module = importlib.import_module(name)
+        for offered in getattr(module, "__all__", ()):
+            value = getattr(module, offered, None)
+            ours = (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__.startswith("kintune.")
+            if value is None or (ours and not inspect.getdoc(value)):
+                wrong.append(f"{name}.{offered}")
+    assert wrong == []
+
+
+def test_the_front_side_starts_without_the_compiler() -> None:
+    front_side = [name for name in map(module_name, SOURCES) if FRONT_SIDE.match(name)]
+    assert front_side
+    code = f"""
+import importlib, sys
+for name in {front_side!r}:
+    importlib.import_module(name)
+    guilty = sorted({{'tvm', 'tvm_ffi'}} & set(sys.modules))
+    assert not guilty, (name, guilty)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
