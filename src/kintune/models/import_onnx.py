@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import tvm
-from onnx import ModelProto, inliner
+from onnx import ModelProto, defs, inliner
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
@@ -59,7 +59,7 @@ def import_onnx(model: OnnxModel) -> tvm.IRModule:
         ModelError: naming the node at which the importer gave up, and why.
     """
     label = str(model.path)
-    proto = _expand(model.proto)
+    proto = _expand(model.proto, model.opset)
     counts = _unsupported(proto)
     if counts:
         raise UnsupportedOperators(label, dict(counts))
@@ -88,16 +88,31 @@ def _unsupported(model: ModelProto) -> Counter[str]:
     return counts
 
 
-def _expand(model: ModelProto) -> ModelProto:
+def _expand(model: ModelProto, opset: int) -> ModelProto:
     """Write out standard operators that the importer does not know in terms of others, where the standard says how."""
-    missing = [("", name) for name in _unsupported(model) if "::" not in name]
+    missing = {name for name in _unsupported(model) if "::" not in name}
     if not missing:
         return model
+    expanded = ModelProto()
+    expanded.CopyFrom(model)
     try:
-        expanded: ModelProto = inliner.inline_selected_functions(model, missing, inline_schema_functions=True)
+        _state_defaults(expanded, missing, opset)
+        expanded = inliner.inline_selected_functions(
+            expanded, [("", name) for name in missing], inline_schema_functions=True
+        )
     except Exception:  # then they are reported as unsupported
         return model
     return slim(expanded)  # what was written in holds constants of its own
+
+
+def _state_defaults(model: ModelProto, operators: set[str], opset: int) -> None:
+    """Give nodes of `operators` the attributes they leave at their default: the inliner does not know those."""
+    for node in nodes(model):
+        if node.op_type in operators and node.domain in _DEFAULT_DOMAINS:
+            given = {attribute.name for attribute in node.attribute}
+            for name, attribute in defs.get_schema(node.op_type, opset).attributes.items():
+                if name not in given and attribute.default_value.name:
+                    node.attribute.append(attribute.default_value)
 
 
 def _bind_weights(module: tvm.IRModule, model: OnnxModel, names: list[str]) -> tvm.IRModule:
