@@ -1,0 +1,138 @@
+"""Locks on devices and cores, so that two commands on one machine do not spoil each other's timings.
+
+A lock is a file that the kernel lets one process lock (`flock`).  It is released by the kernel however the process
+ends, so nothing is left to clean up; the file says who holds it, for those who wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import quote
+
+from kintune.errors import DeviceError, OrderError
+
+__all__ = ["LOCK_DIRECTORY_VARIABLE", "DeviceLock", "cores_lock", "default_lock_directory"]
+
+LOCK_DIRECTORY_VARIABLE = "KINTUNE_LOCK_DIR"
+"""The environment variable that names another directory for locks: processes that share devices must agree on it."""
+
+OnWait: TypeAlias = Callable[[str], None]
+"""Told, once, who holds the lock: process id and command line."""
+
+_HOLDER_LIMIT = 300
+
+
+def default_lock_directory() -> Path:
+    """Where this user's processes keep their locks.
+
+    It does not depend on the login session, as runtime directories do: a command from a terminal and one from a timer
+    must wait for each other.
+    """
+    named = os.environ.get(LOCK_DIRECTORY_VARIABLE)
+    return Path(named) if named else Path(tempfile.gettempdir()) / f"kintune-locks-{os.getuid()}"
+
+
+class DeviceLock:
+    """An exclusive lock on the device `name`, among the processes of this machine that use the same directory."""
+
+    def __init__(self, name: str, directory: Path | None = None) -> None:
+        self._name = name
+        self._path = (directory or default_lock_directory()) / f"{quote(name, safe='')}.lock"
+        self._fd: int | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether this object holds the lock."""
+        return self._fd is not None
+
+    def acquire(self, on_wait: OnWait | None = None) -> None:
+        """Take the lock, waiting for whoever holds it; Ctrl-C ends the wait.
+
+        Args:
+            on_wait: told who holds it before the wait begins.
+
+        Raises:
+            DeviceError: the lock's file cannot be made.
+            OrderError: this process holds the lock already, and would wait for itself.
+        """
+        if self._fd is not None:
+            raise OrderError(f"the lock on {self._name!r} is held; release it first")
+        fd = self._open()
+        try:
+            self._lock(fd, on_wait)
+            _write(fd, f"{os.getpid()} {' '.join(sys.argv)}"[:_HOLDER_LIMIT])
+        except BaseException:
+            os.close(fd)
+            raise
+        self._fd = fd
+
+    def release(self) -> None:
+        """Give the lock back, if it is held."""
+        if self._fd is not None:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, 0)
+            os.close(self._fd)
+            self._fd = None
+
+    @contextmanager
+    def holding(self, on_wait: OnWait | None = None) -> Iterator[None]:
+        """Hold the lock for the length of a `with` block; see `acquire`."""
+        self.acquire(on_wait)
+        try:
+            yield
+        finally:
+            self.release()
+
+    def _open(self) -> int:
+        try:
+            directory = self._path.parent
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if directory.lstat().st_uid != os.getuid():
+                raise PermissionError(errno.EPERM, "the directory belongs to another user")
+            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise DeviceError(
+                f"cannot lock {self._name!r}: {self._path}: {error.strerror}; "
+                f"name a writable directory in {LOCK_DIRECTORY_VARIABLE}"
+            ) from error
+
+    def _lock(self, fd: int, on_wait: OnWait | None) -> None:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(fd, _HOLDER_LIMIT * 4, 0).decode(errors="replace") or "another process"
+            if holder.split()[0] == str(os.getpid()):
+                raise OrderError(f"this process holds the lock on {self._name!r} already; release it first") from None
+            if on_wait is not None:
+                on_wait(holder)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+
+
+@contextmanager
+def cores_lock(cores: Iterable[int], on_wait: OnWait | None = None, directory: Path | None = None) -> Iterator[None]:
+    """Hold a lock on each of these cores of the machine.
+
+    All take them in the same order, so that nobody waits in a circle.
+
+    Raises:
+        DeviceError: a lock's file cannot be made.
+        OrderError: this process holds one of them already.
+    """
+    with ExitStack() as stack:
+        for core in sorted(set(cores)):
+            stack.enter_context(DeviceLock(f"core-{core}", directory).holding(on_wait))
+        yield
+
+
+def _write(fd: int, text: str) -> None:
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, text.encode(errors="replace"), 0)
