@@ -24,6 +24,7 @@ from kintune.files import check_readable, check_writable
 from kintune.front.progress import ProgressReport
 from kintune.front.report import RunReport
 from kintune.job.payloads import ModelRef, Options
+from kintune.search.family import family_of
 
 if TYPE_CHECKING:
     import torch
@@ -121,9 +122,12 @@ class Model:
 
         The search ends when `trials` programs were measured, after `minutes`, or once the network is estimated to take
         at most `until_ms`, whichever comes first; with none of the three it is 1000 trials.  `threads` is all physical
-        cores by default.  `inputs` is an `.npz` file of inputs to compare outputs on (within `rtol` and `atol`); random
-        ones are used otherwise.  What earlier runs measured is reused, and an unfinished run of the same model, target
-        and options goes on, unless `fresh`.  `progress` shows on the terminal, or calls a function with each report.
+        cores by default.  `families` says which subgraphs learn together: those with the same core operator ("op") or
+        the same sequence of operators ("hash"), none of them ("ind"), or all ("none").
+
+        Outputs are compared within `rtol` and `atol`, on `inputs` (the path of an `.npz` file) or on random ones.  What
+        earlier runs measured is reused, and an unfinished run of the same model, target and options goes on, unless
+        `fresh`.  `progress` shows on the terminal, or calls a function with each report.
 
         Raises InputError (or a child) when something handed in is wrong, before any work; JobFailed when nothing could
         be measured; NumericsError when the result does not compute what the model computes.
@@ -187,6 +191,7 @@ def _options(
     for name, tolerance in (("rtol", rtol), ("atol", atol)):
         if not (math.isfinite(tolerance) and tolerance >= 0):
             raise InputError(f"{name} must be a number of 0 or more, and is {tolerance}")
+    family_of(families)
     return Options(
         trials=_at_least_one("trials", trials),
         minutes=_positive("minutes", minutes),

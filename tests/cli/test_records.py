@@ -92,7 +92,15 @@ def test_damage_is_named_and_shows_in_the_exit_code(kintune: Kintune, where: Pat
     document: dict[str, Any] = json.loads(said.out)
     assert said.code == 1
     assert [(one["table"], one["id"]) for one in document["damage"]] == [("runs", "abc1")]
-    assert "1 damaged" in said.err
+    assert "1 damaged; 'kintune records check --remove'" in said.err
+
+
+def test_damage_can_be_removed(kintune: Kintune, where: Path) -> None:
+    damage(where)
+    said = kintune("records", "check", "--remove", "--records", where)
+    assert (said.code, said.out.splitlines()[-1]) == (0, f"{where}: 1 damaged, all removed")
+    assert kintune("records", "check", "--records", where).out == f"{where}: sound\n"
+    assert "abd2" in kintune("records", "list", "--records", where).out
 
 
 def test_a_damaged_run_does_not_hide_the_others(kintune: Kintune, where: Path) -> None:

@@ -91,6 +91,7 @@ def test_the_document_has_standard_output_to_itself(kintune: Kintune, fake_front
         (["--seed", "-1"], "seed must not be negative, and is -1"),
         (["--rtol", "-1"], "rtol must be a number of 0 or more, and is -1"),
         (["--atol", "inf"], "atol must be a number of 0 or more, and is inf"),
+        (["--families", "friends"], "unknown family algorithm 'friends'"),
         (["--output", "missing/out.kt"], "there is no directory"),
         (["--output", "."], "is a directory"),
         (["--json", "missing/report.json"], "there is no directory"),

@@ -20,7 +20,9 @@ __all__ = ["command"]
 @click.option("--trials", type=int, help="Stop after measuring this many programs.  [default: 1000 if no other limit]")
 @click.option("--minutes", type=float, help="Stop after this long.")
 @click.option("--until-ms", type=float, help="Stop once the model is estimated to take at most this long.")
-@click.option("--families", default="op", show_default=True, help="How subgraphs are grouped to learn together.")
+@click.option(
+    "--families", default="op", show_default=True, help="Which subgraphs learn together: op, hash, ind or none."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything drawn at random.")
 @click.option("--input", "inputs", metavar="FILE.npz", help="Compare outputs on these inputs.  [default: random ones]")
 @click.option("--rtol", type=float, default=1e-3, show_default=True, help="Relative tolerance of outputs.")

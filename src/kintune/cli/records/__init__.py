@@ -9,7 +9,7 @@ __all__ = ["COMMANDS", "command"]
 COMMANDS = {
     "list": Entry("kintune.cli.records.list", "List the runs."),
     "show": Entry("kintune.cli.records.show", "Show one run."),
-    "check": Entry("kintune.cli.records.check", "Look for damage."),
+    "check": Entry("kintune.cli.records.check", "Look for damage, and remove it if told so."),
     "export": Entry("kintune.cli.records.export", "Write what was measured to a file."),
     "import": Entry("kintune.cli.records.import_", "Add what a file holds."),
 }
