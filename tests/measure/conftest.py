@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import socket
@@ -60,7 +61,8 @@ class Worker:
 
     def close(self) -> int:
         if self.process.poll() is None:
-            self.channel.send(Shutdown())
+            with contextlib.suppress(ConnectionError):
+                self.channel.send(Shutdown())
         self.channel.close()
         return self.process.wait()
 

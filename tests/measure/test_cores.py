@@ -43,9 +43,12 @@ def test_zero_threads_are_all_cores_and_too_many_are_refused() -> None:
 def test_the_pin_is_undone_even_after_an_error() -> None:
     before = os.sched_getaffinity(0)
     core = min(before)
-    pin = pinned_to(core)
-    pin.__enter__()
-    assert os.sched_getaffinity(0) == {core}
+
+    def fail_while_pinned() -> None:
+        with pinned_to(core):
+            assert os.sched_getaffinity(0) == {core}
+            raise ZeroDivisionError
+
     with pytest.raises(ZeroDivisionError):
-        pin.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
+        fail_while_pinned()
     assert os.sched_getaffinity(0) == before

@@ -11,6 +11,7 @@ from kintune.errors import BuildError
 from kintune.measure.build import build_module
 from kintune.measure.requests import BuildContext, Built
 from kintune.space.candidate import UNTUNED, Candidate
+from kintune.space.intrinsics import load_intrinsics
 from kintune.space.lower import Replayer, load_workload
 
 __all__ = ["Builder"]
@@ -24,6 +25,7 @@ class Builder:
 
     def __init__(self, target: str, capacity: int = 32) -> None:
         """`target` is a canonical target (JSON)."""
+        load_intrinsics()
         self._target = tvm.target.Target(json.loads(target))
         self._capacity = capacity
         self._replayers: OrderedDict[str, Replayer] = OrderedDict()

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.tvm
+
+SCRIPT = """
+from kintune.space.intrinsics import load_intrinsics
+load_intrinsics({machine!r})
+load_intrinsics({machine!r})
+import tvm.s_tir.tensor_intrin, sys
+from tvm.s_tir import TensorIntrin
+TensorIntrin.get({intrinsic!r})
+assert not any(name in sys.modules for name in {others!r})
+import tvm.s_tir.tensor_intrin.dot_product_common
+"""
+
+
+@pytest.mark.parametrize(
+    ("machine", "intrinsic", "others"),
+    [
+        ("x86_64", "dot_16x4_vnni", ("cuda", "arm_cpu", "rocm", "hexagon", "riscv_cpu")),
+        ("aarch64", "dot_4x4_i8i8s32_sdot", ("cuda", "x86", "rocm", "hexagon", "riscv_cpu")),
+    ],
+)
+def test_only_those_of_one_architecture_are_parsed(machine: str, intrinsic: str, others: tuple[str, ...]) -> None:
+    """In a process of its own: what is registered stays registered."""
+    modules = tuple(f"tvm.s_tir.tensor_intrin.{name}" for name in others)
+    script = SCRIPT.format(machine=machine, intrinsic=intrinsic, others=modules)
+    subprocess.run([sys.executable, "-c", script], check=True)
