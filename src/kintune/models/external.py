@@ -67,12 +67,15 @@ class ExternalData:
     def _map(self, name: str, parts: tuple[str, ...], label: str) -> NDArray[np.uint8]:
         if name not in self._files:
             descriptor = _open_below(self._model.parent, parts, label)
-            with os.fdopen(descriptor, "rb") as file:
+            try:
                 status = os.fstat(descriptor)
                 if not stat.S_ISREG(status.st_mode):
                     raise ModelError(f"{label}: {name} is not a regular file")
-                empty = status.st_size == 0
-                self._files[name] = np.empty(0, np.uint8) if empty else np.memmap(file, np.uint8, "r")
+                with os.fdopen(descriptor, "rb", closefd=False) as file:
+                    empty = status.st_size == 0
+                    self._files[name] = np.empty(0, np.uint8) if empty else np.memmap(file, np.uint8, "r")
+            finally:
+                os.close(descriptor)
         return self._files[name]
 
 

@@ -81,11 +81,20 @@ def open_graph(path: Path) -> GraphFile:
     if graph.functions:
         graph = _inlined(path, graph)
     opened = GraphFile(path, graph, weights)
-    try:
-        onnx.checker.check_model(opened.assemble(outside=opened.large_weights()))
-    except (onnx.checker.ValidationError, ValueError) as error:
-        raise ModelError(f"{path}: is not a valid ONNX model: {first_line(error)}") from error
+    _check(opened)
     return opened
+
+
+def _check(file: GraphFile) -> None:
+    """Let the standard's own checker look for what is wrong with the graph."""
+    model = file.assemble(outside=file.large_weights())
+    for value in (*model.graph.input, *model.graph.output):
+        if value.type.WhichOneof("value") == "tensor_type":
+            value.type.tensor_type.shape.SetInParent()  # it insists on shapes, which may come from outside
+    try:
+        onnx.checker.check_model(model)
+    except (onnx.checker.ValidationError, ValueError) as error:
+        raise ModelError(f"{file.path}: is not a valid ONNX model: {first_line(error)}") from error
 
 
 def first_line(error: BaseException) -> str:

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kintune.errors import ModelError
+from kintune.models.graph_file import open_graph
+
+SIZE = 64 * 512 * 4
+SECRET = b"never to be read".ljust(SIZE, b"!")
+
+
+def test_weights_beside_the_file_are_mapped(samples: Any) -> None:
+    path = samples.write_external("w.data", offset=4096, length=SIZE)
+    values = np.arange(64 * 512, dtype="<f4").reshape(64, 512)
+    (path.parent / "w.data").write_bytes(b"\0" * 4096 + values.tobytes())
+    read = open_graph(path).weights["w"]
+    np.testing.assert_array_equal(read, values)
+    base: Any = read
+    while not isinstance(base, np.memmap):
+        base = base.base
+    assert not read.flags.writeable
+
+
+def test_weights_may_lie_in_a_folder_below(samples: Any) -> None:
+    path = samples.write_external("./weights/w.data")
+    (path.parent / "weights").mkdir()
+    (path.parent / "weights" / "w.data").write_bytes(b"\0" * SIZE)
+    assert open_graph(path).weights["w"].shape == (64, 512)
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "../secret",
+        "weights/../../secret",
+        "weights/..",
+        "..",
+        ".",
+        "",
+        "{outside}",
+        "//{outside}",
+        "..\\secret",
+        "C:\\secret",
+        "C:secret",
+        "\\\\host\\share",
+        "w\0.data",
+    ],
+)
+def test_paths_that_leave_the_directory_are_never_opened(
+    samples: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, location: str
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(SECRET)
+    path = samples.write_external(location.format(outside=secret))
+    opened: list[Any] = []
+    monkeypatch.setattr(os, "open", lambda name, *_, **__: opened.append(name))
+    with pytest.raises(ModelError, match="is not beside the model"):
+        open_graph(path)
+    assert opened == []
+
+
+@pytest.mark.parametrize("link", ["w.data", "folder"])
+def test_links_are_not_followed(samples: Any, tmp_path: Path, link: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "w.data").write_bytes(SECRET)
+    if link == "folder":
+        path = samples.write_external("folder/w.data")
+        (path.parent / "folder").symlink_to(outside, target_is_directory=True)
+    else:
+        path = samples.write_external("w.data")
+        (path.parent / "w.data").symlink_to(outside / "w.data")
+    with pytest.raises(ModelError, match="links are not followed"):
+        open_graph(path)
+
+
+def test_a_link_is_refused_even_when_it_stays_inside(samples: Any) -> None:
+    path = samples.write_external("w.data")
+    (path.parent / "real.data").write_bytes(b"\0" * SIZE)
+    (path.parent / "w.data").symlink_to("real.data")
+    with pytest.raises(ModelError, match="links are not followed"):
+        open_graph(path)
+
+
+def test_pipes_and_folders_are_no_data_files(samples: Any) -> None:
+    path = samples.write_external("w.data")
+    os.mkfifo(path.parent / "w.data")
+    with pytest.raises(ModelError, match="not a regular file"):
+        open_graph(path)
+    (path.parent / "w.data").unlink()
+    (path.parent / "w.data").mkdir()
+    with pytest.raises(ModelError, match="not a regular file"):
+        open_graph(path)
+
+
+def test_a_missing_data_file_is_named(samples: Any) -> None:
+    with pytest.raises(ModelError, match=r"weight 'w': its data file w\.data is missing beside the model"):
+        open_graph(samples.write_external("w.data"))
+
+
+@pytest.mark.parametrize("size", [0, 1, SIZE - 1])
+def test_a_data_file_that_is_too_short_is_refused(samples: Any, size: int) -> None:
+    path = samples.write_external("w.data")
+    (path.parent / "w.data").write_bytes(b"\0" * size)
+    with pytest.raises(ModelError, match="the file is incomplete"):
+        open_graph(path)
+
+
+@pytest.mark.parametrize(("offset", "length"), [(4, SIZE), (10**18, SIZE), (0, SIZE - 4), (0, SIZE + 4), (0, 0)])
+def test_offsets_and_lengths_that_do_not_fit_are_refused(samples: Any, offset: int, length: int) -> None:
+    path = samples.write_external("w.data", offset, length)
+    (path.parent / "w.data").write_bytes(b"\0" * SIZE)
+    with pytest.raises(ModelError, match="weight 'w'"):
+        open_graph(path)
+
+
+@pytest.mark.parametrize("offset", ["-4", "four", "", "1e3", "9" * 30, "٣"])
+def test_offsets_that_are_no_numbers_are_refused(samples: Any, offset: str) -> None:
+    path = samples.write_external("w.data", offset)  # type: ignore[arg-type]
+    (path.parent / "w.data").write_bytes(b"\0" * SIZE)
+    with pytest.raises(ModelError, match="the offset of its external data is not a number"):
+        open_graph(path)

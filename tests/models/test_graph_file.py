@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from kintune.errors import ModelError
+from kintune.models.graph_file import open_graph
+
+CONV = helper.make_node("Relu", ["x"], ["y"])
+PORTS = ([("x", TensorProto.FLOAT, [2])], [("y", TensorProto.FLOAT, [2])])
+
+
+def test_weights_are_taken_apart_and_put_together_again(samples: Any) -> None:
+    model = samples.linear_model()
+    file = open_graph(samples.write(model))
+    assert {name: values.shape for name, values in file.weights.items()} == {"w": (64, 512), "b": (512,)}
+    assert file.large_weights() == {"w"}
+    assert not file.graph.graph.initializer
+    assert [tensor.name for tensor in file.assemble().graph.initializer] == ["w", "b"]
+    hollow = file.assemble(outside={"w"})
+    assert [value.name for value in hollow.graph.input] == ["x", "w"]
+    assert [tensor.name for tensor in hollow.graph.initializer] == ["b"]
+
+
+def test_every_truncation_is_refused_or_still_whole(samples: Any) -> None:
+    whole = samples.linear_model().SerializeToString()
+    path = samples.directory / "cut.onnx"
+    step = max(1, len(whole) // 200)
+    for size in [*range(64), *range(64, len(whole), step), *range(len(whole) - 64, len(whole))]:
+        path.write_bytes(whole[:size])
+        with pytest.raises(ModelError, match=r"empty|not an ONNX file|incomplete|not a valid|damaged"):
+            open_graph(path)
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(position=st.integers(0), value=st.integers(0, 255))
+def test_a_damaged_byte_is_refused_or_harmless(samples: Any, position: int, value: int) -> None:
+    content = bytearray(samples.make_model([CONV], *PORTS, {"w": np.zeros(3, np.float32)}).SerializeToString())
+    content[position % len(content)] = value
+    path = samples.directory / "damaged.onnx"
+    path.write_bytes(bytes(content))
+    said = ""
+    try:
+        open_graph(path)
+    except ModelError as error:
+        said = str(error)
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("content", [b"hello", b"\0" * 100, b"{}", b"\x08\x08", bytes(range(256))])
+def test_what_is_not_onnx_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.onnx").write_bytes(content)
+    with pytest.raises(ModelError, match="is not an ONNX file, or is incomplete"):
+        open_graph(tmp_path / "a.onnx")
+
+
+def test_a_file_that_disappeared_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="cannot be read: No such file"):
+        open_graph(tmp_path / "a.onnx")
+
+
+def test_a_graph_that_is_not_valid_is_refused(samples: Any) -> None:
+    model = samples.make_model([helper.make_node("Relu", ["nowhere"], ["y"])], *PORTS)
+    with pytest.raises(ModelError, match="is not a valid ONNX model"):
+        open_graph(samples.write(model))
+
+
+def test_a_weight_that_does_not_fill_its_shape_is_named(samples: Any) -> None:
+    model = samples.make_model([CONV], *PORTS, {"w": np.zeros(8, np.float32)})
+    model.graph.initializer[0].dims[:] = [2**40]
+    with pytest.raises(ModelError, match="weight 'w' is damaged"):
+        open_graph(samples.write(model))
+
+
+def test_a_weight_of_an_unknown_type_is_named(samples: Any) -> None:
+    model = samples.make_model([CONV], *PORTS, {"w": np.zeros(8, np.float32)})
+    model.graph.initializer[0].data_type = 99
+    with pytest.raises(ModelError, match="weight 'w'"):
+        open_graph(samples.write(model))
+
+
+def test_strings_and_sparse_weights_are_refused_by_name(samples: Any) -> None:
+    model = samples.make_model([CONV], *PORTS)
+    model.graph.initializer.append(helper.make_tensor("words", TensorProto.STRING, [1], [b"a"]))
+    with pytest.raises(ModelError, match="weight 'words' holds strings"):
+        open_graph(samples.write(model))
+    del model.graph.initializer[:]
+    values, indices = (helper.make_tensor(name, kind, [1], [0]) for name, kind in (("v", 1), ("i", 7)))
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [4]))
+    with pytest.raises(ModelError, match="sparse"):
+        open_graph(samples.write(model))
+
+
+def test_two_weights_of_one_name_are_refused(samples: Any) -> None:
+    model = samples.make_model([CONV], *PORTS, {"w": np.zeros(8, np.float32)})
+    model.graph.initializer.append(model.graph.initializer[0])
+    with pytest.raises(ModelError, match="two weights named 'w'"):
+        open_graph(samples.write(model))
+
+
+def test_a_weight_that_is_also_an_input_is_no_input(samples: Any) -> None:
+    model = samples.linear_model()
+    model.graph.input.append(helper.make_tensor_value_info("b", TensorProto.FLOAT, [512]))
+    assert [value.name for value in open_graph(samples.write(model)).graph.graph.input] == ["x"]
+
+
+def test_local_functions_are_inlined(samples: Any) -> None:
+    opset = helper.make_opsetid("", 17)
+    body = [helper.make_node("Relu", ["a"], ["r"]), helper.make_node("Neg", ["r"], ["b"])]
+    function = helper.make_function("mine", "NegRelu", ["a"], ["b"], body, [opset])
+    call = helper.make_node("NegRelu", ["x"], ["y"], domain="mine")
+    model = samples.make_model([call], *PORTS, domains=["mine"], functions=[function])
+    assert [node.op_type for node in open_graph(samples.write(model)).graph.graph.node] == ["Relu", "Neg"]
+
+
+def test_external_data_of_nested_tensors_is_read_under_the_same_rules(samples: Any, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"\0" * 64)
+    constant = helper.make_node(
+        "Constant", [], ["k"], value=helper.make_tensor("k", TensorProto.FLOAT, [2], [1.0, 2.0])
+    )
+    tensor = constant.attribute[0].t
+    del tensor.float_data[:]
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="../secret")
+    branch = helper.make_graph([constant], "b", [], [helper.make_tensor_value_info("k", TensorProto.FLOAT, [2])])
+    nodes = [helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)]
+    model = samples.make_model(nodes, [("c", TensorProto.BOOL, [])], [("y", TensorProto.FLOAT, [2])])
+    with pytest.raises(ModelError, match="is not beside the model"):
+        open_graph(samples.write(model))
+    for attribute in model.graph.node[0].attribute:
+        attribute.g.node[0].attribute[0].t.external_data[0].value = "k.data"
+    path = samples.write(model)
+    (path.parent / "k.data").write_bytes(np.array([3, 4], "<f4").tobytes())
+    inner = open_graph(path).graph.graph.node[0].attribute[0].g.node[0].attribute[0].t
+    assert inner.raw_data == np.array([3, 4], "<f4").tobytes()

@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+
+from kintune.errors import ModelError, ShapeError, UnsupportedOperators
+from kintune.job.payloads import ModelRef, Tensor
+from kintune.models.importer import load
+from kintune.models.ref import parse_ref
+
+pytestmark = pytest.mark.tvm
+
+FLOAT = TensorProto.FLOAT
+HALF = TensorProto.FLOAT16
+BFLOAT = TensorProto.BFLOAT16
+
+
+def draw(*shape: int, scale: float = 1.0) -> Any:
+    return (np.random.default_rng(0).standard_normal(shape) * scale).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("text", "rtol"),
+    [
+        ("zoo:mobilenet_v1_0.5?image=32", 1e-4),
+        ("zoo:mobilenet_v2_0.5?image=32&batch=2", 1e-4),
+        ("zoo:resnet18?image=64", 1e-4),
+        ("zoo:bert_base?layers=2&sequence=16", 1e-4),
+        ("zoo:roberta_large?layers=1&sequence=8&batch=2", 1e-4),
+        ("zoo:gpt2?layers=2&sequence=16", 1e-4),
+        ("zoo:vit_base?layers=2&image=64", 1e-4),
+    ],
+)
+def test_zoo_networks_compute_what_onnxruntime_computes(
+    tmp_path_factory: pytest.TempPathFactory,
+    random_inputs: Any,
+    run_module: Any,
+    run_reference: Any,
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+    rtol: float,
+) -> None:
+    model = load(parse_ref(text), cache=tmp_path_factory.mktemp("zoo"))
+    assert capsys.readouterr() == ("", "")
+    inputs = random_inputs(model.inputs)
+    expected = run_reference(model.onnx_path, inputs)
+    assert [(output.shape, output.dtype) for output in model.outputs] == [(e.shape, str(e.dtype)) for e in expected]
+    for ours, theirs in zip(run_module(model, inputs), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=rtol * np.abs(theirs).max())
+
+
+def test_a_model_knows_its_signature_and_its_weights_are_constants(samples: Any) -> None:
+    path = samples.write(samples.linear_model(rows="n"), "line.onnx")
+    model = load(parse_ref(str(path), ["x=3x64"]))
+    assert model.inputs == (Tensor("x", (3, 64), "float32"),)
+    assert model.outputs == (Tensor("y", (3, 512), "float32"),)
+    assert (model.name, model.onnx_path, model.opset) == ("line", str(path), 17)
+    main = model.module["main"]
+    assert len(main.params) == 1
+    assert int(main.attrs["num_input"]) == 1
+
+
+def test_a_dynamic_model_is_bound_and_computes_the_same(
+    samples: Any, random_inputs: Any, run_module: Any, run_reference: Any
+) -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Slice", ["shape", "zero", "one"], ["rows"]),
+        helper.make_node("Concat", ["rows", "rest"], ["target"], axis=0),
+        helper.make_node("Reshape", ["x", "target"], ["flat"]),
+        helper.make_node("MatMul", ["flat", "w"], ["y"]),
+    ]
+    ports = [("x", FLOAT, ["batch", 4, "width"])], [("y", FLOAT, ["batch", 8])]
+    weights = {"zero": np.array([0]), "one": np.array([1]), "rest": np.array([-1]), "w": draw(24, 8)}
+    path = samples.write(samples.make_model(nodes, *ports, weights))
+    with pytest.raises(ShapeError, match="add --shape x=1x4x1"):
+        load(parse_ref(str(path)))
+    model = load(parse_ref(str(path), ["x=5x4x6"]))
+    inputs = random_inputs(model.inputs)
+    np.testing.assert_allclose(
+        run_module(model, inputs)[0], run_reference(model.onnx_path, inputs)[0], rtol=1e-5, atol=1e-5
+    )
+
+
+def test_float16_is_summed_in_float32(samples: Any, random_inputs: Any, run_module: Any, run_reference: Any) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1] * 4),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Flatten", ["r"], ["f"]),
+        helper.make_node("Gemm", ["f", "v", "b"], ["y"], transB=1),
+    ]
+    weights = {"w": draw(16, 3, 3, 3, scale=0.2), "v": draw(10, 1024, scale=0.03), "b": draw(10)}
+    halves = {name: values.astype(np.float16) for name, values in weights.items()}
+    path = samples.write(samples.make_model(nodes, [("x", HALF, [1, 3, 8, 8])], [("y", HALF, [1, 10])], halves))
+    model = load(parse_ref(str(path)))
+    assert model.outputs == (Tensor("y", (1, 10), "float16"),)
+    inputs = random_inputs(model.inputs)
+    ours, theirs = run_module(model, inputs)[0], run_reference(str(path), inputs)[0]
+    np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-3)
+
+
+def test_bfloat16_works(samples: Any, random_inputs: Any, run_module: Any) -> None:
+    import ml_dtypes
+
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Relu", ["p"], ["y"])]
+    weights = {"w": draw(256, 64, scale=0.1).astype(ml_dtypes.bfloat16)}
+    proto = samples.make_model(nodes, [("x", BFLOAT, [2, 256])], [("y", BFLOAT, [2, 64])], weights)
+    model = load(parse_ref(str(samples.write(proto))))
+    inputs = random_inputs(model.inputs)
+    expected = np.maximum(inputs["x"].astype(np.float32) @ weights["w"].astype(np.float32), 0)
+    ours = run_module(model, inputs)[0].astype(np.float32)
+    np.testing.assert_allclose(ours, expected, rtol=1e-2, atol=1e-2)
+
+
+def test_quantised_operators_that_work(samples: Any, random_inputs: Any, run_module: Any, run_reference: Any) -> None:
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["xq"]),
+        helper.make_node("DequantizeLinear", ["xq", "xs", "xz"], ["xd"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wd"], axis=0),
+        helper.make_node("Conv", ["xd", "wd"], ["c"], pads=[1] * 4),
+        helper.make_node("Flatten", ["c"], ["f"]),
+        helper.make_node("DynamicQuantizeLinear", ["f"], ["fq", "fs", "fz"]),
+        helper.make_node("MatMulInteger", ["fq", "v", "fz"], ["i"]),
+        helper.make_node("Cast", ["i"], ["ic"], to=FLOAT),
+        helper.make_node("Mul", ["ic", "fs"], ["y"]),
+    ]
+    rng = np.random.default_rng(0)
+    weights = {
+        "xs": np.float32(0.02),
+        "xz": np.uint8(128),
+        "w": rng.integers(-127, 127, (16, 3, 3, 3)).astype(np.int8),
+        "ws": np.full(16, 0.01, np.float32),
+        "wz": np.zeros(16, np.int8),
+        "v": rng.integers(-127, 127, (1024, 128)).astype(np.int8),
+    }
+    proto = samples.make_model(nodes, [("x", FLOAT, [1, 3, 8, 8])], [("y", FLOAT, [1, 128])], weights)
+    model = load(parse_ref(str(samples.write(proto))))
+    inputs = random_inputs(model.inputs)
+    ours, theirs = run_module(model, inputs)[0], run_reference(model.onnx_path, inputs)[0]
+    np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-3 * np.abs(theirs).max())
+
+
+def test_all_operators_that_cannot_be_imported_are_listed_with_counts(samples: Any) -> None:
+    inner = helper.make_graph(
+        [helper.make_node("Det", ["m"], ["d"]), helper.make_node("Fancy", ["d"], ["k"], domain="mine")],
+        "branch",
+        [],
+        [helper.make_tensor_value_info("k", FLOAT, [2])],
+    )
+    middle = helper.make_graph(
+        [helper.make_node("If", ["c"], ["j"], then_branch=inner, else_branch=inner)],
+        "middle",
+        [],
+        [helper.make_tensor_value_info("j", FLOAT, [2])],
+    )
+    nodes = [
+        helper.make_node("If", ["c"], ["y"], then_branch=middle, else_branch=middle),
+        helper.make_node("Attention", ["m"], ["z"], domain="ai.vendor"),
+        helper.make_node("LSTM", ["s", "w", "r"], ["lstm"], hidden_size=4),
+        helper.make_node("GRU", ["s", "v", "u"], ["g"], hidden_size=4),
+        helper.make_node("Gelu", ["m"], ["gelu"], domain="ai.vendor"),
+    ]
+    inputs = [("c", TensorProto.BOOL, []), ("m", FLOAT, [2, 3, 3]), ("s", FLOAT, [3, 1, 4])]
+    inputs += [("w", FLOAT, [1, 16, 4]), ("r", FLOAT, [1, 16, 4]), ("v", FLOAT, [1, 12, 4]), ("u", FLOAT, [1, 12, 4])]
+    outputs = [("y", FLOAT, [2]), ("z", FLOAT, None), ("lstm", FLOAT, None), ("g", FLOAT, None), ("gelu", FLOAT, None)]
+    proto = samples.make_model(nodes, inputs, outputs, domains=["mine", "ai.vendor"])
+    with pytest.raises(UnsupportedOperators) as caught:
+        load(parse_ref(str(samples.write(proto))))
+    assert caught.value.counts == {
+        "Det": 4,
+        "mine::Fancy": 4,
+        "ai.vendor::Attention": 1,
+        "ai.vendor::Gelu": 1,
+        "LSTM": 1,
+        "GRU": 1,
+    }
+
+
+@pytest.mark.parametrize(("operator", "opset"), [("QLinearConv", 17), ("QLinearMatMul", 17), ("ConvInteger", 17)])
+def test_quantised_operators_that_do_not_work_are_refused_by_name(samples: Any, operator: str, opset: int) -> None:
+    scale = {"s": np.float32(0.1), "z": np.uint8(0), "w": np.ones((4, 4, 1, 1), np.uint8)}
+    operands = {
+        "QLinearConv": ["x", "s", "z", "w", "s", "z", "s", "z"],
+        "QLinearMatMul": ["x", "s", "z", "x", "s", "z", "s", "z"],
+        "ConvInteger": ["x", "w"],
+    }
+    node = helper.make_node(operator, operands[operator], ["y"])
+    kind = TensorProto.INT32 if operator == "ConvInteger" else TensorProto.UINT8
+    proto = samples.make_model(
+        [node], [("x", TensorProto.UINT8, [1, 4, 4, 4])], [("y", kind, [1, 4, 4, 4])], scale, opset
+    )
+    with pytest.raises(UnsupportedOperators, match=f"{operator} x1"):
+        load(parse_ref(str(samples.write(proto))))
+
+
+@pytest.mark.parametrize(("operator", "opset"), [("Celu", 17), ("Swish", 24)])
+def test_operators_that_the_standard_writes_out_in_others_work(
+    samples: Any, random_inputs: Any, run_module: Any, operator: str, opset: int
+) -> None:
+    node = helper.make_node(operator, ["x"], ["y"])
+    proto = samples.make_model([node], [("x", FLOAT, [2, 8])], [("y", FLOAT, [2, 8])], opset=opset)
+    model = load(parse_ref(str(samples.write(proto))))
+    x = random_inputs(model.inputs)["x"]
+    expected = np.maximum(x, 0) + np.minimum(np.expm1(x), 0) if operator == "Celu" else x / (1 + np.exp(-x))
+    np.testing.assert_allclose(run_module(model, {"x": x})[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_shape_that_depends_on_data_is_refused(samples: Any) -> None:
+    node = helper.make_node("NonZero", ["x"], ["y"])
+    proto = samples.make_model([node], [("x", FLOAT, [2, 3])], [("y", TensorProto.INT64, [2, "n"])])
+    with pytest.raises(ModelError, match="result of nonzero depends on the data"):
+        load(parse_ref(str(samples.write(proto))))
+
+
+def test_a_node_the_importer_gives_up_on_is_named(samples: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    node = helper.make_node("CumSum", ["x", "axis"], ["y"], name="running")
+    inputs = [("x", FLOAT, [2, 3]), ("axis", TensorProto.INT64, [])]
+    proto = samples.make_model([node], inputs, [("y", FLOAT, [2, 3])])
+    with pytest.raises(ModelError, match=r"operator CumSum \(node running\) cannot be imported: .*axis") as caught:
+        load(parse_ref(str(samples.write(proto))))
+    assert "\n" not in str(caught.value)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_large_weights_are_bound_like_small_ones(
+    samples: Any, random_inputs: Any, run_module: Any, run_reference: Any
+) -> None:
+    path = samples.write(samples.linear_model())
+    model = load(parse_ref(str(path)))
+    inputs = random_inputs(model.inputs)
+    np.testing.assert_allclose(run_module(model, inputs)[0], run_reference(str(path), inputs)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_bounds_of_clip_max_and_min(samples: Any, run_module: Any) -> None:
+    nodes = [
+        helper.make_node("Clip", ["x", "low", "high"], ["both"]),
+        helper.make_node("Clip", ["x", "", "high"], ["above"]),
+        helper.make_node("Max", ["x", "low", "row"], ["greatest"]),
+        helper.make_node("Min", ["x"], ["alone"]),
+    ]
+    outputs = [(name, FLOAT, [2, 3]) for name in ("both", "above", "greatest", "alone")]
+    weights = {"low": np.float32(-0.5), "high": np.float32(0.5), "row": np.array([0, 1, -9], np.float32)}
+    proto = samples.make_model(nodes, [("x", FLOAT, [2, 3])], outputs, weights)
+    x = draw(2, 3)
+    ours = run_module(load(parse_ref(str(samples.write(proto)))), {"x": x})
+    for got, expected in zip(ours, ReferenceEvaluator(proto).run(None, {"x": x}), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_a_zoo_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ModelError, match="cannot be written to"):
+        load(parse_ref("zoo:mobilenet_v1_0.5?image=32"), cache=tmp_path / "file" / "below")
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(ModelError, match="'caffe' is no kind of model"):
+        load(ModelRef(kind="caffe", source="x", name="x"))
+
+
+def test_importing_leaves_warnings_as_they_were(samples: Any) -> None:
+    before = list(warnings.filters)
+    load(parse_ref(str(samples.write(samples.linear_model()))))
+    assert list(warnings.filters) == before

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from kintune.errors import ModelError, ShapeError
+from kintune.models.shapes import Dimension, bind, resolve
+
+dimensions = st.one_of(st.integers(1, 9), st.sampled_from(["", "n", "m"]))
+
+
+@given(
+    declared=st.dictionaries(st.sampled_from("abc"), st.lists(dimensions, max_size=4).map(tuple)),
+    sizes=st.fixed_dictionaries({"n": st.integers(1, 9), "m": st.integers(1, 9)}),
+    unnamed=st.integers(1, 9),
+)
+def test_full_shapes_that_agree_with_the_model_fix_it(
+    declared: dict[str, tuple[Dimension, ...]], sizes: dict[str, int], unnamed: int
+) -> None:
+    full = {
+        name: tuple(dim if isinstance(dim, int) else sizes.get(dim, unnamed) for dim in dims)
+        for name, dims in declared.items()
+    }
+    assert resolve("m", declared, full) == full
+    fixed = {name: shape for name, shape in full.items() if all(isinstance(dim, int) for dim in declared[name])}
+    if len(fixed) == len(declared):
+        assert resolve("m", declared, {}) == full
+
+
+def test_a_named_dimension_is_bound_wherever_it_occurs() -> None:
+    declared = {"ids": ("batch", "sequence"), "mask": ("batch", "sequence"), "scale": (4,)}
+    expected = {"ids": (2, 8), "mask": (2, 8), "scale": (4,)}
+    assert resolve("m", declared, {"ids": (2, 8)}) == expected
+    with pytest.raises(ShapeError, match="dimension batch was already bound to 2"):
+        resolve("m", declared, {"ids": (2, 8), "mask": (3, 8)})
+
+
+def test_an_open_dimension_is_named_with_the_flag_to_add() -> None:
+    with pytest.raises(ShapeError) as caught:
+        resolve("model.onnx", {"image": ("batch", 3, "", 224)}, {})
+    assert str(caught.value) == (
+        "model.onnx: input image is batchx3x?x224, of unknown size in dimension 0 (batch), 2; "
+        "add --shape image=1x3x1x224 with the sizes you need"
+    )
+
+
+@pytest.mark.parametrize(
+    ("shapes", "said"),
+    [
+        ({"y": (1,)}, "--shape names 'y', but the model's inputs are x"),
+        ({"x": (1, 3)}, "--shape x=1x3 contradicts the model, where x is nx3x224"),
+        ({"x": (1, 4, 224)}, "--shape x=1x4x224 contradicts the model, where x is nx3x224"),
+        ({"x": (2**31, 3, 224)}, "is too large"),
+    ],
+)
+def test_shapes_that_contradict_the_model(shapes: dict[str, tuple[int, ...]], said: str) -> None:
+    with pytest.raises(ShapeError) as caught:
+        resolve("m", {"x": ("n", 3, 224)}, shapes)
+    assert said in str(caught.value)
+
+
+def test_binding_writes_inputs_and_forgets_stale_shapes(samples: Any) -> None:
+    model = samples.linear_model(rows="n")
+    model.graph.value_info.append(helper.make_tensor_value_info("sum", TensorProto.FLOAT, ["n", 512]))
+    assert bind("m", model, {"x": (5, 64)}) == {"x": (5, 64)}
+    assert [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim] == [5, 64]
+    assert not model.graph.value_info
+    assert not model.graph.output[0].type.tensor_type.HasField("shape")
+
+
+@pytest.mark.parametrize("rows", [None, -1])
+def test_nameless_and_negative_dimensions_are_open(samples: Any, rows: int | None) -> None:
+    model = samples.linear_model(rows=rows)
+    with pytest.raises(ShapeError, match="add --shape x=1x64"):
+        bind("m", model, {})
+    assert bind("m", model, {"x": (3, 64)}) == {"x": (3, 64)}
+
+
+def test_an_input_without_any_shape_must_be_bound(samples: Any) -> None:
+    relu = helper.make_node("Relu", ["x"], ["y"])
+    model = samples.make_model([relu], [("x", TensorProto.FLOAT, None)], [("y", TensorProto.FLOAT, None)])
+    with pytest.raises(ShapeError, match="input x has no shape in the file; add --shape x=DIM"):
+        bind("m", model, {})
+    assert bind("m", model, {"x": (2, 3)}) == {"x": (2, 3)}
+
+
+@pytest.mark.parametrize("kind", ["STRING", "COMPLEX64", "FLOAT8E4M3FN", "INT4"])
+def test_element_types_that_cannot_be_handled_are_refused_by_name(samples: Any, kind: str) -> None:
+    node = helper.make_node("Identity", ["x"], ["y"])
+    port = [TensorProto.DataType.Value(kind), [2]]
+    model = samples.make_model([node], [("x", *port)], [("y", *port)])
+    with pytest.raises(ModelError, match=f"input x holds elements of type {kind}"):
+        bind("m", model, {})
+
+
+def test_inputs_that_are_no_tensors_are_refused(samples: Any) -> None:
+    model = samples.linear_model()
+    model.graph.input.append(helper.make_tensor_sequence_value_info("many", TensorProto.FLOAT, [2]))
+    with pytest.raises(ModelError, match="input many is not a tensor"):
+        bind("m", model, {})
