@@ -318,6 +318,7 @@ def test_a_job_rebuilt_after_stop_is_told_to_stop_again(bench: Bench, tmp_path: 
     def stop(job: str, payload: bytes) -> None:
         bench.engine.stop("interrupted")
 
+    # the rebuilt process offers its droppable stages again before it hears of the stop
     end = bench.run(msgspec.structs.replace(STOPPABLE, traps=(trap,)), on_progress=stop)
     assert (tmp_path / "sprung").exists()
     assert told(end).stopped == "interrupted"

@@ -77,17 +77,18 @@ class JobDriver:
         if job.end is not None or job.stop_reason is not None:
             return
         job.stop_reason = reason
-        job.leaving = {id for id, work in job.works.items() if work.droppable}
         self._tell_process(Stop(reason))
-        for id in sorted(job.leaving):
-            run = job.runs.get(id)
+        for work in [work for work in job.works.values() if work.droppable]:
+            stage = work.stage
+            run = job.runs.get(stage.id)
             if run is not None:
                 run.pending.clear()
                 self._feed(run)
-            elif id in job.works:
-                work = job.works.pop(id)
-                self._say_closed(work.stage.id, work.stage.attempt, elapsed=0.0)
-                self._shop.tell(StageDropped(self._shop.clock(), job.id, id))
+            elif stage.id in job.works:
+                del job.works[stage.id]
+                self._say_closed(stage.id, stage.attempt, elapsed=0.0)
+                self._shop.tell(StageDropped(self._shop.clock(), job.id, stage.id))
+        self._watch_for_silence()
 
     # what the scheduler decides -------------------------------------------------------------------------------------
 

@@ -91,8 +91,8 @@ class StageRun:
 class JobRun:
     """A job while it runs.
 
-    `works` are those it has offered that are not closed; `runs` those of them that hold resources.  Once the job was
-    asked to stop for a `stop_reason`, `leaving` are the stages that are closed early.
+    `works` are those it has offered that are not closed, `runs` those of them that hold resources, `closed` the ids of
+    the rest.  `stop_reason` says why it was asked to stop, if it was.
     """
 
     launch: JobLaunch
@@ -102,7 +102,6 @@ class JobRun:
     runs: dict[str, StageRun] = field(default_factory=dict)
     committed: dict[str, set[int]] = field(default_factory=dict)
     closed: set[str] = field(default_factory=set)
-    leaving: set[str] = field(default_factory=set)
     stop_reason: str | None = None
     deaths: int = 0
     end: JobEnd | None = None
@@ -127,8 +126,8 @@ class JobRun:
         return msgspec.structs.replace(stage, after=after)
 
     def missing(self, work: Work) -> deque[int]:
-        """The items of the work for which nothing is committed; none if it is leaving."""
-        if work.stage.id in self.leaving:
+        """The items of the work for which nothing is committed; none if the job can do without them and is to stop."""
+        if self.stop_reason is not None and work.droppable:
             return deque()
         have = self.committed.get(work.stage.id, ())
         return deque(index for index in range(len(work.items)) if index not in have)

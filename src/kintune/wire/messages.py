@@ -55,7 +55,7 @@ class Work(msgspec.Struct, frozen=True):
     `worker` is the kind of process that runs it: "job" (the job's own process), "build", "device", or any other kind
     the engine was given.  `context` is shared by all `items`.  Items of one work are independent of each other: the
     engine may spread them over as many workers as the stage was granted cores, and runs those on a device one by one.
-    `item_timeout_s` bounds the running time of one item; waiting never counts.  When the run is asked to stop, the
+    `item_timeout_s` bounds the running time of one item; waiting never counts.  Once the run was asked to stop, the
     items of a `droppable` work that have not begun are left out and its stage is closed early.
     """
 
