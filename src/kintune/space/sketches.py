@@ -9,9 +9,9 @@ import tvm
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 
-from kintune.space.candidate import Axis, Choice, Location, Sketch, Tile, digest_of
+from kintune.space.candidate import Axis, Choice, Decision, Location, Sketch, Tile, digest_of
 
-__all__ = ["generate_sketches"]
+__all__ = ["generate_sketches", "take_apart"]
 
 _LOCATIONS = 24  # an upper bound for the number of loops a producer can be computed at
 
@@ -25,14 +25,27 @@ def generate_sketches(workload: str, module: tvm.IRModule, target: tvm.target.Ta
     names = _LoopNames(module)
     found: dict[str, Sketch] = {}
     for schedule in context.generate_design_space():
-        trace = schedule.trace.simplified(remove_postproc=True)
-        instructions, decided = (_plain(part) for part in trace.as_json(remove_postproc=True))
-        sampled = [index for index, _ in decided]
-        axes = tuple(_axis(instructions, index, decision, names) for index, decision in decided)
-        encoded = json.dumps({"insts": instructions, "sampled": sampled}, separators=(",", ":")).encode()
-        digest = digest_of(workload.encode(), encoded)
-        found.setdefault(digest, Sketch(workload, digest, encoded, axes))
+        sketch, _ = _take_apart(workload, schedule.trace, names)
+        found.setdefault(sketch.digest, sketch)
     return tuple(found.values())
+
+
+def take_apart(workload: str, module: tvm.IRModule, trace: tvm.s_tir.Trace) -> tuple[Sketch, tuple[Decision, ...]]:
+    """A trace of MetaSchedule's as a sketch and its decisions; what post-processors added is left out.
+
+    Raises NotImplementedError when it samples in a way that has no axis.
+    """
+    return _take_apart(workload, trace, _LoopNames(module))
+
+
+def _take_apart(workload: str, trace: tvm.s_tir.Trace, names: _LoopNames) -> tuple[Sketch, tuple[Decision, ...]]:
+    simplified = trace.simplified(remove_postproc=True)
+    instructions, decided = (_plain(part) for part in simplified.as_json(remove_postproc=True))
+    sampled = [index for index, _ in decided]
+    axes = tuple(_axis(instructions, index, decision, names) for index, decision in decided)
+    encoded = json.dumps({"insts": instructions, "sampled": sampled}, separators=(",", ":")).encode()
+    decisions = tuple(tuple(value) if isinstance(value, list) else (value,) for _, value in decided)
+    return Sketch(workload, digest_of(workload.encode(), encoded), encoded, axes), decisions
 
 
 def _axis(instructions: list[Any], index: int, decision: Any, names: _LoopNames) -> Axis:
