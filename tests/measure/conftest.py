@@ -67,7 +67,7 @@ class Worker:
         return self.process.wait()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def start_worker() -> Iterator[Callable[..., Worker]]:
     """Starts worker processes, by module, arguments and environment; ends what is left of them afterwards."""
     started: list[Worker] = []

@@ -131,7 +131,7 @@ class Runner:
 
     def _run_reference(self, bench: Workbench, reference: Built) -> tuple[Array, ...]:
         if reference.failure is not None:
-            raise DeviceError(f"the reference was not built: {reference.failure.cause}")
+            raise DeviceError(f"no reference: {reference.failure.cause}")
         module = load_artifact(reference.artifact)
         clamped = bench.clamp(reference.operands)
         module[ENTRY](*clamped.arguments)

@@ -1,7 +1,7 @@
 """Registers the tensor intrinsics that schedules for this machine's CPU may name, and no others.
 
-Importing `tvm.s_tir.tensor_intrin`, as a first `TuneContext` does, parses the intrinsics of every GPU, DSP and CPU that the
-compiler knows: 250 functions, 15 seconds in every process.  Those of one architecture take a fraction of a second.
+Importing `tvm.s_tir.tensor_intrin`, as a first `TuneContext` does, parses the intrinsics of every GPU, DSP and CPU that
+the compiler knows: 250 functions, 15 seconds in every process.  Those of one architecture take a fraction of a second.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Poison(Enum):
     ABORT = "abort();"
     EXIT = "_exit(0);"
     HANG = "for (volatile int spin = 0;; ++spin) { }"
-    OUT_OF_MEMORY = "for (;;) { char *page = malloc(1 << 26); if (!page) abort(); memset(page, 1, 1 << 26); }"
+    OUT_OF_MEMORY = "while (malloc(1 << 26)) { } abort();"
     ERROR = 'TVMFFIErrorSetRaisedFromCStr("ValueError", "poisoned"); return -1;'
     NAN = "fill(out, NAN);"
     NOTHING = ""

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from kintune.errors import WireError
+from kintune.measure.about import Peak
+from kintune.measure.device import DeviceHandler
+from kintune.measure.outcome import Outcome, Status
+from kintune.measure.protocol import Protocol
+from kintune.measure.requests import Built, ProfileContext, ProfileItem
+
+CONTEXT = ProfileContext(Protocol(threads=1), {})
+ITEM = msgspec.msgpack.encode(ProfileItem("w", Built("c")))
+
+
+class ScriptedProfiler:
+    def __init__(self) -> None:
+        self.story: list[str] = []
+
+    def begin(self, context: ProfileContext) -> None:
+        self.story.append(f"begin with {context.protocol.threads}")
+
+    def profile(self, item: ProfileItem) -> Outcome:
+        self.story.append(f"profile {item.workload}")
+        return Outcome(Status.OK, (1.0,))
+
+    def release(self) -> None:
+        self.story.append("release")
+
+
+def handler(profiler: ScriptedProfiler) -> DeviceHandler:
+    return DeviceHandler(profiler, lambda context, payload: context + payload, lambda: Peak(1.0, 2.0, 3))
+
+
+@pytest.mark.parametrize("kind", ["profile", "confirm"])
+def test_profile_and_confirm_are_one_thing(kind: str) -> None:
+    profiler = ScriptedProfiler()
+    device = handler(profiler)
+    device.begin(kind, msgspec.msgpack.encode(CONTEXT))
+    assert msgspec.msgpack.decode(device.item(ITEM), type=Outcome) == Outcome(Status.OK, (1.0,))
+    assert profiler.story == ["begin with 1", "profile w"]
+
+
+def test_a_proof_is_the_provers_and_finds_the_memory_free() -> None:
+    profiler = ScriptedProfiler()
+    device = handler(profiler)
+    device.begin("prove", b"context ")
+    assert device.item(b"payload") == b"context payload"
+    assert profiler.story == ["release"]
+
+
+def test_a_peak_reads_as_a_mapping() -> None:
+    device = handler(ScriptedProfiler())
+    device.begin("peak", b"")
+    assert msgspec.msgpack.decode(device.item(b"")) == {"gflops": 1.0, "gbytes_per_s": 2.0, "threads": 3}
+
+
+def test_what_cannot_be_begun_leaves_no_stage_behind() -> None:
+    device = handler(ScriptedProfiler())
+    device.begin("prove", b"")
+    with pytest.raises(WireError, match="'build'"):
+        device.begin("build", b"")
+    with pytest.raises(WireError, match="before a stage"):
+        device.item(b"")
+    device.begin("prove", b"")
+    with pytest.raises(msgspec.DecodeError):
+        device.begin("profile", b"not a context")
+    with pytest.raises(WireError, match="before a stage"):
+        device.item(b"")

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kintune.errors import DeviceError
+from kintune.measure.protocol import Protocol
+
+pytestmark = pytest.mark.tvm
+
+COUNT = "static int64_t runs; values(out)[0] = ++runs;"
+
+
+@pytest.fixture
+def kernel() -> Callable[[str], Any]:
+    """Loads a kernel of two inputs and an output from the body of its C function."""
+    from kintune.measure.run import load_artifact
+    from kintune.testing.poison import compile_kernel
+
+    return lambda body: load_artifact(compile_kernel(body))
+
+
+class FlushLog:
+    """Counts the flushes of a stopwatch, and what they are of."""
+
+    def __init__(self, stopwatch: Any) -> None:
+        self.flushed: list[tuple[Any, ...]] = []
+        stopwatch._flush_all_but_first = lambda _dummy, *weights: self.flushed.append(weights)
+
+
+class FakeModule:
+    """A module whose kernel takes `durations` seconds, one after the other, by a clock of its own."""
+
+    def __init__(self, *durations: float) -> None:
+        self.left = list(durations)
+        self.now = 0.0
+        self.batches: list[int] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def __getitem__(self, _name: str) -> Any:
+        return self.run
+
+    def run(self) -> None:
+        self.now += self.left.pop(0) if len(self.left) > 1 else self.left[0]
+
+    def time_evaluator(self, _name: str, _device: Any, number: int, repeat: int, f_preproc: str) -> Any:
+        assert number == 1
+        self.batches.append(repeat)
+        results = [float(i + 1) * 1e-6 for i in range(repeat)]
+        return lambda *_arguments: SimpleNamespace(results=results)
+
+
+def arguments(count: int = 3) -> tuple[Any, ...]:
+    from kintune.measure.guarded import Guarded
+
+    return tuple(Guarded.of((16,), "float32").tensor((16,), "float32") for _ in range(count))
+
+
+def measure(module: FakeModule, first_s: float, **protocol: Any) -> tuple[float, ...]:
+    from kintune.measure.stopwatch import Stopwatch
+
+    return Stopwatch(module.clock).times_us(module, (), (), Protocol(threads=1, **protocol), first_s)
+
+
+def test_long_runs_are_timed_one_by_one() -> None:
+    assert measure(FakeModule(0.009, 0.002, 0.004, 0.003), 0.01, repeats=3) == pytest.approx((2000, 4000, 3000))
+
+
+def test_repeats_end_once_the_seconds_are_spent() -> None:
+    assert len(measure(FakeModule(0.2), 0.2, repeats=9, max_seconds=0.5)) == 3
+
+
+def test_a_kernel_over_the_limit_is_timed_once_and_not_warmed_again() -> None:
+    module = FakeModule(7.0)
+    assert measure(module, 7.0, max_seconds=0.5) == pytest.approx((7e6,))
+    assert module.now == 7.0
+
+
+def test_warm_ups_come_before_timed_runs() -> None:
+    module = FakeModule(*[1.0] * 6, 2.0)
+    assert measure(module, 1.0, warmups=7, max_seconds=0.5) == pytest.approx((2e6,))
+
+
+def test_a_repeat_of_a_short_kernel_is_the_median_of_as_many_runs_as_are_worth_timing() -> None:
+    module = FakeModule(100e-6)
+    assert measure(module, 100e-6, repeats=3) == pytest.approx((3, 8, 13))
+    assert module.batches == [15]
+
+
+def test_the_shortest_kernels_are_not_run_forever() -> None:
+    module = FakeModule(1e-9)
+    assert len(measure(module, 1e-9, repeats=5)) == 5
+    assert module.batches == [5 * 64]
+
+
+def test_short_kernels_keep_to_the_seconds_too() -> None:
+    assert len(measure(FakeModule(500e-6), 500e-6, repeats=1000, max_seconds=0.01)) == 20
+
+
+def test_a_first_run_that_was_slow_to_start_does_not_decide() -> None:
+    """Pages were touched for the first time, perhaps."""
+    module = FakeModule(50e-6)
+    measure(module, 30e-3, repeats=2)
+    assert module.batches == [20]
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_every_timed_run_finds_the_weights_flushed_once(kernel: Any, long: bool) -> None:
+    from kintune.measure.stopwatch import Stopwatch
+
+    ticks = itertools.count()
+    stopwatch = Stopwatch((lambda: float(next(ticks))) if long else time.perf_counter)
+    log = FlushLog(stopwatch)
+    x, w, out = arguments()
+    protocol = Protocol(threads=1, repeats=3, max_seconds=100)
+    assert len(stopwatch.times_us(kernel(COUNT), (x, w, out), (w,), protocol, 1e-5)) == 3
+    runs = int(out.numpy()[0])
+    assert all(weights == (w,) for weights in log.flushed)
+    assert runs - 1 + long == len(log.flushed)  # the runtime runs short kernels once, untimed, before it times them
+
+
+@pytest.mark.parametrize("weights", [0, 1])
+def test_nothing_is_flushed_for_warm_operands_or_without_weights(kernel: Any, weights: int) -> None:
+    from kintune.measure.stopwatch import Stopwatch
+
+    stopwatch = Stopwatch()
+    log = FlushLog(stopwatch)
+    operands = arguments()
+    protocol = Protocol(threads=1, operands="warm" if weights else "cold")
+    assert (
+        len(stopwatch.times_us(kernel(COUNT), operands, operands[1 : 1 + weights], protocol, 1e-5)) == protocol.repeats
+    )
+    assert log.flushed == []
+
+
+@given(st.floats(allow_nan=True), st.integers(1, 1 << 40), st.integers(1, 64))
+def test_a_plausible_time_is_positive_finite_and_allows_for_the_stores(t: float, nbytes: int, threads: int) -> None:
+    from kintune.measure.stopwatch import check_plausible
+
+    plausible = 0.001 <= t < float("inf") and t * 1e-6 * 1e12 * threads >= nbytes * (1 - 1e-9)
+    try:
+        check_plausible((t,), nbytes, threads)
+        accepted = True
+    except DeviceError as error:
+        accepted = False
+        assert str(error).startswith("zero time: ")
+    if abs(t * 1e6 * threads - nbytes) > 1e-6 * nbytes:
+        assert accepted == plausible
+
+
+def test_a_kernel_of_nothing_takes_no_time_that_is_believed(kernel: Any) -> None:
+    from kintune.measure.stopwatch import Stopwatch, check_plausible
+
+    times = Stopwatch().times_us(kernel(""), arguments(), (), Protocol(threads=1), 1e-6)
+    with pytest.raises(DeviceError, match="zero time"):
+        check_plausible(times, 1 << 40, 1)
