@@ -39,10 +39,8 @@ def main(arguments: list[str]) -> int:
                 command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment, check=False
             )
             failed += done.returncode != 0
-            print(
-                done.stdout.strip() if done.returncode == 0 else f"| {name} | {done.stderr.strip()[-200:]} |",
-                flush=True,
-            )
+            lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines() or ["no output"]
+            print(lines[-1] if done.returncode == 0 else f"| {name} | failed: {lines[-1][:200]} |", flush=True)
             for file in Path(directory).iterdir():
                 file.unlink()
     return int(failed > 0)
@@ -65,7 +63,7 @@ def check(name: str, directory: Path) -> str:
     written = time.perf_counter()
     model = load(ref, directory)
     imported = time.perf_counter()
-    program = tvm.compile(relax.get_pipeline("zero")(model.module), {"kind": "llvm"})
+    program = tvm.compile(relax.get_pipeline("zero")(model.module), "llvm")
     built = time.perf_counter()
     draw = np.random.default_rng(0)
     inputs = {
