@@ -12,6 +12,7 @@ __all__ = [
     "DamagedRecord",
     "DeviceError",
     "EngineError",
+    "EnvironmentProblem",
     "InputError",
     "JobFailed",
     "KintuneError",
@@ -78,6 +79,10 @@ class StorageError(RecordsError):
 
 class StorageFull(StorageError):
     """There is no space left to write records; nothing was changed, and the same call works once there is."""
+
+
+class EnvironmentProblem(InputError):
+    """What is installed cannot work; the message says what to install."""
 
 
 class OrderError(InputError):

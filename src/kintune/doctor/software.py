@@ -14,8 +14,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from kintune.doctor.check import Check, Verdict
+from kintune.errors import EnvironmentProblem
 
-__all__ = ["TVM_FFI_RANGE", "TVM_VERSION", "check_software"]
+__all__ = ["TVM_FFI_RANGE", "TVM_VERSION", "check_software", "require_tried_versions"]
 
 TVM_VERSION = "0.27.0.post1"
 """The one version of apache-tvm that was tried."""
@@ -51,6 +52,13 @@ def check_software(version_of: VersionOf = installed) -> list[Check]:
         tvm.append(check_loads("tvm", "import tvm"))
     required = [_required(package, version_of) for package in _REQUIRED]
     return [*tvm, *required, *(_optional(package, version_of) for package in _OPTIONAL), check_compiler()]
+
+
+def require_tried_versions(version_of: VersionOf = installed) -> None:
+    """Raise EnvironmentProblem when the compiler that is installed is known to crash or was never tried."""
+    for check in (_tvm(version_of), _tvm_ffi(version_of)):
+        if check.verdict is Verdict.PROBLEM:
+            raise EnvironmentProblem(f"{check.name} {check.finding}; {check.remedy}")
 
 
 def _python() -> Check:

@@ -25,9 +25,7 @@ class Program(NamedTuple):
     weights: tuple[tvm.runtime.Tensor, ...]
 
 
-def assemble(
-    lowered: Lowered, chosen: Mapping[str, tuple[Sketch, Candidate]], target: tvm.target.Target
-) -> Program:
+def assemble(lowered: Lowered, chosen: Mapping[str, tuple[Sketch, Candidate]], target: tvm.target.Target) -> Program:
     """Compile the network with the `chosen` program for each workload digest; a workload without one stays untuned.
 
     Weights are packed here, once, into the layouts that the chosen programs want.  Raises BuildError when a program cannot be
@@ -48,7 +46,9 @@ def assemble(
             return Program(_compile(main, target), weights)
     except Exception as error:  # TVM raises whatever its passes raise
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise BuildError(f"the network cannot be compiled: {lines[-1][:300] if lines else type(error).__name__}") from error
+        raise BuildError(
+            f"the network cannot be compiled: {lines[-1][:300] if lines else type(error).__name__}"
+        ) from error
 
 
 def _scheduled(

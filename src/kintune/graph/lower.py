@@ -114,9 +114,7 @@ class _ConstantsToVariables(PyExprMutator):
         return self.variables[key]
 
 
-def _weights_to_parameters(
-    module: tvm.IRModule, inputs: int
-) -> tuple[tvm.IRModule, tuple[tvm.runtime.Tensor, ...]]:
+def _weights_to_parameters(module: tvm.IRModule, inputs: int) -> tuple[tvm.IRModule, tuple[tvm.runtime.Tensor, ...]]:
     rewriter = _ConstantsToVariables(module)
     main = module["main"]
     rewritten = rewriter.visit_expr(main)
@@ -137,7 +135,7 @@ def _count_calls(module: tvm.IRModule) -> Counter[str]:
 
     def visit(expression: relax.Expr) -> None:
         if isinstance(expression, relax.Call) and getattr(expression.op, "name", "") == "relax.call_tir":
-            calls[expression.args[0].name_hint] += 1
+            calls[str(expression.args[0].name_hint)] += 1
 
     relax.analysis.post_order_visit(module["main"], visit)
     return calls

@@ -1,0 +1,1 @@
+"""One tuning job: its stages, and the process that holds its state."""

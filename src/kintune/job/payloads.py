@@ -7,9 +7,12 @@ import msgspec
 from kintune.measure.outcome import Outcome
 from kintune.measure.protocol import DeviceType, Protocol
 from kintune.search.model_version import ModelVersion
+from kintune.search.plan import Entry
 from kintune.space.candidate import Candidate, Sketch
 
 __all__ = [
+    "UNPROVEN",
+    "UNTUNED_FILE",
     "JobSpec",
     "Known",
     "ModelRef",
@@ -17,13 +20,23 @@ __all__ = [
     "Packaged",
     "Pick",
     "Prepared",
+    "Profiled",
     "Proof",
     "Selected",
     "StageName",
     "Subgraph",
+    "SubgraphEnd",
+    "Summary",
     "Tensor",
     "Updated",
 ]
+
+
+UNPROVEN = ".unproven"
+"""Suffix of the executable until its proof has been looked at."""
+
+UNTUNED_FILE = ".untuned"
+"""Suffix of the untuned executable, which is there only to compare with."""
 
 
 class StageName:
@@ -78,6 +91,8 @@ class JobSpec(msgspec.Struct, frozen=True):
     options: Options
     output: str
     inputs: str | None = None  # an .npz with the user's own inputs for the proof
+    cores: int = 1  # of the host, for selecting and building
+    device: str = "cpu"  # the type of device to time on, as the scheduler knows it
 
 
 class Tensor(msgspec.Struct, frozen=True):
@@ -128,12 +143,19 @@ class Pick(msgspec.Struct, frozen=True):
 
 
 class Selected(msgspec.Struct, frozen=True):
-    """SELECT's result: the picks of one round; `models` names the cost models it used, by family."""
+    """SELECT's result: the picks of round number `round`, for the plan's `entries`."""
 
     round: int
     picks: tuple[Pick, ...]
-    models: dict[str, str] = {}
+    entries: tuple[Entry, ...] = ()
     invalid: int = 0  # candidates drafted that could not be replayed
+
+
+class Profiled(msgspec.Struct, frozen=True):
+    """PROFILE's and CONFIRM's result for one candidate (its digest), as committed."""
+
+    candidate: str
+    outcome: Outcome
 
 
 class Updated(msgspec.Struct, frozen=True):
@@ -154,11 +176,17 @@ class Known(msgspec.Struct, frozen=True):
 
 
 class Packaged(msgspec.Struct, frozen=True):
-    """PACKAGE's result: where the executable was written, and the chosen candidate of each workload."""
+    """PACKAGE's result: the files written, and the candidate (digest) that ships for each workload.
 
-    path: str
-    digest: str
+    `tuned` is the executable, not yet proven; `untuned` the same network under the default schedule, None when that cannot be
+    compiled; `onnx` or `exported` the model itself, for others to run.
+    """
+
+    tuned: str
     chosen: dict[str, str]
+    untuned: str | None = None
+    onnx: str | None = None
+    exported: str | None = None
 
 
 class Proof(msgspec.Struct, frozen=True):
@@ -177,3 +205,36 @@ class Proof(msgspec.Struct, frozen=True):
     compared_with: tuple[str, ...]
     skipped: dict[str, str]
     disagreement: str = ""
+
+
+class SubgraphEnd(msgspec.Struct, frozen=True):
+    """How one subgraph ended: trials of this run, the time of the program that ships, failures by cause."""
+
+    name: str
+    workload: str
+    weight: int
+    flops: float
+    family: str
+    trials: int
+    best_us: float | None
+    untuned_us: float | None
+    failures: dict[str, int]
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """A job's last word.
+
+    `reason` says why the search ended; `curve` has rows of (seconds of active run time, trials, estimated latency in ms);
+    `kernels_ms` is the weighted sum of the shipped programs' times.  `proof` is None when none could be made.
+    """
+
+    model_name: str
+    model_digest: str
+    reason: str
+    trials: int
+    reused: int
+    subgraphs: tuple[SubgraphEnd, ...]
+    curve: tuple[tuple[float, int, float], ...]
+    kernels_ms: float
+    packaged: Packaged | None
+    proof: Proof | None

@@ -1,0 +1,193 @@
+"""The book of one run: what its stages yield becomes facts and events, one transaction an event.
+
+Events are kept in the form that makes them complete: a crash becomes the outcome of a candidate, features lie with the
+measurement, and what can be made again (built programs, trained models' bytes) is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from kintune.engine.journal import Entry
+from kintune.job.outcomes import MEASURING, built_of, profiled_of
+from kintune.job.payloads import JobSpec, Known, Pick, Prepared, Profiled, Selected, StageName, Updated
+from kintune.measure.outcome import Outcome
+from kintune.measure.requests import BuildItem, Built
+from kintune.records import Measurement, Store
+from kintune.space.candidate import Candidate
+from kintune.wire.messages import Committed, ItemStatus, Work
+
+__all__ = ["RunBook"]
+
+_encode = msgspec.msgpack.encode
+
+
+def _decode(payload: bytes, kind: Any) -> Any:
+    return msgspec.msgpack.decode(payload, type=kind)
+
+
+class RunBook:
+    """Reads and writes the events of one run, and the facts that they bring."""
+
+    def __init__(self, store: Store, spec: JobSpec, compiler: str, *, use_known: bool, feature_version: str) -> None:
+        self._store = store
+        self._spec = spec
+        self._compiler = compiler
+        self._use_known = use_known
+        self._feature_version = feature_version
+        self._device_type = spec.device_type.digest
+        self._works: dict[str, Work] = {}
+        self._picks: dict[str, Pick] = {}
+        self._candidates: dict[str, Candidate] = {}
+        self._sequence = store.events.count(spec.run_id)
+
+    def watch(self, work: Work) -> None:
+        """A stage begins."""
+        self._works[work.stage.id] = work
+        if work.stage.kind == StageName.BUILD:
+            candidates = (_decode(item, BuildItem).candidate for item in work.items)
+            self._candidates.update((candidate.digest, candidate) for candidate in candidates)
+
+    def history(self) -> list[Committed]:
+        """All events committed so far, as the job wants them."""
+        events = self._store.events.history(self._spec.run_id)
+        for event in events:
+            if event.kind == StageName.SELECT and event.status is ItemStatus.OK:
+                self._remember(_decode(event.payload, Selected))
+        return [self._expanded(event) for event in events]
+
+    def commit(self, entry: Entry) -> list[Committed]:
+        """Commit an entry with the facts it brings; after PREPARE also what the records know of the model's workloads."""
+        told, kept = self._payloads(entry)
+        with self._store.transaction():
+            event = self._append(entry, kept)
+            self._keep_facts(entry, told)
+            events = [msgspec.structs.replace(event, payload=told)]
+            if entry.kind == StageName.PREPARE and entry.status is ItemStatus.OK:
+                events.append(self._expanded(self._append_known(entry, _decode(told, Prepared))))
+            self._store.runs.update(self._spec.run_id, active_seconds=entry.at)
+        self._sequence += len(events)
+        return events
+
+    # -- events -----------------------------------------------------------------------------------------------
+
+    def _payloads(self, entry: Entry) -> tuple[bytes, bytes]:
+        """The payload that the job is told, and the one that is kept (without what can be made again)."""
+        if entry.kind == StageName.BUILD:
+            built = built_of(self._item(entry), entry.status, entry.payload, entry.cause)
+            return _encode(built), _encode(Built(built.candidate, failure=built.failure))
+        if entry.kind in MEASURING:
+            profiled = _encode(profiled_of(self._item(entry), entry.status, entry.payload, entry.cause))
+            return profiled, profiled
+        if entry.kind == StageName.UPDATE and entry.status is ItemStatus.OK:
+            updated = _decode(entry.payload, Updated)
+            return entry.payload, _encode(Updated(updated.versions, {}))
+        return entry.payload, entry.payload
+
+    def _append(self, entry: Entry, payload: bytes, offset: int = 0) -> Committed:
+        values = {name: getattr(entry, name) for name in entry.__struct_fields__}
+        event = Committed(seq=self._sequence + offset, **{**values, "payload": payload})
+        self._store.events.append(self._spec.run_id, event)
+        return event
+
+    def _append_known(self, entry: Entry, prepared: Prepared) -> Committed:
+        ids = [m.id for m in self._look_up(prepared)] if self._use_known else []
+        known = Entry(at=entry.at, stage=StageName.KNOWN, attempt=0, kind=StageName.KNOWN, index=0, status=ItemStatus.OK,
+                      payload=b"")  # fmt: skip
+        return self._append(known, _encode(ids), offset=1)
+
+    def _look_up(self, prepared: Prepared) -> list[Measurement]:
+        workloads = [subgraph.workload for subgraph in prepared.subgraphs]
+        known = {sketch.digest for sketch in prepared.sketches} | {""}
+        found = self._store.measurements.find(
+            workloads=workloads, device_type=self._device_type, compiler=self._compiler, on_damage=_leave_out
+        )
+        return [m for m in found if m.candidate.sketch in known]
+
+    def _expanded(self, event: Committed) -> Committed:
+        """KNOWN events are kept as the ids of measurements; jobs are told the measurements."""
+        if event.kind != StageName.KNOWN:
+            return event
+        ids = set(_decode(event.payload, list[int]))
+        found = self._store.measurements.find(
+            device_type=self._device_type, compiler=self._compiler, on_damage=_leave_out
+        ) if ids else []  # fmt: skip
+        known = tuple(self._known(m) for m in found if m.id in ids)
+        return msgspec.structs.replace(event, payload=_encode(known))
+
+    def _known(self, measurement: Measurement) -> Known:
+        usable = measurement.feature_version in ("", self._feature_version)
+        return Known(
+            candidate=measurement.candidate,
+            outcome=measurement.outcome,
+            features=measurement.features if usable else b"",
+            confirmed=measurement.confirmed,
+        )
+
+    # -- facts ------------------------------------------------------------------------------------------------
+
+    def _keep_facts(self, entry: Entry, payload: bytes) -> None:
+        if entry.kind == StageName.BUILD:
+            built = _decode(payload, Built)
+            if built.failure is not None:
+                self._measured(built.candidate, built.failure)
+        elif entry.kind == StageName.PROFILE:
+            profiled = _decode(payload, Profiled)
+            self._measured(profiled.candidate, profiled.outcome)
+        elif entry.kind == StageName.CONFIRM:
+            profiled = _decode(payload, Profiled)
+            candidate = self._measured(profiled.candidate, profiled.outcome)
+            self._store.measurements.confirm(self._device_type, self._compiler, candidate, profiled.outcome)
+        elif entry.status is not ItemStatus.OK:
+            return
+        elif entry.kind == StageName.PREPARE:
+            self._prepared(_decode(payload, Prepared))
+        elif entry.kind == StageName.SELECT:
+            self._remember(_decode(payload, Selected))
+        elif entry.kind == StageName.UPDATE:
+            self._updated(_decode(payload, Updated))
+
+    def _prepared(self, prepared: Prepared) -> None:
+        self._store.devices.add(self._spec.device_type)
+        for subgraph in prepared.subgraphs:
+            self._store.workloads.add(subgraph, prepared.modules[subgraph.workload])
+        for sketch in prepared.sketches:
+            self._store.workloads.add_sketch(sketch)
+        self._store.runs.update(self._spec.run_id, model_digest=prepared.model_digest)
+
+    def _remember(self, selected: Selected) -> None:
+        self._picks = {pick.candidate.digest: pick for pick in selected.picks}
+
+    def _measured(self, digest: str, outcome: Outcome) -> Candidate:
+        pick = self._picks.get(digest)
+        candidate = pick.candidate if pick else self._candidates[digest]
+        self._store.measurements.add(
+            Measurement(
+                device_type=self._device_type,
+                compiler=self._compiler,
+                candidate=candidate,
+                outcome=outcome,
+                features=pick.features if pick else b"",
+                feature_version=self._feature_version if pick and pick.features else "",
+                origin=pick.origin if pick else "",
+                predicted=pick.predicted if pick else None,
+                run_id=self._spec.run_id,
+            )
+        )
+        return candidate
+
+    def _updated(self, updated: Updated) -> None:
+        for version in updated.versions:
+            self._store.blobs.put(updated.blobs[version.blob])
+            self._store.models.add(version)
+
+    def _item(self, entry: Entry) -> bytes:
+        return self._works[entry.stage].items[entry.index]
+
+
+def _leave_out(damage: object) -> None:
+    """A damaged measurement is not believed; the candidate is measured again."""
+    del damage

@@ -1,0 +1,54 @@
+"""The journal of tuning jobs over the records: commits what stages yield before anybody is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kintune.engine.journal import Entry
+from kintune.errors import OrderError
+from kintune.front.book import RunBook
+from kintune.job.payloads import JobSpec
+from kintune.records import Store
+from kintune.wire.messages import Committed, Work
+
+__all__ = ["TuningJournal"]
+
+
+class TuningJournal:
+    """Implements `kintune.engine.journal.Journal`; a job is the run of the same id, which must be entered first."""
+
+    def __init__(self, store: Store, feature_version: str) -> None:
+        self._store = store
+        self._feature_version = feature_version
+        self._books: dict[str, RunBook] = {}
+
+    def enter(self, spec: JobSpec, compiler: str, *, use_known: bool) -> None:
+        """The job of `spec.run_id` is about to run; its run is in the records.
+
+        With `use_known` it will be told what the records know of its workloads, measured with the same `compiler`.
+        """
+        self._books[spec.run_id] = RunBook(
+            self._store, spec, compiler, use_known=use_known, feature_version=self._feature_version
+        )
+
+    def watch(self, job: str, work: Work) -> None:
+        """A stage begins; the engine says so before any of its items ends."""
+        self._book(job).watch(work)
+
+    def history(self, job: str) -> Sequence[Committed]:
+        """All events of the job committed so far."""
+        return self._book(job).history()
+
+    def active_seconds(self, job: str) -> float:
+        """The active run time of the job's earlier sessions, in seconds."""
+        return self._store.runs.get(job).active_seconds
+
+    def commit(self, job: str, entry: Entry) -> Sequence[Committed]:
+        """Commit an entry with the facts it brings; after PREPARE also what the records know of the model's workloads."""
+        return self._book(job).commit(entry)
+
+    def _book(self, job: str) -> RunBook:
+        try:
+            return self._books[job]
+        except KeyError:
+            raise OrderError(f"job {job} was not entered into the journal before it ran") from None

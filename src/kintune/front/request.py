@@ -1,0 +1,27 @@
+"""What somebody asks the front to do."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kintune.job.payloads import ModelRef, Options
+
+__all__ = ["TuneRequest"]
+
+
+class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Tune `model` for `target` with `threads` threads (None: all physical cores) and write the result to `output`.
+
+    `records` is the place of the records (None: the user's own), `inputs` an `.npz` to prove the result on, `log` the file for
+    details (None: one in the user's log directory).  `fresh` ignores unfinished runs and what is known.
+    """
+
+    model: ModelRef
+    target: str = "native"
+    threads: int | None = None
+    options: Options = Options(trials=1000)
+    records: str | None = None
+    output: str
+    fresh: bool = False
+    inputs: str | None = None
+    log: str | None = None

@@ -1,0 +1,118 @@
+"""The end of a job: which programs are timed again, which ship, and what is said of it all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from kintune.job.ledger import Ledger
+from kintune.job.payloads import Packaged, Prepared, Proof, Subgraph, SubgraphEnd, Summary
+from kintune.measure.outcome import Outcome
+from kintune.search.session import Session
+from kintune.search.space import SearchSpace
+from kintune.space.candidate import Candidate
+
+__all__ = ["Finalists"]
+
+_BEST = 3  # programs of each tuned subgraph that are timed again
+
+
+class Finalists:
+    """The best few programs of each subgraph, timed again so that a lucky measurement does not win.
+
+    Trivial subgraphs, which the search leaves alone, have two: the rule's program and the untuned one.
+    """
+
+    def __init__(self, subgraphs: Sequence[Subgraph], session: Session, space: SearchSpace) -> None:
+        self._subgraphs = subgraphs
+        self._session = session
+        self._space = space
+        self._confirmed: dict[Candidate, Outcome] = {}
+        self._trivial: dict[str, list[Candidate]] | None = None
+
+    def know(self, candidate: Candidate, outcome: Outcome) -> None:
+        """The candidate was confirmed in an earlier run."""
+        self._confirmed[candidate] = outcome
+
+    def observe(self, candidate: Candidate, outcome: Outcome) -> None:
+        """The candidate was timed again in this run."""
+        self._confirmed[candidate] = outcome
+
+    @property
+    def expected(self) -> int:
+        """How many measurements the end of the search will take."""
+        tuned = sum(min(_BEST, max(1, s.tried)) for s in self._session.states.values())
+        return tuned + 2 * (len(self._subgraphs) - len(self._session.states))
+
+    @property
+    def pending(self) -> list[Candidate]:
+        """The finalists that are still to be timed again."""
+        finalists: list[Candidate] = []
+        for subgraph in self._subgraphs:
+            finalists += self._of(subgraph)
+        return [c for c in finalists if c not in self._confirmed]
+
+    def chosen(self) -> dict[str, Candidate]:
+        """The program that ships for each workload: the fastest confirmed one, else the fastest known, else the untuned."""
+        return {s.workload: self._best(s)[0] for s in self._subgraphs}
+
+    def summary(
+        self, prepared: Prepared, ledger: Ledger, reason: str, packaged: Packaged | None, proof: Proof | None
+    ) -> Summary:
+        """The job's last word."""
+        ends: list[SubgraphEnd] = []
+        total_us = 0.0
+        for subgraph in self._subgraphs:
+            state = self._session.states.get(subgraph.workload)
+            best_us = self._best(subgraph)[1]
+            total_us += subgraph.weight * best_us if math.isfinite(best_us) else 0.0
+            ends.append(
+                SubgraphEnd(
+                    name=subgraph.name,
+                    workload=subgraph.workload,
+                    weight=subgraph.weight,
+                    flops=subgraph.flops,
+                    family=state.family if state else "",
+                    trials=state.trials if state else 0,
+                    best_us=best_us if math.isfinite(best_us) else None,
+                    untuned_us=state.untuned_us if state and math.isfinite(state.untuned_us) else None,
+                    failures={name: count for name, count in state.failures.items() if count} if state else {},
+                )
+            )
+        return Summary(
+            model_name=prepared.model_name,
+            model_digest=prepared.model_digest,
+            reason=reason,
+            trials=ledger.trials,
+            reused=ledger.reused,
+            subgraphs=tuple(ends),
+            curve=tuple(ledger.curve),
+            kernels_ms=total_us / 1e3,
+            packaged=packaged,
+            proof=proof,
+        )
+
+    def _of(self, subgraph: Subgraph) -> list[Candidate]:
+        state = self._session.states.get(subgraph.workload)
+        if state is not None:
+            return state.fastest(_BEST)
+        if self._trivial is None:
+            self._trivial = {s.workload: self._simple(s.workload) for s in self._subgraphs if not s.tunable}
+        return self._trivial[subgraph.workload]
+
+    def _simple(self, workload: str) -> list[Candidate]:
+        drafts = self._space.verify(self._space.rules(workload, 2))
+        return [draft.candidate for draft in drafts if draft][:1] + [Candidate.untuned(workload)]
+
+    def _best(self, subgraph: Subgraph) -> tuple[Candidate, float]:
+        finalists = self._of(subgraph)
+        timed = [(self._confirmed[c].median_us, c) for c in finalists if c in self._confirmed and self._confirmed[c].ok]
+        if not timed:
+            failed = {c for c, outcome in self._confirmed.items() if not outcome.ok}
+            state = self._session.states.get(subgraph.workload)
+            known = state.times_us if state else {}
+            timed = [(time, c) for c, time in known.items() if math.isfinite(time) and c not in failed]
+        if not timed:
+            return Candidate.untuned(subgraph.workload), math.inf
+        time, candidate = min(timed)
+        return candidate, time

@@ -1,0 +1,83 @@
+"""What a job counts while it runs: trials, failures, time, and how the estimated latency fell."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kintune.front.progress import FamilyProgress, ProgressReport
+from kintune.job.payloads import Options
+from kintune.measure.outcome import Outcome
+from kintune.search.session import Session
+
+if TYPE_CHECKING:
+    from kintune.job.limits import Limits
+
+__all__ = ["Ledger"]
+
+
+@dataclass
+class Ledger:
+    """Counters of one job; times in seconds of active run time.
+
+    `curve` has rows of (seconds, trials, estimated latency in ms), one whenever the estimate fell.
+    """
+
+    at: float = 0.0
+    trials: int = 0
+    reused: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
+    samples: dict[str, str] = field(default_factory=dict)
+    curve: list[tuple[float, int, float]] = field(default_factory=list)
+
+    def failed(self, outcome: Outcome) -> None:
+        """Count a failure, and keep one cause of each kind."""
+        name = outcome.status.value
+        self.failures[name] = self.failures.get(name, 0) + 1
+        self.samples.setdefault(name, outcome.cause)
+
+    def point(self, latency_us: float) -> None:
+        """The network is now estimated to take this long."""
+        latency_ms = latency_us / 1e3
+        if math.isfinite(latency_ms) and (not self.curve or latency_ms < self.curve[-1][2]):
+            self.curve.append((self.at, self.trials, latency_ms))
+
+    def story(self) -> str:
+        """The failures by cause, with one sample each."""
+        parts = [f"{name} x{count} ({self.samples[name]})" for name, count in sorted(self.failures.items())]
+        return "; ".join(parts) or "no candidate was valid"
+
+    def report(
+        self, stage: str, subgraph: str, options: Options, session: Session | None, limits: Limits | None
+    ) -> ProgressReport:
+        """Where the job stands, for people."""
+        best = untuned = math.inf
+        families: tuple[FamilyProgress, ...] = ()
+        if session is not None and session.states:
+            best, untuned = session.latency_us(), session.untuned_us()
+            families = _families(session)
+        return ProgressReport(
+            stage=stage,
+            trials=self.trials,
+            trials_total=options.trials,
+            elapsed_s=self.at,
+            time_left_s=limits.seconds_left() if limits else None,
+            best_ms=best / 1e3 if math.isfinite(best) else None,
+            untuned_ms=untuned / 1e3 if math.isfinite(untuned) else None,
+            families=families,
+            subgraph=subgraph,
+            failures=dict(self.failures),
+            reused_records=self.reused,
+        )
+
+
+def _families(session: Session) -> tuple[FamilyProgress, ...]:
+    members: dict[str, list[tuple[int, float]]] = {}
+    for state in session.states.values():
+        gain = state.untuned_us / state.best_us if math.isfinite(state.untuned_us) else 1.0
+        members.setdefault(state.family, []).append((state.trials, gain))
+    return tuple(
+        FamilyProgress(key, len(of), sum(trials for trials, _ in of), max(1.0, *(gain for _, gain in of)))
+        for key, of in sorted(members.items())
+    )

@@ -1,0 +1,31 @@
+"""What a tuning job needs done that takes the compiler; `kintune.job.workshop` does it, tests have a stand-in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from kintune.job.payloads import JobSpec, Packaged, Prepared
+from kintune.search.space import SearchSpace
+from kintune.space.candidate import Candidate
+
+__all__ = ["Tools"]
+
+
+class Tools(Protocol):
+    """The compiler's side of one job.  `prepare` comes first; it may be asked again after a restart."""
+
+    def prepare(self, spec: JobSpec) -> Prepared:
+        """Import and lower the model.  Raises InputError (or a child) when it cannot be used."""
+        ...
+
+    def space(self) -> SearchSpace:
+        """The search space of the prepared network."""
+        ...
+
+    def package(self, chosen: Mapping[str, Candidate]) -> Packaged:
+        """Compile the network with the chosen program for each workload, and the untuned one; write both.
+
+        Raises BuildError when the tuned network cannot be compiled.
+        """
+        ...

@@ -1,0 +1,151 @@
+"""The works a tuning job offers: which stage, where it must run, with what in its hands."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from kintune.job.payloads import JobSpec, Packaged, Prepared, StageName
+from kintune.measure.prove_request import ProveContext, ProveItem
+from kintune.measure.requests import BuildContext, BuildItem, Built, ProfileContext, ProfileItem
+from kintune.scheduler.stage import Demand, Stage
+from kintune.search.plan import Round
+from kintune.space.candidate import Candidate
+from kintune.wire.messages import Work
+
+__all__ = ["Works"]
+
+_HOURS = 3600.0
+_PREPARE_S = 0.5 * _HOURS
+_SELECT_S = 0.25 * _HOURS
+_BUILD_S = 15.0  # one candidate; those that take longer are unrolled beyond use
+_PROFILE_S = 10.0  # one candidate, checking it against the untuned program included
+_REFERENCE_S = 60.0  # the same when the untuned program must run first
+_PACKAGE_S = 0.5 * _HOURS
+_PROVE_S = 0.5 * _HOURS
+_CONFIRM_REPEATS = 15
+
+_encode = msgspec.msgpack.encode
+
+
+class Works:
+    """Makes the works of one job.  Stage ids are never used twice, also not across restarts."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        self._spec = spec
+        self._used: set[str] = set()
+        self._round = 0
+        self._modules: dict[str, bytes] = {}
+        self._prepared: Prepared | None = None
+        self._candidates: dict[str, Candidate] = {}
+
+    def used(self, stage: str) -> None:
+        """A stage of this id was run by an earlier process of this job."""
+        self._used.add(stage)
+
+    def prepared(self, prepared: Prepared) -> None:
+        """The network is known from here on."""
+        self._prepared = prepared
+        self._modules = prepared.modules
+
+    def candidate(self, digest: str) -> Candidate | None:
+        """The candidate of this digest, if a work of this process was made for it."""
+        return self._candidates.get(digest)
+
+    def prepare(self) -> Work:
+        """Import and lower the model."""
+        return self._own(StageName.PREPARE, StageName.PREPARE, _encode(self._spec), _PREPARE_S)
+
+    def select(self, plan: Round) -> Work:
+        """Choose the candidates of a round."""
+        self._round = plan.number
+        return self._own(StageName.SELECT, f"select-{plan.number}", _encode(plan), _SELECT_S)
+
+    def update(self, finished_rounds: int) -> Work:
+        """Train the cost models of the families last measured."""
+        return self._own(StageName.UPDATE, f"update-{finished_rounds - 1}", b"", _SELECT_S)
+
+    def package(self, chosen: Mapping[str, Candidate]) -> Work:
+        """Compile the network."""
+        return self._own(StageName.PACKAGE, StageName.PACKAGE, _encode(dict(chosen)), _PACKAGE_S)
+
+    def build(self, candidates: Sequence[Candidate], *, confirm: bool) -> Work:
+        """Build candidates, on all cores of the host."""
+        workloads = {c.workload for c in candidates}
+        sketches = {c.sketch for c in candidates}
+        known = self._prepared.sketches if self._prepared else ()
+        context = BuildContext(
+            target=self._spec.device_type.target,
+            workloads={w: self._modules[w] for w in sorted(workloads)},
+            sketches={s.digest: s for s in known if s.digest in sketches},
+        )
+        self._candidates.update((c.digest, c) for c in candidates)
+        stage = self._stage(
+            StageName.BUILD, f"build-{'end' if confirm else self._round}", Demand(cores=self._spec.cores)
+        )
+        items = tuple(_encode(BuildItem(c)) for c in candidates)
+        return Work(stage, "build", _encode(context), items, _BUILD_S, droppable=not confirm)
+
+    def profile(
+        self,
+        candidates: Sequence[Candidate],
+        built: Mapping[Candidate, Built],
+        references: Mapping[str, Built],
+        *,
+        confirm: bool,
+    ) -> Work:
+        """Time built candidates, alone on the device."""
+        options, protocol = self._spec.options, self._spec.protocol
+        if confirm:
+            protocol = msgspec.structs.replace(
+                protocol, repeats=max(_CONFIRM_REPEATS, protocol.repeats), max_seconds=2 * protocol.max_seconds
+            )
+        workloads = dict.fromkeys(c.workload for c in candidates)
+        context = ProfileContext(
+            protocol=protocol,
+            references={w: references[w] for w in workloads if w in references},
+            rtol=options.rtol,
+            atol=options.atol,
+        )
+        kind = StageName.CONFIRM if confirm else StageName.PROFILE
+        stage = self._stage(kind, f"{kind}-{'end' if confirm else self._round}", self._device())
+        items = tuple(_encode(ProfileItem(c.workload, built[c])) for c in candidates)
+        timeout = _REFERENCE_S if len(workloads) > 1 or confirm else _PROFILE_S + _REFERENCE_S / 2
+        return Work(stage, "device", _encode(context), items, timeout, droppable=not confirm)
+
+    def prove(self, packaged: Packaged) -> Work:
+        """Compare the executable with the untuned network and with others, in numbers and in speed."""
+        spec, options = self._spec, self._spec.options
+        context = ProveContext(threads=spec.protocol.threads, rtol=options.rtol, atol=options.atol)
+        item = ProveItem(
+            tuned=packaged.tuned,
+            untuned=packaged.untuned,
+            onnx=packaged.onnx,
+            exported=packaged.exported,
+            inputs=spec.inputs,
+            seed=options.seed,
+            compare=options.compare,
+        )
+        stage = self._stage(StageName.PROVE, StageName.PROVE, self._device())
+        return Work(stage, "device", _encode(context), (_encode(item),), _PROVE_S)
+
+    def _own(self, kind: str, name: str, payload: bytes, timeout_s: float) -> Work:
+        stage = self._stage(kind, name, Demand(cores=self._spec.cores), own=True)
+        return Work(stage, "job", b"", (payload,), timeout_s)
+
+    def _device(self) -> Demand:
+        return Demand(device=self._spec.device, exclusive=True)
+
+    def _stage(self, kind: str, name: str, demand: Demand, *, own: bool = False) -> Stage:
+        name = next(n for n in _numbered(name) if n not in self._used)
+        self._used.add(name)
+        run = self._spec.run_id
+        return Stage(name, run, kind, demand, affinity=run if own else None, duration_key=kind)
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    for number in itertools.count(2):
+        yield f"{name}.{number}"

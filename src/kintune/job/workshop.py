@@ -1,0 +1,128 @@
+"""The compiler's side of a tuning job: import, lower, replay, compile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import tvm
+
+from kintune.errors import BuildError, OrderError
+from kintune.graph.assemble import assemble
+from kintune.graph.executable import Executable, describe_build
+from kintune.graph.lower import Lowered, lower
+from kintune.graph.worth import is_tunable
+from kintune.job.payloads import UNPROVEN, UNTUNED_FILE, JobSpec, Packaged, Prepared, Subgraph
+from kintune.models.importer import load
+from kintune.models.model import Model
+from kintune.search.space import SearchSpace
+from kintune.space.candidate import UNTUNED, Candidate, Sketch
+from kintune.space.lower import save_workload
+from kintune.space.rules import Machine
+from kintune.space.sketches import generate_sketches
+from kintune.space.tvm_space import TvmSpace
+
+__all__ = ["Workshop"]
+
+
+class Workshop:
+    """Implements `kintune.job.tools.Tools` on TVM."""
+
+    def __init__(self) -> None:
+        self._spec: JobSpec | None = None
+        self._model: Model | None = None
+        self._lowered: Lowered | None = None
+        self._sketches: dict[str, Sketch] = {}
+        self._space: TvmSpace | None = None
+
+    def prepare(self, spec: JobSpec) -> Prepared:
+        """Import the model, lower it for the target, and list its subgraphs with their sketches."""
+        target = tvm.target.Target(_target(spec))
+        model = load(spec.model)
+        lowered = lower(model.module, target)
+        tunable = is_tunable(lowered.workloads)
+        sketches = [
+            sketch
+            for workload in lowered.workloads
+            for sketch in generate_sketches(workload.digest, workload.module, target)
+        ]
+        self._spec, self._model, self._lowered = spec, model, lowered
+        self._sketches = {sketch.digest: sketch for sketch in sketches}
+        self._space = TvmSpace(
+            {w.digest: w.module for w in lowered.workloads},
+            sketches,
+            target,
+            Machine.of(spec.device_type.isa, spec.protocol.threads),
+            spec.cores,
+        )
+        subgraphs = [
+            Subgraph(
+                name=workload.name,
+                workload=workload.digest,
+                weight=workload.weight,
+                flops=workload.flops,
+                operator=workload.operator,
+                signature=workload.signature,
+                tunable=workload.digest in tunable,
+                sketches=tuple(s.digest for s in sketches if s.workload == workload.digest),
+            )
+            for workload in lowered.workloads
+        ]
+        return Prepared(
+            model_name=model.name,
+            model_digest=model.digest,
+            inputs=model.inputs,
+            outputs=model.outputs,
+            subgraphs=tuple(subgraphs),
+            modules={w.digest: save_workload(w.module) for w in lowered.workloads},
+            sketches=tuple(sketches),
+        )
+
+    def space(self) -> SearchSpace:
+        """The search space of the prepared network."""
+        if self._space is None:
+            raise OrderError("prepare the model before searching")
+        return self._space
+
+    def package(self, chosen: Mapping[str, Candidate]) -> Packaged:
+        """Compile the network with the chosen programs, and once more untuned; write both beside the output."""
+        spec, model = self._spec, self._model
+        if spec is None or model is None:
+            raise OrderError("prepare the model before packaging it")
+        tuned = f"{spec.output}{UNPROVEN}"
+        self._build(chosen).save(tuned)
+        untuned: str | None = f"{spec.output}{UNTUNED_FILE}"
+        try:
+            self._build({}).save(str(untuned))
+        except BuildError:
+            untuned = None
+        return Packaged(
+            tuned=tuned,
+            chosen={workload: candidate.digest for workload, candidate in chosen.items()},
+            untuned=untuned,
+            onnx=model.onnx_path,
+            exported=model.exported_path,
+        )
+
+    def _build(self, chosen: Mapping[str, Candidate]) -> Executable:
+        spec, model, lowered = self._spec, self._model, self._lowered
+        if spec is None or model is None or lowered is None:
+            raise OrderError("prepare the model before packaging it")
+        programs = {w: (self._sketches[c.sketch], c) for w, c in chosen.items() if c.sketch != UNTUNED}
+        program = assemble(lowered, programs, tvm.target.Target(_target(spec)))
+        manifest = describe_build(
+            model_name=model.name,
+            model_digest=model.digest,
+            target=spec.device_type.target,
+            threads=spec.protocol.threads,
+            inputs=model.inputs,
+            outputs=model.outputs,
+            chosen={workload: candidate.digest for workload, candidate in chosen.items()},
+        )
+        return Executable.create(program.executable, program.weights, manifest)
+
+
+def _target(spec: JobSpec) -> dict[str, object]:
+    target: dict[str, object] = json.loads(spec.device_type.target)
+    return target
+
