@@ -27,7 +27,8 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     """
     try:
         if name.startswith(("bfloat", "float8")):
-            return np.dtype(getattr(ml_dtypes, name))
+            short: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+            return short
         dtype = np.dtype(name)
     except (AttributeError, TypeError) as error:
         raise DeviceError(f"no arguments of type {name} can be laid out") from error

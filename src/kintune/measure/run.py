@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
-import tvm
 import tvm_ffi
 
 from kintune.errors import DeviceError
@@ -33,13 +32,16 @@ _ONE_CORE_PER_THREAD = -2  # the runtime's kSpecifyOneCorePerThread
 def load_artifact(artifact: bytes) -> Any:
     """The runtime module of a shared library in bytes; its file is gone when this returns.
 
+    The library is unloaded with the last reference to the module or one of its functions.  The runtime would keep it
+    by default, and after some ten thousand candidates the process could map no more memory.
+
     Raises:
         RuntimeError: it is not a shared library that this process can load.
     """
     with tempfile.NamedTemporaryFile(prefix="kintune-", suffix=".so") as file:
         file.write(artifact)
         file.flush()
-        return tvm.runtime.load_module(file.name)
+        return tvm_ffi.load_module(file.name, keep_module_alive=False)
 
 
 class Runner:

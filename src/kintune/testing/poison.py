@@ -40,6 +40,7 @@ class Poison(Enum):
 
 _SOURCE = """
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kintune.errors import DeviceError
+from kintune.measure.outcome import Outcome, Status
+from kintune.measure.protocol import Protocol
+from kintune.measure.requests import Built, Operand, ProfileContext, ProfileItem
+from kintune.testing.poison import compile_kernel
+
+pytestmark = pytest.mark.tvm
+
+PROTOCOL = Protocol(threads=1, repeats=2, max_seconds=0.01)
+
+
+@pytest.fixture(scope="module")
+def runner() -> Any:
+    from kintune.measure.cores import choose_cores
+    from kintune.measure.run import Runner
+
+    return Runner(choose_cores(1))
+
+
+def libraries() -> int:
+    """How many mappings of artifacts this process has."""
+    gc.collect()
+    return sum("/kintune-" in line for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+def test_an_artifact_leaves_neither_file_nor_mapping_behind(
+    runner: Any, healthy: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kintune.measure.run import load_artifact
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    module = load_artifact(healthy.artifact)
+    assert list(tmp_path.iterdir()) == []
+    assert libraries() > 0
+    del module
+    assert libraries() == 0
+    runner.begin(ProfileContext(PROTOCOL, {"dense": healthy}))
+    assert runner.profile(ProfileItem("dense", healthy)).ok
+    assert libraries() == 0
+
+
+def test_the_reference_runs_once_a_workload(runner: Any, tmp_path: Path) -> None:
+    log = tmp_path / "runs"
+    operands = (Operand((8,), "float32", "output"),)
+    body = f'FILE *f = fopen("{log}", "a"); fputc(120, f); fclose(f); fill(out, 1.0f);'
+    reference = Built("reference", compile_kernel(body), operands)
+    candidate = Built("candidate", compile_kernel("fill(out, 1.0f);"), operands)
+    for _ in range(2):
+        runner.begin(ProfileContext(PROTOCOL, {"logged": reference}))
+        assert [runner.profile(ProfileItem("logged", candidate)).status for _ in range(3)] == [Status.OK] * 3
+    assert log.read_text() == "x"
+
+
+def test_a_packed_candidate_is_compared_with_the_plain_reference(
+    runner: Any, dense: Any, native: str, healthy: Built
+) -> None:
+    import json
+
+    import tvm
+
+    from kintune.measure.build import build_module
+
+    schedule = tvm.s_tir.Schedule(dense)
+    block = schedule.get_sblock("matmul", func_name="main")
+    cached = schedule.cache_read(block, 1, "global")
+    schedule.transform_layout(block, ("read", 1), lambda k, j: (j // 16, k, j % 16))
+    schedule.annotate(cached, "meta_schedule.layout_rewrite_preproc", True)
+    packed = build_module(tvm.target.Target(json.loads(native)), dense, schedule.mod, "packed")
+    assert packed.operands[1].shape == (3, 48, 16)
+    runner.begin(ProfileContext(PROTOCOL, {"dense": healthy}))
+    assert runner.profile(ProfileItem("dense", packed)).status is Status.OK
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int32", "bool"])
+def test_programs_of_other_types(runner: Any, native: str, dtype: str) -> None:
+    """out = x, where x is what each type is filled with."""
+    import json
+
+    import tvm
+    from tvm import te
+
+    from kintune.measure.build import build_module
+
+    x = te.placeholder((16, 5), dtype, name="x")
+    copy = te.compute((16, 5), lambda i, j: x[i, j], name="copy")
+    module = tvm.IRModule({"main": te.create_prim_func([x, copy])})
+    built = build_module(tvm.target.Target(json.loads(native)), module, module, dtype)
+    runner.begin(ProfileContext(PROTOCOL, {dtype: built}))
+    outcome = runner.profile(ProfileItem(dtype, built))
+    assert (outcome.status, outcome.cause) == (Status.OK, "")
+
+
+def test_threads_inherit_no_pin(runner: Any, healthy: Built) -> None:
+    before = os.sched_getaffinity(0)
+    runner.begin(ProfileContext(PROTOCOL, {"dense": healthy}))
+    runner.profile(ProfileItem("dense", healthy))
+    runner.profile(ProfileItem("dense", Built("text", b"not a library", healthy.operands)))
+    assert os.sched_getaffinity(0) == before
+
+
+def test_a_type_that_cannot_be_laid_out_is_a_failure_of_the_run(runner: Any, healthy: Built) -> None:
+    runner.begin(ProfileContext(PROTOCOL, {}))
+    outcome = runner.profile(ProfileItem("w", Built("c", healthy.artifact, (Operand((2,), "int4", "output"),))))
+    assert outcome == Outcome(Status.RUN_FAILED, cause="no arguments of type int4 can be laid out")
+
+
+def test_protocols_that_this_device_cannot_follow(runner: Any, healthy: Built) -> None:
+    with pytest.raises(DeviceError, match="9 threads, this worker has 1"):
+        runner.begin(ProfileContext(Protocol(threads=9), {}))
+    with pytest.raises(DeviceError, match="'lukewarm' operands"):
+        runner.begin(ProfileContext(Protocol(threads=1, operands="lukewarm"), {}))
+    with pytest.raises(DeviceError, match="no stage"):
+        runner.profile(ProfileItem("dense", healthy))
