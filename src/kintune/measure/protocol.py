@@ -18,9 +18,9 @@ class Protocol(msgspec.Struct, frozen=True):
 
     `operands`: "cold" flushes the weights from all caches before every timed run, as they are in a network whose
     weights pass through between two runs of one kernel; activations stay as warm as their producer leaves them.
-    "warm" flushes nothing.  `threads` run the kernel; `repeats` follow at least `warmups` untimed runs, and end early once
-    `max_seconds` is spent (there is always at least one).  A repeat is one run, or the median of single runs when the
-    kernel is short.
+    "warm" flushes nothing.  `threads` run the kernel; `repeats` follow at least `warmups` untimed runs, and end early
+    once `max_seconds` is spent (there is always at least one).  A repeat is one run, or the median of single runs when
+    the kernel is short.
     """
 
     threads: int
