@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
@@ -13,6 +14,8 @@ from kintune.errors import ModelError, ShapeError, UnsupportedOperators
 from kintune.job.payloads import ModelRef, Tensor
 from kintune.models.importer import load
 from kintune.models.ref import parse_ref
+from kintune.models.zoo import bert, gpt2, mobilenet_v1, mobilenet_v2, resnet, vit
+from kintune.models.zoo.render import render
 
 pytestmark = pytest.mark.tvm
 
@@ -25,34 +28,41 @@ def draw(*shape: int, scale: float = 1.0) -> Any:
     return (np.random.default_rng(0).standard_normal(shape) * scale).astype(np.float32)
 
 
-@pytest.mark.parametrize(
-    ("text", "rtol"),
-    [
-        ("zoo:mobilenet_v1_0.5?image=32", 1e-4),
-        ("zoo:mobilenet_v2_0.5?image=32&batch=2", 1e-4),
-        ("zoo:resnet18?image=64", 1e-4),
-        ("zoo:bert_base?layers=2&sequence=16", 1e-4),
-        ("zoo:roberta_large?layers=1&sequence=8&batch=2", 1e-4),
-        ("zoo:gpt2?layers=2&sequence=16", 1e-4),
-        ("zoo:vit_base?layers=2&image=64", 1e-4),
-    ],
-)
+SMALL = {"layers": 2, "hidden": 128, "heads": 2}
+NETWORKS = {
+    "resnet18": lambda: resnet.build(replace(resnet.RESNET18, image=64), 1),
+    "mobilenet_v1": lambda: mobilenet_v1.build(replace(mobilenet_v1.MOBILENET_V1_0_5, image=32), 1),
+    "mobilenet_v2": lambda: mobilenet_v2.build(replace(mobilenet_v2.MOBILENET_V2, image=32), 2),
+    "bert": lambda: bert.build(replace(bert.BERT_BASE, vocabulary=512, sequence=16, **SMALL), 1),
+    "roberta": lambda: bert.build(replace(bert.ROBERTA_LARGE, vocabulary=512, sequence=16, **SMALL), 2),
+    "gpt2": lambda: gpt2.build(replace(gpt2.GPT2, vocabulary=512, sequence=16, **SMALL), 2),
+    "vit": lambda: vit.build(replace(vit.VIT_BASE, image=64, **SMALL), 1),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
 def test_zoo_networks_compute_what_onnxruntime_computes(
-    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path: Path,
     random_inputs: Any,
     run_module: Any,
     run_reference: Any,
     capsys: pytest.CaptureFixture[str],
-    text: str,
-    rtol: float,
+    name: str,
 ) -> None:
-    model = load(parse_ref(text), cache=tmp_path_factory.mktemp("zoo"))
+    model = load(parse_ref(str(render(NETWORKS[name](), tmp_path, seed=0))))
     assert capsys.readouterr() == ("", "")
     inputs = random_inputs(model.inputs)
     expected = run_reference(model.onnx_path, inputs)
     assert [(output.shape, output.dtype) for output in model.outputs] == [(e.shape, str(e.dtype)) for e in expected]
     for ours, theirs in zip(run_module(model, inputs), expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=rtol * np.abs(theirs).max())
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4 * np.abs(theirs).max())
+
+
+def test_a_zoo_name_is_written_into_the_cache_and_loaded(tmp_path: Path) -> None:
+    model = load(parse_ref("zoo:mobilenet_v1_0.5?image=32&batch=2"), cache=tmp_path)
+    assert model.name == "mobilenet_v1_0.5"
+    assert model.inputs == (Tensor("input", (2, 3, 32, 32), "float32"),)
+    assert [str(path) for path in tmp_path.iterdir()] == [model.onnx_path]
 
 
 def test_a_model_knows_its_signature_and_its_weights_are_constants(samples: Any) -> None:

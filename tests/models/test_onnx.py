@@ -5,8 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from kintune.errors import ModelError
 from kintune.models.onnx import read
 
 
@@ -86,3 +89,31 @@ def test_shapes_that_the_file_lacks_altogether_come_from_outside(samples: Any) -
     relu = helper.make_node("Relu", ["x"], ["y"])
     proto = samples.make_model([relu], [("x", TensorProto.FLOAT, None)], [("y", TensorProto.FLOAT, None)])
     assert read(samples.write(proto), {"x": (2, 3)}).inputs == {"x": (2, 3)}
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(changes=st.lists(st.tuples(st.integers(0), st.integers(0, 255)), min_size=1, max_size=5))
+def test_damaged_bytes_are_refused_in_one_line_or_harmless(samples: Any, changes: list[tuple[int, int]]) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("MatMul", ["r", "w"], ["y"])]
+    ports = [("x", TensorProto.FLOAT, ["n", 3])], [("y", TensorProto.FLOAT, ["n", 3])]
+    content = bytearray(samples.make_model(nodes, *ports, {"w": np.ones((3, 3), np.float32)}).SerializeToString())
+    for position, value in changes:
+        content[position % len(content)] = value
+    path = samples.directory / "damaged.onnx"
+    path.write_bytes(bytes(content))
+    said = ""
+    try:
+        read(path, {"x": (2, 3)})
+    except ModelError as error:
+        said = str(error)
+    assert "\n" not in said
+
+
+def test_a_name_that_is_no_text_is_refused(samples: Any) -> None:
+    relu = helper.make_node("Relu", ["image"], ["y"])
+    model = samples.make_model([relu], [("image", TensorProto.FLOAT, [2])], [("y", TensorProto.FLOAT, [2])])
+    content = model.SerializeToString().replace(b"image", b"im\xffge")
+    path = samples.directory / "names.onnx"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match="not UTF-8 text"):
+        read(path, {})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,12 +17,12 @@ from onnx import ModelProto, TensorProto, helper, inliner, numpy_helper
 
 from kintune.errors import ModelError
 from kintune.models.external import ExternalData
-from kintune.models.walk import nested_tensors
+from kintune.models.walk import nested_tensors, nodes
 
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["GraphFile", "first_line", "open_graph"]
+__all__ = ["GraphFile", "first_line", "open_graph", "readable_names"]
 
 _LARGE = 64 * 1024
 _PROTOBUF_LIMIT = 2**31 - 1
@@ -59,7 +60,11 @@ def open_graph(path: Path) -> GraphFile:
     Raises:
         ModelError: when it is no ONNX file, is damaged, or keeps weights where they may not be read from.
     """
-    graph = _parse(path)
+    with readable_names(path):
+        return _take_apart(path, _parse(path))
+
+
+def _take_apart(path: Path, graph: ModelProto) -> GraphFile:
     external = ExternalData(path)
     for tensor in nested_tensors(graph):
         if tensor.data_location == TensorProto.EXTERNAL:
@@ -97,6 +102,15 @@ def _check(file: GraphFile) -> None:
         raise ModelError(f"{file.path}: is not a valid ONNX model: {first_line(error)}") from error
 
 
+@contextmanager
+def readable_names(path: Path) -> Iterator[None]:
+    """Turn the late discovery of text that is none, in a corner of the message, into a `ModelError`."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise ModelError(f"{path}: is not a valid ONNX model: it holds text that is not UTF-8") from error
+
+
 def first_line(error: BaseException) -> str:
     """The first line of an error's text that says something, without its own context markers."""
     lines = (line.strip() for line in str(error).splitlines())
@@ -126,7 +140,19 @@ def _parse(path: Path) -> ModelProto:
         )
     if model.ir_version < _OLDEST_IR:
         raise ModelError(f"{path}: ONNX format {model.ir_version} is too old; at least {_OLDEST_IR} is needed")
+    if not all(isinstance(name, str) for name in _names(model)):
+        raise ModelError(f"{path}: is not a valid ONNX model: it holds a name that is not UTF-8 text")
     return model
+
+
+def _names(model: ModelProto) -> Iterator[str | bytes]:
+    """All names the graph goes by; protobuf gives bytes for what is no text."""
+    for value in (*model.graph.input, *model.graph.output, *model.graph.initializer):
+        yield value.name
+    for node in nodes(model):
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        for attribute in node.attribute:
+            yield attribute.name
 
 
 def _values(path: Path, tensor: TensorProto, external: ExternalData) -> NDArray[Any]:

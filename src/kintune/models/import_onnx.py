@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import warnings
 from collections import Counter
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +15,7 @@ from kintune.errors import ModelError, UnsupportedOperators
 from kintune.models.accumulate import accumulate_in_float32
 from kintune.models.converters import CONVERTERS
 from kintune.models.graph_file import first_line
+from kintune.models.quiet import quiet
 from kintune.models.slimming import slim
 from kintune.models.walk import nodes
 
@@ -65,7 +62,7 @@ def import_onnx(model: OnnxModel) -> tvm.IRModule:
         raise UnsupportedOperators(label, dict(counts))
     importer = _Importer(label, {name: list(shape) for name, shape in model.inputs.items()}, None)
     try:
-        with _quiet():
+        with quiet():
             module = importer.from_onnx(proto.graph, model.opset)
     except ModelError:
         raise
@@ -147,11 +144,3 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             raise ModelError(
                 f"{self._label}: operator {op_name} (node {node}) cannot be imported: {first_line(error)}"
             ) from error
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Swallow what the importer prints and warns."""
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        yield

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Mapping
@@ -18,12 +15,12 @@ from kintune.models.accumulate import accumulate_in_float32
 from kintune.models.digest import exported_digest
 from kintune.models.graph_file import first_line
 from kintune.models.model import Model
+from kintune.models.quiet import quiet
 from kintune.models.shapes import Dimension, resolve
 from kintune.models.signature import signature
 from kintune.models.torch import require_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
     import torch
@@ -48,7 +45,7 @@ def load_exported(ref: ModelRef) -> Model:
     require_torch()
     path = Path(ref.source)
     digest = _digest(path, ref.shapes)
-    with _quiet():
+    with quiet():
         try:
             program = _open(path)
             names = _input_names(path, program), _output_names(path, program)
@@ -166,15 +163,3 @@ def _bind_shapes(
             main = main.without_attr(attribute)
     module["main"] = main.with_attr("num_input", len(names))
     return module
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Swallow what reader and importer print and warn."""
-    with (
-        warnings.catch_warnings(),
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(io.StringIO()),
-    ):
-        warnings.simplefilter("ignore")
-        yield

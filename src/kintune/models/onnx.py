@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 
 from kintune.models.digest import onnx_digest
-from kintune.models.graph_file import GraphFile, open_graph
+from kintune.models.graph_file import GraphFile, open_graph, readable_names
 from kintune.models.shapes import bind
 from kintune.models.slimming import slim
 from kintune.models.walk import nodes
@@ -53,13 +53,17 @@ def read(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> OnnxModel:
         ModelError: no ONNX file, a damaged one, or weights in places they may not be read from.
         ShapeError: an open dimension that is not bound, or a shape that contradicts the model.
     """
-    file = open_graph(path)
-    fixed = bind(str(path), file.graph, shapes)
+    with readable_names(path):
+        return _prepare(open_graph(path), shapes)
+
+
+def _prepare(file: GraphFile, shapes: Mapping[str, tuple[int, ...]]) -> OnnxModel:
+    fixed = bind(str(file.path), file.graph, shapes)
     digest = onnx_digest(file, fixed)
     proto = slim(file.assemble(outside=_kept_outside(file)))
     outside = {value.name for value in proto.graph.input} - fixed.keys()
     return OnnxModel(
-        path=path,
+        path=file.path,
         proto=proto,
         inputs=fixed,
         weights={name: values for name, values in file.weights.items() if name in outside},

@@ -6,18 +6,17 @@ cannot follow them.
 
 from __future__ import annotations
 
-import contextlib
-import io
 import logging
-import warnings
-from collections.abc import Iterator
 
 import numpy as np
 from onnx import ModelProto, helper, numpy_helper
 
+from kintune.models.quiet import quiet
 from kintune.models.walk import nodes
 
 __all__ = ["slim"]
+
+_LOGGER = logging.getLogger("onnxslim")
 
 _SHORTHANDS = {"value_float": "<f4", "value_floats": "<f4", "value_int": "<i8", "value_ints": "<i8"}
 """Attribute of a Constant node -> the element type of the tensor it stands for."""
@@ -34,8 +33,11 @@ def slim(model: ModelProto) -> ModelProto:
     model = ModelProto()
     model.CopyFrom(original)
     try:
-        with _quiet():
+        with quiet():
             import onnxslim
+
+            if not _LOGGER.handlers:
+                _LOGGER.addHandler(logging.NullHandler())  # or it installs one that writes to the terminal
 
             slimmed: ModelProto = onnxslim.slim(model)
     except Exception:  # the library raises whatever it stumbles over
@@ -63,18 +65,3 @@ def _keep_inputs(original: ModelProto, slimmed: ModelProto) -> None:
     """Give back the inputs that are of no use, in their place: callers will still pass them."""
     del slimmed.graph.input[:]
     slimmed.graph.input.extend(original.graph.input)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Swallow what the library prints, warns and logs."""
-    logger = logging.getLogger("onnxslim")
-    if not logger.handlers:
-        logger.addHandler(logging.NullHandler())  # or it installs one that writes to the terminal
-    with (
-        warnings.catch_warnings(),
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(io.StringIO()),
-    ):
-        warnings.simplefilter("ignore")
-        yield

@@ -88,7 +88,6 @@ def test_nothing_half_written_is_left_behind(tmp_path: Path, monkeypatch: pytest
         ("mobilenet_v1_0.5", {"image": 64}),
         ("mobilenet_v2", {"image": 64}),
         ("resnet18", {"image": 64}),
-        ("bert_base", {"layers": 1, "sequence": 8}),
         ("vit_base", {"layers": 1, "image": 64}),
     ],
 )
