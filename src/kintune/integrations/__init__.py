@@ -1,0 +1,1 @@
+"""What plugs into other people's tools."""

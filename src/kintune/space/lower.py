@@ -67,6 +67,7 @@ class Replayer:
                 [instructions["insts"], _encode(instructions, sketch, candidate.decisions)], schedule
             )
             taken = _decode(instructions, sketch, schedule.trace)
+            schedule.enter_postproc()
             for postprocessor in self._postprocessors:
                 if not postprocessor.apply(schedule):
                     raise BuildError(f"{candidate.digest}: rejected by {type(postprocessor).__name__}")
