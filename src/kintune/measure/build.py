@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -15,7 +13,8 @@ import tvm_ffi
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from tvm.tirx.buffer import BufferType
 
-from kintune.errors import BuildError, KintuneError, OrderError
+from kintune.errors import BuildError, KintuneError
+from kintune.measure.linker import find_linker
 from kintune.measure.requests import Built, Operand
 from kintune.space.candidate import Candidate, Sketch
 from kintune.space.lower import apply_candidate, load_workload
@@ -77,18 +76,6 @@ def operands_of(workload: Any, scheduled: Any) -> tuple[Operand, ...]:
             role = "weight" if position in weights else "activation"
         operands.append(_operand(laid_out, role))
     return tuple(operands)
-
-
-def find_linker() -> str:
-    """The C compiler that links artifacts: the one in `CC`, else `cc`, `gcc` or `clang`.
-
-    Raises:
-        OrderError: there is none.
-    """
-    for name in (os.environ.get("CC", ""), "cc", "gcc", "clang"):
-        if name and (path := shutil.which(name)) is not None:
-            return path
-    raise OrderError("no C compiler found to link programs with: install gcc or clang, or name one in the variable CC")
 
 
 def _operand(buffer: Any, role: str) -> Operand:

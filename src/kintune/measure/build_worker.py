@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kintune.errors import BuildError, WireError
+from kintune.measure.linker import find_linker
 from kintune.measure.outcome import Outcome, Status
 from kintune.measure.requests import BuildContext, BuildItem, Built
 from kintune.wire import worker
@@ -65,10 +66,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _start(_arguments: list[str]) -> tuple[bytes, BuildHandler]:
     os.environ.setdefault("TVM_NUM_THREADS", "1")
-    from kintune.measure.build import find_linker
+    find_linker()
+
     from kintune.measure.builder import Builder
 
-    find_linker()
     return b"", BuildHandler(Builder)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import tvm_ffi.libinfo
 
-from kintune.measure.build import find_linker
+from kintune.measure.linker import find_linker
 from kintune.measure.requests import Built, Operand
 
 __all__ = ["Poison", "compile_kernel", "poisoned"]
