@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
-from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from kintune.front.progress import ProgressReport
 from kintune.front.report import RunReport
+from kintune.front.request import TuneRequest
 from kintune.testing.reports import example_progress, example_report
 
 settings.register_profile("default", deadline=None)
@@ -55,19 +53,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _own_records(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test touches the user's own records."""
-    monkeypatch.setenv("KINTUNE_RECORDS", str(tmp_path_factory.getbasetemp() / "records-by-default.sqlite"))
+def _own_places(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test touches the user's own records, or waits for a run on this machine."""
+    base = tmp_path_factory.getbasetemp()
+    monkeypatch.setenv("KINTUNE_RECORDS", str(base / "records-by-default.sqlite"))
+    monkeypatch.setenv("KINTUNE_LOCK_DIR", str(base / "locks"))
 
 
 class FakeFront:
     """Takes requests to tune, shows two reports, and answers with `outcome`."""
 
     def __init__(self) -> None:
-        self.requests: list[Any] = []
+        self.requests: list[TuneRequest] = []
         self.outcome: RunReport | BaseException = example_report()
 
-    def tune(self, request: Any, on_progress: Callable[[ProgressReport], None] | None = None) -> RunReport:
+    def tune(self, request: TuneRequest, on_progress: Callable[[ProgressReport], None] | None = None) -> RunReport:
         self.requests.append(request)
         if on_progress is not None:
             on_progress(example_progress(trials=1))
@@ -81,9 +81,5 @@ class FakeFront:
 def fake_front(monkeypatch: pytest.MonkeyPatch) -> FakeFront:
     """Tuning without a tuner."""
     fake = FakeFront()
-    module = ModuleType("kintune.front.run")
-    module.tune = fake.tune  # type: ignore[attr-defined]
-    module.TuneRequest = SimpleNamespace  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "kintune.front.run", module)
-    monkeypatch.setattr("kintune.front.run", module, raising=False)
+    monkeypatch.setattr("kintune.front.run.tune", fake.tune)
     return fake

@@ -23,6 +23,7 @@ from kintune.errors import InputError, ModelError, OrderError
 from kintune.files import check_readable, check_writable
 from kintune.front.progress import ProgressReport
 from kintune.front.report import RunReport
+from kintune.front.request import TuneRequest
 from kintune.job.payloads import ModelRef, Options
 from kintune.search.family import family_of
 
@@ -134,7 +135,7 @@ class Model:
         """
         from kintune.front import run
 
-        request = run.TuneRequest(
+        request = TuneRequest(
             model=self.ref,
             target=target,
             threads=_at_least_one("threads", threads),

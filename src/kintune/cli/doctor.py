@@ -38,7 +38,7 @@ def command(records: str | None, json_target: JsonTarget) -> int:
     The exit code is 1 when something has to be mended first.
     """
     machine = inspect_machine()
-    checks = [*check_software(), *check_records(records)]
+    checks = [*check_software(), *check_records(records, machine.cpu)]
     can_tune = all(check.verdict is not Verdict.PROBLEM for check in checks)
     write_document(
         json_target,

@@ -13,6 +13,7 @@ COMMANDS = {
     "tune": Entry("kintune.cli.tune", "Make a model fast on this machine."),
     "run": Entry("kintune.cli.run", "Run a tuned model on inputs from a file."),
     "evaluate": Entry("kintune.cli.evaluate", "Time a tuned model."),
+    "estimate": Entry("kintune.cli.estimate", "Say what tuning a model will take, before doing it."),
     "records": Entry("kintune.cli.records", "Look at, check and exchange what was measured."),
     "models": Entry("kintune.cli.models", "List the models of the zoo."),
     "doctor": Entry("kintune.cli.doctor", "Check that this machine can tune."),

@@ -1,0 +1,67 @@
+"""`kintune estimate`: say what tuning a model will take, before doing it."""
+
+from __future__ import annotations
+
+import click
+
+from kintune import api
+from kintune.cli.document import JsonTarget, echo, json_option, write_document
+from kintune.cli.options import records_option, shape_option
+from kintune.estimate.estimate import Estimate, estimate_model
+from kintune.terminal.quantities import count, duration, milliseconds
+
+__all__ = ["command"]
+
+
+@click.command("estimate", short_help="Say what tuning a model will take, before doing it.")
+@click.argument("model")
+@shape_option
+@click.option("--target", default="native", show_default=True, help="What to tune for; 'native' is this machine.")
+@click.option("--threads", type=click.IntRange(min=1), help="Threads.  [default: all physical cores]")
+@click.option("--trials", type=click.IntRange(min=1), default=api.DEFAULT_TRIALS, show_default=True, help="The budget.")
+@records_option
+@json_option
+def command(
+    model: str,
+    shapes: tuple[str, ...],
+    target: str,
+    threads: int | None,
+    trials: int,
+    records: str | None,
+    json_target: JsonTarget,
+) -> None:
+    """Say what tuning MODEL will take: operations, the latency that no program can beat, what is known, the time.
+
+    The model is imported and split as for tuning, and the machine's peak is measured unless the records know it.
+    """
+    estimate = estimate_model(
+        api.Model.parse(model, shapes).ref,
+        target=target,
+        threads=threads,
+        trials=trials,
+        records=records,
+        on_wait=lambda holder: click.echo(f"waiting for the cores, held by process {holder}", err=True),
+    )
+    write_document(json_target, estimate)
+    for line in _lines(estimate):
+        echo(line, json_target)
+
+
+def _lines(estimate: Estimate) -> list[str]:
+    peak, known = estimate.peak, estimate.known
+    lines = [
+        f"{estimate.model}: {count(estimate.flops, 'FLOP')} a run, {count(estimate.weight_bytes, 'B')} of weights; "
+        f"{estimate.subgraphs} distinct subgraphs, {estimate.tunable} of them worth tuning",
+        f"With {estimate.threads} threads this machine does {count(peak.gflops * 1e9, 'FLOP')} and reads "
+        f"{count(peak.gbytes_per_s * 1e9, 'B')} a second, so no program takes less than "
+        f"{milliseconds(estimate.bound_ms)}",
+    ]
+    if known.measurements:
+        reach = f"; with the best, about {milliseconds(known.latency_ms)}" if known.latency_ms else ""
+        covered = f"{known.workloads} of the {estimate.subgraphs} subgraphs"
+        lines.append(f"The records know {known.measurements} programs for {covered}{reach}")
+    else:
+        lines.append("The records know nothing of its subgraphs yet")
+    basis = "judged by past runs" if estimate.judged_by_runs else "a first guess, since no run has shown otherwise"
+    lines.append(f"{estimate.trials} trials take about {duration(estimate.seconds)} ({basis})")
+    return lines

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from kintune.cli import estimate as module
+from kintune.estimate.estimate import Estimate, Known
+from kintune.measure.about import Peak
+
+if TYPE_CHECKING:
+    from conftest import Kintune
+
+ESTIMATE = Estimate(
+    model="resnet18",
+    model_digest="d" * 32,
+    subgraphs=21,
+    tunable=17,
+    flops=3.63e9,
+    weight_bytes=46_800_000,
+    target="{}",
+    threads=2,
+    peak=Peak(400.0, 20.0, 2),
+    bound_ms=9.08,
+    known=Known(),
+    trials=1000,
+    seconds=500.0,
+    judged_by_runs=False,
+)
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What is estimated, under "answer", and what was asked, under "asked"."""
+    held: dict[str, Any] = {"answer": ESTIMATE}
+
+    def estimate_model(ref: object, **asked: object) -> Estimate:
+        held["asked"] = asked
+        answer: Estimate = held["answer"]
+        return answer
+
+    monkeypatch.setattr(module, "estimate_model", estimate_model)
+    return held
+
+
+def test_a_first_estimate_says_what_it_rests_on(kintune: Kintune, answers: dict[str, Any]) -> None:
+    said = kintune("estimate", "zoo:resnet18")
+    assert said.out.splitlines() == [
+        "resnet18: 3.63 GFLOP a run, 46.8 MB of weights; 21 distinct subgraphs, 17 of them worth tuning",
+        "With 2 threads this machine does 400 GFLOP and reads 20.0 GB a second, so no program takes less than 9.08 ms",
+        "The records know nothing of its subgraphs yet",
+        "1000 trials take about 8 min (a first guess, since no run has shown otherwise)",
+    ]
+
+
+def test_what_records_give_is_said(kintune: Kintune, answers: dict[str, Any]) -> None:
+    answers["answer"] = msgspec.structs.replace(ESTIMATE, known=Known(17, 900, 15.2), judged_by_runs=True)
+    out = kintune("estimate", "zoo:resnet18").out
+    assert "know 900 programs for 17 of the 21 subgraphs; with the best, about 15.2 ms\n" in out
+    assert "(judged by past runs)" in out
+
+
+def test_the_document_is_the_estimate(kintune: Kintune, answers: dict[str, Any]) -> None:
+    said = kintune("estimate", "zoo:resnet18", "--trials", 64, "--threads", 1, "--json", "-")
+    document = json.loads(said.out)
+    assert (document["schema_version"], document["flops"], document["peak"]["gflops"]) == (1, 3.63e9, 400.0)
+    assert (answers["asked"]["trials"], answers["asked"]["threads"]) == (64, 1)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["zoo:none"], ["zoo:resnet18", "--trials", "0"], ["zoo:resnet18", "--threads", "0"]]
+)
+def test_wrong_input_is_one_line(kintune: Kintune, answers: dict[str, Any], arguments: list[str]) -> None:
+    said = kintune("estimate", *arguments)
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "asked" not in answers
