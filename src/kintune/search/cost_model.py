@@ -30,9 +30,7 @@ class Trees:
         self._booster = booster
 
     @classmethod
-    def train(
-        cls, features: NDArray[np.float32], labels: NDArray[np.float32], *, seed: int, threads: int
-    ) -> Trees:
+    def train(cls, features: NDArray[np.float32], labels: NDArray[np.float32], *, seed: int, threads: int) -> Trees:
         """Train on features of shape (n, width) and labels of shape (n,)."""
         parameters = {
             "objective": "reg:squarederror",

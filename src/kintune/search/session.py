@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,31 +19,17 @@ from kintune.search.budget import rank
 from kintune.search.cost_model import CostModel, Trees, relative_speeds
 from kintune.search.family import FamilyOf, Subject
 from kintune.search.foresee import sibling
+from kintune.search.plan import Entry, Round
 from kintune.search.propose import Proposal, propose
 from kintune.search.space import Draft, SearchSpace
 from kintune.search.subgraph import SubgraphState
 from kintune.space.candidate import UNTUNED, Candidate
 
-__all__ = ["Entry", "Round", "Session"]
+__all__ = ["Session"]
 
 _SURVEY = (1, 3, 4)  # candidates of the rule that each subgraph gets in the rounds of the survey
 _NO_FEATURES: NDArray[np.float32] = np.zeros(0, np.float32)
 _LEAST_ROWS = 12  # samples below which a family has no model
-
-
-class Entry(NamedTuple):
-    """`size` candidates of one subgraph, chosen by `how`: "rule", "search" or "foresee"."""
-
-    workload: str
-    size: int
-    how: str
-
-
-class Round(NamedTuple):
-    """What to select next; a survey round has an entry for every subgraph, later ones have one."""
-
-    number: int
-    entries: tuple[Entry, ...]
 
 
 class Session:
@@ -246,6 +232,6 @@ def _at_most(entries: Sequence[Entry], trials: int) -> tuple[Entry, ...]:
     for entry in entries:
         size = min(entry.size, trials)
         if size > 0:
-            kept.append(entry._replace(size=size))
+            kept.append(msgspec.structs.replace(entry, size=size))
             trials -= size
     return tuple(kept)

@@ -42,4 +42,3 @@ class FeatureExtractor:
             row[:_PER_STORE] = matrix.sum(axis=0)
             row[_PER_STORE:] = matrix.max(axis=0)
         return rows
-

@@ -16,6 +16,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from kintune.errors import BuildError
 from kintune.space.candidate import UNTUNED, Candidate, Choice, Decision, Sketch, Tile
+from kintune.space.intrinsics import load_intrinsics
 
 __all__ = ["Replayed", "Replayer", "apply_candidate", "load_workload", "save_workload"]
 
@@ -47,6 +48,7 @@ class Replayer:
 
     def __init__(self, module: tvm.IRModule, target: tvm.target.Target) -> None:
         self.module = module
+        load_intrinsics()
         self.context = ms.TuneContext(
             module, target=target, space_generator="post-order-apply", rand_state=_REPLAY_SEED, num_threads=1
         )
@@ -70,11 +72,11 @@ class Replayer:
             schedule.enter_postproc()
             for postprocessor in self._postprocessors:
                 if not postprocessor.apply(schedule):
-                    raise BuildError(f"{candidate.digest}: rejected by {type(postprocessor).__name__}")
+                    raise BuildError(f"rejected by {type(postprocessor).__name__}")
         except BuildError:
             raise
         except Exception as error:  # TVM raises many types for an impossible schedule
-            raise BuildError(f"{candidate.digest}: {type(error).__name__}: {_first_line(error)}") from error
+            raise BuildError(f"{type(error).__name__}: {_first_line(error)}") from error
         return Replayed(schedule, Candidate(candidate.workload, candidate.sketch, taken))
 
 

@@ -21,6 +21,7 @@ def generate_sketches(workload: str, module: tvm.IRModule, target: tvm.target.Ta
 
     `workload` is the digest that the sketches will name.
     """
+    load_intrinsics()
     context = ms.TuneContext(module, target=target, space_generator="post-order-apply", rand_state=1, num_threads=1)
     names = _LoopNames(module)
     found: dict[str, Sketch] = {}
