@@ -30,8 +30,8 @@ test-slow: setup ## run the tests that take minutes
 lint: setup ## check style, types and the rooms' boundaries
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --quiet --check || { echo "make format puts it right"; exit 1; }
-	@$(BIN)/mypy
-	@PYTHONPATH=src $(BIN)/lint-imports --no-cache
+	@$(BIN)/mypy --no-error-summary
+	@PYTHONPATH=src $(BIN)/lint-imports --no-cache --no-logo
 
 format: setup ## format the code
 	@$(BIN)/ruff check --quiet --fix

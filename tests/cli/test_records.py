@@ -5,8 +5,11 @@ import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
+from kintune.integrations.exchange import gather
+from kintune.integrations.tuning_database import Exported, TuningDatabase
 from kintune.job.payloads import Subgraph
 from kintune.measure.outcome import Outcome, Status
 from kintune.measure.protocol import DeviceType
@@ -31,7 +34,7 @@ def where(tmp_path: Path) -> Path:
 @pytest.fixture
 def measured(where: Path) -> Path:
     """Records whose second run measured one candidate."""
-    device = DeviceType(target="llvm", model="a CPU", isa=(), threads=1, protocol="1/cold")
+    device = DeviceType(target='{"kind": "llvm"}', model="a CPU", isa=(), threads=1, protocol="1/cold")
     subgraph = Subgraph("dense", "a" * 32, 1, 1e6, "dense", "dense", True)
     with Store.open(where) as store:
         store.workloads.add(subgraph, b"a program")
@@ -136,6 +139,45 @@ def test_a_damaged_file_is_refused_as_a_whole(kintune: Kintune, measured: Path, 
     assert "all.kr" in said.err
     with Store.open(elsewhere) as store:
         assert store.counts().measurements == 0
+
+
+@pytest.mark.parametrize("command", ["export", "import"])
+@pytest.mark.parametrize("places", [[], ["a.kr", "--metaschedule", "b"]])
+def test_one_place_must_be_named(kintune: Kintune, where: Path, command: str, places: list[str]) -> None:
+    said = kintune("records", command, *places, "--records", where)
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "name one place" in said.err
+
+
+def test_a_stock_database_is_written_with_what_was_left_out(
+    kintune: Kintune, measured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[TuningDatabase] = []
+
+    def export(directory: str, database: TuningDatabase) -> Exported:
+        given.append(database)
+        return Exported(0, {"the untuned program": 1})
+
+    monkeypatch.setattr("kintune.cli.records.export.export_metaschedule", export)
+    said = kintune("records", "export", "--metaschedule", "stock", "--records", measured)
+    assert said.out == "stock: 0 measurements\n  left out 1: the untuned program\n"
+    assert [m.times_us for m in given[0].measured] == [(5.0,)]
+
+
+def test_a_stock_database_is_read(kintune: Kintune, measured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Store.open(measured) as store:
+        known = gather(store)
+    database = msgspec.structs.replace(known, skipped={"a failed measurement": 3})
+    monkeypatch.setattr("kintune.cli.records.import_.read_metaschedule", lambda _: database)
+    said = kintune("records", "import", "--metaschedule", "stock", "--records", measured)
+    assert said.out == f"{measured}: 1 measurements added, 0 known already\n  left out 3: a failed measurement\n"
+
+
+@pytest.mark.tvm
+def test_a_directory_without_a_stock_database_is_one_line(kintune: Kintune, where: Path, tmp_path: Path) -> None:
+    said = kintune("records", "import", "--metaschedule", tmp_path / "none", "--records", where)
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "none" in said.err
 
 
 @pytest.mark.parametrize("command", [["list"], ["check"], ["show", "a"], ["export", "all.kr"]])

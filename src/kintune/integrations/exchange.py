@@ -1,0 +1,64 @@
+"""Between the records and a foreign tuner's database; free of TVM."""
+
+from __future__ import annotations
+
+import json
+
+from kintune.integrations.tuning_database import Measured, TuningDatabase
+from kintune.job.payloads import Subgraph
+from kintune.measure.outcome import Outcome, Status
+from kintune.measure.protocol import DeviceType
+from kintune.records import Imported, Measurement, Store
+
+__all__ = ["FOREIGN", "absorb", "gather"]
+
+FOREIGN = "metaschedule"
+"""Compiler and protocol of imported measurements: conditions that are not ours, so that they are never our facts."""
+
+
+def gather(store: Store, run_id: str | None = None) -> TuningDatabase:
+    """The measurements of a run, or all, with all that they name.
+
+    Confirmed times take the place of first ones.  Raises `DamagedRecord` when a record is damaged.
+    """
+    with store.snapshot():
+        found = store.measurements.find(run_id=run_id)
+        digests = sorted({measurement.candidate.workload for measurement in found})
+        known = [store.workloads.get(digest) for digest in digests]
+        targets = {digest: store.devices.get(digest).target for digest in {m.device_type for m in found}}
+        return TuningDatabase(
+            subgraphs=tuple(Subgraph(w.name, w.digest, 1, w.flops, w.operator, w.signature, True) for w in known),
+            modules={digest: store.workloads.module(digest) for digest in digests},
+            sketches=store.workloads.sketches(digests),
+            measured=tuple(
+                Measured(m.candidate, (m.confirmed or m.outcome).times_us, targets[m.device_type]) for m in found
+            ),
+        )
+
+
+def absorb(store: Store, database: TuningDatabase) -> Imported:
+    """Add what a foreign tuner has measured, all of it or nothing; what is known already stays as it is."""
+    before = store.counts().measurements
+    with store.transaction():
+        for subgraph in database.subgraphs:
+            store.workloads.add(subgraph, database.modules[subgraph.workload])
+        for sketch in database.sketches:
+            store.workloads.add_sketch(sketch)
+        for measured in database.measured:
+            store.measurements.add(
+                Measurement(
+                    device_type=store.devices.add(_device_type(measured.target)),
+                    compiler=FOREIGN,
+                    candidate=measured.candidate,
+                    outcome=Outcome(Status.OK, measured.times_us),
+                    origin=FOREIGN,
+                )
+            )
+        added = store.counts().measurements - before
+    return Imported(added=added, known=len(database.measured) - added)
+
+
+def _device_type(target: str) -> DeviceType:
+    """What is known of where a foreign time was taken: only the target."""
+    threads = int(json.loads(target).get("num-cores", 1))
+    return DeviceType(target=target, model="unknown", isa=(), threads=threads, protocol=FOREIGN)
