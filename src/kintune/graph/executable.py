@@ -26,15 +26,14 @@ from kintune.graph.evaluation import Evaluation
 from kintune.graph.inputs import Array, arrange_inputs, draw_inputs, numpy_dtype
 from kintune.graph.instruction_set import host_extensions, host_machine
 from kintune.graph.package import ALIGNMENT, Block, Manifest, Package, write_package
+from kintune.graph.threads import prepare_threads
 from kintune.job.payloads import Tensor
-from kintune.measure.cores import physical_cores
 from kintune.measure.target import instruction_set
 
 __all__ = ["Executable", "Inputs", "describe_build"]
 
 Inputs: TypeAlias = "Mapping[str, npt.ArrayLike] | npt.ArrayLike"
 
-_THREADS = "TVM_NUM_THREADS"  # read by the runtime at its first parallel call
 _PLAIN = "fiub"  # the kinds of dtypes that numpy itself knows
 
 
@@ -72,9 +71,9 @@ def describe_build(
 class Executable:
     """A network ready to run on this machine's CPU.
 
-    Made by `create` or `open`.  The runtime's threads are set when the first one of a process is made, to what the
-    network was tuned for but no more than there are physical cores, unless `TVM_NUM_THREADS` says otherwise.  An
-    instance may be shared between threads; its runs then take turns.
+    Made by `create` or `open`.  Its first run gives the process the threads that the network was tuned for, but no more
+    than physical cores, unless `TVM_NUM_THREADS` says otherwise.  An instance may be shared between threads; its runs
+    then take turns.
     """
 
     def __init__(self, manifest: Manifest, library: bytes, weights: Sequence[tvm.runtime.Tensor]) -> None:
@@ -82,7 +81,6 @@ class Executable:
 
         Raises KintuneError when the library cannot be loaded.
         """
-        os.environ.setdefault(_THREADS, str(max(1, min(manifest.threads, len(physical_cores())))))
         self.manifest = manifest
         self._library = library
         self._weights = tuple(weights)
@@ -90,6 +88,7 @@ class Executable:
         self._buffers: dict[int, tuple[tvm.runtime.Tensor, Array]] = {}
         self._main = _load(library)
         self._running = threading.Lock()
+        self._has_run = False
 
     @classmethod
     def create(
@@ -151,6 +150,9 @@ class Executable:
         """
         arrays = arrange_inputs(self.inputs, inputs)
         with self._running:
+            if not self._has_run:
+                prepare_threads(self.manifest.threads)
+                self._has_run = True
             arguments = [self._argument(position, array) for position, array in enumerate(arrays)]
             leaves = _leaves(self._main(*arguments, *self._weights))
             taken = {argument.data_ptr() for argument in arguments} | self._weight_addresses
