@@ -10,6 +10,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 
 from kintune.space.candidate import Axis, Choice, Decision, Location, Sketch, Tile, digest_of
+from kintune.space.intrinsics import load_intrinsics
 
 __all__ = ["generate_sketches", "take_apart"]
 
