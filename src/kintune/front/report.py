@@ -132,7 +132,8 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     `trials` were measured in this run and `reused_records` were known before it; `seconds` is active run time.
     `max_abs_error` and `max_rel_error` compare the tuned outputs with the untuned build's and onnxruntime's, and are
     None when nothing was compared.  `output` is where the executable lies, `log` where the details are; `skipped` says
-    of each runtime that was not compared why.
+    of each runtime that was not compared why.  `kernels_ms` is the weighted sum of the shipped kernels' times, which the
+    network should hardly exceed; `overhead_seconds` are those of this session in which no stage ran.
     """
 
     schema_version: int = REPORT_SCHEMA
@@ -157,6 +158,8 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     log: str | None = None
     skipped: dict[str, str] = {}
     resumed: bool = False
+    kernels_ms: float | None = None
+    overhead_seconds: float = 0.0
 
     @property
     def failures(self) -> dict[str, int]:

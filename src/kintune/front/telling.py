@@ -71,4 +71,6 @@ def report_of(
         log=log,
         skipped=dict(skipped),
         resumed=resumed,
+        kernels_ms=summary.kernels_ms,
+        overhead_seconds=timings.overhead_seconds,
     )
