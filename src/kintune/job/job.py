@@ -352,14 +352,16 @@ class TuningJob:
         self.ledger.point(self._searching().latency_us())
 
     def _progress(self, stage: str) -> Progress:
-        limits = None
+        left = None
         if self._session is not None:
-            limits = Limits(self._the_spec().options, self.ledger, self._session, self._closing().expected)
+            remaining = len(self._closing().pending) if self._reason else self._closing().expected
+            limits = Limits(self._the_spec().options, self.ledger, self._session, remaining)
+            left = limits.seconds_left(searching=not self._reason)
         entries = self._plan.entries if self._plan else ()
         name = ""
         if len(entries) == 1 and self._prepared is not None:
             name = next((s.name for s in self._prepared.subgraphs if s.workload == entries[0].workload), "")
-        return Progress(_encode(self.ledger.report(stage, name, self._the_spec().options, self._session, limits)))
+        return Progress(_encode(self.ledger.report(stage, name, self._the_spec().options, self._session, left)))
 
     # -- what must be there by now ----------------------------------------------------------------------------
 

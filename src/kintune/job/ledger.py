@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from kintune.front.progress import FamilyProgress, ProgressReport
 from kintune.job.payloads import Options
 from kintune.measure.outcome import Outcome
 from kintune.search.session import Session
-
-if TYPE_CHECKING:
-    from kintune.job.limits import Limits
 
 __all__ = ["Ledger"]
 
@@ -49,7 +45,7 @@ class Ledger:
         return "; ".join(parts) or "no candidate was valid"
 
     def report(
-        self, stage: str, subgraph: str, options: Options, session: Session | None, limits: Limits | None
+        self, stage: str, subgraph: str, options: Options, session: Session | None, seconds_left: float | None
     ) -> ProgressReport:
         """Where the job stands, for people."""
         best = untuned = math.inf
@@ -62,7 +58,7 @@ class Ledger:
             trials=self.trials,
             trials_total=options.trials,
             elapsed_s=self.at,
-            time_left_s=limits.seconds_left() if limits else None,
+            time_left_s=seconds_left,
             best_ms=best / 1e3 if math.isfinite(best) else None,
             untuned_ms=untuned / 1e3 if math.isfinite(untuned) else None,
             families=families,

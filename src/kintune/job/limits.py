@@ -51,8 +51,10 @@ class Limits:
             bounds.append(max(1, int(self._seconds_for_search() / self._trial_s)))
         return min(bounds) if bounds else None
 
-    def seconds_left(self) -> float | None:
-        """Seconds until the job is expected to be done; None while nothing is known."""
+    def seconds_left(self, *, searching: bool) -> float | None:
+        """Seconds until the result is expected to be written; None while nothing is known."""
+        if not searching:
+            return self._closing_s
         bounds: list[float] = []
         if self._options.minutes is not None:
             bounds.append(max(0.0, self._options.minutes * 60 - self._ledger.at))

@@ -19,6 +19,9 @@ _PARENTS = 24  # measured candidates that may have children
 _EXPLORE = 0.1  # share of a round that the model does not choose
 _DRAFTS_PER_PICK = 1.5  # drafts verified in each generation for one pick
 _GENERATIONS = 2
+_FRESH = (0.1, 0.05)  # share of each generation that is drawn at random
+_RULES = 512  # candidates of the rule that may be sown among the first generation
+_SOWN = 0.4  # at most this share of it
 _ATTEMPTS = 20  # draws per wanted draft before a space counts as exhausted
 
 
@@ -49,12 +52,16 @@ def propose(
     seen = set(state.times_us)
     parents = state.fastest(_PARENTS)
     parents = [parent for parent in parents if parent.sketch]
+    seeds = [seed for seed in space.rules(state.subject.workload, _RULES) if seed not in seen]
     pool: dict[Candidate, tuple[Draft, str]] = {}
     scores: dict[Candidate, float] = {}
     invalid = 0
     for generation in range(_GENERATIONS):
         wanted = int(np.ceil(count * _DRAFTS_PER_PICK))
-        children = _children(sketches, parents, wanted, seen | pool.keys(), rng, fresh=0.2 if generation == 0 else 0.05)
+        fresh = _FRESH[generation]
+        children = _children(sketches, parents, wanted, seen | pool.keys(), rng, fresh=fresh)
+        if generation == 0:
+            children = _sown(seeds, children, int(wanted * _SOWN), rng)
         drafts = space.verify([child for child, _ in children])
         for (_, origin), draft in zip(children, drafts, strict=True):
             if draft is None:
@@ -95,6 +102,15 @@ def _children(
         if child not in seen:
             children.setdefault(child, origin)
     return list(children.items())
+
+
+def _sown(
+    seeds: Sequence[Candidate], children: list[tuple[Candidate, str]], count: int, rng: np.random.Generator
+) -> list[tuple[Candidate, str]]:
+    """The children with `count` of them replaced by candidates of the rule that were not tried yet."""
+    chosen = [seeds[int(i)] for i in rng.permutation(len(seeds))[:count]]
+    kept = children[: max(0, len(children) - len(chosen))]
+    return [*kept, *((seed, "rule") for seed in chosen if seed not in {child for child, _ in kept})]
 
 
 def _favoured(length: int, rng: np.random.Generator) -> int:

@@ -40,13 +40,19 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 class _Shape(msgspec.Struct, frozen=True):
-    """One way to fill a sketch: vectors a row of the register tile, unroll limit, who is split over cores, where to pad."""
+    """One way to fill a sketch.
+
+    `vectors` in a row of the register tile, the limit of unrolling, whether channels or rows are split over cores, whether a
+    producer (padding) is computed inside the tile, whether the register tile spans two axes, and the longest piece of a
+    reduction (0: whole).
+    """
 
     vectors: int
     unroll: int
     channels_outside: bool
     producer_inside: bool
     square: bool
+    piece: int = 0
 
 
 def rule_candidates(sketches: Sequence[Sketch], machine: Machine, limit: int) -> list[Candidate]:
@@ -71,10 +77,10 @@ def _shapes() -> Iterator[_Shape]:
     yield base
     yield msgspec.structs.replace(base, channels_outside=True)
     yield msgspec.structs.replace(base, producer_inside=True)
-    for vectors, unroll, outside, inside, square in itertools.product(
-        (2, 4, 1), (64, 512, 16), (False, True), (False, True), (False, True)
+    for piece, vectors, unroll, outside, inside, square in itertools.product(
+        (0, 64, 16), (2, 4, 1), (64, 512, 16), (False, True), (False, True), (False, True)
     ):
-        yield _Shape(vectors, unroll, outside, inside, square)
+        yield _Shape(vectors, unroll, outside, inside, square, piece)
 
 
 def _fill(sketch: Sketch, machine: Machine, shape: _Shape) -> Candidate:
@@ -85,7 +91,7 @@ def _fill(sketch: Sketch, machine: Machine, shape: _Shape) -> Candidate:
         if i in spatial:
             decisions.append(tiles[spatial.index(i)])
         elif isinstance(axis, Tile):
-            decisions.append(_reduction_tile(axis, machine, has_spatial=bool(spatial)))
+            decisions.append(_reduction_tile(axis, shape.piece if spatial else machine.lanes))
         elif isinstance(axis, Choice):
             decisions.append((_nearest(axis.values, shape.unroll),))
         else:
@@ -129,12 +135,13 @@ def _vector_tile(axis: Tile, machine: Machine, vectors: int) -> int:
     return max(d for d in divisors(axis.extent) if d <= limit and d & (d - 1) == 0)
 
 
-def _reduction_tile(axis: Tile, machine: Machine, *, has_spatial: bool) -> Decision:
-    """The reduction in one piece; a factored reduction without spatial tiles gives one vector its own lane each."""
-    if has_spatial:
-        inner = axis.extent
-    else:
-        inner = max(d for d in divisors(axis.extent) if d <= min(axis.max_inner, machine.lanes))
+def _reduction_tile(axis: Tile, piece: int) -> Decision:
+    """The reduction in pieces of at most `piece` iterations (0: whole).
+
+    A factored reduction without spatial tiles comes in pieces of one vector, a lane for each of its iterations.
+    """
+    limit = piece or axis.extent
+    inner = max(d for d in divisors(axis.extent) if d <= limit)
     return (*(1,) * (axis.parts - 2), axis.extent // inner, inner)
 
 
