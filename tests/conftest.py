@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from kintune.front.progress import ProgressReport
 from kintune.front.report import RunReport
 from kintune.front.request import TuneRequest
+from kintune.job.progress import ProgressReport
 from kintune.testing.reports import example_progress, example_report
 
 settings.register_profile("default", deadline=None)

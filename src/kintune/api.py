@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from kintune.errors import InputError, ModelError, OrderError
 from kintune.files import check_readable, check_writable
-from kintune.front.progress import ProgressReport
 from kintune.front.report import RunReport
 from kintune.front.request import TuneRequest
 from kintune.job.payloads import ModelRef, Options
+from kintune.job.progress import ProgressReport
 from kintune.search.family import family_of
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ measurement, and what can be made again (built programs, trained models' bytes) 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec

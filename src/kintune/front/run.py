@@ -24,18 +24,19 @@ from kintune.engine.local import LocalEngine
 from kintune.errors import InputError, JobFailed, KintuneError
 from kintune.front.identity import run_key
 from kintune.front.journal import TuningJournal
-from kintune.front.progress import ProgressReport
 from kintune.front.report import RunReport
 from kintune.front.request import TuneRequest
 from kintune.front.shipping import discard, ship
 from kintune.front.telling import report_of
 from kintune.job.payloads import JobSpec, Summary
+from kintune.job.progress import ProgressReport
 from kintune.measure.about import DeviceAbout
 from kintune.measure.cores import choose_cores
 from kintune.records import Run, RunState, Store
 from kintune.scheduler.machine import Machine
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Device, Host, Resource
+from kintune.space.feature_version import FEATURES
 from kintune.wire.child import ResourceLimits
 
 __all__ = ["TuneRequest", "tune"]
@@ -43,7 +44,6 @@ __all__ = ["TuneRequest", "tune"]
 OnProgress = Callable[[ProgressReport], None]
 
 _DEVICE = "cpu"  # the type of the one device, as the scheduler knows it
-_FEATURES = "per-store-pooled-1"
 _BUILD_MEMORY_MB = 16 * 1024
 
 
@@ -84,7 +84,7 @@ class _Session:
         log = Path(request.log) if request.log else Path(platformdirs.user_log_dir("kintune"), f"{run_id}.log")
         log.parent.mkdir(parents=True, exist_ok=True)
         self._show(ProgressReport(stage="prepare", phase="starting"))
-        journal = TuningJournal(store, _FEATURES)
+        journal = TuningJournal(store, FEATURES)
         resources: list[Resource] = [
             Host("local", len(self._cores), _memory_mb()),
             Device("cpu", _DEVICE, host="local", on_host_cores=True),
@@ -149,7 +149,7 @@ class _Session:
                 "kintune": __version__,
                 "compiler": about.compiler,
                 "python": ".".join(str(part) for part in sys.version_info[:3]),
-                "features": _FEATURES,
+                "features": FEATURES,
                 "protocol": about.device_type.protocol,
             },
         )

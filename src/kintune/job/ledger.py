@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from kintune.front.progress import FamilyProgress, ProgressReport
 from kintune.job.payloads import Options
+from kintune.job.progress import FamilyProgress, ProgressReport
 from kintune.measure.outcome import Outcome
 from kintune.search.session import Session
 

@@ -17,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _start(_arguments: list[str]) -> JobHandler:
     from kintune.job.job import TuningJob
     from kintune.job.workshop import Workshop
-    from kintune.space.features import FEATURES
+    from kintune.space.feature_version import FEATURES
 
     return TuningJob(Workshop(), FEATURES)
 

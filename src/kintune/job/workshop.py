@@ -125,4 +125,3 @@ class Workshop:
 def _target(spec: JobSpec) -> dict[str, object]:
     target: dict[str, object] = json.loads(spec.device_type.target)
     return target
-

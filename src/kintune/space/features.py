@@ -2,7 +2,7 @@
 
 TVM's extractor describes every buffer store of the lowered program (Zheng et al., "Ansor", OSDI 2020, appendix B: arithmetic,
 vectorisation, unrolling, parallelism, touched bytes, reuse).  Programs have different numbers of stores, so the rows are pooled:
-their sum and their largest values, side by side.
+their sum and their largest values, side by side.  A change here needs another `kintune.space.feature_version.FEATURES`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,11 @@ from numpy.typing import NDArray
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 
-__all__ = ["FEATURES", "WIDTH", "FeatureExtractor"]
+__all__ = ["WIDTH", "FeatureExtractor"]
 
 _PER_STORE = 164
 WIDTH = 2 * _PER_STORE
 """Length of a feature vector."""
-
-FEATURES = "per-store-pooled-1"
-"""Version of the extraction; models and records that name another version are not comparable."""
 
 
 class FeatureExtractor:

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from kintune.front.progress import FamilyProgress, ProgressReport
 from kintune.front.report import (
     CurvePoint,
     Latencies,
@@ -17,6 +16,7 @@ from kintune.front.report import (
     SubgraphReport,
 )
 from kintune.job.payloads import Options, StageName
+from kintune.job.progress import FamilyProgress, ProgressReport
 
 __all__ = ["example_progress", "example_report"]
 
