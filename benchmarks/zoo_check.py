@@ -4,7 +4,8 @@
     python benchmarks/zoo_check.py bert_large gpt2?sequence=64
 
 Prints a Markdown table: seconds to write, import and build, the largest absolute error, that error over the largest
-output, and the peak memory of the process.
+output, and the peak memory of the process.  Untuned, `vit_huge` runs for more than ten minutes; the others take a few
+minutes together.
 """
 
 from __future__ import annotations

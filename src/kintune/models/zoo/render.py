@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from contextlib import suppress
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -113,12 +111,11 @@ def _aligned(offset: int) -> int:
 
 def _replace(path: Path, fill: Callable[[BinaryIO], object]) -> None:
     """Let `fill` write the file, which appears under its name only when it is whole."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("xb") as file:
             fill(file)
-        os.replace(temporary, path)
+        temporary.replace(path)
     except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
+        temporary.unlink(missing_ok=True)
         raise
