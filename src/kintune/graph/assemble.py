@@ -28,8 +28,10 @@ class Program(NamedTuple):
 def assemble(lowered: Lowered, chosen: Mapping[str, tuple[Sketch, Candidate]], target: tvm.target.Target) -> Program:
     """Compile the network with the `chosen` program for each workload digest; a workload without one stays untuned.
 
-    Weights are packed here, once, into the layouts that the chosen programs want.  Raises BuildError when a program cannot be
-    applied or the network cannot be compiled.
+    Weights are packed here, once, into the layouts that the chosen programs want.
+
+    Raises:
+        BuildError: when a program cannot be applied or the network cannot be compiled.
     """
     module = _scheduled(lowered, chosen, target)
     try:

@@ -1,8 +1,8 @@
 """From an imported model to a network of subgraphs that is worth searching.
 
 What the order of the passes is for: constants are folded first (batch norms vanish), layouts are converted before
-operators become loops, and weights turn into parameters after folding, so that they can be packed once, at build time, into
-the layout each chosen kernel wants.
+operators become loops, and weights turn into parameters after folding, so that they can be packed once, at build time,
+into the layout each chosen kernel wants.
 """
 
 from __future__ import annotations
@@ -15,18 +15,21 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.graph.canonical import LowerScalars, RaiseScalars
+from kintune.graph.fold import FoldTensors
+from kintune.graph.rewriting import operator_of
 from kintune.graph.workload import Workload, describe, standalone
 
 __all__ = ["Lowered", "lower"]
 
 _CPU_LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
+_CALL_KERNEL = "relax.call_tir"
 
 
 class Lowered(NamedTuple):
     """A lowered network.
 
-    `module` holds `main(inputs..., weights...)` and one PrimFunc a distinct fused operator; `weights` are the tensors for
-    the parameters after the inputs, in order; `workloads` the distinct subgraphs; `functions` maps the names of the
+    `module` holds `main(inputs..., weights...)` and one PrimFunc a distinct fused operator; `weights` are the tensors
+    for the parameters after the inputs, in order; `workloads` the distinct subgraphs; `functions` maps the names of the
     module's PrimFuncs to workload digests.
     """
 
@@ -60,12 +63,13 @@ def lower(module: tvm.IRModule, target: tvm.target.Target) -> Lowered:
 
 
 def _graph_passes(target: tvm.target.Target) -> list[tvm.transform.Pass]:
-    passes = [relax.transform.DecomposeOpsForInference(), relax.transform.FoldConstant(), RaiseScalars()]
+    passes = [relax.transform.DecomposeOpsForInference(), FoldTensors(), relax.transform.FoldConstant(), RaiseScalars()]
     if target.kind.name == "llvm":
         passes.append(relax.transform.ConvertLayout(_CPU_LAYOUTS))
     return [
         *passes,
         relax.transform.CanonicalizeBindings(),
+        FoldTensors(),
         relax.transform.FoldConstant(),
         LowerScalars(),
         relax.transform.EliminateCommonSubexpr(),
@@ -84,18 +88,17 @@ def _operator_passes() -> list[tvm.transform.Pass]:
 
 
 @mutator
-class _ConstantsToVariables(PyExprMutator):
+class _ConstantsToVariables(PyExprMutator):  # type: ignore[misc]
     """Replaces the constant tensors that `call_tir` reads by new variables, one a distinct constant."""
 
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
         self.variables: dict[int, relax.Var] = {}
         self.tensors: list[tvm.runtime.Tensor] = []
-        self._kept: list[tvm.ir.GenericConst] = []  # so that ids stay unique
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
-        if not isinstance(call, relax.Call) or getattr(call.op, "name", "") != "relax.call_tir":
+        if operator_of(call) != _CALL_KERNEL:
             return call
         arguments = call.args[1]
         if not isinstance(arguments, relax.Tuple):
@@ -106,11 +109,10 @@ class _ConstantsToVariables(PyExprMutator):
     def _variable(self, field: relax.Expr) -> relax.Expr:
         if not isinstance(field, tvm.ir.GenericConst) or int(field.ty.ndim) == 0:
             return field
-        key = field.value.__chandle__() if hasattr(field.value, "__chandle__") else id(field.value)
+        key = field.value.__chandle__()
         if key not in self.variables:
             self.variables[key] = relax.Var(f"weight_{len(self.variables)}", field.ty)
             self.tensors.append(field.value)
-            self._kept.append(field)
         return self.variables[key]
 
 
@@ -121,7 +123,7 @@ def _weights_to_parameters(module: tvm.IRModule, inputs: int) -> tuple[tvm.IRMod
     function = relax.Function(
         [*rewritten.params, *rewriter.variables.values()],
         rewritten.body,
-        rewritten.ret_ty if hasattr(rewritten, "ret_ty") else rewritten.ret_struct_info,
+        rewritten.ret_ty,
         rewritten.is_pure,
         rewritten.attrs,
     ).with_attr("num_input", inputs)
@@ -134,7 +136,7 @@ def _count_calls(module: tvm.IRModule) -> Counter[str]:
     calls: Counter[str] = Counter()
 
     def visit(expression: relax.Expr) -> None:
-        if isinstance(expression, relax.Call) and getattr(expression.op, "name", "") == "relax.call_tir":
+        if operator_of(expression) == _CALL_KERNEL:
             calls[str(expression.args[0].name_hint)] += 1
 
     relax.analysis.post_order_visit(module["main"], visit)

@@ -18,8 +18,8 @@ __all__ = ["Workload", "describe", "standalone"]
 class Workload(NamedTuple):
     """A distinct subgraph: `module` holds it as `main`.
 
-    `weight` is how often the network calls it, `flops` and `bytes` what one run computes and at least moves, `operator` its core
-    operator, `signature` its operators in order, `reduces` whether it has any reduction.
+    `weight` is how often the network calls it, `flops` and `bytes` what one run computes and at least moves, `operator`
+    its core operator, `signature` its operators in order, `reduces` whether it has any reduction.
     """
 
     name: str

@@ -16,8 +16,8 @@ _LEAST_SHARE = 0.002
 def is_tunable(workloads: Sequence[Workload]) -> frozenset[str]:
     """The digests of the workloads that reduce something and take a share of the network's time worth speaking of.
 
-    The share is a rough one, from FLOPs and bytes alone; what falls below it (reshapes, transposes, tiny reductions) would cost
-    more to search than it could ever give back.
+    The share is a rough one, from FLOPs and bytes alone; what falls below it (reshapes, transposes, tiny reductions)
+    would cost more to search than it could ever give back.
     """
     work = {w.digest: w.weight * max(w.flops / _FLOPS_PER_US, w.bytes / _BYTES_PER_US) for w in workloads}
     total = sum(work.values())

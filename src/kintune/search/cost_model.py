@@ -1,7 +1,8 @@
 """The cost model of one family: gradient-boosted trees from features to relative speed.
 
-The label of a candidate is the best known time of its workload over its own time, so 1.0 is the best known program and 0.0 a
-failed one; labels of different workloads of a family are comparable that way (Zheng et al., "Ansor", OSDI 2020, section 5.2).
+The label of a candidate is the best known time of its workload over its own time, so 1.0 is the best known program and
+0.0 a failed one; labels of different workloads of a family are comparable that way (Zheng et al., "Ansor", OSDI 2020,
+section 5.2).
 """
 
 from __future__ import annotations

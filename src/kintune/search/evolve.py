@@ -1,7 +1,7 @@
 """Drawing, mutating and crossing candidates: pure arithmetic on decisions.
 
-Evolution in the manner of Ansor (OSDI 2020, section 5.1), but on decision vectors instead of programs: nothing here replays
-anything, so a child may turn out to be no valid program, which is for the space to find out.
+Evolution in the manner of Ansor (OSDI 2020, section 5.1), but on decision vectors instead of programs: nothing here
+replays anything, so a child may turn out to be no valid program, which is for the space to find out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Foresee tuning: what a full round on one subgraph taught is used at once for its steepest sibling (FamilySeer, section 3.3)."""
+"""Foresee tuning: what a full round on one subgraph taught is used at once for its steepest sibling.
+
+FamilySeer, section 3.3.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ __all__ = ["sibling"]
 
 
 def sibling(tuned: SubgraphState, states: Iterable[SubgraphState]) -> SubgraphState | None:
-    """The member of the tuned subgraph's family, other than itself, that is expected to gain most; None if there is none."""
+    """The other member of the tuned subgraph's family that is expected to gain most, or None."""
     for state in rank(states):
         if state.family == tuned.family and state is not tuned:
             return state

@@ -1,4 +1,4 @@
-"""Which candidates of a subgraph to measure next: evolve from what was measured, verify, and let the cost model choose."""
+"""Which candidates of a subgraph to measure next: evolve what was measured, verify, and let the cost model choose."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _children(
     *,
     fresh: float,
 ) -> list[tuple[Candidate, str]]:
-    """New candidates with their origin: random ones (a share of `fresh`), the others from parents, better ones more often."""
+    """New candidates with their origin: a share of `fresh` random, the others from parents, better ones more often."""
     children: dict[Candidate, str] = {}
     for _ in range(wanted * _ATTEMPTS):
         if len(children) >= wanted:

@@ -1,7 +1,8 @@
 """The search of one job: a fold over what was selected and measured, and the decisions that follow from it.
 
-Free of clock, compiler and global randomness.  `plan`, `select` and `train` only read; `begin`, `observe` and `adopt` are the
-only ones that change anything, each once for each committed event, so the same events lead to the same decisions.
+Free of clock, compiler and global randomness.  `know`, `begin`, `observe` and `adopt` take in what was committed, once
+for each event; `plan`, `select` and `train` decide and change nothing.  So the same events lead to the same decisions,
+however often they are asked for.
 """
 
 from __future__ import annotations

@@ -32,5 +32,5 @@ class SearchSpace(Protocol):
         ...
 
     def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
-        """For each candidate the program it makes (perhaps with other decisions than asked), or None if it makes none."""
+        """For each candidate the program it makes, perhaps with other decisions than asked; None if it makes none."""
         ...

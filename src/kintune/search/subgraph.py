@@ -18,10 +18,10 @@ _PROGRESS = 0.005  # a best time counts as improved when it fell by this share
 
 @dataclass
 class SubgraphState:
-    """The measured candidates of one subgraph.  Changed by `observe` and `close_round` only.
+    """The measured candidates of one subgraph.
 
-    `stale` counts the rounds in a row that brought no progress, in units of full rounds; `exhausted` says that the space has
-    no new candidates to offer.
+    `stale` counts the rounds in a row that brought no progress, in units of full rounds; `exhausted` says that the
+    space had no new candidates to offer.
     """
 
     subject: Subject

@@ -1,8 +1,8 @@
 """Features of candidates: a fixed-length vector from the loop nest that a candidate becomes.
 
-TVM's extractor describes every buffer store of the lowered program (Zheng et al., "Ansor", OSDI 2020, appendix B: arithmetic,
-vectorisation, unrolling, parallelism, touched bytes, reuse).  Programs have different numbers of stores, so the rows are pooled:
-their sum and their largest values, side by side.  A change here needs another `kintune.space.feature_version.FEATURES`.
+TVM's extractor describes every buffer store of the lowered program (Zheng et al., "Ansor", OSDI 2020, appendix B:
+arithmetic, vectorisation, unrolling, parallelism, touched bytes, reuse).  Programs have different numbers of stores, so
+the rows are pooled: their sum and their largest values, side by side.  A change here needs another `kintune.space.feature_version.FEATURES`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""All kin: one cost model for the whole network, as stock tuners have.  The control that shows what splitting is worth."""
+"""All kin: one cost model for the whole network, as stock tuners have.
+
+The control that shows what splitting is worth.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,11 @@ __all__ = ["Subject"]
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """One distinct subgraph: its workload digest, how often it occurs, FLOPs a run, core operator, operator sequence."""
+    """One distinct subgraph of a network.
+
+    `workload` is its digest, `weight` how often it occurs, `flops` what one run computes, `operator` its core operator,
+    `signature` its operators in order.
+    """
 
     workload: str
     weight: int
