@@ -2,9 +2,9 @@
 
     python benchmarks/end_to_end.py zoo:resnet18 zoo:mobilenet_v2 --minutes 15
 
-Each model is tuned by the command line as a user would, cold (`--fresh`, empty records).  The latencies are those of the proof:
-each contender in a process of its own, stopped while the others have their turn, alternating, all on the same number of
-threads.  While it runs, nothing else should.  Raw results go to `benchmarks/results/`.
+Each model is tuned by the command line as a user would, cold (`--fresh`, empty records).  The latencies are those of
+the proof: each contender in a process of its own, stopped while the others have their turn, alternating, all on the
+same number of threads.  While it runs, nothing else should.  Raw results go to `benchmarks/results/`.
 """
 
 from __future__ import annotations

@@ -48,7 +48,9 @@ class UnsupportedOperators(ModelError):
     def __init__(self, model: str, counts: dict[str, int]) -> None:
         self.counts = dict(counts)
         listed = ", ".join(f"{name} x{n}" for name, n in sorted(self.counts.items()))
-        super().__init__(f"{model}: operators that cannot be imported: {listed}; replace them before exporting the model")
+        super().__init__(
+            f"{model}: operators that cannot be imported: {listed}; replace them before exporting the model"
+        )
 
 
 class ShapeError(ModelError):
