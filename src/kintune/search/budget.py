@@ -9,11 +9,11 @@ full round without progress lowers the expectation, so that a slow but finished 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from kintune.search.subgraph import SubgraphState
 
-__all__ = ["converged", "expected_gain", "rank"]
+__all__ = ["expected_gain", "rank"]
 
 _MEMORY = 0.3  # weight of what the past brought against what is possible
 _WINDOW = 3  # rounds looked back
@@ -53,8 +53,3 @@ def rank(states: Iterable[SubgraphState]) -> list[SubgraphState]:
     gains = [(expected_gain(state, speeds.get(state.family, 0.0)), state) for state in states]
     ordered = sorted(gains, key=lambda pair: (-pair[0], pair[1].subject.workload))
     return [state for gain, state in ordered if gain > 0 and state.stale < _PATIENCE]
-
-
-def converged(states: Sequence[SubgraphState]) -> bool:
-    """Whether no subgraph is expected to gain anything any more."""
-    return not rank(states)

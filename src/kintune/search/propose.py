@@ -50,8 +50,8 @@ def propose(
     if not sketches:
         return [], 0
     seen = set(state.times_us)
-    parents = state.fastest(_PARENTS)
-    parents = [parent for parent in parents if parent.sketch]
+    fertile = {sketch.digest for sketch in sketches}
+    parents = [parent for parent in state.fastest(_PARENTS) if parent.sketch in fertile]
     seeds = [seed for seed in space.rules(state.subject.workload, _RULES) if seed not in seen]
     pool: dict[Candidate, tuple[Draft, str]] = {}
     scores: dict[Candidate, float] = {}

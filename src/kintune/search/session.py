@@ -63,7 +63,7 @@ class Session:
 
     def plan(self, trials_left: int | None = None) -> Round | None:
         """The next round, of at most `trials_left` candidates; None when no subgraph is expected to gain."""
-        entries = self._survey() if self._surveyed < len(_SURVEY) else ()
+        _, entries = self._survey()
         if not entries:
             entries = self._foresee() or self._steepest()
         if trials_left is not None:
@@ -99,8 +99,8 @@ class Session:
         """Freshly trained models of those of the families that have samples enough."""
         trained: dict[str, Trees] = {}
         for family in families:
-            features, labels = self.samples(family)
-            if len(labels) >= _LEAST_ROWS:
+            if self._is_modelled(family):
+                features, labels = self.samples(family)
                 trained[family] = Trees.train(features, labels, seed=self._seed, threads=self._threads)
         return trained
 
@@ -133,6 +133,9 @@ class Session:
 
     def begin(self, plan: Round, picks: Mapping[Candidate, NDArray[np.float32]]) -> None:
         """A selection has been committed; `picks` maps its candidates to their features."""
+        if all(entry.how == "rule" for entry in plan.entries):
+            level, _ = self._survey()
+            self._surveyed = level + 1
         self._last = plan
         self._pending = dict(picks)
         for entry in plan.entries:
@@ -174,23 +177,23 @@ class Session:
                 self.states[entry.workload].history.append(self.states[entry.workload].best_us)
             else:
                 self.states[entry.workload].close_round(entry.size / self._round_size)
-        if all(entry.how == "rule" for entry in last.entries):
-            self._surveyed += 1
         self.round += 1
 
-    def _survey(self) -> tuple[Entry, ...]:
-        """Breadth first: every subgraph gets its candidates of the rule, those that weigh most first."""
-        while self._surveyed < len(_SURVEY):
-            wanted = sum(_SURVEY[: self._surveyed + 1])
+    def _survey(self) -> tuple[int, tuple[Entry, ...]]:
+        """Breadth first: every subgraph gets its candidates of the rule, those that weigh most first.
+
+        The first level of the survey, not begun before, at which something is missing, and what; nothing at its end.
+        """
+        for level in range(self._surveyed, len(_SURVEY)):
+            wanted = sum(_SURVEY[: level + 1])
             entries = [
-                Entry(s.subject.workload, min(missing, _SURVEY[self._surveyed]), "rule")
+                Entry(s.subject.workload, min(missing, _SURVEY[level]), "rule")
                 for s in self.states.values()
                 if (missing := wanted - s.tried) > 0 and self._rules_left(s)
             ]
             if entries:
-                return tuple(sorted(entries, key=lambda e: (-self._work(e.workload), e.workload)))
-            self._surveyed += 1
-        return ()
+                return level, tuple(sorted(entries, key=lambda e: (-self._work(e.workload), e.workload)))
+        return len(_SURVEY), ()
 
     def _rules_left(self, state: SubgraphState) -> bool:
         return any(c not in state.times_us for c in self._space.rules(state.subject.workload, sum(_SURVEY)))
@@ -216,8 +219,13 @@ class Session:
         if self._foresee_size < 1 or last is None or [e.how for e in last.entries] != ["search"]:
             return ()
         tuned = self.states[last.entries[0].workload]
-        other = sibling(tuned, self.states.values()) if tuned.family in self.models else None
+        other = sibling(tuned, self.states.values()) if self._is_modelled(tuned.family) else None
         return (Entry(other.subject.workload, self._foresee_size, "foresee"),) if other else ()
+
+    def _is_modelled(self, family: str) -> bool:
+        """Whether the family has samples enough for a model: known from events alone, wherever the model itself is."""
+        members = (s for s in self.states.values() if s.family == family and math.isfinite(s.best_us))
+        return sum(len(member.features) for member in members) >= _LEAST_ROWS
 
     def _steepest(self) -> tuple[Entry, ...]:
         ranked = rank(self.states.values())

@@ -45,8 +45,8 @@ class SubgraphState:
         time = outcome.median_us
         self.times_us[candidate] = time
         self.trials += counts
-        if not outcome.ok:
-            self.failures[outcome.status.value] = self.failures.get(outcome.status.value, 0) + counts
+        if counts and not outcome.ok:
+            self.failures[outcome.status.value] = self.failures.get(outcome.status.value, 0) + 1
         if candidate.sketch == UNTUNED:
             self.untuned_us = time
         elif features is not None and features.size:

@@ -33,7 +33,8 @@ def digest_of(*parts: bytes) -> str:
 class Tile(msgspec.Struct, frozen=True, tag="tile"):
     """Split a loop of `extent` iterations into `parts` nested loops whose extents multiply to `extent`.
 
-    `loop` names the loop as far as it is known; it is for people and for carrying decisions over, never for replay.
+    `max_inner` bounds the innermost factor where it is drawn; a rule may know better.  `loop` names the loop as far as
+    it is known; it is for people and for carrying decisions over, never for replay.
     """
 
     extent: int
@@ -50,10 +51,10 @@ class Choice(msgspec.Struct, frozen=True, tag="choice"):
 
 
 class Location(msgspec.Struct, frozen=True, tag="location"):
-    """Where a producer is computed: -1 at its root, otherwise the index of a loop of its consumer.
+    """Where a producer is computed: -2 inlined, -1 at the root, otherwise at a loop of its consumer, by index.
 
-    Which indices are valid depends on the other decisions; an invalid one is replaced at replay, and the replayed
-    candidate says by what.
+    Indices are below `choices`.  Which of them are valid depends on the other decisions; an invalid one is replaced at
+    replay, and the replayed candidate says by what.
     """
 
     choices: int

@@ -2,7 +2,8 @@
 
 TVM's extractor describes every buffer store of the lowered program (Zheng et al., "Ansor", OSDI 2020, appendix B:
 arithmetic, vectorisation, unrolling, parallelism, touched bytes, reuse).  Programs have different numbers of stores, so
-the rows are pooled: their sum and their largest values, side by side.  A change here needs another `kintune.space.feature_version.FEATURES`.
+the rows are pooled: their sum and their largest values, side by side.  A change here needs another
+`kintune.space.feature_version.FEATURES`.
 """
 
 from __future__ import annotations

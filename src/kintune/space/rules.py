@@ -1,9 +1,9 @@
 """First candidates from a rule instead of a draw.
 
 The rule knows what every fast dense kernel on a CPU looks like: an innermost tile that keeps its accumulators in vector
-registers while a reduction streams past them (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication",
-2008, section 4), whole tiles given to cores, and the reduction kept in one piece.  It reads nothing but a sketch's axes, so it
-serves any workload whose sketch has such axes; others get the middle of every axis.
+registers while a reduction streams past them (Goto and van de Geijn, "Anatomy of High-Performance Matrix
+Multiplication", 2008, section 4), whole tiles given to cores, and the reduction kept in one piece or in a few.  It
+reads nothing but a sketch's axes and steps, so it serves any workload.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Machine(msgspec.Struct, frozen=True):
 class _Shape(msgspec.Struct, frozen=True):
     """One way to fill a sketch.
 
-    `vectors` in a row of the register tile, the limit of unrolling, whether channels or rows are split over cores, whether a
-    producer (padding) is computed inside the tile, whether the register tile spans two axes, and the longest piece of a
-    reduction (0: whole).
+    `vectors` in a row of the register tile, the limit of unrolling, whether channels or rows are split over cores,
+    whether a producer (padding) is computed inside the tile, whether the register tile spans two axes, and the longest
+    piece of a reduction (0: whole).
     """
 
     vectors: int
@@ -67,9 +67,9 @@ def rule_candidates(sketches: Sequence[Sketch], machine: Machine, limit: int) ->
     return list(found)
 
 
-def _preference(sketch: Sketch) -> tuple[bool, bool, int]:
-    """Fused epilogues first (what follows a tile is done while the tile is warm), simple sketches before factored ones."""
-    return (b"RFactor" in sketch.trace, b"ReverseComputeAt" not in sketch.trace, 0)
+def _preference(sketch: Sketch) -> tuple[bool, bool]:
+    """Simple sketches before factored ones, then fused epilogues first: what follows a tile finds it warm."""
+    return (b"RFactor" in sketch.trace, b"ReverseComputeAt" not in sketch.trace)
 
 
 def _shapes() -> Iterator[_Shape]:

@@ -1,0 +1,118 @@
+"""A search played to its end on the synthetic machine, with the events it committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kintune.measure.outcome import Outcome
+from kintune.search.cost_model import CostModel
+from kintune.search.family import family_of
+from kintune.search.plan import Round
+from kintune.search.session import Session
+from kintune.space.candidate import UNTUNED, Candidate
+from kintune.testing.synthetic_space import SyntheticSpace
+
+__all__ = ["Adopted", "Began", "Event", "Observed", "SearchRun", "fold", "new_session"]
+
+
+class Began(msgspec.Struct, frozen=True):
+    """A selection was committed."""
+
+    plan: Round
+    picks: Mapping[Candidate, NDArray[np.float32]]
+
+
+class Observed(msgspec.Struct, frozen=True):
+    """An outcome was committed."""
+
+    candidate: Candidate
+    outcome: Outcome
+
+
+class Adopted(msgspec.Struct, frozen=True):
+    """An update was committed."""
+
+    models: Mapping[str, CostModel]
+
+
+Event: TypeAlias = Began | Observed | Adopted
+
+
+def new_session(
+    space: SyntheticSpace,
+    *,
+    seed: int = 0,
+    round_size: int = 16,
+    foresee_size: int = 4,
+    families: str = "op",
+) -> Session:
+    """A session over all workloads of the space, with the family algorithm of that name."""
+    return Session(
+        space.subjects(),
+        space,
+        family_of(families),
+        seed=seed,
+        round_size=round_size,
+        foresee_size=foresee_size,
+        threads=1,
+    )
+
+
+def fold(session: Session, events: Sequence[Event]) -> Session:
+    """The session after the events."""
+    for event in events:
+        if isinstance(event, Began):
+            session.begin(event.plan, event.picks)
+        elif isinstance(event, Observed):
+            session.observe(event.candidate, event.outcome)
+        else:
+            session.adopt(event.models)
+    return session
+
+
+class SearchRun:
+    """Plays rounds as a tuning job does: plan, select, measure, train."""
+
+    def __init__(self, space: SyntheticSpace, session: Session) -> None:
+        self.space = space
+        self.session = session
+        self.events: list[Event] = []
+
+    @property
+    def trials(self) -> int:
+        """How many candidates were measured, untuned programs not counted."""
+        return sum(isinstance(e, Observed) and e.candidate.sketch != UNTUNED for e in self.events)
+
+    @property
+    def plans(self) -> list[Round]:
+        """The rounds begun so far."""
+        return [event.plan for event in self.events if isinstance(event, Began)]
+
+    def rounds(self, trials: int) -> Iterator[Round]:
+        """Play rounds until `trials` are spent or the search converges; yields each plan once its round is over."""
+        while (plan := self.session.plan(trials - self.trials)) is not None:
+            self._play(plan)
+            yield plan
+
+    def play(self, trials: int) -> SearchRun:
+        """The run after at most `trials` candidates."""
+        for _ in self.rounds(trials):
+            pass
+        return self
+
+    def _play(self, plan: Round) -> None:
+        proposals, _ = self.session.select(plan)
+        self._commit(Began(plan, {p.draft.candidate: p.draft.features for p in proposals}))
+        for proposal in proposals:
+            self._commit(Observed(proposal.draft.candidate, self.space.measure(proposal.draft.candidate)))
+        if proposals:
+            self._commit(Adopted(self.session.train(self.session.touched())))
+
+    def _commit(self, event: Event) -> None:
+        self.events.append(event)
+        fold(self.session, [event])

@@ -1,0 +1,169 @@
+"""A search space without a compiler: an analytic machine whose programs have a structure that can be learnt."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kintune.measure.outcome import Outcome, Status
+from kintune.search.family import Subject
+from kintune.search.space import Draft
+from kintune.space.candidate import UNTUNED, Axis, Candidate, Choice, Location, Sketch, Tile, digest_of
+from kintune.space.rules import Machine, rule_candidates
+
+__all__ = ["Product", "SyntheticSpace", "tiny_product"]
+
+_UNROLL = Choice((0, 16, 64, 512), (0.25, 0.25, 0.25, 0.25))
+_LOCATIONS = 12
+_LANES = 16
+_REGISTERS = 28
+_CORES = 8
+_LARGEST_TILE = 1024  # a register tile with more elements is no program
+_LARGEST_UNROLL = 2048  # programs unrolled further do not build in time
+_PEAK = 100_000.0  # FLOPs per microsecond
+
+
+class Product(msgspec.Struct, frozen=True):
+    """A workload of the analytic machine: a matrix product of these extents, `weight` times in its network."""
+
+    name: str
+    rows: int
+    columns: int
+    depth: int
+    weight: int = 1
+    operator: str = "dense"
+
+    @property
+    def flops(self) -> float:
+        """FLOPs of one run."""
+        return 2.0 * self.rows * self.columns * self.depth
+
+    @property
+    def subject(self) -> Subject:
+        """What the search is told of it."""
+        return Subject(self.name, self.weight, self.flops, self.operator, self.operator)
+
+
+def tiny_product(name: str) -> Product:
+    """A workload whose few programs can all be measured."""
+    return Product(name, 1, 2, 1)
+
+
+class SyntheticSpace:
+    """Implements `kintune.search.space.SearchSpace`, and measures its candidates without measuring.
+
+    Three sketches a workload: two with equal axes, the second of which is slower, and one that splits the reduction.
+    Register tiles beyond a limit are no programs; a compute location that the tile does not have becomes the root;
+    programs unrolled too far fail when built.
+    """
+
+    def __init__(self, products: Iterable[Product], machine: Machine | None = None) -> None:
+        self.products = {product.name: product for product in products}
+        self._machine = machine or Machine(_LANES, _REGISTERS + 4, _CORES)
+        self._sketches = {name: _sketches(product) for name, product in self.products.items()}
+        self._by_digest = {sketch.digest: sketch for sketches in self._sketches.values() for sketch in sketches}
+
+    def subjects(self) -> list[Subject]:
+        """All workloads, as the search is told of them."""
+        return [product.subject for product in self.products.values()]
+
+    def sketches(self, workload: str) -> Sequence[Sketch]:
+        """The sketches of a workload."""
+        return self._sketches[workload]
+
+    def rules(self, workload: str, limit: int) -> Sequence[Candidate]:
+        """At most `limit` candidates of the rule that real workloads get, too."""
+        return rule_candidates(self._sketches[workload], self._machine, limit)
+
+    def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
+        """The programs that the candidates make."""
+        return [self._verify(candidate) for candidate in candidates]
+
+    def measure(self, candidate: Candidate) -> Outcome:
+        """What building and timing the candidate would give: always the same."""
+        product = self.products[candidate.workload]
+        if candidate.sketch == UNTUNED:
+            return Outcome(Status.OK, (20 * product.flops / _PEAK,))
+        if self._unrolled(candidate) > _LARGEST_UNROLL:
+            return Outcome(Status.BUILD_TIMED_OUT, cause="timed out: unrolled too far")
+        return Outcome(Status.OK, (self._time_us(candidate),))
+
+    def _verify(self, candidate: Candidate) -> Draft | None:
+        sketch = self._by_digest.get(candidate.sketch)
+        if sketch is None or len(sketch.axes) != len(candidate.decisions):
+            return None
+        tile = _inner(sketch, candidate)
+        if math.prod(tile) > _LARGEST_TILE:
+            return None
+        decisions = tuple(
+            (-1,) if isinstance(axis, Location) and decision[0] >= 2 * len(tile) else decision
+            for axis, decision in zip(sketch.axes, candidate.decisions, strict=True)
+        )
+        taken = Candidate(candidate.workload, candidate.sketch, decisions)
+        return Draft(taken, self._features(sketch, taken))
+
+    def _features(self, sketch: Sketch, candidate: Candidate) -> NDArray[np.float32]:
+        """Shape (8,): what the time depends on, and the size of the workload."""
+        product = self.products[candidate.workload]
+        inner = _inner(sketch, candidate)
+        row = [
+            inner[-1] if inner else 1,
+            math.prod(inner[:-1]),
+            _chunks(sketch, candidate),
+            self._unrolled(candidate),
+            candidate.decisions[-1][0],
+            self._sketches[candidate.workload].index(sketch),
+            product.flops,
+            product.columns,
+        ]
+        return np.array(row, dtype=np.float32)
+
+    def _unrolled(self, candidate: Candidate) -> float:
+        sketch = self._by_digest[candidate.sketch]
+        limit = _UNROLL.values[candidate.decisions[-2][0]]
+        tile = math.prod(_inner(sketch, candidate))
+        return tile * limit / 64
+
+    def _time_us(self, candidate: Candidate) -> float:
+        """The roofline, slowed down by idle lanes, spilt registers, idle cores, loops not unrolled, and the sketch."""
+        sketch = self._by_digest[candidate.sketch]
+        inner = _inner(sketch, candidate)
+        columns = inner[-1] if inner else 1
+        vectors = math.ceil(columns / _LANES) * math.prod(inner[:-1])
+        lanes = min(1.0, columns / (math.ceil(columns / _LANES) * _LANES))
+        registers = min(vectors, _REGISTERS) / _REGISTERS if vectors <= _REGISTERS else _REGISTERS / vectors
+        chunks = _chunks(sketch, candidate)
+        cores = chunks / (math.ceil(chunks / _CORES) * _CORES)
+        loops = 1.0 + 0.3 * abs(math.log2((1 + self._unrolled(candidate)) / 65))
+        sketched = (1.0, 1.4, 2.0)[self._sketches[candidate.workload].index(sketch)]
+        place = 1.0 if candidate.decisions[-1][0] >= 0 else 1.2
+        slow = loops * sketched * place / (lanes * (0.2 + 0.8 * registers) * cores)
+        return 1.0 + self.products[candidate.workload].flops / _PEAK * slow
+
+
+def _sketches(product: Product) -> tuple[Sketch, ...]:
+    spatial = (Tile(product.rows, 4, 64, "s0:i"), Tile(product.columns, 4, 64, "s1:j"))
+    reduction = Tile(product.depth, 2, 64, "r2:k")
+    rest: tuple[Axis, ...] = (_UNROLL, Location(_LOCATIONS))
+    traces: tuple[tuple[bytes, tuple[Axis, ...]], ...] = (
+        (b"ReverseComputeAt", (*spatial, reduction, *rest)),
+        (b"tiled", (*spatial, reduction, *rest)),
+        (b"RFactor", (reduction, *rest)),
+    )
+    return tuple(Sketch(product.name, digest_of(product.name.encode(), trace), trace, axes) for trace, axes in traces)
+
+
+def _inner(sketch: Sketch, candidate: Candidate) -> list[int]:
+    """The innermost factors of the spatial tiles."""
+    pairs = zip(sketch.axes, candidate.decisions, strict=True)
+    return [decision[-1] for axis, decision in pairs if isinstance(axis, Tile) and axis.parts > 2]
+
+
+def _chunks(sketch: Sketch, candidate: Candidate) -> int:
+    """How many pieces the outermost loops give to the cores."""
+    pairs = zip(sketch.axes, candidate.decisions, strict=True)
+    return math.prod(decision[0] * decision[1] for axis, decision in pairs if isinstance(axis, Tile) and axis.parts > 2)

@@ -1,0 +1,22 @@
+import pytest
+
+from kintune.testing.search_run import SearchRun, new_session
+from kintune.testing.synthetic_space import Product, SyntheticSpace
+
+PRODUCTS = (
+    Product("wide", 56, 256, 64, weight=3),
+    Product("deep", 14, 512, 512, weight=2),
+    Product("prime", 49, 1009, 128),
+    Product("other", 112, 64, 32, weight=4, operator="conv2d"),
+)
+
+
+@pytest.fixture(scope="session")
+def space() -> SyntheticSpace:
+    return SyntheticSpace(PRODUCTS)
+
+
+@pytest.fixture(scope="session")
+def long_run(space: SyntheticSpace) -> SearchRun:
+    """A search of 300 trials; tests read it only."""
+    return SearchRun(space, new_session(space, seed=5)).play(300)

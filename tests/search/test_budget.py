@@ -1,0 +1,101 @@
+import math
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kintune.search.budget import expected_gain, rank
+from kintune.search.family import Subject
+from kintune.search.foresee import sibling
+from kintune.search.subgraph import SubgraphState
+
+
+def _state(
+    name: str,
+    history: Sequence[float],
+    *,
+    family: str = "op:dense",
+    weight: int = 1,
+    flops: float = 1e6,
+    stale: float = 0.0,
+) -> SubgraphState:
+    state = SubgraphState(Subject(name, weight, flops, "dense", "dense"), family, stale=stale)
+    state.history = list(history)
+    state.best_us = min(history, default=math.inf)
+    state.rounds = len(history)
+    return state
+
+
+times = st.lists(st.floats(1.0, 1e6), min_size=1, max_size=6).map(lambda found: sorted(found, reverse=True))
+
+
+@given(times, st.floats(0.0, 1e6), st.floats(0.0, 2.5))
+def test_a_gain_is_never_negative_and_never_more_than_there_is(
+    history: list[float], speed: float, stale: float
+) -> None:
+    state = _state("a", history, weight=3, stale=stale)
+    assert 0.0 <= expected_gain(state, speed) <= 3 * max(history)
+
+
+@given(times, st.floats(0.0, 1e6))
+def test_a_round_without_progress_lowers_the_expectation(history: list[float], speed: float) -> None:
+    state = _state("a", history)
+    before = expected_gain(state, speed)
+    state.close_round(1.0)
+    assert state.stale == 1.0
+    assert expected_gain(state, speed) < before or before == 0.0
+
+
+def test_what_has_no_time_yet_comes_first_until_patience_ends() -> None:
+    fresh, slow = _state("fresh", []), _state("slow", [1e6], weight=100)
+    assert rank([slow, fresh]) == [fresh, slow]
+    fresh.stale = 3.0
+    assert rank([slow, fresh]) == [slow]
+
+
+def test_a_stale_subgraph_loses_its_turn() -> None:
+    """However slow it is."""
+    slow, quick = _state("slow", [9000.0, 9000.0]), _state("quick", [2000.0, 2000.0])
+    assert rank([slow, quick])[0] is slow
+    slow.close_round(1.0)
+    slow.close_round(1.0)
+    assert rank([slow, quick])[0] is quick
+    slow.close_round(1.0)
+    assert slow not in rank([slow, quick])
+
+
+def test_progress_makes_a_subgraph_fresh_again() -> None:
+    state = _state("a", [100.0], stale=2.0)
+    state.best_us = 90.0
+    state.close_round(0.25)
+    assert state.stale == 0.0
+    assert state.history == [100.0, 90.0]
+
+
+def test_the_exhausted_gain_nothing() -> None:
+    state = _state("a", [100.0])
+    state.exhausted = True
+    assert rank([state]) == []
+
+
+def test_weight_decides_between_equals_and_the_digest_between_twins() -> None:
+    light, heavy, twin = _state("a", [10.0]), _state("b", [10.0], weight=2), _state("c", [10.0])
+    assert rank([twin, light, heavy]) == [heavy, light, twin]
+
+
+def test_a_fast_sibling_says_how_much_is_possible() -> None:
+    """A subgraph as fast as its kin has less to gain than one that is far behind them."""
+    fast, behind = _state("fast", [10.0], flops=1e6), _state("behind", [10.0], flops=1e5)
+    assert rank([fast, behind]) == [behind, fast]
+
+
+def test_the_sibling_is_the_steepest_of_the_kin_and_never_oneself() -> None:
+    tuned, near, far, stranger = (
+        _state("tuned", [900.0]),
+        _state("near", [10.0]),
+        _state("far", [100.0]),
+        _state("stranger", [5000.0], family="op:conv2d"),
+    )
+    states = [tuned, near, far, stranger]
+    assert sibling(tuned, states) is far
+    assert sibling(stranger, states) is None

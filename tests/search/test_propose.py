@@ -1,0 +1,94 @@
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from kintune.search.propose import propose
+from kintune.search.subgraph import SubgraphState
+from kintune.space.candidate import Candidate
+from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
+
+
+class Columns:
+    """A cost model that likes wide vectors."""
+
+    def predict(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
+        return features[:, 0]
+
+
+@pytest.fixture
+def space() -> SyntheticSpace:
+    return SyntheticSpace([Product("p", 56, 128, 64), tiny_product("tiny")])
+
+
+def _state(space: SyntheticSpace, workload: str, measured: int = 12) -> SubgraphState:
+    state = SubgraphState(space.products[workload].subject, "op:dense")
+    for draft in space.verify(space.rules(workload, measured)):
+        assert draft is not None
+        state.observe(draft.candidate, space.measure(draft.candidate), draft.features, counts=True)
+    return state
+
+
+@pytest.mark.parametrize("count", [1, 4, 16])
+def test_proposals_are_new_distinct_programs(space: SyntheticSpace, count: int) -> None:
+    state = _state(space, "p")
+    proposals, invalid = propose(state, space, None, count, np.random.default_rng(0))
+    found = [proposal.draft.candidate for proposal in proposals]
+    assert len(found) == len(set(found)) == count
+    assert not set(found) & set(state.times_us)
+    assert [draft and draft.candidate for draft in space.verify(found)] == found
+    assert invalid >= 0
+    assert {proposal.predicted for proposal in proposals} == {None}
+
+
+def test_the_model_chooses_all_but_a_tenth(space: SyntheticSpace) -> None:
+    proposals, _ = propose(_state(space, "p"), space, Columns(), 20, np.random.default_rng(0))
+    chosen = [proposal.predicted for proposal in proposals]
+    assert chosen[:18] == sorted(chosen[:18], key=lambda score: -(score or 0.0))
+    assert [proposal.draft.features[0] for proposal in proposals] == chosen
+
+
+def test_without_exploration_the_model_chooses_all(space: SyntheticSpace) -> None:
+    proposals, _ = propose(_state(space, "p"), space, Columns(), 20, np.random.default_rng(0), explore=False)
+    scores = [proposal.predicted or 0.0 for proposal in proposals]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_drafts_that_are_no_programs_are_counted(space: SyntheticSpace) -> None:
+    class Nothing(SyntheticSpace):
+        def verify(self, candidates: object) -> list[None]:
+            return [None for _ in candidates]  # type: ignore[attr-defined]
+
+    state = _state(space, "p", measured=1)
+    found, invalid = propose(state, Nothing(space.products.values()), None, 8, np.random.default_rng(0))
+    assert found == []
+    assert invalid >= 8
+
+
+def test_a_small_space_offers_what_is_left_and_then_nothing(space: SyntheticSpace) -> None:
+    state = _state(space, "tiny", measured=1)
+    rng = np.random.default_rng(0)
+    offered: set[Candidate] = set()
+    while proposals := propose(state, space, None, 16, rng)[0]:
+        assert not offered & {proposal.draft.candidate for proposal in proposals}
+        for proposal in proposals:
+            offered.add(proposal.draft.candidate)
+            state.observe(proposal.draft.candidate, space.measure(proposal.draft.candidate), None, counts=True)
+    assert len(offered) > 16
+
+
+def test_what_was_measured_of_other_sketches_has_no_children(space: SyntheticSpace) -> None:
+    """Records may know programs of sketches that this compiler does not make."""
+    state = _state(space, "p", measured=1)
+    (known,) = state.times_us
+    state.observe(Candidate("p", "of another compiler", ((1,),)), space.measure(known), None, counts=False)
+    proposals, _ = propose(state, space, None, 16, np.random.default_rng(0))
+    assert len(proposals) == 16
+
+
+def test_a_workload_without_sketches_has_no_proposals(space: SyntheticSpace) -> None:
+    class Bare(SyntheticSpace):
+        def sketches(self, workload: str) -> list[object]:  # type: ignore[override]
+            return []
+
+    bare = Bare(space.products.values())
+    assert propose(_state(space, "p"), bare, None, 16, np.random.default_rng(0)) == ([], 0)

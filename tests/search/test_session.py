@@ -1,0 +1,192 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kintune.measure.outcome import Outcome, Status
+from kintune.search.evolve import draw
+from kintune.search.foresee import sibling
+from kintune.search.plan import Round
+from kintune.search.session import Session
+from kintune.space.candidate import UNTUNED, Candidate
+from kintune.testing.search_run import Began, Event, Observed, SearchRun, fold, new_session
+from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
+
+
+def _decisions(session: Session) -> tuple[Round | None, object]:
+    """What the session would do now."""
+    plan = session.plan()
+    chosen = session.select(plan) if plan is not None and not session.pending else ([], 0)
+    picks = [(p.draft.candidate, p.draft.features.tobytes(), p.predicted, p.origin) for p in chosen[0]]
+    return plan, (session.pending, picks, chosen[1])
+
+
+@settings(max_examples=25)
+@given(data=st.data())
+def test_equal_events_lead_to_equal_decisions(data: st.DataObject, space: SyntheticSpace, long_run: SearchRun) -> None:
+    """Also when the one session planned after each event, and the other only heard of them."""
+    length = data.draw(st.integers(0, len(long_run.events)))
+    prefix = long_run.events[:length]
+    asked = new_session(space, seed=5)
+    for event in prefix:
+        fold(asked, [event])
+        asked.plan()
+        asked.plan(1)
+    told = fold(new_session(space, seed=5), prefix)
+    assert _decisions(told) == _decisions(asked)
+
+
+def test_a_run_folded_again_decides_as_it_did(space: SyntheticSpace, long_run: SearchRun) -> None:
+    events: list[Event] = []
+    for event in long_run.events:
+        if isinstance(event, Began):
+            session = fold(new_session(space, seed=5), events)
+            spent = sum(isinstance(e, Observed) and e.candidate.sketch != UNTUNED for e in events)
+            assert session.plan(300 - spent) == event.plan
+        events.append(event)
+
+
+def test_equal_seeds_propose_equally_and_others_differ(space: SyntheticSpace) -> None:
+    def measured(seed: int) -> list[Candidate]:
+        run = SearchRun(space, new_session(space, seed=seed)).play(80)
+        return [event.candidate for event in run.events if isinstance(event, Observed)]
+
+    assert measured(1) == measured(1)
+    assert measured(1) != measured(2)
+
+
+def test_the_first_round_gives_every_subgraph_a_rule_candidate(space: SyntheticSpace) -> None:
+    run = SearchRun(space, new_session(space))
+    plan = next(run.rounds(1000))
+    assert {(entry.workload, entry.size, entry.how) for entry in plan.entries} == {
+        (workload, 1, "rule") for workload in space.products
+    }
+    assert all(state.trials == 1 and math.isfinite(state.best_us) for state in run.session.states.values())
+    work = [space.products[entry.workload].flops * space.products[entry.workload].weight for entry in plan.entries]
+    assert work == sorted(work, reverse=True)
+
+
+def test_untuned_programs_are_timed_once_and_cost_no_trial(long_run: SearchRun) -> None:
+    untuned = [
+        e.candidate.workload for e in long_run.events if isinstance(e, Observed) and e.candidate.sketch == UNTUNED
+    ]
+    assert sorted(untuned) == sorted(long_run.session.states)
+    assert sum(state.trials for state in long_run.session.states.values()) == long_run.trials
+    assert long_run.session.untuned_us() > long_run.session.latency_us()
+
+
+def test_nothing_is_measured_twice(long_run: SearchRun) -> None:
+    measured = [event.candidate for event in long_run.events if isinstance(event, Observed)]
+    assert len(set(measured)) == len(measured)
+
+
+def test_what_is_known_is_not_measured_again(space: SyntheticSpace) -> None:
+    session = new_session(space)
+    known = [candidate for workload in space.products for candidate in space.rules(workload, 8)]
+    for draft in space.verify(known):
+        assert draft is not None
+        session.know(draft.candidate, space.measure(draft.candidate), draft.features)
+    run = SearchRun(space, session).play(60)
+    assert not {e.candidate for e in run.events if isinstance(e, Observed)} & set(known)
+    assert "rule" not in {entry.how for plan in run.plans for entry in plan.entries}
+
+
+@pytest.mark.parametrize("left", [0, 1, 3, 16, 1000])
+def test_a_plan_never_exceeds_the_trials_left(space: SyntheticSpace, long_run: SearchRun, left: int) -> None:
+    for length in range(0, len(long_run.events), 10):
+        plan = fold(new_session(space, seed=5), long_run.events[:length]).plan(left)
+        assert sum(entry.size for entry in plan.entries) <= left if plan else True
+        assert plan is None or all(entry.size > 0 for entry in plan.entries)
+    assert left > 0 or plan is None
+
+
+def test_a_run_spends_its_trials_and_no_more(space: SyntheticSpace) -> None:
+    assert SearchRun(space, new_session(space)).play(37).trials == 37
+
+
+def test_after_a_full_round_the_steepest_of_its_kin_follows(space: SyntheticSpace) -> None:
+    run = SearchRun(space, new_session(space, seed=5))
+    followed = 0
+    previous: str | None = None
+    expected: str | None = None
+    for plan in run.rounds(300):
+        (entry, *others) = plan.entries
+        if previous is not None:
+            assert (entry.how == "foresee") == (expected is not None)
+        if entry.how == "foresee":
+            followed += 1
+            assert not others
+            assert entry.workload == expected != previous
+            assert entry.size == 4 or run.trials == 300
+        previous = expected = None
+        if entry.how == "search":
+            tuned = run.session.states[entry.workload]
+            kin = sibling(tuned, run.session.states.values())
+            previous, expected = entry.workload, kin.subject.workload if kin else None
+    assert followed > 2
+
+
+def test_without_foresee_rounds_there_are_none(space: SyntheticSpace) -> None:
+    run = SearchRun(space, new_session(space, foresee_size=0)).play(150)
+    assert {entry.how for plan in run.plans for entry in plan.entries} == {"rule", "search"}
+
+
+def test_an_exhausted_space_ends_the_search() -> None:
+    space = SyntheticSpace([tiny_product("one"), tiny_product("two")])
+    run = SearchRun(space, new_session(space)).play(100_000)
+    assert run.session.plan() is None
+    assert 0 < run.trials < 1000
+
+
+def test_a_search_without_subgraphs_has_nothing_to_plan() -> None:
+    assert new_session(SyntheticSpace([])).plan(100) is None
+
+
+def test_failures_are_labelled_zero_and_never_best(space: SyntheticSpace, long_run: SearchRun) -> None:
+    failed = 0
+    for family in {state.family for state in long_run.session.states.values()}:
+        features, labels = long_run.session.samples(family)
+        members = [s for s in long_run.session.states.values() if s.family == family]
+        times = [state.times_us[candidate] for state in members for candidate in state.features]
+        assert len(features) == len(labels) == len(times)
+        assert [label == 0.0 for label in labels] == [math.isinf(time) for time in times]
+        assert labels.max() == 1.0
+        failed += sum(math.isinf(time) for time in times)
+    assert failed
+    for state in long_run.session.states.values():
+        assert state.best is not None
+        assert space.measure(state.best).ok
+        assert state.best_us == min(state.times_us.values())
+
+
+def test_a_subgraph_whose_every_candidate_fails_is_given_up(space: SyntheticSpace) -> None:
+    class Broken(SyntheticSpace):
+        def measure(self, candidate: Candidate) -> Outcome:
+            if candidate.workload == "deep":
+                return Outcome(Status.RUN_FAILED, cause="SIGSEGV: in the kernel")
+            return super().measure(candidate)
+
+    broken = Broken(space.products.values())
+    run = SearchRun(broken, new_session(broken)).play(400)
+    state = run.session.states["deep"]
+    assert state.best is None
+    assert state.failures == {"run_failed": state.trials}
+    assert state.trials < 100
+    assert {entry.workload for entry in run.plans[-1].entries} != {"deep"}
+
+
+@pytest.mark.parametrize("product", [Product("p", 720, 960, 512), Product("p", 1440, 1680, 64)])
+def test_the_search_beats_random_draws(product: Product) -> None:
+    """With the same number of programs: never worse, and a fifth faster on the average of the seeds."""
+    space = SyntheticSpace([product])
+    sketches = space.sketches("p")
+    ratios = []
+    for seed in range(5):
+        found = SearchRun(space, new_session(space, seed=seed)).play(96).session.states["p"]
+        rng = np.random.default_rng(seed)
+        drawn = space.verify([draw(sketches[int(rng.integers(len(sketches)))], rng) for _ in range(found.trials)])
+        ratios.append(found.best_us / min(space.measure(d.candidate).median_us for d in drawn if d is not None))
+    assert max(ratios) < 1.0
+    assert float(np.exp(np.mean(np.log(ratios)))) < 0.85
