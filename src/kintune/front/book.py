@@ -16,10 +16,12 @@ from kintune.job.payloads import JobSpec, Known, Pick, Prepared, Profiled, Selec
 from kintune.measure.outcome import Outcome
 from kintune.measure.requests import BuildItem, Built
 from kintune.records import Measurement, Store
-from kintune.space.candidate import Candidate
+from kintune.space.candidate import UNTUNED, Candidate
 from kintune.wire.messages import Committed, ItemStatus, Work
 
 __all__ = ["RunBook"]
+
+_SUGGESTIONS = 3  # for each workload
 
 _encode = msgspec.msgpack.encode
 
@@ -39,6 +41,7 @@ class RunBook:
         self._feature_version = feature_version
         self._device_type = spec.device_type.digest
         self._works: dict[str, Work] = {}
+        self._workloads: list[str] = []
         self._picks: dict[str, Pick] = {}
         self._candidates: dict[str, Candidate] = {}
         self._sequence = store.events.count(spec.run_id)
@@ -54,6 +57,8 @@ class RunBook:
         """All events committed so far, as the job wants them."""
         events = self._store.events.history(self._spec.run_id)
         for event in events:
+            if event.kind == StageName.PREPARE and event.status is ItemStatus.OK:
+                self._enlist(_decode(event.payload, Prepared))
             if event.kind == StageName.SELECT and event.status is ItemStatus.OK:
                 self._remember(_decode(event.payload, Selected))
         return [self._expanded(event) for event in events]
@@ -99,21 +104,26 @@ class RunBook:
         return self._append(known, _encode(ids), offset=1)
 
     def _look_up(self, prepared: Prepared) -> list[Measurement]:
-        workloads = [subgraph.workload for subgraph in prepared.subgraphs]
-        known = {sketch.digest for sketch in prepared.sketches} | {""}
-        found = self._store.measurements.find(
-            workloads=workloads, device_type=self._device_type, compiler=self._compiler, on_damage=_leave_out
-        )
-        return [m for m in found if m.candidate.sketch in known]
+        """Facts about the model's workloads, and the best few that others measured of each: suggestions, not facts."""
+        known = {sketch.digest for sketch in prepared.sketches} | {UNTUNED}
+        found = self._store.measurements.find(workloads=self._workloads, on_damage=_leave_out)
+        usable = [m for m in found if m.candidate.sketch in known]
+        elsewhere: dict[str, list[Measurement]] = {}
+        for measurement in sorted(usable, key=lambda m: (m.believed_us, m.id)):
+            if not self._is_fact(measurement) and math.isfinite(measurement.believed_us):
+                elsewhere.setdefault(measurement.candidate.workload, []).append(measurement)
+        suggested = [m for of_one in elsewhere.values() for m in of_one[:_SUGGESTIONS]]
+        return [*(m for m in usable if self._is_fact(m)), *suggested]
+
+    def _is_fact(self, measurement: Measurement) -> bool:
+        return (measurement.device_type, measurement.compiler) == (self._device_type, self._compiler)
 
     def _expanded(self, event: Committed) -> Committed:
         """KNOWN events are kept as the ids of measurements; jobs are told the measurements."""
         if event.kind != StageName.KNOWN:
             return event
         ids = set(_decode(event.payload, list[int]))
-        found = self._store.measurements.find(
-            device_type=self._device_type, compiler=self._compiler, on_damage=_leave_out
-        ) if ids else []  # fmt: skip
+        found = self._store.measurements.find(workloads=self._workloads, on_damage=_leave_out) if ids else []
         known = tuple(self._known(m) for m in found if m.id in ids)
         return msgspec.structs.replace(event, payload=_encode(known))
 
@@ -124,6 +134,7 @@ class RunBook:
             outcome=measurement.outcome,
             features=measurement.features if usable else b"",
             confirmed=measurement.confirmed,
+            suggestion=not self._is_fact(measurement),
         )
 
     # -- facts ------------------------------------------------------------------------------------------------
@@ -149,7 +160,11 @@ class RunBook:
         elif entry.kind == StageName.UPDATE:
             self._updated(_decode(payload, Updated))
 
+    def _enlist(self, prepared: Prepared) -> None:
+        self._workloads = [subgraph.workload for subgraph in prepared.subgraphs]
+
     def _prepared(self, prepared: Prepared) -> None:
+        self._enlist(prepared)
         self._store.devices.add(self._spec.device_type)
         for subgraph in prepared.subgraphs:
             self._store.workloads.add(subgraph, prepared.modules[subgraph.workload])

@@ -131,6 +131,12 @@ class Session:
         if state is not None:
             state.observe(candidate, outcome, features, counts=False)
 
+    def suggest(self, candidate: Candidate) -> None:
+        """A candidate that was good under other conditions (compiler, protocol): no fact, but among the first to measure."""
+        state = self.states.get(candidate.workload)
+        if state is not None and candidate not in state.suggestions:
+            state.suggestions.append(candidate)
+
     def begin(self, plan: Round, picks: Mapping[Candidate, NDArray[np.float32]]) -> None:
         """A selection has been committed; `picks` maps its candidates to their features."""
         if all(entry.how == "rule" for entry in plan.entries):
@@ -196,22 +202,28 @@ class Session:
         return len(_SURVEY), ()
 
     def _rules_left(self, state: SubgraphState) -> bool:
-        return any(c not in state.times_us for c in self._space.rules(state.subject.workload, sum(_SURVEY)))
+        return bool(self._untried(state))
+
+    def _untried(self, state: SubgraphState) -> list[Candidate]:
+        """What a survey has still to measure: what others suggest, then what the rule proposes."""
+        preferred = [*state.suggestions, *self._space.rules(state.subject.workload, sum(_SURVEY))]
+        return [c for c in dict.fromkeys(preferred) if c not in state.times_us]
 
     def _work(self, workload: str) -> float:
         subject = self.states[workload].subject
         return subject.weight * subject.flops
 
     def _by_rule(self, state: SubgraphState, count: int) -> tuple[list[Proposal], int]:
-        wanted = [c for c in self._space.rules(state.subject.workload, sum(_SURVEY)) if c not in state.times_us]
         drafts: dict[Candidate, Draft] = {}
         invalid = 0
-        for draft in self._space.verify(wanted[: count + 2]):
+        for draft in self._space.verify(self._untried(state)[: count + 2]):
             if draft is None:
                 invalid += 1
             elif draft.candidate not in state.times_us:
                 drafts.setdefault(draft.candidate, draft)
-        return [Proposal(draft, None, "rule") for draft in list(drafts.values())[:count]], invalid
+        suggested = set(state.suggestions)
+        chosen = list(drafts.values())[:count]
+        return [Proposal(d, None, "suggested" if d.candidate in suggested else "rule") for d in chosen], invalid
 
     def _foresee(self) -> tuple[Entry, ...]:
         """After a full round and its update: the steepest sibling, with the few that the fresh model ranks best."""

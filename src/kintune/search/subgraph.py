@@ -21,7 +21,7 @@ class SubgraphState:
     """The measured candidates of one subgraph.
 
     `stale` counts the rounds in a row that brought no progress, in units of full rounds; `exhausted` says that the
-    space had no new candidates to offer.
+    space had no new candidates to offer; `suggestions` were good under other conditions and are measured first.
     """
 
     subject: Subject
@@ -37,6 +37,7 @@ class SubgraphState:
     stale: float = 0.0
     exhausted: bool = False
     history: list[float] = field(default_factory=list)
+    suggestions: list[Candidate] = field(default_factory=list)
 
     def observe(
         self, candidate: Candidate, outcome: Outcome, features: NDArray[np.float32] | None, *, counts: bool
