@@ -6,6 +6,7 @@ measurement, and what can be made again (built programs, trained models' bytes) 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from kintune.engine.journal import Entry
 from kintune.job.outcomes import MEASURING, built_of, profiled_of
 from kintune.job.payloads import JobSpec, Known, Pick, Prepared, Profiled, Selected, StageName, Updated
 from kintune.measure.outcome import Outcome
-from kintune.measure.requests import BuildItem, Built
+from kintune.measure.requests import BuildItem, Built, ProfileItem
 from kintune.records import Measurement, Store
 from kintune.space.candidate import UNTUNED, Candidate
 from kintune.wire.messages import Committed, ItemStatus, Work
@@ -40,18 +41,23 @@ class RunBook:
         self._use_known = use_known
         self._feature_version = feature_version
         self._device_type = spec.device_type.digest
-        self._works: dict[str, Work] = {}
+        self._items: dict[str, list[str]] = {}
         self._workloads: list[str] = []
         self._picks: dict[str, Pick] = {}
         self._candidates: dict[str, Candidate] = {}
         self._sequence = store.events.count(spec.run_id)
 
     def watch(self, work: Work) -> None:
-        """A stage begins."""
-        self._works[work.stage.id] = work
-        if work.stage.kind == StageName.BUILD:
-            candidates = (_decode(item, BuildItem).candidate for item in work.items)
+        """A stage begins.  Only its candidates are kept: built programs would fill the memory over a run."""
+        if work.stage.kind == StageName.SELECT:
+            self._items.clear()
+            self._candidates.clear()
+        elif work.stage.kind == StageName.BUILD:
+            candidates = [_decode(item, BuildItem).candidate for item in work.items]
             self._candidates.update((candidate.digest, candidate) for candidate in candidates)
+            self._items[work.stage.id] = [candidate.digest for candidate in candidates]
+        elif work.stage.kind in MEASURING:
+            self._items[work.stage.id] = [_decode(item, ProfileItem).built.candidate for item in work.items]
 
     def history(self) -> list[Committed]:
         """All events committed so far, as the job wants them."""
@@ -64,7 +70,7 @@ class RunBook:
         return [self._expanded(event) for event in events]
 
     def commit(self, entry: Entry) -> list[Committed]:
-        """Commit an entry with the facts it brings; after PREPARE also what the records know of the model's workloads."""
+        """Commit an entry with the facts it brings, after PREPARE also with what is known of the model's workloads."""
         told, kept = self._payloads(entry)
         with self._store.transaction():
             event = self._append(entry, kept)
@@ -98,10 +104,9 @@ class RunBook:
         return event
 
     def _append_known(self, entry: Entry, prepared: Prepared) -> Committed:
-        ids = [m.id for m in self._look_up(prepared)] if self._use_known else []
-        known = Entry(at=entry.at, stage=StageName.KNOWN, attempt=0, kind=StageName.KNOWN, index=0, status=ItemStatus.OK,
-                      payload=b"")  # fmt: skip
-        return self._append(known, _encode(ids), offset=1)
+        found = self._look_up(prepared) if self._use_known else []
+        known = Entry(entry.at, StageName.KNOWN, 0, StageName.KNOWN, 0, ItemStatus.OK, b"")
+        return self._append(known, _encode({m.id: m.confirmed for m in found}), offset=1)
 
     def _look_up(self, prepared: Prepared) -> list[Measurement]:
         """Facts about the model's workloads, and the best few that others measured of each: suggestions, not facts."""
@@ -119,21 +124,21 @@ class RunBook:
         return (measurement.device_type, measurement.compiler) == (self._device_type, self._compiler)
 
     def _expanded(self, event: Committed) -> Committed:
-        """KNOWN events are kept as the ids of measurements; jobs are told the measurements."""
+        """KNOWN events are kept as ids of measurements and how they were confirmed by then; jobs are told all of it."""
         if event.kind != StageName.KNOWN:
             return event
-        ids = set(_decode(event.payload, list[int]))
-        found = self._store.measurements.find(workloads=self._workloads, on_damage=_leave_out) if ids else []
-        known = tuple(self._known(m) for m in found if m.id in ids)
+        noted: dict[int, Outcome | None] = _decode(event.payload, dict[int, Outcome | None])
+        found = self._store.measurements.find(workloads=self._workloads, on_damage=_leave_out) if noted else []
+        known = tuple(self._known(m, noted[m.id]) for m in found if m.id in noted)
         return msgspec.structs.replace(event, payload=_encode(known))
 
-    def _known(self, measurement: Measurement) -> Known:
+    def _known(self, measurement: Measurement, confirmed: Outcome | None) -> Known:
         usable = measurement.feature_version in ("", self._feature_version)
         return Known(
             candidate=measurement.candidate,
             outcome=measurement.outcome,
             features=measurement.features if usable else b"",
-            confirmed=measurement.confirmed,
+            confirmed=confirmed,
             suggestion=not self._is_fact(measurement),
         )
 
@@ -198,8 +203,9 @@ class RunBook:
             self._store.blobs.put(updated.blobs[version.blob])
             self._store.models.add(version)
 
-    def _item(self, entry: Entry) -> bytes:
-        return self._works[entry.stage].items[entry.index]
+    def _item(self, entry: Entry) -> str:
+        """The candidate (digest) that the entry is about."""
+        return self._items[entry.stage][entry.index]
 
 
 def _leave_out(damage: object) -> None:
