@@ -8,6 +8,7 @@ under the other decisions) is replaced by the same substitute each time; `Replay
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, NamedTuple
 
 import tvm
@@ -97,6 +98,9 @@ def _encode(instructions: dict[str, Any], sketch: Sketch, decisions: tuple[Decis
     """Decisions as MetaSchedule's JSON wants them: [instruction index, factors or index]."""
     if len(decisions) != len(sketch.axes):
         raise BuildError(f"sketch {sketch.digest} has {len(sketch.axes)} open decisions, got {len(decisions)}")
+    for axis, decision in zip(sketch.axes, decisions, strict=True):
+        if isinstance(axis, Tile) and (len(decision) != axis.parts or math.prod(decision) != axis.extent):
+            raise BuildError(f"factors {decision} do not make {axis.extent} in {axis.parts} parts")
     return [
         [index, list(decision) if isinstance(axis, Tile) else decision[0]]
         for index, axis, decision in zip(instructions["sampled"], sketch.axes, decisions, strict=True)
