@@ -100,15 +100,22 @@ def _operator(blocks: dict[str, int], signature: tuple[str, ...], module: tvm.IR
     """The core operator: that of the reduction with the most iterations, else the first operator's name."""
     if not blocks:
         return "elementwise"
-    core = max(blocks, key=blocks.__getitem__).lower()
-    found = next((name for mark, name in _CORES if mark in core), None)
+    core = max(blocks, key=blocks.__getitem__)
+    found = next((name for mark, name in _CORES if mark in core.lower()), None)
     if found is None:
         found = next((name for mark, name in _CORES for part in signature if mark in part), "reduction")
     if found == "matmul":
-        return "dense" if "layout_free_buffers" in (module["main"].attrs or {}) else "batch_matmul"
+        return "dense" if _is_dense(module, core) else "batch_matmul"
     if found == "group_conv2d":
         return "depthwise" if _is_depthwise(module, core) else "group_conv2d"
     return found
+
+
+def _is_dense(module: tvm.IRModule, block: str) -> bool:
+    """A product with one matrix, of weights as a rule, for all batches."""
+    schedule = Schedule(module, debug_mask=0, error_render_level="none")
+    operands = schedule.get(schedule.get_sblock(block, func_name="main")).reads
+    return min(len(operand.region) for operand in operands) <= 2
 
 
 def _is_depthwise(module: tvm.IRModule, block: str) -> bool:
