@@ -1,4 +1,5 @@
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from kintune.search.evolve import draw
 from kintune.search.foresee import sibling
 from kintune.search.plan import Round
 from kintune.search.session import Session
+from kintune.search.space import Draft
 from kintune.space.candidate import UNTUNED, Candidate
 from kintune.testing.search_run import Began, Event, Observed, SearchRun, fold, new_session
 from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
@@ -46,6 +48,28 @@ def test_a_run_folded_again_decides_as_it_did(space: SyntheticSpace, long_run: S
             spent = sum(isinstance(e, Observed) and e.candidate.sketch != UNTUNED for e in events)
             assert session.plan(300 - spent) == event.plan
         events.append(event)
+
+
+def test_a_survey_that_skipped_what_is_known_goes_on_alike_when_folded(space: SyntheticSpace) -> None:
+    """Though it found fewer programs than it wanted, and so still misses some of that level."""
+    allowed = set(space.rules("deep", 3))
+
+    class Picky(SyntheticSpace):
+        def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
+            drafts = super().verify(candidates)
+            return [draft if c in allowed else None for c, draft in zip(candidates, drafts, strict=True)]
+
+    picky = Picky([space.products["deep"]])
+
+    def knowing() -> Session:
+        session = new_session(picky)
+        session.know(space.rules("deep", 1)[0], Outcome(Status.OK, (5000.0,)), None)
+        return session
+
+    run = SearchRun(picky, knowing())
+    assert [entry.size for entry in next(run.rounds(100)).entries] == [3]
+    assert run.trials == 2
+    assert fold(knowing(), run.events).plan() == run.session.plan()
 
 
 def test_equal_seeds_propose_equally_and_others_differ(space: SyntheticSpace) -> None:
