@@ -132,7 +132,7 @@ class Session:
             state.observe(candidate, outcome, features, counts=False)
 
     def suggest(self, candidate: Candidate) -> None:
-        """A candidate that was good under other conditions (compiler, protocol): no fact, but among the first to measure."""
+        """A candidate that was good under another compiler or protocol: no fact, but among the first to measure."""
         state = self.states.get(candidate.workload)
         if state is not None and candidate not in state.suggestions:
             state.suggestions.append(candidate)
