@@ -8,21 +8,25 @@ from pathlib import Path
 
 import msgspec
 
+from kintune.doctor.software import TVM_VERSION
 from kintune.front.request import TuneRequest
 from kintune.space.candidate import digest_of
+from kintune.space.feature_version import FEATURES
 
 __all__ = ["run_key"]
 
 
-def run_key(request: TuneRequest, threads: int) -> str:
-    """Digest of what makes two requests the same work: the model, the target, the threads, and the options.
+def run_key(request: TuneRequest, threads: int, cpu: str) -> str:
+    """Digest of what makes two requests the same work: the model, the options, and what times are true for.
 
-    A model in a file is known by the file's content, so that a copy is the same and an edit is not.
+    A model in a file is known by the file's content, so that a copy is the same and an edit is not.  An unfinished run
+    of another processor, compiler or feature extraction is other work: its decisions could not be made again here.
     """
     model = request.model
     source = _content(Path(model.source)) if os.path.exists(model.source) else model.source
     parts = (model.kind, source, sorted(model.shapes.items()), sorted(model.options.items()))
-    return digest_of(msgspec.msgpack.encode((parts, request.target, threads, request.options)))
+    device = (request.target, threads, cpu, TVM_VERSION, FEATURES)
+    return digest_of(msgspec.msgpack.encode((parts, device, request.options)))
 
 
 def _content(path: Path) -> str:

@@ -44,7 +44,7 @@ class TuningJournal:
         return self._store.runs.get(job).active_seconds
 
     def commit(self, job: str, entry: Entry) -> Sequence[Committed]:
-        """Commit an entry with the facts it brings; after PREPARE also what the records know of the model's workloads."""
+        """Commit an entry with the facts it brings, after PREPARE also with what is known of the model's workloads."""
         return self._book(job).commit(entry)
 
     def _book(self, job: str) -> RunBook:

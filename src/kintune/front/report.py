@@ -132,8 +132,8 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     `trials` were measured in this run and `reused_records` were known before it; `seconds` is active run time.
     `max_abs_error` and `max_rel_error` compare the tuned outputs with the untuned build's and onnxruntime's, and are
     None when nothing was compared.  `output` is where the executable lies, `log` where the details are; `skipped` says
-    of each runtime that was not compared why.  `kernels_ms` is the weighted sum of the shipped kernels' times, which the
-    network should hardly exceed; `overhead_seconds` are those of this session in which no stage ran.
+    of each runtime that was not compared why.  `kernels_ms` is the weighted sum of the shipped kernels' times, which
+    the network should hardly exceed; `overhead_seconds` are those of this session in which no stage ran.
     """
 
     schema_version: int = REPORT_SCHEMA

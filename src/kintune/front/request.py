@@ -12,8 +12,8 @@ __all__ = ["TuneRequest"]
 class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Tune `model` for `target` with `threads` threads (None: all physical cores) and write the result to `output`.
 
-    `records` is the place of the records (None: the user's own), `inputs` an `.npz` to prove the result on, `log` the file for
-    details (None: one in the user's log directory).  `fresh` ignores unfinished runs and what is known.
+    `records` is the place of the records (None: the user's own), `inputs` an `.npz` to prove the result on, `log` the
+    file for details (None: one in the user's log directory).  `fresh` ignores unfinished runs and what is known.
     """
 
     model: ModelRef

@@ -1,7 +1,7 @@
 """One tuning run from request to report: the front process of a command.
 
-It holds the cores that it measures on, starts the engine with its processes, commits what they yield, and looks at the proof
-before the result gets its name.
+It holds the cores that it measures on, starts the engine with its processes, commits what they yield, and looks at the
+proof before the result gets its name.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import msgspec
 import platformdirs
 
 from kintune import __version__
+from kintune.doctor.machine import inspect_machine
 from kintune.doctor.software import require_tried_versions
 from kintune.engine.command import Command
 from kintune.engine.devices import cores_lock
 from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch
 from kintune.engine.local import LocalEngine
-from kintune.errors import InputError, JobFailed, KintuneError
+from kintune.errors import InputError, JobFailed, KintuneError, StorageError
 from kintune.front.identity import run_key
 from kintune.front.journal import TuningJournal
 from kintune.front.report import RunReport
@@ -50,8 +51,9 @@ _BUILD_MEMORY_MB = 16 * 1024
 def tune(request: TuneRequest, on_progress: OnProgress | None = None) -> RunReport:
     """Tune as asked; Ctrl-C ends the search and keeps what was found.
 
-    Raises InputError (or a child) when something handed in is wrong, JobFailed when nothing came of it, NumericsError when the
-    result does not compute what the model computes, StorageError when the records cannot be written (the run can be gone on with).
+    Raises InputError (or a child) when something handed in is wrong, JobFailed when nothing came of it, NumericsError
+    when the result does not compute what the model computes, StorageError when the records or the result cannot be
+    written (the run can be gone on with).
     """
     show = on_progress or _ignore
     require_tried_versions()
@@ -78,7 +80,7 @@ class _Session:
 
     def run(self) -> RunReport:
         request, store = self._request, self._store
-        key = run_key(request, len(self._cores))
+        key = run_key(request, len(self._cores), inspect_machine().cpu)
         unfinished = None if request.fresh else store.runs.find_unfinished(key)
         run_id = unfinished.run_id if unfinished else secrets.token_hex(6)
         log = Path(request.log) if request.log else Path(platformdirs.user_log_dir("kintune"), f"{run_id}.log")
@@ -111,6 +113,8 @@ class _Session:
         try:
             summary = _summary(end, log)
             skipped = ship(spec.output, summary)
+        except StorageError:
+            raise
         except KintuneError:
             self._store.runs.update(run.run_id, state=RunState.FAILED)
             raise

@@ -6,7 +6,7 @@ import os
 import statistics
 from pathlib import Path
 
-from kintune.errors import JobFailed, NumericsError
+from kintune.errors import JobFailed, NumericsError, StorageError
 from kintune.job.payloads import UNPROVEN, UNTUNED_FILE, Proof, Summary
 
 __all__ = ["discard", "ship"]
@@ -15,23 +15,30 @@ __all__ = ["discard", "ship"]
 def ship(output: str, summary: Summary) -> dict[str, str]:
     """Move the executable to `output` if its proof holds; what was skipped, with reasons, is the answer.
 
-    If the untuned network proved faster than the tuned one, that one ships.  Raises NumericsError when the outputs differ, and
-    JobFailed when there is no proof.
+    If the untuned network proved faster than the tuned one, that one ships.
+
+    Raises NumericsError when the outputs differ, JobFailed when there is no proof, and StorageError when the file
+    cannot be written.
     """
     proof, packaged = summary.proof, summary.packaged
     if packaged is None or proof is None:
         raise JobFailed("the result could not be proven, so it was not written; the run's log says why")
     if proof.within_tolerance is False:
         raise NumericsError(
-            f"the tuned network does not compute what {' and '.join(proof.compared_with)} computes, so it was not written: "
-            f"{proof.disagreement}"
+            f"the tuned network does not compute what {' and '.join(proof.compared_with)} computes, so it was not "
+            f"written: {proof.disagreement}"
         )
     skipped = dict(proof.skipped)
     source = packaged.tuned
     if packaged.untuned is not None and _slower(proof):
         source = packaged.untuned
         skipped["tuned"] = "slower than the untuned network, which was written instead"
-    os.replace(source, output)
+    try:
+        os.replace(source, output)
+    except OSError as error:
+        raise StorageError(
+            f"{output} cannot be written: {error.strerror}; the same command goes on from here"
+        ) from error
     return skipped
 
 

@@ -15,6 +15,7 @@ from kintune.space.candidate import Candidate
 __all__ = ["Finalists"]
 
 _BEST = 3  # programs of each tuned subgraph that are timed again
+_REPLACED = 6  # of them at most, when they fail at that
 
 
 class Finalists:
@@ -53,7 +54,7 @@ class Finalists:
         return [c for c in finalists if c not in self._confirmed]
 
     def chosen(self) -> dict[str, Candidate]:
-        """The program that ships for each workload: the fastest confirmed one, else the fastest known, else the untuned."""
+        """The program that ships for each workload: the fastest confirmed one, else the untuned."""
         return {s.workload: self._best(s)[0] for s in self._subgraphs}
 
     def summary(
@@ -95,24 +96,17 @@ class Finalists:
     def _of(self, subgraph: Subgraph) -> list[Candidate]:
         state = self._session.states.get(subgraph.workload)
         if state is not None:
-            return state.fastest(_BEST)
+            failed = {c for c in state.fastest(_REPLACED) if c in self._confirmed and not self._confirmed[c].ok}
+            return [c for c in state.fastest(_BEST + len(failed)) if c not in failed]
         if self._trivial is None:
             self._trivial = {s.workload: self._simple(s.workload) for s in self._subgraphs if not s.tunable}
         return self._trivial[subgraph.workload]
 
     def _simple(self, workload: str) -> list[Candidate]:
         drafts = self._space.verify(self._space.rules(workload, 2))
-        return [draft.candidate for draft in drafts if draft][:1] + [Candidate.untuned(workload)]
+        return [*[draft.candidate for draft in drafts if draft][:1], Candidate.untuned(workload)]
 
     def _best(self, subgraph: Subgraph) -> tuple[Candidate, float]:
-        finalists = self._of(subgraph)
-        timed = [(self._confirmed[c].median_us, c) for c in finalists if c in self._confirmed and self._confirmed[c].ok]
-        if not timed:
-            failed = {c for c, outcome in self._confirmed.items() if not outcome.ok}
-            state = self._session.states.get(subgraph.workload)
-            known = state.times_us if state else {}
-            timed = [(time, c) for c, time in known.items() if math.isfinite(time) and c not in failed]
-        if not timed:
-            return Candidate.untuned(subgraph.workload), math.inf
-        time, candidate = min(timed)
-        return candidate, time
+        confirmed = [(self._confirmed[c].median_us, c) for c in self._of(subgraph) if c in self._confirmed]
+        time, candidate = min(confirmed, default=(math.inf, Candidate.untuned(subgraph.workload)))
+        return (candidate, time) if math.isfinite(time) else (Candidate.untuned(subgraph.workload), math.inf)

@@ -1,12 +1,13 @@
 """A tuning job as its process runs it: a fold over committed events, and the works that follow from them.
 
-PREPARE, then rounds of SELECT, BUILD, PROFILE and UPDATE until a limit is reached or nothing is left to gain, then CONFIRM the
-best few of every subgraph, PACKAGE the best, and PROVE the result.  Decisions depend on committed events alone; what is lost
-with the process (built programs, trained models) is made again.
+PREPARE, then rounds of SELECT, BUILD, PROFILE and UPDATE until a limit is reached or nothing is left to gain, then
+CONFIRM the best few of every subgraph, PACKAGE the best, and PROVE the result.  Decisions depend on committed events
+alone; what is lost with the process (built programs, trained models) is made again.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -45,8 +46,8 @@ from kintune.wire.messages import Committed, Finished, ItemStatus, Offer, Progre
 
 __all__ = ["TuningJob"]
 
-_OWN = frozenset({StageName.PREPARE, StageName.SELECT, StageName.UPDATE, StageName.PACKAGE})
-_TRIES = 3  # of a stage of this process, before the job is given up
+_NEEDED = frozenset({StageName.PREPARE, StageName.SELECT, StageName.UPDATE, StageName.PACKAGE, StageName.PROVE})
+_TRIES = 3  # of a stage without which there is no result, before the job is given up
 
 _encode = msgspec.msgpack.encode
 
@@ -67,7 +68,6 @@ class TuningJob:
         self._finalists: Finalists | None = None
         self._packaged: Packaged | None = None
         self._proof: Proof | None = None
-        self._proven = False
         self._built: dict[Candidate, Built] = {}
         self._references: dict[str, Built] = {}
         self._plan: Round | None = None
@@ -78,6 +78,7 @@ class TuningJob:
         self._setbacks = 0
         self._setback = ""
         self._kind = ""
+        self._offered: set[str] = set()
         self.ledger = Ledger()
 
     # -- what the engine tells --------------------------------------------------------------------------------
@@ -90,6 +91,8 @@ class TuningJob:
         for event in history:
             self._works.used(event.stage)
             self._fold(event)
+        if self._packaged is not None and not self._tools.kept(self._packaged):
+            self._packaged, self._proof = None, None
         return self._next()
 
     def accept(self, event: Committed) -> Iterable[Saying]:
@@ -98,9 +101,9 @@ class TuningJob:
         return [self._progress(event.kind)]
 
     def closed(self, closed: StageClosed) -> Iterable[Saying]:
-        """A stage is over."""
-        del closed
-        return self._next()
+        """A stage is over: say what is next, unless it was offered by a process that is gone and ours is still open."""
+        self._offered.discard(closed.stage)
+        return [] if self._offered else self._next()
 
     def stop(self, reason: str) -> Iterable[Saying]:
         """Finish with what there is, once the stage now running is closed."""
@@ -163,7 +166,7 @@ class TuningJob:
     def _fold(self, event: Committed) -> None:
         self.ledger.at = max(self.ledger.at, event.at)
         ok = event.status is ItemStatus.OK
-        if event.kind in _OWN:
+        if event.kind in _NEEDED:
             self._setbacks = 0 if ok else self._setbacks + 1
             self._setback = "" if ok else f"{event.kind}: {event.cause}"
         if event.kind == StageName.PREPARE and ok:
@@ -175,14 +178,13 @@ class TuningJob:
         elif event.kind == StageName.BUILD:
             self._fold_build(_decode(event.payload, Built))
         elif event.kind in MEASURING:
-            self._fold_outcome(_decode(event.payload, Profiled))
+            self._fold_outcome(event.kind, _decode(event.payload, Profiled))
         elif event.kind == StageName.UPDATE and ok:
             self._fold_update(_decode(event.payload, Updated))
         elif event.kind == StageName.PACKAGE and ok:
             self._packaged = _decode(event.payload, Packaged)
-        elif event.kind == StageName.PROVE:
-            self._proven = True
-            self._proof = _decode(event.payload, Proof) if ok else None
+        elif event.kind == StageName.PROVE and ok:
+            self._proof = _decode(event.payload, Proof)
 
     def _fold_prepare(self, prepared: Prepared) -> None:
         spec = self._the_spec()
@@ -207,7 +209,9 @@ class TuningJob:
     def _fold_known(self, known: Sequence[Known]) -> None:
         session = self._searching()
         for fact in known:
-            if not fact.suggestion:
+            if fact.suggestion:
+                session.suggest(fact.candidate)
+            else:
                 session.know(fact.candidate, fact.confirmed or fact.outcome, _features(fact.features))
                 if fact.confirmed is not None:
                     self._closing().know(fact.candidate, fact.confirmed)
@@ -223,34 +227,40 @@ class TuningJob:
         self._update_due = bool(picks)
 
     def _fold_build(self, built: Built) -> None:
-        candidate = self._works.candidate(built.candidate)
-        if candidate is None:  # built for a process that is gone
-            candidate = next((c for c in self._awaited() if c.digest == built.candidate), None)
-            if candidate is None or built.failure is None:
-                return
         if built.failure is not None:
-            if candidate in self._awaited():
-                self._observe(candidate, built.failure)
+            if not self._searched(built.candidate, built.failure):
+                self._confirmed(built.candidate, built.failure)
             return
+        candidate = self._works.candidate(built.candidate)
+        if candidate is None:
+            return  # built for a process that is gone
         if candidate.sketch == UNTUNED:
             self._references[candidate.workload] = built
         self._built[candidate] = built
 
-    def _fold_outcome(self, profiled: Profiled) -> None:
-        candidate = next((c for c in self._awaited() if c.digest == profiled.candidate), None)
-        if candidate is not None:
-            self._observe(candidate, profiled.outcome)
+    def _fold_outcome(self, kind: str, profiled: Profiled) -> None:
+        observe = self._searched if kind == StageName.PROFILE else self._confirmed
+        observe(profiled.candidate, profiled.outcome)
 
-    def _observe(self, candidate: Candidate, outcome: Outcome) -> None:
+    def _searched(self, digest: str, outcome: Outcome) -> bool:
+        """Take in an outcome of the search; False if none is awaited for this candidate."""
         session = self._searching()
-        if not outcome.ok:
-            self.ledger.failed(outcome)
-        if candidate in session.pending:
-            self.ledger.trials += candidate.sketch != UNTUNED
-            session.observe(candidate, outcome)
-            self._point()
-        else:
-            self._closing().observe(candidate, outcome)
+        candidate = _named(digest, session.pending)
+        if candidate is None:
+            return False
+        self.ledger.count(candidate, outcome, trial=True)
+        session.observe(candidate, outcome)
+        self._point()
+        return True
+
+    def _confirmed(self, digest: str, outcome: Outcome) -> bool:
+        """The same for a finalist."""
+        candidate = _named(digest, self._closing().pending)
+        if candidate is None:
+            return False
+        self.ledger.count(candidate, outcome, trial=False)
+        self._closing().observe(candidate, outcome)
+        return True
 
     def _fold_update(self, updated: Updated) -> None:
         self._update_due = False
@@ -276,6 +286,7 @@ class TuningJob:
     def _next(self) -> Iterable[Saying]:
         work = self._next_work()
         if work is not None:
+            self._offered.add(work.stage.id)
             yield Offer((work,))
             yield self._progress(work.stage.kind)
         else:
@@ -298,7 +309,7 @@ class TuningJob:
             return self._measure(awaited, confirm=True)
         if self._packaged is None:
             return works.package(self._closing().chosen())
-        if not self._proven:
+        if self._proof is None:
             return works.prove(self._packaged)
         return None
 
@@ -328,28 +339,27 @@ class TuningJob:
             return self._works.build(list(dict.fromkeys(missing + references)), confirm=confirm)
         return self._works.profile(awaited, self._built, self._references, confirm=confirm)
 
-    def _awaited(self) -> list[Candidate]:
-        session = self._searching()
-        return session.pending or self._closing().pending
-
     def _anything_measured(self) -> bool:
         """Whether any program but the untuned ones has run; a network without anything to tune needs none."""
         states = self._searching().states.values()
-        return not states or any(s.best is not None and s.best.sketch != UNTUNED for s in states)
+        times = ((candidate, time) for state in states for candidate, time in state.times_us.items())
+        return not states or any(candidate.sketch != UNTUNED and math.isfinite(time) for candidate, time in times)
 
     def _finish(self) -> Finished:
         if self._setbacks >= _TRIES:
             return Finished(True, f"{self._setback} (tried {self._setbacks} times)", b"")
         if self._session is not None and not self._anything_measured():
-            return Finished(True, f"nothing could be measured: {self.ledger.story()}", b"")
-        reason = self._asked_to_stop or self._reason
-        summary = self._closing().summary(self._the_prepared(), self.ledger, reason, self._packaged, self._proof)
-        return Finished(False, reason, _encode(summary))
+            why = self.ledger.story() or self._asked_to_stop or "no candidate was valid"
+            return Finished(True, f"nothing could be measured: {why}", b"")
+        summary = self._closing().summary(self._the_prepared(), self.ledger, self._reason, self._packaged, self._proof)
+        return Finished(False, self._reason, _encode(summary))
 
     # -- showing ----------------------------------------------------------------------------------------------
 
     def _point(self) -> None:
-        self.ledger.point(self._searching().latency_us())
+        session = self._searching()
+        if session.states:
+            self.ledger.point(session.latency_us())
 
     def _progress(self, stage: str) -> Progress:
         left = None
@@ -384,6 +394,10 @@ class TuningJob:
         if self._finalists is None:
             raise OrderError("the model must be prepared first")
         return self._finalists
+
+
+def _named(digest: str, candidates: Sequence[Candidate]) -> Candidate | None:
+    return next((candidate for candidate in candidates if candidate.digest == digest), None)
 
 
 def _features(blob: bytes) -> np.ndarray[Any, np.dtype[np.float32]]:

@@ -9,6 +9,7 @@ from kintune.job.payloads import Options
 from kintune.job.progress import FamilyProgress, ProgressReport
 from kintune.measure.outcome import Outcome
 from kintune.search.session import Session
+from kintune.space.candidate import UNTUNED, Candidate
 
 __all__ = ["Ledger"]
 
@@ -27,8 +28,11 @@ class Ledger:
     samples: dict[str, str] = field(default_factory=dict)
     curve: list[tuple[float, int, float]] = field(default_factory=list)
 
-    def failed(self, outcome: Outcome) -> None:
-        """Count a failure, and keep one cause of each kind."""
+    def count(self, candidate: Candidate, outcome: Outcome, *, trial: bool) -> None:
+        """Count an outcome, as a `trial` or not, and keep one cause of each kind of failure."""
+        self.trials += trial and candidate.sketch != UNTUNED
+        if outcome.ok:
+            return
         name = outcome.status.value
         self.failures[name] = self.failures.get(name, 0) + 1
         self.samples.setdefault(name, outcome.cause)
@@ -40,9 +44,9 @@ class Ledger:
             self.curve.append((self.at, self.trials, latency_ms))
 
     def story(self) -> str:
-        """The failures by cause, with one sample each."""
+        """The failures by cause, with one sample each; empty when there are none."""
         parts = [f"{name} x{count} ({self.samples[name]})" for name, count in sorted(self.failures.items())]
-        return "; ".join(parts) or "no candidate was valid"
+        return "; ".join(parts)
 
     def report(
         self, stage: str, subgraph: str, options: Options, session: Session | None, seconds_left: float | None

@@ -106,9 +106,9 @@ class Tensor(msgspec.Struct, frozen=True):
 class Subgraph(msgspec.Struct, frozen=True):
     """One distinct subgraph of a network.
 
-    `workload` is the digest of its program, `weight` how often it occurs, `flops` per run, `operator` its core operator
-    (conv2d, depthwise, dense ...), `signature` the sequence of its operators; `tunable` is False for trivial ones, which
-    take a rule's program and no budget.  `sketches` lists the digests of its sketches.
+    `workload` is the digest of its program, `weight` how often it occurs, `flops` per run, `operator` its core
+    operator (conv2d, depthwise, dense ...), `signature` the sequence of its operators; `tunable` is False for trivial
+    ones, which take a rule's program and no budget.  `sketches` lists the digests of its sketches.
     """
 
     name: str
@@ -178,8 +178,8 @@ class Known(msgspec.Struct, frozen=True):
 class Packaged(msgspec.Struct, frozen=True):
     """PACKAGE's result: the files written, and the candidate (digest) that ships for each workload.
 
-    `tuned` is the executable, not yet proven; `untuned` the same network under the default schedule, None when that cannot be
-    compiled; `onnx` or `exported` the model itself, for others to run.
+    `tuned` is the executable, not yet proven; `untuned` the same network under the default schedule, None when that
+    cannot be compiled; `onnx` or `exported` the model itself, for others to run.
     """
 
     tuned: str
@@ -224,8 +224,8 @@ class SubgraphEnd(msgspec.Struct, frozen=True):
 class Summary(msgspec.Struct, frozen=True):
     """A job's last word.
 
-    `reason` says why the search ended; `curve` has rows of (seconds of active run time, trials, estimated latency in ms);
-    `kernels_ms` is the weighted sum of the shipped programs' times.  `proof` is None when none could be made.
+    `reason` says why the search ended; `curve` has rows of (seconds of active run time, trials, estimated latency in
+    ms); `kernels_ms` is the weighted sum of the shipped programs' times.
     """
 
     model_name: str

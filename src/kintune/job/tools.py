@@ -29,3 +29,7 @@ class Tools(Protocol):
         Raises BuildError when the tuned network cannot be compiled.
         """
         ...
+
+    def kept(self, packaged: Packaged) -> bool:
+        """Whether what an earlier process of this job has written is still there, and where it is wanted now."""
+        ...

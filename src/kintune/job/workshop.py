@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 
 import tvm
 
@@ -103,6 +104,11 @@ class Workshop:
             onnx=model.onnx_path,
             exported=model.exported_path,
         )
+
+    def kept(self, packaged: Packaged) -> bool:
+        """Whether what an earlier process of this job has written is still there, and where it is wanted now."""
+        here = self._spec is not None and packaged.tuned == f"{self._spec.output}{UNPROVEN}"
+        return here and all(Path(path).exists() for path in (packaged.tuned, packaged.untuned) if path is not None)
 
     def _build(self, chosen: Mapping[str, Candidate]) -> Executable:
         spec, model, lowered = self._spec, self._model, self._lowered

@@ -1,0 +1,83 @@
+"""A network that needs no compiler: its subgraphs are products of an analytic machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kintune.job.payloads import JobSpec, ModelRef, Options, Packaged, Prepared, Subgraph, Tensor
+from kintune.measure.protocol import DeviceType, Protocol
+from kintune.search.space import SearchSpace
+from kintune.space.candidate import Candidate, digest_of
+from kintune.testing.synthetic_space import Product, SyntheticSpace
+
+__all__ = ["ToyTools", "toy_space", "toy_spec"]
+
+
+def toy_space(tunable: int = 3, trivial: int = 3) -> SyntheticSpace:
+    """The space of a toy network: workloads "w0", "w1" ... of two families, and "trivial0", "trivial1" ..."""
+    large = [Product(f"w{i}", 64, 64 * (i + 1), 64, weight=1 + i, operator=f"dense{i % 2}") for i in range(tunable)]
+    return SyntheticSpace([*large, *(Product(f"trivial{i}", 2, 4, 1, operator="reshape") for i in range(trivial))])
+
+
+def toy_spec(options: Options | None = None, *, run_id: str = "run") -> JobSpec:
+    """What a job on a toy network is opened with; by default forty trials in rounds of six."""
+    return JobSpec(
+        run_id=run_id,
+        model=ModelRef("zoo", "toy", "toy"),
+        device_type=DeviceType("{}", "a processor", (), 1, "1-cold"),
+        protocol=Protocol(threads=1),
+        options=options or Options(trials=40, round_size=6, foresee_size=3),
+        output="toy.kt",
+    )
+
+
+class ToyTools:
+    """Implements `kintune.job.tools.Tools` for a toy network with so many tunable and trivial subgraphs.
+
+    `packaged` lists what was chosen by each PACKAGE; its files are there as long as `keeps` says so.
+    """
+
+    def __init__(self, tunable: int = 3, trivial: int = 1, *, keeps: bool = True) -> None:
+        self._space = toy_space(tunable, trivial)
+        self.keeps = keeps
+        self.packaged: list[dict[str, Candidate]] = []
+
+    def prepare(self, spec: JobSpec) -> Prepared:
+        """The network is always the same."""
+        products = self._space.products.values()
+        return Prepared(
+            model_name=spec.model.name,
+            model_digest=digest_of(b"toy"),
+            inputs=(Tensor("x", (1,), "float32"),),
+            outputs=(Tensor("y", (1,), "float32"),),
+            subgraphs=tuple(self._subgraph(product) for product in products),
+            modules={product.name: product.name.encode() for product in products},
+            sketches=tuple(sketch for product in products for sketch in self._space.sketches(product.name)),
+        )
+
+    def space(self) -> SearchSpace:
+        """The space of all subgraphs."""
+        return self._space
+
+    def package(self, chosen: Mapping[str, Candidate]) -> Packaged:
+        """Write nothing."""
+        self.packaged.append(dict(chosen))
+        digests = {workload: candidate.digest for workload, candidate in chosen.items()}
+        return Packaged("toy.kt.unproven", digests, untuned="toy.kt.untuned")
+
+    def kept(self, packaged: Packaged) -> bool:
+        """As it was made to say."""
+        del packaged
+        return self.keeps
+
+    def _subgraph(self, product: Product) -> Subgraph:
+        return Subgraph(
+            name=f"net_{product.name}",
+            workload=product.name,
+            weight=product.weight,
+            flops=product.flops,
+            operator=product.operator,
+            signature=product.operator,
+            tunable=not product.name.startswith("trivial"),
+            sketches=tuple(sketch.digest for sketch in self._space.sketches(product.name)),
+        )

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kintune.front.identity import run_key
+from kintune.front.request import TuneRequest
+from kintune.job.payloads import ModelRef, Options
+
+REQUEST = TuneRequest(model=ModelRef("zoo", "resnet18", "resnet18"), output="resnet18.kt")
+
+
+def key(**changes: object) -> str:
+    return run_key(msgspec.structs.replace(REQUEST, **changes), 2, "a processor")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": ModelRef("zoo", "resnet50", "resnet50")},
+        {"model": ModelRef("zoo", "resnet18", "resnet18", options={"batch": 2})},
+        {"model": ModelRef("onnx", "resnet18", "resnet18", shapes={"x": (1, 3)})},
+        {"target": "llvm"},
+        {"options": Options(trials=1001)},
+        {"options": Options(trials=1000, seed=1)},
+    ],
+)
+def test_other_work_has_another_key(changes: dict[str, object]) -> None:
+    assert key(**changes) != key()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"output": "elsewhere.kt"},
+        {"records": "elsewhere.sqlite"},
+        {"fresh": True},
+        {"log": "a.log"},
+        {"inputs": "x.npz"},
+        {"model": ModelRef("zoo", "resnet18", "another name")},
+    ],
+)
+def test_where_things_go_makes_no_difference(changes: dict[str, object]) -> None:
+    assert key(**changes) == key()
+
+
+def test_other_hardware_is_other_work() -> None:
+    keys = {run_key(REQUEST, 2, "a"), run_key(REQUEST, 1, "a"), run_key(REQUEST, 2, "b")}
+    assert len(keys) == 3
+
+
+def test_a_file_is_known_by_its_content(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a.onnx", "copy.onnx", "edited.onnx")]
+    for path, content in zip(paths, (b"model", b"model", b"model!"), strict=True):
+        path.write_bytes(content)
+    original, copied, edited = (key(model=ModelRef("onnx", str(path), path.stem)) for path in paths)
+    assert original == copied
+    assert original != edited

@@ -1,0 +1,288 @@
+"""The journal of tuning jobs, over real records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kintune.engine.journal import Entry
+from kintune.errors import OrderError
+from kintune.front.journal import TuningJournal
+from kintune.job.payloads import JobSpec, Known, Options, Prepared, Profiled, StageName, Summary
+from kintune.measure.outcome import Outcome, Status
+from kintune.measure.requests import BuildItem, Built, ProfileItem
+from kintune.records import Store
+from kintune.scheduler.stage import Demand, Stage
+from kintune.space.candidate import UNTUNED, Candidate
+from kintune.testing.journal_suite import JournalSuite
+from kintune.testing.rehearsal import Cast, Rehearsal
+from kintune.testing.toy_tools import ToyTools, toy_space, toy_spec
+from kintune.wire.messages import ItemStatus, Work
+
+COMPILER = "tvm 0"
+FEATURES = "toy-features"
+
+
+class Desk:
+    """Records in a file, and journals over them."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.store = Store.open(place)
+
+    def journal(self, spec: JobSpec, *, compiler: str = COMPILER, use_known: bool = True) -> TuningJournal:
+        """A new process's journal of this run."""
+        if all(run.run_id != spec.run_id for run in self.store.runs.list()):
+            self.store.runs.create(spec.run_id, key="k", model_name="toy", spec=msgspec.msgpack.encode(spec))
+        journal = TuningJournal(self.store, FEATURES)
+        journal.enter(spec, compiler, use_known=use_known)
+        return journal
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(tmp_path / "records.sqlite")
+    yield desk
+    desk.store.close()
+
+
+class TestContract(JournalSuite):
+    @pytest.fixture(autouse=True)
+    def _records(self, tmp_path: Path) -> Iterator[None]:
+        self.place = tmp_path / "records.sqlite"
+        self.stores: list[Store] = []
+        yield
+        for store in self.stores:
+            store.close()
+
+    def make(self) -> TuningJournal:
+        journal = self._open()
+        for run in (self.job, self.other_job):
+            self.stores[-1].runs.create(run, key=run, model_name="toy")
+        self._enter(journal)
+        return journal
+
+    def reopen(self, journal: object) -> TuningJournal:
+        del journal
+        self.stores.pop().close()
+        again = self._open()
+        self._enter(again)
+        return again
+
+    def _open(self) -> TuningJournal:
+        self.stores.append(Store.open(self.place))
+        return TuningJournal(self.stores[-1], FEATURES)
+
+    def _enter(self, journal: TuningJournal) -> None:
+        for run in (self.job, self.other_job):
+            journal.enter(toy_spec(run_id=run), COMPILER, use_known=True)
+
+
+def test_a_job_must_be_entered_first(desk: Desk) -> None:
+    with pytest.raises(OrderError, match="job x was not entered"):
+        TuningJournal(desk.store, FEATURES).history("x")
+
+
+class TestFacts:
+    """What lies in the records after a whole run, against what the run was."""
+
+    @pytest.fixture
+    def rehearsal(self, desk: Desk) -> Rehearsal:
+        return Rehearsal(ToyTools, toy_spec(), journal=desk.journal(toy_spec())).run()
+
+    def test_every_outcome_is_a_measurement(self, desk: Desk, rehearsal: Rehearsal) -> None:
+        found = {m.candidate.digest: m for m in desk.store.measurements.find()}
+        for profiled in rehearsal.outcomes(StageName.PROFILE):
+            assert found[profiled.candidate].outcome == profiled.outcome
+        for confirmed in rehearsal.outcomes(StageName.CONFIRM):
+            assert found[confirmed.candidate].confirmed == confirmed.outcome
+
+    def test_a_measurement_knows_where_it_comes_from(self, desk: Desk, rehearsal: Rehearsal) -> None:
+        found = {m.candidate: m for m in desk.store.measurements.find(run_id="run")}
+        picks = [pick for selected in rehearsal.selections for pick in selected.picks]
+        assert {pick.candidate for pick in picks} <= found.keys()
+        for pick in picks:
+            measurement = found[pick.candidate]
+            assert (measurement.origin, measurement.features) == (pick.origin, pick.features)
+            assert measurement.predicted == pick.predicted
+            assert measurement.feature_version == (FEATURES if pick.features else "")
+            assert (measurement.device_type, measurement.compiler) == (toy_spec().device_type.digest, COMPILER)
+
+    def test_the_network_is_described(self, desk: Desk, rehearsal: Rehearsal) -> None:
+        assert rehearsal.finished is not None
+        prepared = ToyTools().prepare(toy_spec())
+        counts = desk.store.counts()
+        assert (counts.workloads, counts.sketches) == (len(prepared.subgraphs), len(prepared.sketches))
+        run = desk.store.runs.get("run")
+        assert run.model_digest == prepared.model_digest
+        assert run.active_seconds == rehearsal.history[-1].at
+
+    def test_models_are_kept_by_name_and_their_bytes_once(self, desk: Desk, rehearsal: Rehearsal) -> None:
+        assert rehearsal.counts(StageName.UPDATE) > 0
+        assert desk.store.counts().model_versions > 0
+
+    def test_built_programs_are_not_kept(self, desk: Desk, rehearsal: Rehearsal) -> None:
+        builds = [event for event in rehearsal.history if event.kind == StageName.BUILD]
+        assert builds
+        assert all(b"library" not in event.payload for event in builds)
+
+    def test_records_are_whole(self, desk: Desk, rehearsal: Rehearsal) -> None:
+        assert rehearsal.finished is not None
+        assert desk.store.check() == []
+
+
+class TestFailures:
+    """A process that is gone answers nothing; what that means for its candidate is said here."""
+
+    @pytest.mark.parametrize(
+        ("kind", "status", "expected"),
+        [
+            (StageName.BUILD, ItemStatus.CRASHED, Status.BUILD_FAILED),
+            (StageName.BUILD, ItemStatus.FAILED, Status.BUILD_FAILED),
+            (StageName.BUILD, ItemStatus.TIMED_OUT, Status.BUILD_TIMED_OUT),
+            (StageName.PROFILE, ItemStatus.CRASHED, Status.RUN_FAILED),
+            (StageName.PROFILE, ItemStatus.TIMED_OUT, Status.RUN_TIMED_OUT),
+            (StageName.CONFIRM, ItemStatus.CRASHED, Status.RUN_FAILED),
+        ],
+    )
+    def test_they_become_outcomes(self, desk: Desk, kind: str, status: ItemStatus, expected: Status) -> None:
+        journal = desk.journal(toy_spec())
+        journal.commit("run", _prepare())
+        candidate = toy_space().rules("w0", 1)[0]
+        journal.watch("run", _work(StageName.BUILD, BuildItem(candidate)))
+        journal.watch("run", _work(kind, _item(kind, candidate)))
+        (event,) = journal.commit("run", Entry(1.0, kind, 0, kind, 0, status, b"", cause="killed by SIGSEGV"))
+        (measurement,) = desk.store.measurements.find()
+        assert measurement.outcome == Outcome(expected, cause="killed by SIGSEGV")
+        if kind == StageName.BUILD:
+            assert msgspec.msgpack.decode(event.payload, type=Built).failure == measurement.outcome
+        else:
+            assert msgspec.msgpack.decode(event.payload, type=Profiled).outcome == measurement.outcome
+
+    @pytest.mark.parametrize("kind", [StageName.PREPARE, StageName.SELECT, StageName.UPDATE, StageName.PACKAGE])
+    def test_of_stages_of_the_job_leave_no_fact(self, desk: Desk, kind: str) -> None:
+        journal = desk.journal(toy_spec())
+        (event,) = journal.commit("run", Entry(1.0, kind, 0, kind, 0, ItemStatus.FAILED, b"", cause="no memory"))
+        assert (event.status, event.cause, event.payload) == (ItemStatus.FAILED, "no memory", b"")
+        assert desk.store.counts().measurements == 0
+
+    def test_an_entry_whose_facts_cannot_be_kept_is_not_there(self, desk: Desk) -> None:
+        journal = desk.journal(toy_spec())
+        strange = Entry(1.0, "select-0", 0, StageName.SELECT, 0, ItemStatus.OK, b"\xc1")
+        with pytest.raises(msgspec.MsgspecError):
+            journal.commit("run", strange)
+        assert journal.history("run") == []
+        assert journal.commit("run", _prepare())[0].seq == 0
+
+
+class TestKnown:
+    def first(self, desk: Desk) -> Rehearsal:
+        spec = toy_spec(run_id="first")
+        return Rehearsal(ToyTools, spec, journal=desk.journal(spec)).run()
+
+    def test_the_next_run_is_told_what_the_first_measured(self, desk: Desk) -> None:
+        first = self.first(desk)
+        known = _known(desk.journal(toy_spec()))
+        told = {fact.candidate.digest: fact for fact in known}
+        assert told.keys() == {p.candidate for kind in _MEASURED for p in first.outcomes(kind)}
+        assert not any(fact.suggestion for fact in known)
+        confirmed = {p.candidate: p.outcome for p in first.outcomes(StageName.CONFIRM)}
+        assert {digest: fact.confirmed for digest, fact in told.items() if fact.confirmed} == confirmed
+
+    def test_it_measures_nothing_twice(self, desk: Desk) -> None:
+        first = self.first(desk)
+        spec = toy_spec(run_id="second")
+        second = Rehearsal(ToyTools, spec, journal=desk.journal(spec)).run()
+        assert second.finished is not None
+        summary = msgspec.msgpack.decode(second.finished.summary, type=Summary)
+        assert summary.reused == len({digest for _, digest in first.timed})
+        assert not {d for kind, d in second.timed if kind == "profile"} & {d for _, d in first.timed}
+        assert desk.store.counts().measurements == len({digest for _, digest in [*first.timed, *second.timed]})
+
+    def test_fresh_is_told_nothing(self, desk: Desk) -> None:
+        self.first(desk)
+        assert _known(desk.journal(toy_spec(), use_known=False)) == ()
+
+    def test_of_another_compiler_it_is_told_the_best_few_as_suggestions(self, desk: Desk) -> None:
+        first = self.first(desk)
+        known = _known(desk.journal(toy_spec(), compiler="tvm 1"))
+        assert known
+        assert all(fact.suggestion for fact in known)
+        assert len(known) < len(first.timed)
+
+    def test_features_of_another_version_are_left_out(self, desk: Desk) -> None:
+        self.first(desk)
+        spec = toy_spec()
+        desk.journal(spec)
+        journal = TuningJournal(desk.store, "another version")
+        journal.enter(spec, COMPILER, use_known=True)
+        assert not any(fact.features for fact in _known(journal))
+
+    def test_a_run_that_goes_on_is_told_what_it_was_told_at_first(self, desk: Desk) -> None:
+        first = self.first(desk)
+        told = _known(desk.journal(toy_spec()))
+        fact = next(fact for fact in told if fact.confirmed is None and fact.outcome.ok)
+        device = toy_spec().device_type.digest
+        desk.store.measurements.confirm(device, COMPILER, fact.candidate, Outcome(Status.OK, (1e6,)))
+        assert first.finished is not None
+        event = desk.journal(toy_spec()).history("run")[1]
+        assert event.kind == StageName.KNOWN
+        assert msgspec.msgpack.decode(event.payload, type=tuple[Known, ...]) == told
+
+    def test_no_look_up_follows_a_preparation_that_failed(self, desk: Desk) -> None:
+        journal = desk.journal(toy_spec())
+        failed = Entry(1.0, "prepare", 0, StageName.PREPARE, 0, ItemStatus.FAILED, b"", cause="no")
+        assert len(journal.commit("run", failed)) == 1
+
+
+class TestResuming:
+    """The law of the job, once more through the records: cut anywhere, the run decides as if it had not been."""
+
+    @pytest.mark.parametrize("cut", range(1, 60, 8))
+    def test_nothing_is_lost_or_doubled(self, desk: Desk, cut: int) -> None:
+        options = Options(trials=15, round_size=6, foresee_size=3)
+
+        def kill(rehearsal: Rehearsal) -> None:
+            if len(rehearsal.history) >= cut:
+                rehearsal.kill()
+
+        whole = Rehearsal(ToyTools, toy_spec(options)).run()
+        first = Rehearsal(ToyTools, toy_spec(options), journal=desk.journal(toy_spec(options)), interfere=kill).run()
+        again = Rehearsal(ToyTools, toy_spec(options), journal=desk.journal(toy_spec(options))).run()
+        assert first.finished is None
+        assert again.finished is not None
+        assert again.picks == whole.picks
+        assert max((first.timed + again.timed).values()) == 1
+        assert [event.seq for event in again.history] == list(range(len(again.history)))
+
+
+_MEASURED = (StageName.PROFILE, StageName.CONFIRM)
+
+
+def _known(journal: TuningJournal) -> tuple[Known, ...]:
+    known = journal.commit("run", _prepare())[1]
+    return msgspec.msgpack.decode(known.payload, type=tuple[Known, ...])
+
+
+def _prepare() -> Entry:
+    prepared: Prepared = ToyTools().prepare(toy_spec())
+    payload = msgspec.msgpack.encode(prepared)
+    return Entry(0.5, StageName.PREPARE, 0, StageName.PREPARE, 0, ItemStatus.OK, payload)
+
+
+def _item(kind: str, candidate: Candidate) -> BuildItem | ProfileItem:
+    if kind == StageName.BUILD:
+        return BuildItem(candidate)
+    return ProfileItem(candidate.workload, Built(candidate.digest, b"library"))
+
+
+def _work(kind: str, item: BuildItem | ProfileItem) -> Work:
+    return Work(Stage(kind, "run", kind, Demand()), "worker", b"", (msgspec.msgpack.encode(item),), 1.0)
+
+
+def test_a_cast_is_what_a_worker_answers() -> None:
+    """The stand-in for workers keeps to what real ones say."""
+    assert Cast().time(Candidate("w0", UNTUNED, ()), StageName.PROFILE).ok
