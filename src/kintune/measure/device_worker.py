@@ -14,7 +14,7 @@ import msgspec
 from kintune.doctor.machine import inspect_machine
 from kintune.errors import TargetError
 from kintune.measure.about import DeviceAbout, Peak
-from kintune.measure.cores import choose_cores
+from kintune.measure.cores import choose_cores, pinned_to
 from kintune.measure.device import DeviceHandler
 from kintune.measure.protocol import DeviceType, Protocol
 from kintune.wire import worker
@@ -63,7 +63,8 @@ def open_device(target: str, threads: int) -> tuple[DeviceAbout, DeviceHandler]:
     largest_cache = max((cache.size for cache in machine.caches), default=0)
 
     def peak() -> Peak:
-        return measure_peak(canonical, len(cores), largest_cache)
+        with pinned_to(cores[0]):  # where the runtime's other threads are not
+            return measure_peak(canonical, len(cores), largest_cache)
 
     return about, DeviceHandler(Runner(cores), _prove, peak)
 
