@@ -52,9 +52,7 @@ class LiveDisplay:
 def picture(title: str, report: ProgressReport) -> RenderableType:
     """The whole picture of one report."""
     rows: list[RenderableType] = [Text(title, style="bold")]
-    if report.trials_total:
-        rows.append(ProgressBar(total=report.trials_total, completed=min(report.trials, report.trials_total), width=60))
-    rows.append(Text(phrases.effort(report)))
+    rows.append(_effort(report))
     rows.append(Text(phrases.latency(report), style="green" if (report.gain or 0) > 1 else ""))
     rows.append(Text(phrases.stage(report), style="cyan"))
     if said := phrases.failures(report):
@@ -62,6 +60,20 @@ def picture(title: str, report: ProgressReport) -> RenderableType:
     if report.families:
         rows.append(_family_table(report))
     return Group(*rows)
+
+
+def _effort(report: ProgressReport) -> RenderableType:
+    """What was done and what is left, behind a bar where the end can be told."""
+    said = Text(phrases.effort(report))
+    if report.trials_total:
+        done = report.trials / report.trials_total
+    elif report.time_left_s is not None:
+        done = report.elapsed_s / max(report.elapsed_s + report.time_left_s, 1e-9)
+    else:
+        return said
+    line = Table.grid(padding=(0, 1))
+    line.add_row(ProgressBar(total=1.0, completed=min(done, 1.0), width=40), said)
+    return line
 
 
 def _family_table(report: ProgressReport) -> Table:
