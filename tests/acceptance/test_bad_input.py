@@ -1,0 +1,71 @@
+"""What is wrong with what was handed in, said by the real command: one line, exit code 2, nothing half-written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from sqlalchemy import update
+
+from kintune.records import Store
+from kintune.records.checksum import sealed
+from kintune.records.schema import meta
+from kintune.testing.small_onnx import write_small_onnx
+
+if TYPE_CHECKING:
+    from conftest import Place
+
+
+def refused(place: Place, *arguments: object) -> str:
+    """The one line with which the command refuses its arguments."""
+    before = {path.name for path in place.folder.iterdir()}
+    command = place.start(*arguments, name="refused")
+    assert command.wait() == 2, command.err
+    complaints = [line for line in command.err.splitlines() if line.startswith("kintune: error: ")]
+    assert len(complaints) == 1, command.err
+    assert command.err.splitlines()[-1] == complaints[0]
+    assert "Traceback" not in command.err
+    left = {path.name for path in place.folder.iterdir()} - before
+    kept = {"refused.out", "refused.err", "locks", "state", "cache"}
+    assert [name for name in left - kept if not name.startswith("records.sqlite")] == []
+    return complaints[0]
+
+
+@pytest.mark.tvm
+class TestOfTheModel:
+    def test_an_operator_that_cannot_be_imported(self, empty_place: Place) -> None:
+        write_small_onnx(empty_place.folder / "odd.onnx", operator="Wobble")
+        said = refused(empty_place, "tune", "odd.onnx", "--trials", 4, "--quiet")
+        assert "odd.onnx" in said
+        assert "Wobble x1" in said
+        assert empty_place.query("SELECT state FROM runs") == [("failed",)]
+
+    def test_an_unknown_target(self, empty_place: Place) -> None:
+        assert "'z80'" in refused(empty_place, "tune", "small.onnx", "--target", "z80", "--trials", 4, "--quiet")
+        assert empty_place.query("SELECT run_id FROM runs") == []
+
+    def test_a_truncated_model(self, empty_place: Place) -> None:
+        data = empty_place.model.read_bytes()
+        Path(empty_place.folder, "short.onnx").write_bytes(data[: len(data) // 2])
+        assert "short.onnx" in refused(empty_place, "tune", "short.onnx", "--trials", 4, "--quiet")
+
+
+class TestOfFiles:
+    def test_an_output_that_cannot_be_written(self, empty_place: Place) -> None:
+        assert "missing" in refused(empty_place, "tune", "small.onnx", "--output", "missing/a.kt", "--quiet")
+
+    def test_records_that_are_no_database(self, empty_place: Place) -> None:
+        empty_place.records.write_text("these are no records, but a note to myself" * 100)
+        assert "records.sqlite" in refused(empty_place, "tune", "small.onnx", "--quiet")
+
+    def test_records_of_a_newer_version(self, empty_place: Place) -> None:
+        with Store.open(empty_place.records) as store, store.transaction() as connection:
+            row = sealed(meta, key="schema_version", value="999")
+            connection.execute(update(meta).where(meta.c.key == "schema_version").values(**row))
+        assert "999" in refused(empty_place, "tune", "small.onnx", "--quiet")
+
+    def test_a_saved_file_that_is_none(self, empty_place: Place) -> None:
+        Path(empty_place.folder, "a.kt").write_bytes(b"PK\x03\x04 but not really")
+        Path(empty_place.folder, "x.npz").write_bytes(b"PK\x03\x04")
+        assert refused(empty_place, "run", "a.kt", "--input", "x.npz")
