@@ -27,7 +27,7 @@ def _by_rule(small: Small) -> Chosen:
     for workload in small.lowered.workloads:
         if workload.digest in tunable:
             sketches = generate_sketches(workload.digest, workload.module, small.target)
-            (candidate,) = rule_candidates(sketches, Machine(8, 16, 2), 1)
+            (candidate,) = rule_candidates(sketches, Machine(8, 16), 1)
             chosen[workload.digest] = (next(s for s in sketches if s.digest == candidate.sketch), candidate)
     return chosen
 

@@ -61,7 +61,7 @@ def tuned() -> Tuned:
     replay = Replayer(module, target)
     by_digest = {sketch.digest: sketch for sketch in sketches}
     candidates = [
-        replay(by_digest[c.sketch], c).candidate for s in sketches for c in rule_candidates([s], Machine(cores=2), 2)
+        replay(by_digest[c.sketch], c).candidate for s in sketches for c in rule_candidates([s], Machine(), 2)
     ]
     times = [(100.0 - i, 101.0 - i) for i in range(len(candidates))]
     subgraph = Subgraph(

@@ -26,7 +26,7 @@ class TestTvmSpace(SpaceSuite):
         from kintune.space.tvm_space import TvmSpace
 
         conv = self._conv
-        return TvmSpace({"conv": conv.module}, conv.sketches, conv.target, Machine(8, 16, 2), threads=2)
+        return TvmSpace({"conv": conv.module}, conv.sketches, conv.target, Machine(8, 16), threads=2)
 
     def test_features_have_the_width_of_their_version(self) -> None:
         from kintune.space.features import WIDTH
@@ -46,7 +46,7 @@ class TestTvmSpace(SpaceSuite):
         from kintune.space.tvm_space import TvmSpace
 
         conv = self._conv
-        single = TvmSpace({"conv": conv.module}, conv.sketches, conv.target, Machine(8, 16, 2), threads=1)
+        single = TvmSpace({"conv": conv.module}, conv.sketches, conv.target, Machine(8, 16), threads=1)
         candidates = self.drawn(5)
         for one, two in zip(single.verify(candidates), self.make().verify(candidates), strict=True):
             assert (one is None) == (two is None)

@@ -53,7 +53,7 @@ class Workshop:
             {w.digest: w.module for w in lowered.workloads},
             sketches,
             target,
-            Machine.of(spec.device_type.isa, spec.protocol.threads),
+            Machine.of(spec.device_type.isa),
             spec.cores,
         )
         subgraphs = [

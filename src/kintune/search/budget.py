@@ -3,7 +3,7 @@
 The gradient of Ansor's task scheduler (OSDI 2020, section 6): what the last rounds brought, mixed with an optimistic
 guess of what is still possible, which kin bound from what the fastest of them reaches.  Differently from there, every
 full round without progress lowers the expectation, so that a slow but finished subgraph does not starve the others
-(FamilySeer, section 2.3).
+(FamilySeer, arXiv 2201.00194).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Foresee tuning: what a full round on one subgraph taught is used at once for its steepest sibling.
 
-FamilySeer, section 3.3.
+FamilySeer, arXiv 2201.00194.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The rule knows what every fast dense kernel on a CPU looks like: an innermost tile that keeps its accumulators in vector
 registers while a reduction streams past them (Goto and van de Geijn, "Anatomy of High-Performance Matrix
-Multiplication", 2008, section 4), whole tiles given to cores, and the reduction kept in one piece or in a few.  It
+Multiplication", ACM TOMS 2008), whole tiles given to cores, and the reduction kept in one piece or in a few.  It
 reads nothing but a sketch's axes and steps, so it serves any workload.
 """
 
@@ -20,23 +20,22 @@ __all__ = ["Machine", "rule_candidates"]
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """What the rule needs to know of a CPU: fp32 lanes of a vector, number of vector registers, cores used."""
+    """What the rule needs to know of a CPU: fp32 lanes of a vector, and the number of vector registers."""
 
     lanes: int = 8
     registers: int = 16
-    cores: int = 1
 
     @classmethod
-    def of(cls, isa: Sequence[str], cores: int) -> Machine:
+    def of(cls, isa: Sequence[str]) -> Machine:
         """The machine with these instruction set extensions (names as in /proc/cpuinfo)."""
         features = set(isa)
         if any(name.startswith("avx512f") for name in features):
-            return cls(16, 32, cores)
+            return cls(16, 32)
         if "avx2" in features or "avx" in features:
-            return cls(8, 16, cores)
+            return cls(8, 16)
         if "asimd" in features or "neon" in features:
-            return cls(4, 32, cores)
-        return cls(4, 16, cores)
+            return cls(4, 32)
+        return cls(4, 16)
 
 
 class _Shape(msgspec.Struct, frozen=True):

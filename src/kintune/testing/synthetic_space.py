@@ -63,7 +63,7 @@ class SyntheticSpace:
 
     def __init__(self, products: Iterable[Product], machine: Machine | None = None) -> None:
         self.products = {product.name: product for product in products}
-        self._machine = machine or Machine(_LANES, _REGISTERS + 4, _CORES)
+        self._machine = machine or Machine(_LANES, _REGISTERS + 4)
         self._sketches = {name: _sketches(product) for name, product in self.products.items()}
         self._by_digest = {sketch.digest: sketch for sketches in self._sketches.values() for sketch in sketches}
 

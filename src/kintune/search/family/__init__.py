@@ -1,4 +1,4 @@
-"""Families: which subgraphs are kin and share one cost model (FamilySeer, section 3.2)."""
+"""Families: which subgraphs are kin and share one cost model (FamilySeer, arXiv 2201.00194)."""
 
 from __future__ import annotations
 
