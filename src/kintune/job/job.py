@@ -232,11 +232,10 @@ class TuningJob:
                 self._confirmed(built.candidate, built.failure)
             return
         candidate = self._works.candidate(built.candidate)
-        if candidate is None:
-            return  # built for a process that is gone
-        if candidate.sketch == UNTUNED:
-            self._references[candidate.workload] = built
-        self._built[candidate] = built
+        if candidate is not None:  # else it was built for a process that is gone
+            self._built[candidate] = built
+            if candidate.sketch == UNTUNED:
+                self._references[candidate.workload] = built
 
     def _fold_outcome(self, kind: str, profiled: Profiled) -> None:
         observe = self._searched if kind == StageName.PROFILE else self._confirmed
@@ -245,7 +244,7 @@ class TuningJob:
     def _searched(self, digest: str, outcome: Outcome) -> bool:
         """Take in an outcome of the search; False if none is awaited for this candidate."""
         session = self._searching()
-        candidate = _named(digest, session.pending)
+        candidate = next((c for c in session.pending if c.digest == digest), None)
         if candidate is None:
             return False
         self.ledger.count(candidate, outcome, trial=True)
@@ -255,7 +254,7 @@ class TuningJob:
 
     def _confirmed(self, digest: str, outcome: Outcome) -> bool:
         """The same for a finalist."""
-        candidate = _named(digest, self._closing().pending)
+        candidate = next((c for c in self._closing().pending if c.digest == digest), None)
         if candidate is None:
             return False
         self.ledger.count(candidate, outcome, trial=False)
@@ -394,10 +393,6 @@ class TuningJob:
         if self._finalists is None:
             raise OrderError("the model must be prepared first")
         return self._finalists
-
-
-def _named(digest: str, candidates: Sequence[Candidate]) -> Candidate | None:
-    return next((candidate for candidate in candidates if candidate.digest == digest), None)
 
 
 def _features(blob: bytes) -> np.ndarray[Any, np.dtype[np.float32]]:
