@@ -139,11 +139,11 @@ def test_nothing_lies_beside_the_result(first: First, place: Place) -> None:
 @pytest.fixture(scope="module")
 def second(first: First, place: Place) -> Second:
     """The same command once more: interrupted twice, then given again, and interrupted once while another one waits."""
-    profiled, confirmed = len(place.events("profile")), len(place.events("confirm"))
+    profiled, packaged = len(place.events("profile")), len(place.events("package"))
     command = place.tune("--json", "second.json")
     command.wait_for_events(profiled + 2, "profile")
     command.interrupt()
-    command.wait_for_events(confirmed + 1, "confirm")
+    command.wait_for_events(packaged + 1, "package")
     children = command.children()
     command.interrupt()
     first_code, first_err = command.wait(), command.err
