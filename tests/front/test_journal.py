@@ -14,7 +14,7 @@ from kintune.front.journal import TuningJournal
 from kintune.job.payloads import JobSpec, Known, Options, Prepared, Profiled, StageName, Summary
 from kintune.measure.outcome import Outcome, Status
 from kintune.measure.requests import BuildItem, Built, ProfileItem
-from kintune.records import Store
+from kintune.records import RunState, Store
 from kintune.scheduler.stage import Demand, Stage
 from kintune.space.candidate import UNTUNED, Candidate
 from kintune.testing.journal_suite import JournalSuite
@@ -259,11 +259,46 @@ class TestResuming:
         assert [event.seq for event in again.history] == list(range(len(again.history)))
 
 
+class TestDoubt:
+    """Failures that say nothing of a candidate are tried again; what runs then is believed."""
+
+    @pytest.mark.parametrize(
+        ("cause", "state", "believed"),
+        [
+            ("killed by SIGSEGV", RunState.FINISHED, True),
+            ("killed by SIGSEGV", RunState.FAILED, False),
+            ("killed by SIGKILL", RunState.FINISHED, False),
+        ],
+    )
+    def test_what_is_told(self, desk: Desk, cause: str, state: RunState, believed: bool) -> None:
+        _measure(desk.journal(toy_spec(run_id="first")), "first", ItemStatus.CRASHED, b"", cause)
+        desk.store.runs.update("first", state=state)
+        assert len(_known(desk.journal(toy_spec()))) == believed
+
+    def test_a_later_success_counts(self, desk: Desk) -> None:
+        _measure(desk.journal(toy_spec(run_id="first")), "first", ItemStatus.CRASHED, b"", "killed by SIGKILL")
+        timed = Outcome(Status.OK, (7.0,))
+        _measure(desk.journal(toy_spec()), "run", ItemStatus.OK, msgspec.msgpack.encode(timed), "")
+        (measurement,) = desk.store.measurements.find()
+        assert measurement.believed_us == 7.0
+        (known,) = _known(desk.journal(toy_spec(run_id="third")), "third")
+        assert known.confirmed == timed
+
+
+def _measure(journal: TuningJournal, run: str, status: ItemStatus, payload: bytes, cause: str) -> None:
+    """Commit one timing of the rule's first candidate."""
+    journal.commit(run, _prepare())
+    candidate = toy_space().rules("w0", 1)[0]
+    journal.watch(run, _work(StageName.BUILD, BuildItem(candidate)))
+    journal.watch(run, _work(StageName.PROFILE, _item(StageName.PROFILE, candidate)))
+    journal.commit(run, Entry(1.0, StageName.PROFILE, 0, StageName.PROFILE, 0, status, payload, cause=cause))
+
+
 _MEASURED = (StageName.PROFILE, StageName.CONFIRM)
 
 
-def _known(journal: TuningJournal) -> tuple[Known, ...]:
-    known = journal.commit("run", _prepare())[1]
+def _known(journal: TuningJournal, run: str = "run") -> tuple[Known, ...]:
+    known = journal.commit(run, _prepare())[1]
     return msgspec.msgpack.decode(known.payload, type=tuple[Known, ...])
 
 

@@ -16,13 +16,14 @@ from kintune.job.outcomes import MEASURING, built_of, profiled_of
 from kintune.job.payloads import JobSpec, Known, Pick, Prepared, Profiled, Selected, StageName, Updated
 from kintune.measure.outcome import Outcome
 from kintune.measure.requests import BuildItem, Built, ProfileItem
-from kintune.records import Measurement, Store
+from kintune.records import Measurement, RunState, Store
 from kintune.space.candidate import UNTUNED, Candidate
 from kintune.wire.messages import Committed, ItemStatus, Work
 
 __all__ = ["RunBook"]
 
 _SUGGESTIONS = 3  # for each workload
+_KILLED = "killed by SIGKILL"  # as the engine words it: by hand, or when memory ran out
 
 _encode = msgspec.msgpack.encode
 
@@ -43,6 +44,7 @@ class RunBook:
         self._device_type = spec.device_type.digest
         self._items: dict[str, list[str]] = {}
         self._workloads: list[str] = []
+        self._failed: set[str] = set()
         self._picks: dict[str, Pick] = {}
         self._candidates: dict[str, Candidate] = {}
         self._sequence = store.events.count(spec.run_id)
@@ -118,7 +120,16 @@ class RunBook:
             if not self._is_fact(measurement) and math.isfinite(measurement.believed_us):
                 elsewhere.setdefault(measurement.candidate.workload, []).append(measurement)
         suggested = [m for of_one in elsewhere.values() for m in of_one[:_SUGGESTIONS]]
-        return [*(m for m in usable if self._is_fact(m)), *suggested]
+        return [*(m for m in usable if self._is_fact(m) and not self._is_doubtful(m)), *suggested]
+
+    def _is_doubtful(self, measurement: Measurement) -> bool:
+        """Whether a failure says nothing of the candidate: somebody killed the worker, or all of its run failed."""
+        if (measurement.confirmed or measurement.outcome).ok:
+            return False
+        if measurement.outcome.cause == _KILLED:
+            return True
+        run_id = measurement.run_id
+        return run_id is not None and self._store.runs.get(run_id).state is RunState.FAILED
 
     def _is_fact(self, measurement: Measurement) -> bool:
         return (measurement.device_type, measurement.compiler) == (self._device_type, self._compiler)
@@ -167,6 +178,10 @@ class RunBook:
 
     def _enlist(self, prepared: Prepared) -> None:
         self._workloads = [subgraph.workload for subgraph in prepared.subgraphs]
+        found = self._store.measurements.find(
+            workloads=self._workloads, device_type=self._device_type, compiler=self._compiler, on_damage=_leave_out
+        )
+        self._failed = {m.candidate.digest for m in found if not (m.confirmed or m.outcome).ok}
 
     def _prepared(self, prepared: Prepared) -> None:
         self._enlist(prepared)
@@ -196,6 +211,9 @@ class RunBook:
                 run_id=self._spec.run_id,
             )
         )
+        if outcome.ok and digest in self._failed:  # the first measurement stays, so this one confirms that it runs
+            self._store.measurements.confirm(self._device_type, self._compiler, candidate, outcome)
+            self._failed.discard(digest)
         return candidate
 
     def _updated(self, updated: Updated) -> None:

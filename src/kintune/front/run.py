@@ -81,7 +81,7 @@ class _Session:
     def run(self) -> RunReport:
         request, store = self._request, self._store
         key = run_key(request, len(self._cores), inspect_machine().cpu)
-        unfinished = None if request.fresh else store.runs.find_unfinished(key)
+        unfinished = self._unfinished(key)
         run_id = unfinished.run_id if unfinished else secrets.token_hex(6)
         log = Path(request.log) if request.log else Path(platformdirs.user_log_dir("kintune"), f"{run_id}.log")
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -108,6 +108,14 @@ class _Session:
                 raise
             finally:
                 discard(spec.output)
+
+    def _unfinished(self, key: str) -> Run | None:
+        """The run to go on with; one that is to be ignored is not gone on with later either."""
+        unfinished = self._store.runs.find_unfinished(key)
+        while self._request.fresh and unfinished is not None:
+            self._store.runs.update(unfinished.run_id, state=RunState.ABANDONED)
+            unfinished = self._store.runs.find_unfinished(key)
+        return unfinished
 
     def _conclude(self, run: Run, spec: JobSpec, end: JobEnd, log: Path, *, resumed: bool) -> RunReport:
         try:

@@ -82,8 +82,9 @@ class Session:
             state = self.states[entry.workload]
             if entry.how == "rule":
                 found, bad = self._by_rule(state, entry.size)
-                if not math.isfinite(state.untuned_us):
-                    untuned.append(Proposal(Draft(Candidate.untuned(entry.workload), _NO_FEATURES), None, "untuned"))
+                plain = Candidate.untuned(entry.workload)
+                if plain not in state.times_us:
+                    untuned.append(Proposal(Draft(plain, _NO_FEATURES), None, "untuned"))
             else:
                 model = self.models.get(state.family)
                 found, bad = propose(

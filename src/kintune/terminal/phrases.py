@@ -39,7 +39,8 @@ def failures(report: ProgressReport) -> str:
     if report.failures:
         ordered = sorted(report.failures.items(), key=lambda item: (-item[1], item[0]))
         causes = ", ".join(f"{cause} {count}" for cause, count in ordered)
-        parts.append(f"{sum(report.failures.values())} candidates failed ({causes})")
+        failed = sum(report.failures.values())
+        parts.append(f"{failed} candidate{'' if failed == 1 else 's'} failed ({causes})")
     if report.reused_records:
         parts.append(f"{report.reused_records} measurements reused")
     return "; ".join(parts)
