@@ -96,7 +96,8 @@ def _failures(report: RunReport) -> list[str]:
     if not causes:
         return []
     shown = list(causes.items())[:_MAX_CAUSES]
-    lines = [f"{sum(causes.values())} candidates failed, which is normal as long as most do not:"]
+    failed = sum(causes.values())
+    lines = [f"{failed} candidate{'' if failed == 1 else 's'} failed, which is normal as long as most do not:"]
     lines.extend(f"  {count:>5}  {cause}" for cause, count in shown)
     if len(causes) > _MAX_CAUSES:
         lines.append(f"  and {len(causes) - _MAX_CAUSES} more causes; the log has them all")
