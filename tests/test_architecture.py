@@ -24,7 +24,7 @@ FRONT_SIDE = re.compile(
 """Rooms that start without the compiler."""
 
 REGISTRIES = r"pypi\.org|pythonhosted\.org|download\.pytorch|docker\.io|ghcr\.io|quay\.io|registry\.npmjs"
-PLACES = r"/root/|/home/\w|/work/|/opt/\w|pyenv/"
+PLACES = r"/root/|/home/\w|/Users/\w"
 
 
 def module_name(path: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from sqlalchemy import update
 
@@ -49,6 +50,12 @@ class TestOfTheModel:
         data = empty_place.model.read_bytes()
         Path(empty_place.folder, "short.onnx").write_bytes(data[: len(data) // 2])
         assert "short.onnx" in refused(empty_place, "tune", "short.onnx", "--trials", 4, "--quiet")
+
+    def test_inputs_of_another_model(self, empty_place: Place) -> None:
+        np.savez(empty_place.folder / "x.npz", strange=np.zeros(3, np.float32))
+        said = refused(empty_place, "tune", "small.onnx", "--input", "x.npz", "--trials", 4, "--quiet")
+        assert "'strange'" in said
+        assert empty_place.query("SELECT * FROM measurements") == []
 
 
 class TestOfFiles:

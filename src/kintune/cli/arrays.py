@@ -13,21 +13,18 @@ import numpy.typing as npt
 
 from kintune.errors import InputError
 from kintune.files import check_readable, write_whole
+from kintune.graph.inputs import load_inputs
 
 __all__ = ["read_arrays", "write_arrays"]
 
 
 def read_arrays(path: str) -> dict[str, npt.NDArray[Any]]:
     """The arrays of an `.npz` file by name.  Raises InputError when it is none; Python objects in it are refused."""
-    file = check_readable(path, "--input")
+    check_readable(path, "--input")
     try:
-        with file.open("rb") as stream:
-            archive = np.load(stream, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise InputError(f"--input {path} holds one unnamed array; write it with np.savez(path, NAME=array)")
-            return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"--input {path} is not a readable .npz file ({error}); write it with np.savez") from error
+        return load_inputs(path)
+    except InputError as error:
+        raise InputError(f"--input {error}; write it with np.savez(path, NAME=array)") from error
 
 
 def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:

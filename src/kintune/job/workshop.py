@@ -11,6 +11,7 @@ import tvm
 from kintune.errors import BuildError, OrderError
 from kintune.graph.assemble import assemble
 from kintune.graph.executable import Executable, describe_build
+from kintune.graph.inputs import arrange_inputs, load_inputs
 from kintune.graph.lower import Lowered, lower
 from kintune.graph.worth import is_tunable
 from kintune.job.payloads import UNPROVEN, UNTUNED_FILE, JobSpec, Packaged, Prepared, Subgraph
@@ -40,6 +41,8 @@ class Workshop:
         """Import the model, lower it for the target, and list its subgraphs with their sketches."""
         target = tvm.target.Target(_target(spec))
         model = load(spec.model)
+        if spec.inputs is not None:  # refused now rather than by the proof, after all the work
+            arrange_inputs(model.inputs, (load_inputs(spec.inputs),))
         lowered = lower(model.module, target)
         tunable = is_tunable(lowered.workloads)
         sketches = [
