@@ -26,6 +26,7 @@ from kintune.front.request import TuneRequest
 from kintune.job.payloads import ModelRef, Options
 from kintune.job.progress import ProgressReport
 from kintune.search.family import family_of
+from kintune.search.strategy import Strategy
 
 if TYPE_CHECKING:
     import torch
@@ -197,7 +198,7 @@ def _options(
         trials=_at_least_one("trials", trials),
         minutes=_positive("minutes", minutes),
         until_ms=_positive("until_ms", until_ms),
-        families=families,
+        strategy=Strategy(families=families),
         seed=seed,
         rtol=rtol,
         atol=atol,

@@ -35,7 +35,7 @@ def test_what_was_asked_for_reaches_the_tuner(kintune: Kintune, fake_front: Fake
     options = request.options
     assert (request.model.kind, request.model.source) == ("zoo", "mobilenet_v1_0.5")
     assert (options.trials, options.minutes, options.until_ms) == (64, 2.5, 4.0)
-    assert (options.families, options.seed, options.rtol, options.atol) == ("hash", 7, 0.01, 0.02)
+    assert (options.strategy.families, options.seed, options.rtol, options.atol) == ("hash", 7, 0.01, 0.02)
     assert (request.target, request.threads, request.fresh, request.records) == ("llvm", 3, True, "r.sqlite")
     assert request.output == str(tmp_path / "out.kt")
     assert request.log == str(tmp_path / "out.log")

@@ -16,6 +16,7 @@ from kintune.measure.outcome import Outcome, Status
 from kintune.measure.requests import BuildItem, Built, ProfileItem
 from kintune.records import RunState, Store
 from kintune.scheduler.stage import Demand, Stage
+from kintune.search.strategy import Strategy
 from kintune.space.candidate import UNTUNED, Candidate
 from kintune.testing.journal_suite import JournalSuite
 from kintune.testing.rehearsal import Cast, Rehearsal
@@ -243,7 +244,7 @@ class TestResuming:
 
     @pytest.mark.parametrize("cut", range(1, 60, 8))
     def test_nothing_is_lost_or_doubled(self, desk: Desk, cut: int) -> None:
-        options = Options(trials=15, round_size=6, foresee_size=3)
+        options = Options(trials=15, strategy=Strategy(round_size=6, foresee_size=3))
 
         def kill(rehearsal: Rehearsal) -> None:
             if len(rehearsal.history) >= cut:

@@ -25,6 +25,7 @@ from kintune.job.payloads import (
 )
 from kintune.measure.outcome import Outcome, Status
 from kintune.measure.requests import Built
+from kintune.search.strategy import Strategy
 from kintune.space.candidate import UNTUNED, Candidate
 from kintune.testing.rehearsal import Cast, PlainJournal, Rehearsal
 from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
@@ -49,7 +50,7 @@ def failed(rehearsal: Rehearsal) -> str:
 
 
 def with_limits(**limits: float) -> JobSpec:
-    return toy_spec(msgspec.convert({"round_size": 6, "foresee_size": 3, **limits}, Options))
+    return toy_spec(msgspec.convert({"strategy": Strategy(round_size=6, foresee_size=3), **limits}, Options))
 
 
 def time_us(candidate: Candidate) -> float:

@@ -12,6 +12,7 @@ from kintune.search.foresee import sibling
 from kintune.search.plan import Round
 from kintune.search.session import Session
 from kintune.search.space import Draft
+from kintune.search.strategy import Strategy
 from kintune.space.candidate import UNTUNED, Candidate
 from kintune.testing.search_run import Began, Event, Observed, SearchRun, fold, new_session
 from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
@@ -153,7 +154,7 @@ def test_after_a_full_round_the_steepest_of_its_kin_follows(space: SyntheticSpac
 
 
 def test_without_foresee_rounds_there_are_none(space: SyntheticSpace) -> None:
-    run = SearchRun(space, new_session(space, foresee_size=0)).play(150)
+    run = SearchRun(space, new_session(space, strategy=Strategy(round_size=16, foresee="none"))).play(150)
     assert {entry.how for plan in run.plans for entry in plan.entries} == {"rule", "search"}
 
 

@@ -36,7 +36,7 @@ from kintune.job.works import Works
 from kintune.measure.outcome import Outcome
 from kintune.measure.requests import Built
 from kintune.search.cost_model import CostModel, Trees
-from kintune.search.family import Subject, family_of
+from kintune.search.family import Subject
 from kintune.search.model_version import ModelVersion
 from kintune.search.plan import Round
 from kintune.search.session import Session
@@ -198,10 +198,8 @@ class TuningJob:
         self._session = Session(
             subjects,
             self._tools.space(),
-            family_of(spec.options.families),
+            spec.options.strategy,
             seed=spec.options.seed,
-            round_size=spec.options.round_size,
-            foresee_size=spec.options.foresee_size,
             threads=spec.cores,
         )
         self._finalists = Finalists(prepared.subgraphs, self._session, self._tools.space())

@@ -8,6 +8,7 @@ from kintune.measure.outcome import Outcome
 from kintune.measure.protocol import DeviceType, Protocol
 from kintune.search.model_version import ModelVersion
 from kintune.search.plan import Entry
+from kintune.search.strategy import Strategy
 from kintune.space.candidate import Candidate, Sketch
 
 __all__ = [
@@ -72,10 +73,8 @@ class Options(msgspec.Struct, frozen=True):
     trials: int | None = None
     minutes: float | None = None
     until_ms: float | None = None
-    families: str = "op"
+    strategy: Strategy = Strategy()
     seed: int = 0
-    round_size: int = 64
-    foresee_size: int = 16
     rtol: float = 1e-3
     atol: float = 1e-3
     compare: tuple[str, ...] = ("onnxruntime", "openvino", "torch")

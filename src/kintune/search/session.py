@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from kintune.measure.outcome import Outcome
 from kintune.search.budget import rank
 from kintune.search.cost_model import CostModel, Trees, relative_speeds
-from kintune.search.family import FamilyOf, Subject
+from kintune.search.family import Subject, family_of
 from kintune.search.foresee import sibling
 from kintune.search.plan import Entry, Round
 from kintune.search.propose import Proposal, propose
 from kintune.search.space import Draft, SearchSpace
+from kintune.search.strategy import Strategy
 from kintune.search.subgraph import SubgraphState
 from kintune.space.candidate import UNTUNED, Candidate
 
@@ -40,20 +41,18 @@ class Session:
         self,
         subjects: Sequence[Subject],
         space: SearchSpace,
-        family_of: FamilyOf,
+        strategy: Strategy,
         *,
         seed: int,
-        round_size: int,
-        foresee_size: int,
         threads: int,
     ) -> None:
-        self.states = {s.workload: SubgraphState(s, family_of(s)) for s in subjects}
+        kin = family_of(strategy.families)
+        self.states = {s.workload: SubgraphState(s, kin(s)) for s in subjects}
         self.models: dict[str, CostModel] = {}
         self.round = 0
         self._space = space
         self._seed = seed
-        self._round_size = round_size
-        self._foresee_size = foresee_size
+        self._strategy = strategy
         self._threads = threads
         self._surveyed = 0
         self._last: Round | None = None
@@ -183,7 +182,7 @@ class Session:
             if entry.how == "rule":
                 self.states[entry.workload].history.append(self.states[entry.workload].best_us)
             else:
-                self.states[entry.workload].close_round(entry.size / self._round_size)
+                self.states[entry.workload].close_round(entry.size / self._strategy.round_size)
         self.round += 1
 
     def _survey(self) -> tuple[int, tuple[Entry, ...]]:
@@ -229,11 +228,11 @@ class Session:
     def _foresee(self) -> tuple[Entry, ...]:
         """After a full round and its update: the steepest sibling, with the few that the fresh model ranks best."""
         last = self._last
-        if self._foresee_size < 1 or last is None or [e.how for e in last.entries] != ["search"]:
+        if self._strategy.foresee == "none" or last is None or [e.how for e in last.entries] != ["search"]:
             return ()
         tuned = self.states[last.entries[0].workload]
         other = sibling(tuned, self.states.values()) if self._is_modelled(tuned.family) else None
-        return (Entry(other.subject.workload, self._foresee_size, "foresee"),) if other else ()
+        return (Entry(other.subject.workload, self._strategy.foresee_size, "foresee"),) if other else ()
 
     def _is_modelled(self, family: str) -> bool:
         """Whether the family has samples enough for a model: known from events alone, wherever the model itself is."""
@@ -242,7 +241,7 @@ class Session:
 
     def _steepest(self) -> tuple[Entry, ...]:
         ranked = rank(self.states.values())
-        return (Entry(ranked[0].subject.workload, self._round_size, "search"),) if ranked else ()
+        return (Entry(ranked[0].subject.workload, self._strategy.round_size, "search"),) if ranked else ()
 
     def _rng(self, workload: str) -> np.random.Generator:
         material = hashlib.sha256(f"{self._seed}/{workload}/{self.round}".encode()).digest()

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from kintune.measure.outcome import Outcome
 from kintune.search.cost_model import CostModel
-from kintune.search.family import family_of
 from kintune.search.plan import Round
 from kintune.search.session import Session
+from kintune.search.strategy import Strategy
 from kintune.space.candidate import UNTUNED, Candidate
 from kintune.testing.synthetic_space import SyntheticSpace
 
@@ -43,24 +43,17 @@ class Adopted(msgspec.Struct, frozen=True):
 Event: TypeAlias = Began | Observed | Adopted
 
 
+_SMALL = Strategy(round_size=16, foresee_size=4)
+
+
 def new_session(
     space: SyntheticSpace,
     *,
     seed: int = 0,
-    round_size: int = 16,
-    foresee_size: int = 4,
-    families: str = "op",
+    strategy: Strategy = _SMALL,
 ) -> Session:
-    """A session over all workloads of the space, with the family algorithm of that name."""
-    return Session(
-        space.subjects(),
-        space,
-        family_of(families),
-        seed=seed,
-        round_size=round_size,
-        foresee_size=foresee_size,
-        threads=1,
-    )
+    """A session over all workloads of the space, by default with smaller rounds than in earnest."""
+    return Session(space.subjects(), space, strategy, seed=seed, threads=1)
 
 
 def fold(session: Session, events: Sequence[Event]) -> Session:

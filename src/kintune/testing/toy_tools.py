@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from kintune.job.payloads import JobSpec, ModelRef, Options, Packaged, Prepared, Subgraph, Tensor
 from kintune.measure.protocol import DeviceType, Protocol
 from kintune.search.space import SearchSpace
+from kintune.search.strategy import Strategy
 from kintune.space.candidate import Candidate, digest_of
 from kintune.testing.synthetic_space import Product, SyntheticSpace
 
@@ -26,7 +27,7 @@ def toy_spec(options: Options | None = None, *, run_id: str = "run") -> JobSpec:
         model=ModelRef("zoo", "toy", "toy"),
         device_type=DeviceType("{}", "a processor", (), 1, "1-cold"),
         protocol=Protocol(threads=1),
-        options=options or Options(trials=40, round_size=6, foresee_size=3),
+        options=options or Options(trials=40, strategy=Strategy(round_size=6, foresee_size=3)),
         output="toy.kt",
     )
 

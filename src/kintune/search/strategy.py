@@ -1,0 +1,35 @@
+"""How a search proceeds: every factor that an experiment may want to switch."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+__all__ = ["Budget", "Foresee", "Strategy"]
+
+Foresee: TypeAlias = Literal["none", "published", "guarded"]
+"""What happens after a full round: nothing; a small round for the steepest sibling, as FamilySeer does; or the same as
+long as what the family's model predicts holds."""
+
+Budget: TypeAlias = Literal["gradient", "balanced"]
+"""Who gets the next round: the subgraph with the steepest expected gain, or the one with the fewest trials."""
+
+
+class Strategy(msgspec.Struct, frozen=True):
+    """The factors of a search.
+
+    `families` names the family algorithm.  A full round has `round_size` candidates, shared by the `width` steepest
+    subgraphs; a foresee round has `foresee_size`.  `survey` gives every subgraph a few candidates before any gets a
+    full round; `rules` lets the rule propose candidates; `carry` carries good programs over to siblings.
+    """
+
+    families: str = "op"
+    foresee: Foresee = "guarded"
+    carry: bool = True
+    rules: bool = True
+    survey: bool = True
+    budget: Budget = "gradient"
+    round_size: int = 64
+    foresee_size: int = 16
+    width: int = 1
