@@ -1,0 +1,91 @@
+"""What a spec may set: the options of an experiment and of its methods."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import TypeAlias
+
+import msgspec
+
+from kintune.errors import InputError
+
+__all__ = ["Kind", "Option", "Options", "Value", "spelled"]
+
+Value: TypeAlias = str | int | float | bool
+"""One value of an option, as TOML writes it."""
+
+
+class Kind(str, Enum):
+    """What the values of an option are.
+
+    A MODEL is what `kintune tune` takes (a path or `zoo:NAME`), and is imported once before the first cell runs.  A
+    FILE must exist; paths are relative to the working directory.
+    """
+
+    TEXT = "a text"
+    INTEGER = "a whole number"
+    NUMBER = "a number"
+    FLAG = "true or false"
+    MODEL = "a model"
+    FILE = "the path of a file"
+
+
+class Option(msgspec.Struct, frozen=True):
+    """One option: its kind, what it is when a spec does not set it, and what it may be.
+
+    `default` None means that it is not set; `required` that a spec must set it.  Numbers lie between `low` and `high`,
+    texts are among `choices`, where these are given.  `check` gets a value of the right kind and raises InputError,
+    saying what is wrong with it.
+    """
+
+    kind: Kind
+    default: Value | None = None
+    help: str = ""
+    required: bool = False
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    check: Callable[[Value], object] | None = None
+
+    def accept(self, value: object) -> Value:
+        """The value as the experiment gets it: a whole number for a NUMBER becomes a float.
+
+        Raises InputError, which says what it should be but neither the option's name nor the value.
+        """
+        taken = self._of_kind(value)
+        if isinstance(taken, (int, float)) and not isinstance(taken, bool):
+            if self.low is not None and taken < self.low:
+                raise InputError(f"must be {self.low:g} or more")
+            if self.high is not None and taken > self.high:
+                raise InputError(f"must be {self.high:g} or less")
+        if self.choices and taken not in self.choices:
+            raise InputError(f"must be one of {', '.join(self.choices)}")
+        if self.check is not None:
+            self.check(taken)
+        return taken
+
+    def _of_kind(self, value: object) -> Value:
+        match self.kind:
+            case Kind.FLAG if isinstance(value, bool):
+                return value
+            case Kind.INTEGER if isinstance(value, int) and not isinstance(value, bool):
+                return value
+            case Kind.NUMBER if isinstance(value, (int, float)) and not isinstance(value, bool):
+                if math.isfinite(value):
+                    return float(value)
+            case Kind.TEXT | Kind.MODEL | Kind.FILE if isinstance(value, str):
+                return value
+        raise InputError(f"must be {self.kind.value}")
+
+
+Options: TypeAlias = Mapping[str, Option]
+"""Options by name."""
+
+
+def spelled(value: object) -> str:
+    """A value as a spec writes it: `true`, `"op"`, `64`."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else str(value)

@@ -1,0 +1,64 @@
+"""What experiments observe: rows of plain values, by the name of their table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from kintune.errors import KintuneError
+
+__all__ = ["ASKED", "Row", "Scalar", "Tables", "check_tables", "columns_of", "joined", "to_csv"]
+
+Scalar: TypeAlias = str | int | float | bool | None
+
+Row: TypeAlias = Mapping[str, Scalar]
+"""One observation: a value by column; None where nothing was observed."""
+
+Tables: TypeAlias = Mapping[str, Sequence[Row]]
+"""Rows by the name of their table.  The names are those of the CSV files."""
+
+ASKED = "asked_"
+"""Before the name of an option's column in a table that has a column of that name itself."""
+
+
+def check_tables(tables: Tables) -> None:
+    """Raise KintuneError when an experiment yields what is no table, so that its cell fails and not the collection."""
+    for name, rows in tables.items():
+        if not name.isidentifier():
+            raise KintuneError(f"{name!r} is no name for a table; use letters, digits and underscores")
+        for row in rows:
+            for column, value in row.items():
+                if not (value is None or isinstance(value, (str, int, float, bool))):
+                    raise KintuneError(f"table {name}, column {column}: a {type(value).__name__} is no plain value")
+
+
+def joined(rows: Iterable[Row], cell: str, values: Row) -> list[Row]:
+    """Each row with its cell's id and option values before its own columns."""
+    return [
+        {"cell": cell, **{f"{ASKED}{name}" if name in row else name: v for name, v in values.items()}, **row}
+        for row in rows
+    ]
+
+
+def columns_of(rows: Iterable[Row]) -> tuple[str, ...]:
+    """All columns of `rows`, in the order in which they first occur."""
+    return tuple(dict.fromkeys(column for row in rows for column in row))
+
+
+def to_csv(rows: Sequence[Row]) -> bytes:
+    """`rows` as CSV with a header: numbers in full, `true` and `false`, nothing for None, NaN and infinities."""
+    text = io.StringIO(newline="")
+    columns = columns_of(rows)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_text(row.get(column)) for column in columns] for row in rows)
+    return text.getvalue().encode()
+
+
+def _text(value: Scalar) -> str:
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
