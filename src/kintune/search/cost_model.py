@@ -31,12 +31,21 @@ class Trees:
         self._booster = booster
 
     @classmethod
-    def train(cls, features: NDArray[np.float32], labels: NDArray[np.float32], *, seed: int, threads: int) -> Trees:
-        """Train on features of shape (n, width) and labels of shape (n,)."""
+    def train(
+        cls,
+        features: NDArray[np.float32],
+        labels: NDArray[np.float32],
+        *,
+        seed: int,
+        threads: int,
+        rounds: int = 100,
+        depth: int = 6,
+    ) -> Trees:
+        """Train `rounds` trees of at most `depth` levels on features of shape (n, width) and labels of shape (n,)."""
         parameters = {
             "objective": "reg:squarederror",
             "tree_method": "hist",
-            "max_depth": 6,
+            "max_depth": depth,
             "eta": 0.15,
             "min_child_weight": 1.0,
             "subsample": 0.9,
@@ -46,7 +55,7 @@ class Trees:
             "verbosity": 0,
         }
         data = xgb.DMatrix(_scaled(features), label=labels, nthread=threads)
-        return cls(xgb.train(parameters, data, num_boost_round=100))
+        return cls(xgb.train(parameters, data, num_boost_round=rounds))
 
     @classmethod
     def from_bytes(cls, blob: bytes) -> Trees:
