@@ -14,6 +14,7 @@ COMMANDS = {
     "run": Entry("kintune.cli.run", "Run a tuned model on inputs from a file."),
     "evaluate": Entry("kintune.cli.evaluate", "Time a tuned model."),
     "estimate": Entry("kintune.cli.estimate", "Say what tuning a model will take, before doing it."),
+    "bench": Entry("kintune.cli.bench", "Run a whole matrix of experiments unattended."),
     "records": Entry("kintune.cli.records", "Look at, check and exchange what was measured."),
     "models": Entry("kintune.cli.models", "List the models of the zoo."),
     "doctor": Entry("kintune.cli.doctor", "Check that this machine can tune."),

@@ -1,0 +1,78 @@
+"""Import each model of a spec once, in a process of the tuner's own, before the first cell is run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from kintune.bench.errors import SpecError
+from kintune.bench.experiment import ModelFacts
+from kintune.doctor.software import require_tried_versions
+from kintune.engine.devices import cores_lock
+from kintune.errors import InputError, KintuneError
+from kintune.estimate.interview import interview
+from kintune.job.payloads import JobSpec, Options, Prepared
+from kintune.measure.about import DeviceAbout
+from kintune.measure.cores import choose_cores
+from kintune.models.ref import parse_ref
+
+__all__ = ["Importer", "check_imports", "import_models"]
+
+Importer: TypeAlias = Callable[[str], ModelFacts]
+"""Imports the model that a spec names; raises InputError when it cannot be used, KintuneError when that crashes."""
+
+
+def import_models(texts: Iterable[str], say: Callable[[str], None], places: Mapping[str, str]) -> dict[str, ModelFacts]:
+    """Import and split each model as a tuning job would, on cores of which nobody else is timing anything.
+
+    `say` is told what is going on; `places` has what an error about a model begins with.  Raises SpecError naming line
+    and model for the first that cannot be used.
+    """
+    wanted = list(dict.fromkeys(texts))
+    if not wanted:
+        return {}
+    require_tried_versions()
+    cores = choose_cores(0)
+    with cores_lock(cores, lambda holder: say(f"waiting for the cores, held by process {holder}")):
+        with interview("kintune.measure.device_worker", ("--target", "native", "--threads", str(len(cores)))) as device:
+            about = msgspec.msgpack.decode(device.about, type=DeviceAbout)
+
+        def importer(text: str) -> ModelFacts:
+            say(f"importing {text}")
+            return _facts(text, about)
+
+        return check_imports(wanted, importer, places)
+
+
+def check_imports(texts: Iterable[str], importer: Importer, places: Mapping[str, str]) -> dict[str, ModelFacts]:
+    """What `importer` finds out about each model; SpecError for the first that it cannot import."""
+    facts: dict[str, ModelFacts] = {}
+    for text in texts:
+        try:
+            facts[text] = importer(text)
+        except KintuneError as error:
+            raise SpecError(f"{places.get(text, '')}cannot be imported: {error}") from error
+    return facts
+
+
+def _facts(text: str, about: DeviceAbout) -> ModelFacts:
+    spec = JobSpec(
+        run_id="bench",
+        model=parse_ref(text),
+        device_type=about.device_type,
+        protocol=about.protocol,
+        options=Options(trials=1),
+        output=os.devnull,
+    )
+    with interview("kintune.job.process") as job:
+        prepared = msgspec.msgpack.decode(job.first_work("bench", msgspec.msgpack.encode(spec)), type=Prepared)
+    if not prepared.subgraphs:
+        raise InputError("it has no subgraph to tune")
+    return ModelFacts(
+        subgraphs=len(prepared.subgraphs),
+        tunable=sum(subgraph.tunable for subgraph in prepared.subgraphs),
+        flops=sum(subgraph.weight * subgraph.flops for subgraph in prepared.subgraphs),
+    )
