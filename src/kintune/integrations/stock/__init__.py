@@ -1,0 +1,13 @@
+"""FamilySeer inside the stock tuner: arguments for `tune_relax`, `tune_tir` and `tune_tasks` of MetaSchedule.
+
+model = FamilyCostModel(families="op")
+tune_relax(..., cost_model=model, task_scheduler=FamilyTaskScheduler())
+"""
+
+from __future__ import annotations
+
+from kintune.integrations.stock.cost_model import FamilyCostModel
+from kintune.integrations.stock.task_scheduler import FamilyTaskScheduler
+from kintune.integrations.stock.turn import Turn
+
+__all__ = ["FamilyCostModel", "FamilyTaskScheduler", "Turn"]

@@ -1,0 +1,104 @@
+"""Family models in a file: samples, members and trained trees, without pickle.
+
+A zip of numpy arrays: `header` is a JSON document, and for the n-th workload there are `rows_n` (the stores of all its
+candidates, one below the other), `stores_n` (how many each candidate has) and `costs_n` (seconds); for the n-th family
+`trees_n` (XGBoost's UBJSON, empty when it was never trained).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+import zlib
+from typing import Any
+
+import msgspec
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm.s_tir.meta_schedule.cost_model.xgb_model import FeatureGroup
+
+from kintune.errors import InputError
+from kintune.files import check_readable, check_writable, write_whole
+from kintune.integrations.stock.members import Member
+
+__all__ = ["Archive", "read_archive", "write_archive"]
+
+_FORMAT = "kintune family models 1"
+_DAMAGE = (
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    NotImplementedError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+class Archive(msgspec.Struct, frozen=True):
+    """What is kept: the family algorithm, each member with its family, the members' samples, the families' trees."""
+
+    algorithm: str
+    members: dict[str, tuple[Member, str]]
+    samples: dict[str, FeatureGroup]
+    trees: dict[str, bytes]
+
+
+class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All that is no array; `samples` and `trees` name what the arrays with their position are about."""
+
+    format: str
+    compiler: str
+    algorithm: str
+    members: dict[str, tuple[Member, str]]
+    samples: list[str]
+    trees: list[str]
+
+
+def write_archive(path: str | os.PathLike[str], archive: Archive) -> None:
+    """Write a file, whole or not at all; raises InputError when it cannot be written."""
+    target = check_writable(path, "the cost model's file")
+    header = _Header(
+        _FORMAT, tvm.__version__, archive.algorithm, archive.members, list(archive.samples), list(archive.trees)
+    )
+    arrays: dict[str, NDArray[Any]] = {"header": np.frombuffer(msgspec.json.encode(header), np.uint8)}
+    for n, group in enumerate(archive.samples.values()):
+        arrays[f"rows_{n}"] = np.concatenate(group.features)
+        arrays[f"stores_{n}"] = np.array([len(rows) for rows in group.features], np.int64)
+        arrays[f"costs_{n}"] = np.asarray(group.costs, np.float32)
+    for n, trees in enumerate(archive.trees.values()):
+        arrays[f"trees_{n}"] = np.frombuffer(trees, np.uint8)
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    write_whole(target, buffer.getvalue())
+
+
+def read_archive(path: str | os.PathLike[str]) -> Archive:
+    """Read a file; raises InputError when it is none of ours, damaged, or written with another compiler."""
+    source = check_readable(path, "the cost model's file")
+    try:
+        with np.load(io.BytesIO(source.read_bytes()), allow_pickle=False) as arrays:
+            header = msgspec.json.decode(arrays["header"].tobytes(), type=_Header)
+            samples = {key: _group(key, arrays, n) for n, key in enumerate(header.samples)}
+            trees = {family: arrays[f"trees_{n}"].tobytes() for n, family in enumerate(header.trees)}
+    except _DAMAGE as error:
+        raise InputError(f"{path}: no file of family models, or a damaged one; save the cost model again") from error
+    if header.format != _FORMAT or not set(samples) <= set(header.members):
+        raise InputError(f"{path}: {header.format!r} is not {_FORMAT!r}; save the cost model again")
+    if header.compiler != tvm.__version__:
+        raise InputError(
+            f"{path}: written with TVM {header.compiler}, and features of TVM {tvm.__version__} do not compare with it"
+        )
+    return Archive(header.algorithm, header.members, samples, trees)
+
+
+def _group(key: str, arrays: Any, n: int) -> FeatureGroup:
+    rows, stores, costs = arrays[f"rows_{n}"], arrays[f"stores_{n}"], arrays[f"costs_{n}"]
+    if len(stores) != len(costs) or not len(costs) or stores.min() < 1 or stores.sum() != len(rows):
+        raise ValueError(f"{key}: lengths do not agree")
+    features = np.split(rows.astype(np.float32, copy=False), np.cumsum(stores)[:-1])
+    return FeatureGroup(key, list(features), costs.astype(np.float32, copy=False))

@@ -1,0 +1,106 @@
+"""One family's cost model: stock's XGBoost model, trained on that family's samples alone.
+
+Features, training and labels are stock's own, so that the split into families is all that differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import xgboost as xgb
+from numpy.typing import NDArray
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.cost_model.xgb_model import FeatureGroup, XGBConfig
+
+from kintune.errors import InputError
+
+__all__ = ["FamilyModel", "Settings"]
+
+
+class Settings(NamedTuple):
+    """What all families' models share; `threads` None is stock's default, one a physical core."""
+
+    warmup_samples: int
+    seed: int
+    threads: int | None
+
+
+class FamilyModel:
+    """The samples of a family, by workload, and the model they train."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._warmup = settings.warmup_samples
+        self._stock = ms.cost_model.XGBModel(
+            config=XGBConfig(seed=settings.seed),
+            num_warmup_samples=settings.warmup_samples,
+            num_tuning_cores=settings.threads,
+        )
+
+    @property
+    def samples(self) -> int:
+        """How many measured candidates it knows."""
+        return int(self._stock.data_size)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has samples enough to be asked."""
+        return self._stock.booster is not None and self.samples >= self._warmup
+
+    @property
+    def groups(self) -> dict[str, FeatureGroup]:
+        """The samples by the workload's structural hash; not to be changed."""
+        return self._stock.data  # type: ignore[no-any-return]
+
+    def update(
+        self,
+        context: ms.TuneContext,
+        candidates: Sequence[ms.MeasureCandidate],
+        results: Sequence[ms.runner.RunnerResult],
+    ) -> None:
+        """Take in measured candidates, and train again when they are a fifth of all, as stock does."""
+        self._stock.update(context, candidates, results)
+
+    def predict(self, context: ms.TuneContext, candidates: Sequence[ms.MeasureCandidate]) -> NDArray[np.float64]:
+        """Scores, shape (len(candidates),); only when it is ready."""
+        scores: NDArray[np.float64] = self._stock.predict(context, candidates)
+        return scores
+
+    def give(self, workload: str, group: FeatureGroup) -> None:
+        """Add a workload's samples; `train` has to follow."""
+        self._stock.data[workload] = group
+        self._stock.data_size += len(group.costs)
+
+    def take(self, workload: str) -> FeatureGroup | None:
+        """Remove a workload's samples, if it has any; `train` has to follow."""
+        group = self._stock.data.pop(workload, None)
+        if group is not None:
+            self._stock.data_size -= len(group.costs)
+        return group
+
+    def train(self) -> None:
+        """Train on all samples now."""
+        groups = list(self._stock.data.values())
+        self._stock.last_train_size = self.samples
+        if not groups:
+            self._stock.booster = None
+            return
+        labels = np.concatenate([group.min_cost / group.costs for group in groups])
+        self._stock._train(xs=[rows for group in groups for rows in group.features], ys=labels)
+
+    def to_bytes(self) -> bytes:
+        """The trained model (XGBoost's UBJSON); empty when there is none."""
+        booster = self._stock.booster
+        return b"" if booster is None else bytes(booster.save_raw("ubj"))
+
+    def adopt(self, blob: bytes) -> None:
+        """Use the model of `to_bytes`, which was trained on the samples that it has now.
+
+        Raises InputError when the bytes are no model.
+        """
+        try:
+            self._stock.booster = xgb.Booster(model_file=bytearray(blob)) if blob else None
+        except xgb.core.XGBoostError as error:
+            raise InputError("the trees of a family model are damaged; save the cost model again") from error
+        self._stock.last_train_size = self.samples

@@ -1,0 +1,49 @@
+"""The tasks of a stock tuner as members of families."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.utils import shash2hex
+
+from kintune.graph.workload import describe, standalone
+from kintune.search.family import Subject
+
+__all__ = ["Member", "Members"]
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A task: the structural hash that stock files its samples under, its name, and what a family algorithm is told."""
+
+    key: str
+    name: str
+    subject: Subject
+
+
+class Members:
+    """All tasks seen so far, described once each."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Member] = {}
+
+    def of(self, context: ms.TuneContext) -> Member:
+        """The member that a tuning context is about; its weight is not known here and is 1."""
+        key = str(shash2hex(context.mod))
+        member = self._known.get(key)
+        if member is None:
+            name = str(context.task_name)
+            workload = describe(name, standalone(context.mod["main"]), weight=1)
+            flops = workload.flops if math.isfinite(workload.flops) else 0.0
+            subject = Subject(workload.digest, 1, flops, workload.operator, workload.signature)
+            member = self._known[key] = Member(key, name, subject)
+        return member
+
+    def add(self, member: Member) -> None:
+        """A member known from elsewhere."""
+        self._known[member.key] = member
+
+    def all(self) -> tuple[Member, ...]:
+        """All members, in the order in which they were seen."""
+        return tuple(self._known.values())

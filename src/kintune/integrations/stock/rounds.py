@@ -1,0 +1,92 @@
+"""A search strategy whose rounds may be smaller than the tuner's: stock's own, with a reserve.
+
+Stock fixes the size of a round before tuning starts, and never proposes again what it has proposed once.  So when a
+round is cut to the few that the model ranks best, the others are kept and compete in the task's next round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm.ir.utils import derived_object
+from tvm.s_tir import meta_schedule as ms
+
+__all__ = ["Rounds"]
+
+
+@derived_object
+class Rounds(ms.search_strategy.PySearchStrategy):  # type: ignore[misc]
+    """The strategy `inner`, of which the next round can be cut with `cut`."""
+
+    def __init__(self, inner: ms.SearchStrategy) -> None:
+        super().__init__()
+        self._inner = inner
+        self._context: ms.TuneContext | None = None
+        self._model: ms.CostModel | None = None
+        self._round_size = 0
+        self._left = 0
+        self._limit: int | None = None
+        self._reserve: list[ms.MeasureCandidate] = []
+
+    def cut(self, size: int) -> None:
+        """Let the next round, and only that, have at most `size` candidates: those that the model ranks best."""
+        self._limit = size
+
+    def left(self) -> int:
+        """How many candidates the task may still measure."""
+        return self._left
+
+    def _initialize_with_tune_context(self, context: ms.TuneContext) -> None:
+        self._context = context
+        self._inner._initialize_with_tune_context(context)
+
+    def pre_tuning(
+        self,
+        max_trials: int,
+        num_trials_per_iter: int,
+        design_spaces: Sequence[Any],
+        database: ms.Database | None = None,
+        cost_model: ms.CostModel | None = None,
+    ) -> None:
+        """Begin; see the stock strategies."""
+        self._left, self._round_size, self._model = max_trials, num_trials_per_iter, cost_model
+        self._limit, self._reserve = None, []
+        self._inner.pre_tuning(max_trials, num_trials_per_iter, design_spaces, database, cost_model)
+
+    def post_tuning(self) -> None:
+        """End; the context, which holds this strategy, is let go."""
+        self._context, self._reserve = None, []
+        self._inner.post_tuning()
+
+    def generate_measure_candidates(self) -> list[ms.MeasureCandidate] | None:
+        """The next round, best first where it was ranked; None when the search space has no more to offer."""
+        limit, self._limit = self._limit, None
+        proposed = self._inner.generate_measure_candidates()
+        fresh = list(proposed or ())
+        size = min(limit or len(fresh) or self._round_size, self._left)
+        if not self._reserve and len(fresh) <= size:
+            return None if proposed is None else fresh
+        drawn = 0 if limit else int(len(fresh) * getattr(self._inner, "eps_greedy", 0.0))
+        ranked = self._ranked([*self._reserve, *fresh[: len(fresh) - drawn]])
+        greedy = max(0, size - drawn)
+        self._reserve = ranked[greedy : greedy + self._round_size]
+        return [*ranked[:greedy], *fresh[len(fresh) - drawn :]][:size]
+
+    def notify_runner_results(
+        self, measure_candidates: Sequence[ms.MeasureCandidate], results: Sequence[ms.runner.RunnerResult]
+    ) -> None:
+        """A round was measured."""
+        self._left -= len(results)
+        self._inner.notify_runner_results(measure_candidates, results)
+
+    def clone(self) -> Rounds:
+        """Another of these, around a clone of the inner strategy."""
+        return Rounds(self._inner.clone())
+
+    def _ranked(self, candidates: list[ms.MeasureCandidate]) -> list[ms.MeasureCandidate]:
+        if self._model is None or not candidates:
+            return candidates
+        scores = self._model.predict(self._context, candidates)
+        return [candidates[i] for i in np.argsort(-scores, kind="stable")]

@@ -1,0 +1,209 @@
+"""The task scheduler argument of the stock tuner, with foresee tuning (FamilySeer, arXiv 2201.00194)."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from statistics import median
+from typing import Any, get_args
+
+from tvm.ir.utils import derived_object
+from tvm.s_tir import meta_schedule as ms
+
+from kintune.errors import InputError
+from kintune.integrations.stock.contexts import with_rounds
+from kintune.integrations.stock.cost_model import FamilyCostModel
+from kintune.integrations.stock.gradient import TaskHistory
+from kintune.integrations.stock.guard import Guard
+from kintune.integrations.stock.rounds import Rounds
+from kintune.integrations.stock.turn import How, Turn
+from kintune.search.strategy import Foresee
+
+__all__ = ["FamilyTaskScheduler"]
+
+_DONE = -1
+_log = logging.getLogger(ms.task_scheduler.__name__)
+
+
+@derived_object
+class _Chooser(ms.task_scheduler.PyTaskScheduler):  # type: ignore[misc]
+    """Tells stock's tuning loop which task comes next; the loop itself, and all its records, are stock's."""
+
+    def __init__(self, foresee: Foresee, foresee_size: int, alpha: float, window: int) -> None:
+        super().__init__()
+        self.turns: list[Turn] = []
+        self._foresee = foresee
+        self._foresee_size = foresee_size
+        self._alpha = alpha
+        self._window = window
+
+    def begin(
+        self,
+        strategies: Sequence[Rounds],
+        weights: Sequence[float],
+        trials: int,
+        round_size: int,
+        model: FamilyCostModel | None,
+    ) -> None:
+        """Start anew, with one strategy and one weight a task, and `trials` for all of them."""
+        self.turns = []
+        self._strategies = list(strategies)
+        self._histories = [TaskHistory(weight) for weight in weights]
+        self._trials_left = trials
+        self._round_size = round_size
+        self._model = model
+        self._guard = Guard(min(self._foresee_size, round_size))
+        self._running: tuple[int, How, int] | None = None
+        self._first_pass = iter(range(len(weights)))
+
+    def next_task_id(self) -> int:
+        """The position of the task to tune next, -1 when none is left; what ran before has been taken in then."""
+        tuned = self._take_in()
+        first = next(self._first_pass, None)
+        if first is not None:
+            if first == 0:
+                self._outer().print_tuning_statistics()
+            return self._start(first, How.FIRST, self._round_size)
+        foreseen = self._sibling(tuned) if tuned is not None else None
+        if foreseen is not None:
+            task, size = foreseen
+            self._strategies[task].cut(size)
+            return self._start(task, How.FORESEE, size)
+        alive = self._alive()
+        if not alive:
+            return _DONE
+        steepest = max(alive, key=self._steepness)
+        if math.isinf(self._gradient(steepest)):
+            steepest = min(alive, key=lambda task: self._histories[task].rounds)
+        return self._start(steepest, How.FULL, self._round_size)
+
+    def _start(self, task: int, how: How, size: int) -> int:
+        self._running = task, how, size
+        return task
+
+    def _take_in(self) -> int | None:
+        """Wait for the running round; the task, if it was a full one of the gradient's choice."""
+        running, self._running = self._running, None
+        if running is None:
+            return None
+        task, how, size = running
+        if self._outer().tasks_[task].runner_futures is None:
+            return None
+        times = [_milliseconds(result) for result in self._outer().join_running_task(task)]
+        history = self._histories[task]
+        if how is How.FORESEE and self._foresee == "guarded":
+            self._guard.judge(self._family(task), history.times_ms, times)
+        history.close_round(times, size / self._round_size if how is How.FORESEE else 1.0)
+        self._trials_left -= len(times)
+        self.turns.append(Turn(task, how, len(times), history.best_ms))
+        return task if how is How.FULL else None
+
+    def _sibling(self, tuned: int) -> tuple[int, int] | None:
+        """The steepest other member of the tuned task's family, and how many candidates it gets."""
+        if self._model is None or self._foresee == "none" or not self._model.is_ready(self._context(tuned)):
+            return None
+        family = self._family(tuned)
+        size = self._guard.size(family)
+        size = min(size, self._trials_left)
+        kin = [t for t in self._alive() if t != tuned and self._family(t) == family and self._strategies[t].left() > 0]
+        kin = [task for task in kin if math.isfinite(self._gradient(task))]
+        if not kin or size < 1:
+            return None
+        task = max(kin, key=self._steepness)
+        _log.info("Foresee: task #%d gets %d candidates, as kin of task #%d (%s)", task, size, tuned, family)
+        return task, size
+
+    def _alive(self) -> list[int]:
+        return [i for i, task in enumerate(self._outer().tasks_) if not task.is_terminated]
+
+    def _gradient(self, task: int) -> float:
+        return self._histories[task].gradient(self._alpha, self._window)
+
+    def _steepness(self, task: int) -> tuple[float, int]:
+        """By gradient, and then by position, the first of equals being the steepest."""
+        return self._gradient(task), -task
+
+    def _context(self, task: int) -> ms.TuneContext:
+        return self._outer().tasks_[task].ctx
+
+    def _family(self, task: int) -> str:
+        if self._model is None:
+            raise InputError("families are known to a FamilyCostModel only")
+        return str(self._model.family(self._context(task)))
+
+
+class FamilyTaskScheduler(_Chooser):
+    """A task scheduler for `tune_relax(task_scheduler=...)`, to be used with a `FamilyCostModel`.
+
+    Every task gets a round, then always the one with the steepest gradient by stock's rule (`alpha`, `window`).  After
+    each of these, and the update of the family's model, the steepest sibling gets a small round with only the
+    `foresee_size` candidates that the model ranks best.  `foresee` is `published` for that, `guarded` for
+    smaller and fewer such rounds where the predictions do not hold, `none` for none.
+
+    `turns` lists what was done.  Results are waited for before the next task is chosen.
+    """
+
+    def __init__(
+        self,
+        foresee: Foresee = "guarded",
+        *,
+        foresee_size: int = 16,
+        alpha: float = 0.2,
+        window: int = 3,
+    ) -> None:
+        """Raises InputError for an unknown kind of foresee or a number out of range."""
+        if foresee not in get_args(Foresee):
+            raise InputError(f"unknown kind of foresee {foresee!r}; use one of: {', '.join(get_args(Foresee))}")
+        if foresee_size < 1 or window < 1 or not 0 <= alpha <= 1:
+            raise InputError(
+                f"foresee_size={foresee_size}, window={window}, alpha={alpha}: use at least 1, at least 1, and 0 to 1"
+            )
+        super().__init__(foresee, foresee_size, alpha, window)
+
+    def tune(
+        self,
+        tasks: Sequence[ms.TuneContext],
+        task_weights: Sequence[float],
+        max_trials_global: int,
+        max_trials_per_task: int,
+        num_trials_per_iter: int,
+        builder: ms.Builder,
+        runner: ms.Runner,
+        measure_callbacks: Sequence[ms.MeasureCallback],
+        database: ms.Database | None,
+        cost_model: ms.CostModel | None,
+    ) -> None:
+        """Tune; see stock's `TaskScheduler.tune`.
+
+        Raises InputError when `cost_model` knows no families, unless foresee is off.
+        """
+        chooser: Any = self._inst
+        families = isinstance(cost_model, FamilyCostModel)
+        if not families and chooser._foresee != "none":
+            kind = type(cost_model).__name__
+            raise InputError(
+                f"FamilyTaskScheduler needs cost_model=FamilyCostModel(...), not {kind}; "
+                "or turn foresee off: FamilyTaskScheduler('none')"
+            )
+        contexts, strategies = with_rounds(tasks)
+        model = cost_model if families else None
+        chooser.begin(strategies, [float(w) for w in task_weights], max_trials_global, num_trials_per_iter, model)
+        super().tune(
+            contexts,
+            task_weights,
+            max_trials_global,
+            max_trials_per_task,
+            num_trials_per_iter,
+            builder,
+            runner,
+            measure_callbacks,
+            database,
+            cost_model,
+        )
+
+
+def _milliseconds(result: ms.runner.RunnerResult) -> float:
+    if result.error_msg is not None or not result.run_secs:
+        return math.inf
+    return 1e3 * median(float(second) for second in result.run_secs)

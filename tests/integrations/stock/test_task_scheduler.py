@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kintune.errors import InputError
+
+pytestmark = pytest.mark.tvm
+
+
+@pytest.fixture
+def tune(bench: Any, tmp_path: Path) -> Callable[..., Any]:
+    """Run stock's `tune_tasks`; returns the database."""
+    from tvm.s_tir import meta_schedule as ms
+
+    def run(tasks: Sequence[Any], model: Any, scheduler: Any, trials: int, **options: Any) -> Any:
+        options = {"num_trials_per_iter": 8, "task_weights": [1.0] * len(tasks), **options}
+        return ms.tune_tasks(
+            tasks=tasks,
+            work_dir=str(tmp_path),
+            max_trials_global=trials,
+            builder=bench.builder,
+            runner=bench.runner,
+            database=ms.database.MemoryDatabase(),
+            cost_model=model,
+            task_scheduler=scheduler,
+            **options,
+        )
+
+    return run
+
+
+def test_a_sibling_is_foreseen_after_each_full_round(task: Any, tune: Any, bench: Any) -> None:
+    from kintune.integrations.stock import FamilyCostModel, FamilyTaskScheduler
+    from kintune.integrations.stock.turn import How
+
+    tasks = [task("matmul", 16), task("sum", 512), task("matmul", 32)]
+    model = FamilyCostModel("op", warmup_samples=8, threads=1)
+    scheduler = FamilyTaskScheduler("published", foresee_size=3)
+    database = tune(tasks, model, scheduler, 64, task_weights=[5.0, 1.0, 1.0])
+    turns = scheduler.turns
+    assert [(turn.task, turn.how) for turn in turns[:3]] == [(0, How.FIRST), (1, How.FIRST), (2, How.FIRST)]
+    full = [i for i, turn in enumerate(turns) if turn.how is How.FULL]
+    assert full
+    for i in full:
+        if turns[i].task == 1:
+            assert all(turn.how is not How.FORESEE for turn in turns[i + 1 : i + 2])
+        elif i + 1 < len(turns):
+            assert (turns[i + 1].how, turns[i + 1].task) == (How.FORESEE, 2 - turns[i].task)
+            assert turns[i + 1].trials <= 3
+    finished = sum(turn.trials for turn in turns)
+    assert sum(bench.built) >= 64 > sum(bench.built) - 8
+    assert finished <= sum(bench.built)
+    assert len(database.get_all_tuning_records()) == sum(bench.built)
+    assert sum(record.build_error_count for record in scheduler.tasks_) > 0
+    assert all(record.is_terminated for record in scheduler.tasks_)
+
+
+def test_no_task_gets_more_than_its_share(task: Any, tune: Any, bench: Any) -> None:
+    from kintune.integrations.stock import FamilyCostModel, FamilyTaskScheduler
+
+    tasks = [task("matmul", 16), task("matmul", 32)]
+    scheduler = FamilyTaskScheduler("published", foresee_size=3)
+    tune(tasks, FamilyCostModel("none", warmup_samples=4, threads=1), scheduler, 1000, max_trials_per_task=19)
+    spent = [sum(turn.trials for turn in scheduler.turns if turn.task == i) for i in range(2)]
+    assert spent == [19, 19]
+    assert sum(bench.built) == 38
+
+
+def test_one_seed_one_course(task: Any, tune: Any) -> None:
+    from kintune.integrations.stock import FamilyCostModel, FamilyTaskScheduler
+
+    courses = []
+    for _ in range(2):
+        scheduler = FamilyTaskScheduler()
+        tune([task("matmul", 16), task("matmul", 24)], FamilyCostModel(warmup_samples=8, threads=1), scheduler, 40)
+        courses.append(scheduler.turns)
+    assert courses[0] == courses[1]
+    assert math.isfinite(courses[0][-1].best_ms)
+
+
+def test_the_users_tasks_stay_as_they_were(task: Any, tune: Any) -> None:
+    from tvm.s_tir import meta_schedule as ms
+
+    from kintune.integrations.stock import FamilyCostModel, FamilyTaskScheduler
+
+    tasks = [task("matmul", 16)]
+    scheduler = FamilyTaskScheduler()
+    tune(tasks, FamilyCostModel(threads=1), scheduler, 8)
+    assert isinstance(tasks[0].search_strategy, ms.search_strategy.EvolutionarySearch)
+    tune(tasks, FamilyCostModel(threads=1), scheduler, 8)
+    assert sum(turn.trials for turn in scheduler.turns) <= 8
+    tune(tasks, "xgb", "gradient", 8)
+
+
+def test_a_model_without_families_is_refused_unless_nothing_is_foreseen(task: Any, tune: Any) -> None:
+    from kintune.integrations.stock import FamilyTaskScheduler
+
+    with pytest.raises(InputError, match=r"needs cost_model=FamilyCostModel\(\.\.\.\), not XGBModel"):
+        tune([task("matmul", 16)], "xgb", FamilyTaskScheduler(), 8)
+    scheduler = FamilyTaskScheduler("none")
+    tune([task("matmul", 16), task("sum", 64)], "xgb", scheduler, 24)
+    assert len(scheduler.turns) >= 2
+
+
+def test_without_foresee_the_choice_is_stocks(task: Any, tune: Any, bench: Any) -> None:
+    """Times that depend on the task and the round alone: our gradient and stock's pick the same tasks."""
+    from kintune.integrations.stock import FamilyTaskScheduler
+
+    tasks = [task("matmul", 16), task("matmul", 40), task("sum", 256)]
+    bench.falling.update({16: 800.0, 40: 500.0, 256: 300.0})
+    courses = []
+    for scheduler in ("gradient", FamilyTaskScheduler("none")):
+        bench.rows.clear()
+        tune(tasks, "random", scheduler, 160, task_weights=[1.0, 3.0, 2.0])
+        courses.append(tuple(bench.rows))
+    assert courses[0] == courses[1]
+    assert len(courses[0]) > 15
+    assert len(set(courses[0][3:])) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"foresee": "sometimes"}, "unknown kind of foresee 'sometimes'; use one of: none, published, guarded"),
+        ({"foresee_size": 0}, "foresee_size=0"),
+        ({"window": 0}, "window=0"),
+        ({"alpha": 2.0}, r"alpha=2\.0"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(arguments: dict[str, Any], message: str) -> None:
+    from kintune.integrations.stock import FamilyTaskScheduler
+
+    with pytest.raises(InputError, match=message):
+        FamilyTaskScheduler(**arguments)
