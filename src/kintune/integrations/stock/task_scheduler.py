@@ -11,7 +11,7 @@ from typing import Any, get_args
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
-from kintune.errors import InputError
+from kintune.errors import EngineError, InputError
 from kintune.integrations.stock.contexts import with_rounds
 from kintune.integrations.stock.cost_model import FamilyCostModel
 from kintune.integrations.stock.gradient import TaskHistory
@@ -82,30 +82,36 @@ class _Chooser(ms.task_scheduler.PyTaskScheduler):  # type: ignore[misc]
         self._running = task, how, size
         return task
 
-    def _take_in(self) -> int | None:
-        """Wait for the running round; the task, if it was a full one of the gradient's choice."""
-        running, self._running = self._running, None
-        if running is None:
-            return None
-        task, how, size = running
-        if self._outer().tasks_[task].runner_futures is None:
-            return None
-        times = [_milliseconds(result) for result in self._outer().join_running_task(task)]
+    def note(self, task: int, results: Sequence[ms.runner.RunnerResult]) -> None:
+        """A round was measured, and the cost model has learnt from it."""
+        if self._running is None or self._running[0] != task:
+            raise EngineError(f"task #{task} was measured, but {self._running} was begun")
+        _, how, size = self._running
+        times = [_milliseconds(result) for result in results]
         history = self._histories[task]
         if how is How.FORESEE and self._foresee == "guarded":
             self._guard.judge(self._family(task), history.times_ms, times)
         history.close_round(times, size / self._round_size if how is How.FORESEE else 1.0)
         self._trials_left -= len(times)
         self.turns.append(Turn(task, how, len(times), history.best_ms))
-        return task if how is How.FULL else None
+
+    def _take_in(self) -> int | None:
+        """Wait for the running round; the task, if it was a full one of the gradient's choice."""
+        if self._running is None:
+            return None
+        task, how, _ = self._running
+        measured = self._outer().tasks_[task].runner_futures is not None
+        if measured:
+            self._outer().join_running_task(task)
+        self._running = None
+        return task if measured and how is How.FULL else None
 
     def _sibling(self, tuned: int) -> tuple[int, int] | None:
         """The steepest other member of the tuned task's family, and how many candidates it gets."""
         if self._model is None or self._foresee == "none" or not self._model.is_ready(self._context(tuned)):
             return None
         family = self._family(tuned)
-        size = self._guard.size(family)
-        size = min(size, self._trials_left)
+        size = min(self._guard.size(family), self._trials_left)
         kin = [t for t in self._alive() if t != tuned and self._family(t) == family and self._strategies[t].left() > 0]
         kin = [task for task in kin if math.isfinite(self._gradient(task))]
         if not kin or size < 1:
@@ -129,8 +135,29 @@ class _Chooser(ms.task_scheduler.PyTaskScheduler):  # type: ignore[misc]
 
     def _family(self, task: int) -> str:
         if self._model is None:
-            raise InputError("families are known to a FamilyCostModel only")
+            raise EngineError("families are known to a FamilyCostModel only")
         return str(self._model.family(self._context(task)))
+
+
+@derived_object
+class _Listener(ms.measure_callback.PyMeasureCallback):  # type: ignore[misc]
+    """Tells of every round once all other callbacks have run, the last one, which stock itself waits for, included."""
+
+    def __init__(self, chooser: _Chooser) -> None:
+        super().__init__()
+        self._chooser = chooser
+
+    def apply(
+        self,
+        task_scheduler: ms.TaskScheduler,
+        task_id: int,
+        measure_candidates: Sequence[ms.MeasureCandidate],
+        builder_results: Sequence[ms.builder.BuilderResult],
+        runner_results: Sequence[ms.runner.RunnerResult],
+    ) -> None:
+        """A round was measured; only its times are of interest here."""
+        del task_scheduler, measure_candidates, builder_results
+        self._chooser.note(int(task_id), runner_results)
 
 
 class FamilyTaskScheduler(_Chooser):
@@ -197,7 +224,7 @@ class FamilyTaskScheduler(_Chooser):
             num_trials_per_iter,
             builder,
             runner,
-            measure_callbacks,
+            [*measure_callbacks, _Listener(chooser)],
             database,
             cost_model,
         )
