@@ -30,7 +30,7 @@ class Cell(msgspec.Struct, frozen=True):
 
     `values` has every option of the experiment, `changed` those that are not at their default; `contents` digests the
     files that options name.  What a cell is goes into its `id`, and nothing else does: the order of options, defaults
-    written out, the spec's other cells and labels are no part of it.
+    written out, the spec's other cells, labels and the `title` that people see are no part of it.
     """
 
     experiment: str
@@ -39,6 +39,7 @@ class Cell(msgspec.Struct, frozen=True):
     changed: dict[str, Value]
     methods: tuple[Method, ...] = ()
     contents: dict[str, str] = {}
+    title: str = ""
 
     @property
     def id(self) -> str:
@@ -47,15 +48,6 @@ class Cell(msgspec.Struct, frozen=True):
         parts = (self.experiment, self.version, _ordered(self.changed), methods, _ordered(self.contents))
         return digest_of(msgspec.json.encode(parts))[:12]
 
-    @property
-    def title(self) -> str:
-        """What people see: the values that are not at their default."""
-        return ", ".join(f"{name} {_plain(value)}" for name, value in self.changed.items()) or self.experiment
-
 
 def _ordered(values: Mapping[str, Value]) -> list[tuple[str, Value]]:
     return sorted(values.items())
-
-
-def _plain(value: Value) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -8,14 +8,10 @@ from pathlib import Path
 from kintune.bench.cell import Cell
 from kintune.bench.ledger import Ledger
 from kintune.bench.record import State
-from kintune.bench.tables import Row, Scalar, Tables, joined, to_csv
+from kintune.bench.tables import CELLS, METHODS, Row, Scalar, Tables, joined, to_csv
 from kintune.files import write_whole
 
-__all__ = ["CELLS", "METHODS", "collect", "write_tables"]
-
-CELLS = "cells"
-METHODS = "methods"
-"""The names of the tables that every bench has: its cells with how they ended, and each cell's methods."""
+__all__ = ["collect", "write_tables"]
 
 
 def collect(ledger: Ledger, cells: Sequence[Cell]) -> dict[str, list[Row]]:

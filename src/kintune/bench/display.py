@@ -53,22 +53,21 @@ class _Silence:
 
 
 class _Plain:
-    """A line at the beginning and the end of each cell, at a new phase, and every half minute between."""
+    """A line at the beginning and the end of each cell, and every half minute between."""
 
     def __init__(self, title: str, stream: TextIO, interval_s: float = 30.0) -> None:
         self._stream = stream
         self._interval_s = interval_s
-        self._phase = ""
-        self._written_s = 0.0
+        self._written_s = float("-inf")
         self.say(title)
 
     def begin(self, cell: Cell, finished: int, cells: int) -> None:
-        self._phase, self._written_s = "", 0.0
+        self._written_s = float("-inf")
         self.say(f"cell {finished + 1} of {cells}: {cell.title}")
 
     def show(self, progress: CellProgress, elapsed_s: float, left_s: float | None) -> None:
-        if progress.phase != self._phase or elapsed_s - self._written_s >= self._interval_s:
-            self._phase, self._written_s = progress.phase, elapsed_s
+        if elapsed_s - self._written_s >= self._interval_s:
+            self._written_s = elapsed_s
             self.say(f"  {clock(elapsed_s)} {_state(progress)}{_left(left_s)}")
 
     def say(self, line: str) -> None:

@@ -70,8 +70,9 @@ class _Reader:
         name = self._text("name")
         if not _NAME.fullmatch(name):
             document.refuse(("name",), f"name = {spelled(name)}: use letters, digits, '_', '.' and '-'")
+        wanted = self._text("experiment")
         try:
-            experiment = self._find(self._text("experiment"))
+            experiment = self._find(wanted)
         except InputError as error:
             document.refuse(("experiment",), str(error))
         methods = self._methods(experiment)
@@ -157,6 +158,7 @@ class _Reader:
             changed=_changed(experiment.options, choice),
             methods=methods,
             contents={text: self._contents[text] for text in texts if text in self._contents},
+            title=", ".join(f"{name} {_plain(value)}" for name, value in choice.items()) or experiment.name,
         )
 
     def _check(self, experiment: Experiment, cell: Cell) -> None:

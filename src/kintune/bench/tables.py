@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from kintune.errors import KintuneError
 
-__all__ = ["ASKED", "Row", "Scalar", "Tables", "check_tables", "columns_of", "joined", "to_csv"]
+__all__ = ["ASKED", "CELLS", "METHODS", "Row", "Scalar", "Tables", "check_tables", "columns_of", "joined", "to_csv"]
 
 Scalar: TypeAlias = str | int | float | bool | None
 
@@ -20,6 +20,10 @@ Row: TypeAlias = Mapping[str, Scalar]
 Tables: TypeAlias = Mapping[str, Sequence[Row]]
 """Rows by the name of their table.  The names are those of the CSV files."""
 
+CELLS = "cells"
+METHODS = "methods"
+"""The tables that every bench has: its cells with how they ended, and each cell's methods."""
+
 ASKED = "asked_"
 """Before the name of an option's column in a table that has a column of that name itself."""
 
@@ -27,8 +31,10 @@ ASKED = "asked_"
 def check_tables(tables: Tables) -> None:
     """Raise KintuneError when an experiment yields what is no table, so that its cell fails and not the collection."""
     for name, rows in tables.items():
-        if not name.isidentifier():
-            raise KintuneError(f"{name!r} is no name for a table; use letters, digits and underscores")
+        if name in (CELLS, METHODS) or not name.isidentifier():
+            raise KintuneError(
+                f"{name!r} is no name for a table of an experiment; use other letters, digits or underscores"
+            )
         for row in rows:
             for column, value in row.items():
                 if not (value is None or isinstance(value, (str, int, float, bool))):

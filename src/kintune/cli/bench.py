@@ -43,7 +43,7 @@ def command(
     """Run every cell of the matrix that SPEC.toml describes, and collect what comes of it in one directory.
 
     A bench that was killed goes on by the same command: cells that are done are not run again, and the one that was
-    interrupted is run from its start.  A cell that fails is recorded and does not end the rest; the exit code is 1 then.
+    interrupted is run from its start.  A cell that fails is recorded, does not end the rest, and makes the exit code 1.
     """
     if report_only and (dry_run or retry_failed):
         raise InputError("--report-only runs nothing; leave --dry-run and --retry-failed away")

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kintune.bench.collect import CELLS
 from kintune.bench.report.page import page
 from kintune.bench.report.plots import Drawing, can_draw, draw
 from kintune.bench.report.section import Grid, Section
 from kintune.bench.spec import Spec
 from kintune.bench.summary import BenchSummary
-from kintune.bench.tables import Row, Tables, columns_of
+from kintune.bench.tables import CELLS, Row, Tables, columns_of
 from kintune.files import write_whole
 from kintune.terminal.quantities import duration
 
