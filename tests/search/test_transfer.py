@@ -1,0 +1,76 @@
+import math
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kintune.search.evolve import draw
+from kintune.search.transfer import carry, counterpart
+from kintune.space.candidate import Axis, Choice, Location, Sketch, Tile
+
+_EXTENTS = st.sampled_from([1, 2, 3, 7, 8, 12, 14, 49, 56, 64, 96, 100, 128, 768, 3072])
+
+
+def _sketch(workload: str, extents: tuple[int, int, int], *, trace: bytes = b"tiled", places: int = 1) -> Sketch:
+    axes: list[Axis] = [
+        Tile(extents[0], 4, 64, "s0:i"),
+        Tile(extents[1], 4, 64, "s1:j"),
+        Tile(extents[2], 2, 64, "r2:k"),
+        Choice((0, 16, 64, 512), (0.25,) * 4),
+        *([Location(12)] * places),
+    ]
+    return Sketch(workload, f"{workload}-{trace.decode()}", trace, tuple(axes))
+
+
+_sizes = st.tuples(_EXTENTS, _EXTENTS, _EXTENTS)
+
+
+@given(source=_sizes, target=_sizes, seed=st.integers(0, 99), places=st.integers(0, 2))
+def test_what_is_carried_fits_its_axes(
+    source: tuple[int, int, int], target: tuple[int, int, int], seed: int, places: int
+) -> None:
+    there = _sketch("there", target, places=places)
+    here = _sketch("here", source)
+    carried = carry(draw(here, np.random.default_rng(seed)), here, there)
+    assert carried is not None
+    assert (carried.workload, carried.sketch, len(carried.decisions)) == ("there", there.digest, len(there.axes))
+    for axis, decision in zip(there.axes, carried.decisions, strict=True):
+        if isinstance(axis, Tile):
+            assert len(decision) == axis.parts
+            assert math.prod(decision) == axis.extent
+            assert axis.parts == 2 or decision[-1] <= axis.max_inner
+        elif isinstance(axis, Choice):
+            assert 0 <= decision[0] < len(axis.values)
+        else:
+            assert -2 <= decision[0] < axis.choices
+
+
+@given(extents=_sizes, seed=st.integers(0, 99))
+def test_between_equal_extents_nothing_changes(extents: tuple[int, int, int], seed: int) -> None:
+    here, there = _sketch("here", extents), _sketch("there", extents)
+    candidate = draw(here, np.random.default_rng(seed))
+    carried = carry(candidate, here, there)
+    assert carried is not None
+    assert carried.decisions == candidate.decisions
+
+
+def test_the_register_tile_stays_and_the_large_loop_takes_the_rest() -> None:
+    here, there = _sketch("here", (128, 768, 768)), _sketch("there", (128, 1024, 4096))
+    candidate = draw(here, np.random.default_rng(0))
+    decisions = ((1, 16, 1, 8), (12, 1, 2, 32), (12, 64), (2,), (3,))
+    carried = carry(type(candidate)("here", here.digest, decisions), here, there)
+    assert carried is not None
+    assert carried.decisions == ((1, 16, 1, 8), (16, 1, 2, 32), (64, 64), (2,), (3,))
+
+
+def test_loops_that_do_not_correspond_cannot_be_carried() -> None:
+    here = _sketch("here", (8, 8, 8))
+    flat = Sketch("flat", "flat", b"tiled", (Tile(64, 4, 64, "s0:i"), Choice((0, 16), (0.5, 0.5))))
+    assert carry(draw(here, np.random.default_rng(0)), here, flat) is None
+    assert counterpart(here, [flat]) is None
+
+
+def test_the_counterpart_takes_the_same_steps() -> None:
+    here = _sketch("here", (8, 8, 8), trace=b"fused")
+    plain, fused = _sketch("there", (4, 4, 4), trace=b"plain"), _sketch("there", (4, 4, 4), trace=b"fused")
+    assert counterpart(here, [plain, fused]) is fused
