@@ -1,0 +1,176 @@
+"""The report on model accuracy: curves over samples, and paired differences from the monolithic model."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+from kintune.bench.pool.bootstrap import Interval, bootstrap
+from kintune.bench.report.panels import by, slug, varying, words
+from kintune.bench.report.section import Bar, BarChart, Grid, LineChart, Section, Series
+from kintune.bench.tables import Row, Tables
+
+__all__ = ["accuracy_sections", "paired_differences"]
+
+_MONOLITHIC = "none"
+_MEASURES = {
+    "pair_accuracy": "pairs ranked right, %",
+    "recall_1": "fastest ranked first, %",
+    "recall_8": "of the fastest 8 in the first 8, %",
+    "best_of_8": "speed of the best of the first 8, % of the fastest",
+}
+_MODELS = "models"  # the column that says which models a row is of, for people
+
+
+def accuracy_sections(tables: Tables) -> list[Section]:
+    """One section for each network and way of splitting."""
+    rows = _named(tables.get("accuracy", ()))
+    return [_section(words(("model", "split"), key), part) for key, part in by(rows, "model", "split").items()]
+
+
+def paired_differences(rows: Sequence[Row], measure: str) -> dict[tuple[str, int], Interval]:
+    """By `models` and number of samples: how much higher `measure` is than the monolithic model's of the same size.
+
+    Compared split by split and subgraph by subgraph, so that what makes one of them hard to rank drops out.
+    """
+    base = {_place(row): _number(row, measure) for row in rows if row["families"] == _MONOLITHIC}
+    found: dict[tuple[str, int], Interval] = {}
+    for (models, samples), part in by(rows, _MODELS, "train_samples").items():
+        if part[0]["families"] == _MONOLITHIC:
+            continue
+        gaps: dict[str, list[float]] = {}
+        for row in part:
+            gap = _number(row, measure) - base.get(_place(row), math.nan)
+            gaps.setdefault(f"{row['cell']} {row['workload']}", []).append(gap)
+        interval = bootstrap(gaps)
+        if interval is not None and isinstance(samples, int):
+            found[str(models), samples] = interval
+    return found
+
+
+def _named(rows: Sequence[Row]) -> list[Row]:
+    """Rows that say of which models they are: the grouping, and the size where that varies."""
+    sizes = bool(varying(rows, ("rounds", "depth")))
+    return [
+        {**row, _MODELS: f"{row['families']} {row['rounds']} x {row['depth']}" if sizes else str(row["families"])}
+        for row in rows
+    ]
+
+
+def _section(title: str, rows: Sequence[Row]) -> Section:
+    most = max(int(_number(row, "train_samples")) for row in rows)
+    differences = {measure: paired_differences(rows, measure) for measure in _MEASURES}
+    subgraphs, splits = len(by(rows, "workload")), len(by(rows, "cell", "split_number"))
+    text = (
+        f"{subgraphs} subgraphs, {splits} splits; models learn from up to {most} samples of each subgraph and rank "
+        "others. A pair counts when its times differ by more than 2 %; a failed candidate is slower than all that ran.",
+        "Figures are means over subgraphs, medians over splits with the smallest and the largest. Differences are "
+        "paired by split and subgraph; their 95 % intervals come from redrawing subgraphs and splits.",
+    )
+    stem = slug(title)
+    return Section(
+        title=f"Model accuracy: {title}",
+        text=text,
+        grids=(_summary(rows, most), _gaps(differences), _by_subgraph(rows, most)),
+        charts=(
+            _curve(rows, "pair_accuracy", f"accuracy-pairs-{stem}", f"Pairs ranked right, {title}"),
+            _curve(rows, "recall_8", f"accuracy-recall-{stem}", f"The fastest 8 found, {title}"),
+            _gap_chart(differences["pair_accuracy"], f"accuracy-gain-{stem}", f"Gain over one model for all, {title}"),
+        ),
+    )
+
+
+def _curve(rows: Sequence[Row], measure: str, name: str, title: str) -> LineChart:
+    series = []
+    for (models,), part in by(rows, _MODELS).items():
+        found = {
+            int(_number(at[0], "train_samples")): _over_splits(at, measure) for at in by(part, "train_samples").values()
+        }
+        points = [(size, values) for size, values in sorted(found.items()) if values]
+        if points:
+            series.append(
+                Series(
+                    label=str(models),
+                    x=tuple(float(size) for size, _ in points),
+                    y=tuple(statistics.median(values) for _, values in points),
+                    low=tuple(min(values) for _, values in points),
+                    high=tuple(max(values) for _, values in points),
+                    role="reference" if part[0]["families"] == _MONOLITHIC else "",
+                )
+            )
+    return LineChart(name, title, "samples of each subgraph learnt from", _MEASURES[measure], tuple(series), log_x=True)
+
+
+def _gap_chart(differences: Mapping[tuple[str, int], Interval], name: str, title: str) -> BarChart:
+    bars = [
+        Bar(f"{size} samples", 100 * gap.mean, 100 * gap.low, 100 * gap.high, models)
+        for (models, size), gap in sorted(differences.items(), key=lambda item: item[0][1])
+    ]
+    return BarChart(name, title, "pairs ranked right, percentage points more", tuple(bars), baseline=0.0)
+
+
+def _summary(rows: Sequence[Row], most: int) -> Grid:
+    at_most = [row for row in rows if row["train_samples"] == most]
+    lines = [
+        (str(models), str(_models_of(part)), *(_spread(_over_splits(part, measure)) for measure in _MEASURES))
+        for (models,), part in by(at_most, _MODELS).items()
+    ]
+    return Grid((f"families, {most} samples", "models", *_MEASURES.values()), tuple(lines))
+
+
+def _models_of(rows: Sequence[Row]) -> int:
+    """How many models there are, at most, in one split."""
+    return max(len(by(part, "family")) for part in by(rows, "cell", "split_number").values())
+
+
+def _gaps(differences: Mapping[str, Mapping[tuple[str, int], Interval]]) -> Grid:
+    shown = {measure: title for measure, title in _MEASURES.items() if measure != "recall_1"}
+    lines = []
+    for models, size in sorted(differences["pair_accuracy"]):
+        gaps = [differences[measure].get((models, size)) for measure in shown]
+        lines.append((models, str(size), *("" if gap is None else _signed(gap) for gap in gaps)))
+    return Grid(("against one model for all", "samples", *shown.values()), tuple(lines))
+
+
+def _by_subgraph(rows: Sequence[Row], most: int) -> Grid:
+    at_most = [row for row in rows if row["train_samples"] == most]
+    names = [str(models) for (models,) in by(at_most, _MODELS)]
+    lines = []
+    for (workload, operator), part in by(at_most, "workload", "operator").items():
+        found = by(part, _MODELS)
+        figures = [_median(_numbers(found.get((name,), ()), "pair_accuracy")) for name in names]
+        lines.append((f"{operator} {str(workload)[:6]}", *figures))
+    return Grid(("pairs ranked right, %", *names), tuple(lines))
+
+
+def _over_splits(rows: Sequence[Row], measure: str) -> list[float]:
+    """The mean over subgraphs in per cent, one entry a split; splits without any are left out."""
+    parts = [_numbers(part, measure) for part in by(rows, "cell", "split_number").values()]
+    return [statistics.fmean(values) for values in parts if values]
+
+
+def _numbers(rows: Sequence[Row], measure: str) -> list[float]:
+    """In per cent."""
+    return [100 * value for row in rows if not math.isnan(value := _number(row, measure))]
+
+
+def _number(row: Row, column: str) -> float:
+    value = row.get(column)
+    return float(value) if isinstance(value, (int, float)) else math.nan
+
+
+def _place(row: Row) -> tuple[object, ...]:
+    return tuple(row[column] for column in ("cell", "split_number", "train_samples", "workload", "rounds", "depth"))
+
+
+def _median(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.1f}" if values else ""
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.1f} ({min(values):.1f} to {max(values):.1f})" if values else ""
+
+
+def _signed(gap: Interval) -> str:
+    return f"{100 * gap.mean:+.1f} ({100 * gap.low:+.1f} to {100 * gap.high:+.1f})"

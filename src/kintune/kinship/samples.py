@@ -1,0 +1,91 @@
+"""What was measured of each subgraph, as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kintune.records import Store
+from kintune.records.measurements import Measurement
+from kintune.search.family import Subject
+from kintune.space.candidate import UNTUNED, Candidate
+from kintune.space.feature_version import FEATURES
+
+__all__ = ["Conditions", "Measured", "conditions_of", "read_measured"]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The measured candidates of one subgraph, in the order of measuring.
+
+    `features` has shape (n, width) and is float32; `times_us` has shape (n,), float64, infinite for those that failed.
+    A time is the first that was taken: those of the few that were timed again had another number of repeats.
+    """
+
+    subject: Subject
+    candidates: tuple[Candidate, ...]
+    features: NDArray[np.float32]
+    times_us: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+    def take(self, rows: NDArray[np.int64]) -> Measured:
+        """These rows alone, in this order."""
+        chosen = tuple(self.candidates[int(row)] for row in rows)
+        return Measured(self.subject, chosen, self.features[rows], self.times_us[rows])
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Under which measurements can be compared: a device type (its digest) and a compiler's version."""
+
+    device_type: str
+    compiler: str
+
+
+def conditions_of(store: Store, workloads: Iterable[str]) -> Conditions | None:
+    """The conditions under which most was measured of these workloads; None when nothing was."""
+    wanted = set(workloads)
+    counts: dict[tuple[str, str], int] = {}
+    for tally in store.measurements.tallies():
+        if tally.workload in wanted:
+            key = (tally.device_type, tally.compiler)
+            counts[key] = counts.get(key, 0) + tally.measured
+    if not counts:
+        return None
+    return Conditions(*max(sorted(counts), key=counts.__getitem__))
+
+
+def read_measured(store: Store, subjects: Sequence[Subject], conditions: Conditions) -> dict[str, Measured]:
+    """What was measured of each subject under these conditions with features of this version, by workload.
+
+    Untuned programs have no features and are left out, as are subjects without any sample.  Raises DamagedRecord when
+    a record is not what was written.
+    """
+    by_workload: dict[str, list[Measurement]] = {}
+    found = store.measurements.find(
+        workloads=[subject.workload for subject in subjects],
+        device_type=conditions.device_type,
+        compiler=conditions.compiler,
+    )
+    for measurement in found:
+        if measurement.candidate.sketch != UNTUNED and measurement.features and measurement.feature_version == FEATURES:
+            by_workload.setdefault(measurement.candidate.workload, []).append(measurement)
+    return _as_arrays(subjects, by_workload)
+
+
+def _as_arrays(subjects: Sequence[Subject], found: Mapping[str, list[Measurement]]) -> dict[str, Measured]:
+    return {
+        subject.workload: Measured(
+            subject,
+            tuple(row.candidate for row in rows),
+            np.stack([np.frombuffer(row.features, dtype="<f4").astype(np.float32) for row in rows]),
+            np.array([row.outcome.median_us for row in rows], dtype=np.float64),
+        )
+        for subject in subjects
+        if (rows := found.get(subject.workload))
+    }
