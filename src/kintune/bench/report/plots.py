@@ -20,6 +20,7 @@ _COLORS = ("#0072b2", "#d55e00", "#009e73", "#8c6bb1", "#b8860b", "#c2578c", "#2
 _REFERENCE = "#808080"
 _INK = "#1f2328"
 _GRID = "#c9d1d9"
+_ON_COLOR = "#fffffe"  # white that stays white
 _DASHES = ("solid", (0, (6, 2)), (0, (2, 2)), (0, (6, 2, 2, 2)))
 _MARKERS = "osD^vPX*"
 _WIDTH = 8.0  # inches, of a hundred dots
@@ -50,7 +51,7 @@ def draw(chart: Chart) -> Drawing:
     from matplotlib.figure import Figure
 
     settings: dict[str, Any] = {
-        "svg.fonttype": "none", "svg.hashsalt": chart.name, "font.size": 11, "font.family": "sans-serif",
+        "svg.fonttype": "none", "svg.hashsalt": f"chart-{chart.name}", "font.size": 11, "font.family": "DejaVu Sans",
         "text.color": _INK, "axes.labelcolor": _INK, "axes.edgecolor": _INK, "xtick.color": _INK, "ytick.color": _INK,
         "axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left", "axes.titleweight": "bold",
         "axes.titlesize": 12, "axes.grid": True, "grid.color": _GRID, "grid.linewidth": 0.6, "axes.axisbelow": True,
@@ -176,11 +177,12 @@ def _points(axes: Any, chart: BarChart) -> None:
             axes.plot(
                 [max(bar.low, floor), bar.high], [y, y], color=color, linewidth=5, alpha=0.3, solid_capstyle="butt"
             )
+        reached = bar.value > 0
         axes.plot(
-            max(bar.value, floor), y, _MARKERS[place % len(_MARKERS)], color=color,
-            label=bar.series if bar.group == groups[0] else "_",
+            max(bar.value, floor), y, color=color, linestyle="none",
+            marker=_MARKERS[place % len(_MARKERS)] if reached else "<", markerfacecolor=color if reached else "none",
         )  # fmt: skip
-        text = f"{bar.value:.2f}" if bar.value > 0 else "not reached"
+        text = f"{bar.value:.2f}" if reached else "not reached"
         axes.annotate(text, (max(bar.high or 0.0, bar.value, floor), y), (7, 0), textcoords="offset points",
                       va="center", fontsize=9, color=color)  # fmt: skip
     if chart.log:
@@ -198,8 +200,21 @@ def _points(axes: Any, chart: BarChart) -> None:
     axes.margins(x=0.12)
     axes.grid(axis="y", visible=False)
     axes.set_xlabel(chart.value_label)
-    if len(names) > 1:
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=10, handletextpad=0.2)
+    if any(names):
+        _key(axes, names)
+
+
+def _key(axes: Any, names: Sequence[str]) -> None:
+    """Which marker is whose; a value that was not reached has a marker of its own and is no key."""
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], linestyle="none", marker=_MARKERS[i % len(_MARKERS)], color=_COLORS[i % len(_COLORS)])
+        for i in range(len(names))
+    ]
+    axes.legend(
+        handles, names, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=10, handletextpad=0.2
+    )
 
 
 def _stacks(axes: Any, chart: StackedChart) -> None:
@@ -214,7 +229,7 @@ def _stacks(axes: Any, chart: StackedChart) -> None:
         whole = max((sum(chart.groups[group]) for group in groups), default=0.0)
         for row, (start, size) in enumerate(zip(left, sizes, strict=True)):
             if whole and size / whole > 0.07:
-                axes.text(start + size / 2, row, f"{size:.0f}", color="#ffffff", ha="center", va="center", fontsize=9)
+                axes.text(start + size / 2, row, f"{size:.0f}", color=_ON_COLOR, ha="center", va="center", fontsize=9)
         left = [start + size for start, size in zip(left, sizes, strict=True)]
     axes.set_yticks(range(len(groups)), groups)
     axes.invert_yaxis()
@@ -229,7 +244,7 @@ def _plain_ticks(axes: Any, axis: Any) -> None:
 
     low, high = axes.get_ylim() if axis is axes.yaxis else axes.get_xlim()
     short = high / max(low, 1e-12) < 30
-    axis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if high / low < 6 else (1.0, 2.0, 5.0)
+    axis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if high / low < 12 else (1.0, 2.0, 5.0)
                                       if short else (1.0,)))  # fmt: skip
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 
 from kintune.bench.report.curves import curve_charts
 from kintune.bench.report.panels import by, varying, words
@@ -114,7 +115,7 @@ def _curves(curve: Sequence[Row], results: Sequence[Row], panels: Sequence[str],
 
     over_time = charts("active_seconds", "seconds of search", "latency-over-time", "Latency over time")
     over_trials = charts("trials", "trials", "latency-over-trials", "Latency over trials")
-    pairs = [chart for pair in zip(over_time, over_trials, strict=True) for chart in pair]
+    pairs = [chart for pair in zip_longest(over_time, over_trials) for chart in pair if chart is not None]
     return Section(
         "Latency over time and over trials",
         ("Lines are medians over seeds, bands go from the smallest to the largest.",),

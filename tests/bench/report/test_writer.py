@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from kintune.bench.display import open_bench_display
+from kintune.bench.report.section import Bar, BarChart, Section
+from kintune.bench.runner import Bench
+from kintune.bench.spec import Spec, read_spec
+from kintune.bench.tables import Tables
+from kintune.testing.fake_experiment import FakeExperiment
+
+
+@pytest.fixture
+def charted(tmp_path: Path) -> Spec:
+    """A spec whose experiment draws one chart a seed."""
+
+    class Charted(FakeExperiment):
+        def report(self, tables: Tables) -> Sequence[Section]:
+            seeds = {row["seed"] for row in tables.get("results", ())}
+            charts = tuple(BarChart(f"seed-{seed}", "Chart", "x", (Bar("a", 1.0),)) for seed in sorted(map(str, seeds)))
+            return [Section("Charts", charts=charts)]
+
+    (tmp_path / "spec.toml").write_text(
+        'name = "a"\nexperiment = "fake"\ndescription = "why"\n[matrix]\nseed = [0, 1]\n'
+    )
+    return read_spec(str(tmp_path / "spec.toml"), lambda _: Charted())
+
+
+def bench_of(spec: Spec, output: Path) -> Bench:
+    return Bench(spec, output, open_bench_display("", quiet=True), lambda models: {})
+
+
+def test_the_report_has_what_was_measured_and_each_plot_is_a_file(charted: Spec, tmp_path: Path) -> None:
+    (tmp_path / "out/plots").mkdir(parents=True)
+    (tmp_path / "out/plots/old.svg").touch()
+    summary = bench_of(charted, tmp_path / "out").run()
+    assert sorted(path.name for path in (tmp_path / "out/plots").iterdir()) == ["seed-0.svg", "seed-1.svg"]
+    assert {"report.html", "plots/seed-0.svg", "results.csv"} <= set(summary.files)
+    text = (tmp_path / "out/report.html").read_text()
+    assert text.count("<figure") == 2
+    for part in ("why", "2 of 2 cells done", "Measured on", "seed = [0, 1]", "All 2 cells"):
+        assert part in text
+
+
+def test_without_matplotlib_the_report_has_no_plots_and_says_so(
+    charted: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kintune.bench.report.writer.can_draw", lambda: False)
+    bench_of(charted, tmp_path / "out").run()
+    text = (tmp_path / "out/report.html").read_text()
+    assert "kintune[bench]" in text
+    assert "<figure" not in text
+    assert not (tmp_path / "out/plots").exists()
