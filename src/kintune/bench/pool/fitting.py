@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kintune.bench.pool.pool import Pool
-from kintune.bench.pool.ranking import best_of, pair_accuracy, recall
 from kintune.kinship.samples import Measured
 from kintune.search.cost_model import Trees, relative_speeds
+from kintune.search.ranking import best_of, pair_accuracy, recall
 
 __all__ = ["Capacity", "Fit", "Split", "split_pool", "train_models", "try_models"]
 
