@@ -22,6 +22,7 @@ from kintune.bench.spec import Spec
 from kintune.bench.summary import BenchSummary, summary_of
 from kintune.bench.tables import check_tables
 from kintune.engine.devices import cores_lock
+from kintune.errors import InputError
 from kintune.files import write_whole
 from kintune.measure.cores import choose_cores
 
@@ -87,7 +88,9 @@ class Bench:
         return self._summarize(files)
 
     def report(self) -> BenchSummary:
-        """Collect, and write the report with its plots."""
+        """Collect, and write the report with its plots; raises InputError where no bench has been."""
+        if not self._ledger.directory.is_dir():
+            raise InputError(f"{self._ledger.directory}: no bench has been run there; leave --report-only away")
         tables = collect(self._ledger, self._spec.cells)
         files = write_tables(self._ledger.directory, tables)
         files += write_report(self._ledger.directory, self._spec, tables, self._summarize(files))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from kintune.bench.option import spelled
-from kintune.bench.tables import Row, Scalar
+from kintune.bench.tables import ASKED, Row, Scalar
 
 __all__ = ["by", "slug", "varying", "words"]
 
@@ -30,7 +30,7 @@ def words(columns: Sequence[str], values: Sequence[Scalar]) -> str:
     parts = []
     for column, value in zip(columns, values, strict=True):
         text = "not set" if value is None else spelled(value).strip('"').removeprefix("zoo:")
-        parts.append(text if column in ("model", "method") else f"{column} {text}")
+        parts.append(text if column in ("model", "method") else f"{column.removeprefix(ASKED)} {text}")
     return ", ".join(parts)
 
 
