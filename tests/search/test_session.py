@@ -132,7 +132,8 @@ def test_a_run_spends_its_trials_and_no_more(space: SyntheticSpace) -> None:
 
 
 def test_after_a_full_round_the_steepest_of_its_kin_follows(space: SyntheticSpace) -> None:
-    run = SearchRun(space, new_session(space, seed=5))
+    strategy = Strategy(round_size=16, foresee_size=4, foresee="published")
+    run = SearchRun(space, new_session(space, seed=5, strategy=strategy))
     followed = 0
     previous: str | None = None
     expected: str | None = None

@@ -40,8 +40,12 @@ class Trees:
         threads: int,
         rounds: int = 100,
         depth: int = 6,
+        prior: Trees | None = None,
     ) -> Trees:
-        """Train `rounds` trees of at most `depth` levels on features of shape (n, width) and labels of shape (n,)."""
+        """Train `rounds` trees of at most `depth` levels on features of shape (n, width) and labels of shape (n,).
+
+        With a `prior`, they come on top of its trees and correct what it gets wrong.
+        """
         parameters = {
             "objective": "reg:squarederror",
             "tree_method": "hist",
@@ -55,7 +59,8 @@ class Trees:
             "verbosity": 0,
         }
         data = xgb.DMatrix(_scaled(features), label=labels, nthread=threads)
-        return cls(xgb.train(parameters, data, num_boost_round=rounds))
+        before = None if prior is None else prior._booster
+        return cls(xgb.train(parameters, data, num_boost_round=rounds, xgb_model=before))
 
     @classmethod
     def from_bytes(cls, blob: bytes) -> Trees:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from kintune.search.space import Draft, SearchSpace
 from kintune.search.subgraph import SubgraphState
 from kintune.space.candidate import Candidate, Sketch
 
-__all__ = ["Proposal", "propose"]
+__all__ = ["Proposal", "Proposer", "propose"]
 
 _PARENTS = 24  # measured candidates that may have children
 _EXPLORE = 0.1  # share of a round that the model does not choose
@@ -22,6 +23,7 @@ _GENERATIONS = 2
 _FRESH = (0.1, 0.05)  # share of each generation that is drawn at random
 _RULES = 512  # candidates of the rule that may be sown among the first generation
 _SOWN = 0.4  # at most this share of it
+_CARRIED_FIRST = 0.125  # share of a round for the best of what was carried over, whatever the model thinks of the rest
 _ATTEMPTS = 20  # draws per wanted draft before a space counts as exhausted
 
 
@@ -33,6 +35,29 @@ class Proposal(NamedTuple):
     origin: str
 
 
+class Proposer(Protocol):
+    """Chooses candidates of a subgraph to be measured; deterministic for equal arguments."""
+
+    def __call__(
+        self,
+        state: SubgraphState,
+        space: SearchSpace,
+        model: CostModel | None,
+        count: int,
+        rng: np.random.Generator,
+        *,
+        explore: bool = True,
+        rules: bool = True,
+        carried: Sequence[Candidate] = (),
+    ) -> tuple[list[Proposal], int]:
+        """At most `count` candidates that were not measured yet, best first, and how many drafts were no program.
+
+        With `explore`, some of them are not the model's choice; without `rules`, none comes from the rule.  `carried`
+        are candidates from programs of kin, the most promising first.
+        """
+        ...
+
+
 def propose(
     state: SubgraphState,
     space: SearchSpace,
@@ -41,10 +66,13 @@ def propose(
     rng: np.random.Generator,
     *,
     explore: bool = True,
+    rules: bool = True,
+    carried: Sequence[Candidate] = (),
 ) -> tuple[list[Proposal], int]:
-    """At most `count` new candidates, best first, and how many drafts turned out to be no program.
+    """Implements `Proposer` by evolution, in two generations.
 
-    With `explore` a tenth is drawn from the drafts that the model did not choose.
+    With `explore` a tenth is drawn from the drafts that the model did not choose.  The best few of the carried ones
+    are always among the chosen.
     """
     sketches = space.sketches(state.subject.workload)
     if not sketches:
@@ -52,7 +80,7 @@ def propose(
     seen = set(state.times_us)
     fertile = {sketch.digest for sketch in sketches}
     parents = [parent for parent in state.fastest(_PARENTS) if parent.sketch in fertile]
-    seeds = [seed for seed in space.rules(state.subject.workload, _RULES) if seed not in seen]
+    seeds = [s for s in space.rules(state.subject.workload, _RULES) if s not in seen] if rules else []
     pool: dict[Candidate, tuple[Draft, str]] = {}
     scores: dict[Candidate, float] = {}
     invalid = 0
@@ -62,6 +90,7 @@ def propose(
         children = _children(sketches, parents, wanted, seen | pool.keys(), rng, fresh=fresh)
         if generation == 0:
             children = _sown(seeds, children, int(wanted * _SOWN), rng)
+            children = [*((candidate, "carried") for candidate in carried if candidate not in seen), *children]
         drafts = space.verify([child for child, _ in children])
         for (_, origin), draft in zip(children, drafts, strict=True):
             if draft is None:
@@ -126,7 +155,12 @@ def _choose(
     *,
     explore: bool,
 ) -> list[Proposal]:
-    candidates = sorted(pool, key=lambda c: (-scores.get(c, 0.0), c))
+    carried = [c for c, (_, origin) in pool.items() if origin == "carried"]
+    if scores:
+        carried.sort(key=lambda c: (-scores[c], c))
+    first = carried[: math.ceil(count * _CARRIED_FIRST)]
+    candidates = [c for c in sorted(pool, key=lambda c: (-scores.get(c, 0.0), c)) if c not in first]
+    count -= len(first)
     if not scores:
         chosen = [candidates[int(i)] for i in rng.permutation(len(candidates))[:count]]
     else:
@@ -134,7 +168,7 @@ def _choose(
         chosen, rest = candidates[:by_model], candidates[by_model:]
         extra = rng.permutation(len(rest))[: count - len(chosen)]
         chosen += [rest[int(i)] for i in extra]
-    return [Proposal(pool[c][0], scores.get(c), pool[c][1]) for c in chosen]
+    return [Proposal(pool[c][0], scores.get(c), pool[c][1]) for c in [*first, *chosen]]
 
 
 def _unique(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -1,15 +1,16 @@
 """The search of one job: a fold over what was selected and measured, and the decisions that follow from it.
 
-Free of clock, compiler and global randomness.  `know`, `begin`, `observe` and `adopt` take in what was committed, once
-for each event; `plan`, `select` and `train` decide and change nothing.  So the same events lead to the same decisions,
-however often they are asked for.
+Free of clock, compiler and global randomness.  `know`, `suggest`, `teach`, `begin`, `observe` and `adopt` take in what
+was committed, once for each event; `plan`, `select`, `learn` and `train` decide and change nothing.  So the same events
+lead to the same decisions, however often they are asked for.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,20 +19,31 @@ from numpy.typing import NDArray
 from kintune.measure.outcome import Outcome
 from kintune.search.budget import rank
 from kintune.search.cost_model import CostModel, Trees, relative_speeds
-from kintune.search.family import Subject, family_of
+from kintune.search.family import Samples, Subject, families
 from kintune.search.foresee import sibling
+from kintune.search.kin import Kin
+from kintune.search.knowledge import Knowledge
 from kintune.search.plan import Entry, Round
-from kintune.search.propose import Proposal, propose
+from kintune.search.priors import Priors
+from kintune.search.propose import Proposal, Proposer, propose
 from kintune.search.space import Draft, SearchSpace
 from kintune.search.strategy import Strategy
 from kintune.search.subgraph import SubgraphState
+from kintune.search.survey import Survey
+from kintune.search.trust import Trust
 from kintune.space.candidate import UNTUNED, Candidate
 
-__all__ = ["Session"]
+__all__ = ["Learnt", "Session"]
 
-_SURVEY = (1, 3, 4)  # candidates of the rule that each subgraph gets in the rounds of the survey
 _NO_FEATURES: NDArray[np.float32] = np.zeros(0, np.float32)
-_LEAST_ROWS = 12  # samples below which a family has no model
+_LEAST_ROWS = 12  # samples below which a family has no model of its own
+
+
+class Learnt(NamedTuple):
+    """What an update yields: trained models by family, and the family of each workload where that has changed."""
+
+    models: dict[str, Trees]
+    families: dict[str, str]
 
 
 class Session:
@@ -45,26 +57,38 @@ class Session:
         *,
         seed: int,
         threads: int,
+        proposer: Proposer = propose,
     ) -> None:
-        kin = family_of(strategy.families)
-        self.states = {s.workload: SubgraphState(s, kin(s)) for s in subjects}
+        self._families = families(strategy.families, seed=seed, threads=threads)
+        nothing = [Samples(s, np.zeros((0, 0), np.float32), np.zeros(0, np.float32)) for s in subjects]
+        assigned = self._families.group(nothing, {})
+        self.states = {s.workload: SubgraphState(s, assigned[s.workload]) for s in subjects}
         self.models: dict[str, CostModel] = {}
         self.round = 0
         self._space = space
-        self._seed = seed
         self._strategy = strategy
+        self._seed = seed
         self._threads = threads
+        self._propose = proposer
+        self._kin = Kin(space)
+        self._priors = Priors()
+        self._trust = Trust()
+        self._survey = Survey(space, strategy, self._kin)
         self._surveyed = 0
         self._last: Round | None = None
+        self._before: dict[str, float] = {}
         self._pending: dict[Candidate, NDArray[np.float32]] = {}
+        self._predicted: dict[Candidate, float] = {}
 
     # -- decisions --------------------------------------------------------------------------------------------
 
     def plan(self, trials_left: int | None = None) -> Round | None:
         """The next round, of at most `trials_left` candidates; None when no subgraph is expected to gain."""
-        _, entries = self._survey()
+        _, entries = self._survey.plan(list(self.states.values()), self._surveyed)
         if not entries:
-            entries = self._foresee() or self._steepest()
+            entries = self._foresee()
+            if not entries or self._strategy.width > 1:
+                entries = (*self._search({entry.workload for entry in entries}), *entries)
         if trials_left is not None:
             entries = _at_most(entries, trials_left)
         return Round(self.round, entries) if entries else None
@@ -74,46 +98,57 @@ class Session:
 
         A survey also times the untuned programs, last, for the gain they are the measure of; they cost no trial.
         """
+        states = list(self.states.values())
         proposals: list[Proposal] = []
         untuned: list[Proposal] = []
         invalid = 0
         for entry in plan.entries:
             state = self.states[entry.workload]
+            model = self._model(state.family)
             if entry.how == "rule":
-                found, bad = self._by_rule(state, entry.size)
+                found, bad = self._survey.choose(state, states, model, entry.size, self._rng(entry.workload))
                 plain = Candidate.untuned(entry.workload)
                 if plain not in state.times_us:
                     untuned.append(Proposal(Draft(plain, _NO_FEATURES), None, "untuned"))
             else:
-                model = self.models.get(state.family)
-                found, bad = propose(
-                    state, self._space, model, entry.size, self._rng(entry.workload), explore=entry.how == "search"
+                found, bad = self._propose(
+                    state,
+                    self._space,
+                    model,
+                    entry.size,
+                    self._rng(entry.workload),
+                    explore=entry.how == "search",
+                    rules=self._strategy.rules,
+                    carried=self._kin.carried(state, states) if self._strategy.carry else (),
                 )
                 if entry.how == "foresee":
-                    found = [proposal._replace(origin="foresee") for proposal in found]
+                    found = [p if p.origin == "carried" else p._replace(origin="foresee") for p in found]
             proposals += found
             invalid += bad
         return proposals + untuned, invalid
 
+    def learn(self) -> Learnt:
+        """What the last round teaches: families anew, where they depend on what was measured, and fresh models.
+
+        Trains the families that were measured or have other members now.
+        """
+        now = {workload: state.family for workload, state in self.states.items()}
+        if self._families.dynamic:
+            evidence = [Samples(s.subject, *self._samples([s])) for s in self.states.values()]
+            now.update(self._families.group(evidence, now))
+        moved = {workload: key for workload, key in now.items() if key != self.states[workload].family}
+        entries = self._last.entries if self._last else ()
+        touched = [now[entry.workload] for entry in entries]
+        left = [self.states[workload].family for workload in moved]
+        return Learnt(self._train(dict.fromkeys([*touched, *left, *moved.values()]), now), moved)
+
     def train(self, families: Iterable[str]) -> dict[str, Trees]:
         """Freshly trained models of those of the families that have samples enough."""
-        trained: dict[str, Trees] = {}
-        for family in families:
-            if self._is_modelled(family):
-                features, labels = self.samples(family)
-                trained[family] = Trees.train(features, labels, seed=self._seed, threads=self._threads)
-        return trained
+        return self._train(families, {workload: state.family for workload, state in self.states.items()})
 
     def samples(self, family: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """All samples of a family: features (n, width) and labels (n,), in the order of measuring."""
-        members = [s for s in self.states.values() if s.family == family and math.isfinite(s.best_us)]
-        rows = [(i, c, f) for i, s in enumerate(members) for c, f in s.features.items()]
-        if not rows:
-            return np.zeros((0, 0), np.float32), np.zeros(0, np.float32)
-        workloads = np.array([i for i, _, _ in rows], dtype=np.int64)
-        times = np.array([members[i].times_us[c] for i, c, _ in rows], dtype=np.float64)
-        best = np.array([s.best_us for s in members], dtype=np.float64)
-        return np.stack([f for _, _, f in rows]), relative_speeds(workloads, times, best)
+        return self._samples([s for s in self.states.values() if s.family == family])
 
     def latency_us(self) -> float:
         """The weighted sum of the best known kernel times: the network's estimated latency."""
@@ -137,13 +172,25 @@ class Session:
         if state is not None and candidate not in state.suggestions:
             state.suggestions.append(candidate)
 
-    def begin(self, plan: Round, picks: Mapping[Candidate, NDArray[np.float32]]) -> None:
-        """A selection has been committed; `picks` maps its candidates to their features."""
+    def teach(self, knowledge: Knowledge) -> None:
+        """What earlier jobs learnt of other workloads: programs to carry over, models to start from; once at most."""
+        self._kin.teach(knowledge.programs)
+        self._priors.teach(knowledge.models)
+
+    def begin(
+        self,
+        plan: Round,
+        picks: Mapping[Candidate, NDArray[np.float32]],
+        predicted: Mapping[Candidate, float | None] | None = None,
+    ) -> None:
+        """A selection has been committed; `picks` maps its candidates to their features, `predicted` to scores."""
         if all(entry.how == "rule" for entry in plan.entries):
-            level, _ = self._survey()
+            level, _ = self._survey.plan(list(self.states.values()), self._surveyed)
             self._surveyed = level + 1
         self._last = plan
+        self._before = {entry.workload: self.states[entry.workload].best_us for entry in plan.entries}
         self._pending = dict(picks)
+        self._predicted = {c: score for c, score in (predicted or {}).items() if score is not None}
         for entry in plan.entries:
             found = sum(c.workload == entry.workload for c in picks)
             if found < entry.size and entry.how != "rule":
@@ -158,8 +205,10 @@ class Session:
         if not self._pending:
             self._close_round()
 
-    def adopt(self, models: Mapping[str, CostModel]) -> None:
-        """Newly trained models have been committed."""
+    def adopt(self, models: Mapping[str, CostModel], families: Mapping[str, str] | None = None) -> None:
+        """What was learnt has been committed: trained models, and which workloads changed their family."""
+        for workload, family in (families or {}).items():
+            self.states[workload].family = family
         self.models.update(models)
 
     @property
@@ -179,73 +228,95 @@ class Session:
         if last is None:
             return
         for entry in last.entries:
+            state = self.states[entry.workload]
             if entry.how == "rule":
-                self.states[entry.workload].history.append(self.states[entry.workload].best_us)
+                state.history.append(state.best_us)
             else:
-                self.states[entry.workload].close_round(entry.size / self._strategy.round_size)
+                self._judge(entry)
+                state.close_round(entry.size / self._strategy.round_size)
         self.round += 1
 
-    def _survey(self) -> tuple[int, tuple[Entry, ...]]:
-        """Breadth first: every subgraph gets its candidates of the rule, those that weigh most first.
-
-        The first level of the survey, not begun before, at which something is missing, and what; nothing at its end.
-        """
-        for level in range(self._surveyed, len(_SURVEY)):
-            wanted = sum(_SURVEY[: level + 1])
-            entries = [
-                Entry(s.subject.workload, min(missing, _SURVEY[level]), "rule")
-                for s in self.states.values()
-                if (missing := wanted - s.tried) > 0 and self._rules_left(s)
-            ]
-            if entries:
-                return level, tuple(sorted(entries, key=lambda e: (-self._work(e.workload), e.workload)))
-        return len(_SURVEY), ()
-
-    def _rules_left(self, state: SubgraphState) -> bool:
-        return bool(self._untried(state))
-
-    def _untried(self, state: SubgraphState) -> list[Candidate]:
-        """What a survey has still to measure: what others suggest, then what the rule proposes."""
-        preferred = [*state.suggestions, *self._space.rules(state.subject.workload, sum(_SURVEY))]
-        return [c for c in dict.fromkeys(preferred) if c not in state.times_us]
-
-    def _work(self, workload: str) -> float:
-        subject = self.states[workload].subject
-        return subject.weight * subject.flops
-
-    def _by_rule(self, state: SubgraphState, count: int) -> tuple[list[Proposal], int]:
-        drafts: dict[Candidate, Draft] = {}
-        invalid = 0
-        for draft in self._space.verify(self._untried(state)[: count + 2]):
-            if draft is None:
-                invalid += 1
-            elif draft.candidate not in state.times_us:
-                drafts.setdefault(draft.candidate, draft)
-        suggested = set(state.suggestions)
-        chosen = list(drafts.values())[:count]
-        return [Proposal(d, None, "suggested" if d.candidate in suggested else "rule") for d in chosen], invalid
+    def _judge(self, entry: Entry) -> None:
+        state = self.states[entry.workload]
+        scored = [(score, state.times_us[c]) for c, score in self._predicted.items() if c.workload == entry.workload]
+        self._trust.judge(
+            state.family,
+            [score for score, _ in scored],
+            [time for _, time in scored],
+            foreseen=entry.how == "foresee",
+            improved=state.best_us < self._before[entry.workload],
+        )
 
     def _foresee(self) -> tuple[Entry, ...]:
         """After a full round and its update: the steepest sibling, with the few that the fresh model ranks best."""
         last = self._last
-        if self._strategy.foresee == "none" or last is None or [e.how for e in last.entries] != ["search"]:
+        if self._strategy.foresee == "none" or last is None:
             return ()
-        tuned = self.states[last.entries[0].workload]
-        other = sibling(tuned, self.states.values()) if self._is_modelled(tuned.family) else None
-        return (Entry(other.subject.workload, self._strategy.foresee_size, "foresee"),) if other else ()
+        searched = [entry.workload for entry in last.entries if entry.how == "search"]
+        if len(searched) < len(last.entries) and self._strategy.width == 1:
+            return ()
+        chosen: dict[str, Entry] = {}
+        for workload in searched:
+            tuned = self.states[workload]
+            size = self._strategy.foresee_size
+            if self._strategy.foresee == "guarded":
+                size = self._trust.size(tuned.family, size)
+            others = [s for w, s in self.states.items() if w == workload or w not in (*searched, *chosen)]
+            other = sibling(tuned, others) if size and self._is_modelled(tuned.family) else None
+            if other is not None:
+                chosen[other.subject.workload] = Entry(other.subject.workload, size, "foresee")
+        return tuple(chosen.values())
+
+    def _search(self, taken: Collection[str]) -> tuple[Entry, ...]:
+        """Full rounds: one, or its candidates shared by several subgraphs."""
+        states = [state for workload, state in self.states.items() if workload not in taken]
+        if self._strategy.budget == "balanced":
+            ranked = sorted((s for s in states if not s.exhausted), key=lambda s: (s.trials, s.subject.workload))
+        else:
+            ranked = rank(states)
+        shared = ranked[: self._strategy.width]
+        size = self._strategy.round_size // max(1, len(shared))
+        return tuple(Entry(state.subject.workload, size, "search") for state in shared if size)
+
+    def _model(self, family: str) -> CostModel | None:
+        """The family's own model, or what an earlier job knows of it; None while there is neither."""
+        model = self.models.get(family)
+        return model if model is not None else self._prior(family)
+
+    def _prior(self, family: str) -> Trees | None:
+        return self._priors.of(family, [s.subject for s in self.states.values() if s.family == family])
 
     def _is_modelled(self, family: str) -> bool:
-        """Whether the family has samples enough for a model: known from events alone, wherever the model itself is."""
-        members = (s for s in self.states.values() if s.family == family and math.isfinite(s.best_us))
-        return sum(len(member.features) for member in members) >= _LEAST_ROWS
+        """Whether the family has a model: known from events alone, wherever the model itself is."""
+        members = [state for state in self.states.values() if state.family == family]
+        return _rows(members) >= _LEAST_ROWS or self._prior(family) is not None
 
-    def _steepest(self) -> tuple[Entry, ...]:
-        ranked = rank(self.states.values())
-        return (Entry(ranked[0].subject.workload, self._strategy.round_size, "search"),) if ranked else ()
+    def _train(self, families: Iterable[str], assigned: Mapping[str, str]) -> dict[str, Trees]:
+        trained: dict[str, Trees] = {}
+        for family in families:
+            members = [state for workload, state in self.states.items() if assigned[workload] == family]
+            if _rows(members) >= _LEAST_ROWS:
+                prior = self._priors.of(family, [state.subject for state in members])
+                trained[family] = Priors.train(*self._samples(members), prior, seed=self._seed, threads=self._threads)
+        return trained
+
+    def _samples(self, states: Sequence[SubgraphState]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        members = [state for state in states if math.isfinite(state.best_us)]
+        rows = [(i, c, f) for i, s in enumerate(members) for c, f in s.features.items()]
+        if not rows:
+            return np.zeros((0, 0), np.float32), np.zeros(0, np.float32)
+        workloads = np.array([i for i, _, _ in rows], dtype=np.int64)
+        times = np.array([members[i].times_us[c] for i, c, _ in rows], dtype=np.float64)
+        best = np.array([s.best_us for s in members], dtype=np.float64)
+        return np.stack([f for _, _, f in rows]), relative_speeds(workloads, times, best)
 
     def _rng(self, workload: str) -> np.random.Generator:
         material = hashlib.sha256(f"{self._seed}/{workload}/{self.round}".encode()).digest()
         return np.random.default_rng(int.from_bytes(material[:8], "little"))
+
+
+def _rows(members: Iterable[SubgraphState]) -> int:
+    return sum(len(member.features) for member in members if math.isfinite(member.best_us))
 
 
 def _at_most(entries: Sequence[Entry], trials: int) -> tuple[Entry, ...]:

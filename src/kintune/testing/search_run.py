@@ -25,6 +25,7 @@ class Began(msgspec.Struct, frozen=True):
 
     plan: Round
     picks: Mapping[Candidate, NDArray[np.float32]]
+    predicted: Mapping[Candidate, float | None] = {}
 
 
 class Observed(msgspec.Struct, frozen=True):
@@ -38,6 +39,7 @@ class Adopted(msgspec.Struct, frozen=True):
     """An update was committed."""
 
     models: Mapping[str, CostModel]
+    families: Mapping[str, str] = {}
 
 
 Event: TypeAlias = Began | Observed | Adopted
@@ -60,11 +62,11 @@ def fold(session: Session, events: Sequence[Event]) -> Session:
     """The session after the events."""
     for event in events:
         if isinstance(event, Began):
-            session.begin(event.plan, event.picks)
+            session.begin(event.plan, event.picks, event.predicted)
         elif isinstance(event, Observed):
             session.observe(event.candidate, event.outcome)
         else:
-            session.adopt(event.models)
+            session.adopt(event.models, event.families)
     return session
 
 
@@ -100,11 +102,12 @@ class SearchRun:
 
     def _play(self, plan: Round) -> None:
         proposals, _ = self.session.select(plan)
-        self._commit(Began(plan, {p.draft.candidate: p.draft.features for p in proposals}))
+        picks = {p.draft.candidate: p.draft.features for p in proposals}
+        self._commit(Began(plan, picks, {p.draft.candidate: p.predicted for p in proposals}))
         for proposal in proposals:
             self._commit(Observed(proposal.draft.candidate, self.space.measure(proposal.draft.candidate)))
         if proposals:
-            self._commit(Adopted(self.session.train(self.session.touched())))
+            self._commit(Adopted(*self.session.learn()))
 
     def _commit(self, event: Event) -> None:
         self.events.append(event)

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from kintune.errors import InputError
 from kintune.search.family import by_hash, by_op, individual, monolithic
+from kintune.search.family.samples import Samples
+from kintune.search.family.static import Static
 from kintune.search.family.subject import Subject
 
-__all__ = ["FamilyOf", "Subject", "algorithms", "family_of"]
+__all__ = ["Families", "FamilyOf", "Samples", "Subject", "algorithms", "families", "family_of"]
+
+
+class Families(Protocol):
+    """Groups the subgraphs of a network; deterministic for equal arguments.
+
+    `dynamic` says whether what was measured may change the answer.
+    """
+
+    dynamic: bool
+
+    def group(self, evidence: Sequence[Samples], previous: Mapping[str, str]) -> dict[str, str]:
+        """The family's key of each workload, from all that was measured; `previous` is the last answer, or empty."""
+        ...
+
 
 FamilyOf = Callable[[Subject], str]
 """Maps a subgraph to the key of its family; subgraphs with equal keys are kin."""
@@ -24,6 +41,12 @@ _ALGORITHMS: dict[str, FamilyOf] = {
 def algorithms() -> tuple[str, ...]:
     """The names of the family algorithms."""
     return tuple(_ALGORITHMS)
+
+
+def families(algorithm: str, *, seed: int = 0, threads: int = 1) -> Families:
+    """The algorithm of that name; raises InputError for an unknown one."""
+    del seed, threads
+    return Static(family_of(algorithm))
 
 
 def family_of(algorithm: str) -> FamilyOf:

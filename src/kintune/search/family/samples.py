@@ -1,0 +1,24 @@
+"""What families are told of one subgraph and its measured candidates."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kintune.search.family.subject import Subject
+
+__all__ = ["Samples"]
+
+
+class Samples(NamedTuple):
+    """A subgraph's measured candidates.
+
+    `features` has shape (n, width), `labels` (n,): relative speed, 1.0 for the best known program of the subgraph and
+    0.0 for a failed one.  Both are empty while nothing was measured.
+    """
+
+    subject: Subject
+    features: NDArray[np.float32]
+    labels: NDArray[np.float32]

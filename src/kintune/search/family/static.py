@@ -1,0 +1,24 @@
+"""Families by a rule: what was measured changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from kintune.search.family.samples import Samples
+from kintune.search.family.subject import Subject
+
+__all__ = ["Static"]
+
+
+class Static:
+    """Implements `kintune.search.family.Families` by a function from a subgraph to its family's key."""
+
+    dynamic = False
+
+    def __init__(self, family_of: Callable[[Subject], str]) -> None:
+        self._family_of = family_of
+
+    def group(self, evidence: Sequence[Samples], previous: Mapping[str, str]) -> dict[str, str]:
+        """The family of each workload."""
+        del previous
+        return {samples.subject.workload: self._family_of(samples.subject) for samples in evidence}
