@@ -121,6 +121,9 @@ class _Reader:
         options = experiment.methods[name]
         settings = {key: value for key, value in table.items() if key not in _METHOD_KEYS}
         document.known(place, settings, list(options), f"the method {name!r} has no option")
+        missing = [key for key, option in options.items() if option.required and key not in settings]
+        if missing:
+            document.refuse(place, f"the method {name!r} needs {missing[0]} = ...")
         axes = self._axes(place, settings, options)
         several = [key for key, values in axes.items() if len(values) > 1]
         return [

@@ -56,12 +56,16 @@ def columns_of(rows: Iterable[Row]) -> tuple[str, ...]:
 
 def to_csv(rows: Sequence[Row]) -> bytes:
     """`rows` as CSV with a header: numbers in full, `true` and `false`, nothing for None, NaN and infinities."""
-    text = io.StringIO(newline="")
     columns = columns_of(rows)
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([_text(row.get(column)) for column in columns] for row in rows)
-    return text.getvalue().encode()
+    lines = [_line(columns), *(_line([_text(row.get(column)) for column in columns]) for row in rows)]
+    return "".join(lines).encode()
+
+
+def _line(fields: Sequence[str]) -> str:
+    """One line; the writer quotes both kinds of line ends only if its own line end has both."""
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\r\n").writerow(fields)
+    return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 def _text(value: Scalar) -> str:

@@ -25,6 +25,7 @@ _OPTIONS: dict[str, Option] = {
 }
 _METHODS: dict[str, Options] = {
     "one": {},
+    "needy": {"width": Option(Kind.INTEGER, required=True)},
     "two": {"families": Option(Kind.TEXT, "op"), "width": Option(Kind.INTEGER, 1)},
 }
 

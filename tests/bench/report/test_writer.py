@@ -45,6 +45,14 @@ def test_the_report_has_what_was_measured_and_each_plot_is_a_file(charted: Spec,
         assert part in text
 
 
+def test_two_charts_of_one_name_are_both_kept(charted: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chart = BarChart("same", "Chart", "x", (Bar("a", 1.0),))
+    monkeypatch.setattr(charted.experiment, "report", lambda tables: [Section("A", charts=(chart, chart))])
+    bench_of(charted, tmp_path / "out").run()
+    assert sorted(path.name for path in (tmp_path / "out/plots").iterdir()) == ["same-2.svg", "same.svg"]
+    assert (tmp_path / "out/report.html").read_text().count("<figure") == 2
+
+
 def test_without_matplotlib_the_report_has_no_plots_and_says_so(
     charted: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,6 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import get_args
 
 import msgspec
 
@@ -19,6 +18,7 @@ from kintune.bench.report.panels import by, varying, words
 from kintune.bench.report.section import Grid, Section
 from kintune.bench.report.spread import numbers, spread_of
 from kintune.bench.report.stages import stage_charts
+from kintune.bench.strategy import STRATEGY
 from kintune.bench.tables import Row, Tables
 from kintune.errors import InputError
 from kintune.files import write_whole
@@ -29,12 +29,10 @@ from kintune.job.payloads import Options as JobOptions
 from kintune.job.progress import ProgressReport
 from kintune.measure.cores import choose_cores
 from kintune.models.ref import parse_ref
-from kintune.search.family import algorithms
-from kintune.search.strategy import Budget, Foresee, Strategy
+from kintune.search.strategy import Strategy
 
 __all__ = ["EXPERIMENT", "Tune"]
 
-_DEFAULT = Strategy()
 _FIGURES = {
     "tuned_ms": "tuned, ms",
     "untuned_ms": "untuned, ms",
@@ -48,19 +46,6 @@ def _threads(value: Value) -> None:
     choose_cores(int(value))
 
 
-_STRATEGY: dict[str, Option] = {
-    "families": Option(Kind.TEXT, _DEFAULT.families, "which subgraphs learn together", choices=algorithms()),
-    "foresee": Option(Kind.TEXT, _DEFAULT.foresee, "what follows a full round", choices=get_args(Foresee)),
-    "carry": Option(Kind.FLAG, _DEFAULT.carry, "carry good programs over to siblings"),
-    "rules": Option(Kind.FLAG, _DEFAULT.rules, "let the rule propose programs"),
-    "survey": Option(Kind.FLAG, _DEFAULT.survey, "give every subgraph a few programs first"),
-    "budget": Option(Kind.TEXT, _DEFAULT.budget, "who gets the next round", choices=get_args(Budget)),
-    "round_size": Option(Kind.INTEGER, _DEFAULT.round_size, "programs of a full round", low=1, high=4096),
-    "foresee_size": Option(Kind.INTEGER, _DEFAULT.foresee_size, "programs of a foresee round", low=1, high=4096),
-    "width": Option(Kind.INTEGER, _DEFAULT.width, "subgraphs that share a round", low=1, high=4096),
-}
-"""The factors of a search, by the names that `Strategy` has for them."""
-
 _OPTIONS: dict[str, Option] = {
     "model": Option(Kind.MODEL, help="what to tune", required=True),
     "seed": Option(Kind.INTEGER, 0, "seed of everything drawn at random", low=0),
@@ -69,7 +54,7 @@ _OPTIONS: dict[str, Option] = {
     "until_ms": Option(Kind.NUMBER, help="stop once the network is estimated to be so fast", low=1e-6),
     "target": Option(Kind.TEXT, "native", "what to tune for"),
     "threads": Option(Kind.INTEGER, help="threads of the model (all physical cores)", low=1, check=_threads),
-    **_STRATEGY,
+    **STRATEGY,
     "records": Option(Kind.FILE, help="what is known beforehand (nothing); each cell starts from a copy"),
     "compare": Option(Kind.FLAG, True, "time other runtimes as well"),
 }
@@ -155,7 +140,7 @@ EXPERIMENT = Tune()
 
 def _request(cell: Cell, directory: Path, work: Path) -> TuneRequest:
     values = cell.values
-    strategy = msgspec.convert({name: values[name] for name in _STRATEGY}, Strategy)
+    strategy = msgspec.convert({name: values[name] for name in STRATEGY}, Strategy)
     limits = {name: values[name] for name in ("trials", "minutes", "until_ms", "seed")}
     compare = {} if values["compare"] else {"compare": ()}
     options = msgspec.convert({**limits, **compare, "strategy": strategy}, JobOptions)

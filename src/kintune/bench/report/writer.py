@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from kintune.bench.report.page import page
 from kintune.bench.report.plots import Drawing, can_draw, draw
 from kintune.bench.report.section import Grid, Section
@@ -25,7 +27,7 @@ _NO_PLOTS = "Plots were left out, since matplotlib is not installed: pip install
 
 def write_report(directory: Path, spec: Spec, tables: Tables, summary: BenchSummary) -> list[str]:
     """Write `report.html` and `plots/*.svg` to `directory`; their names.  Without matplotlib there are no plots."""
-    sections = list(spec.experiment.report(tables))
+    sections = _with_names_of_their_own(spec.experiment.report(tables))
     drawings = _drawings(sections)
     lead = [spec.description] if spec.description else []
     lead.append(_state(spec, summary))
@@ -45,6 +47,20 @@ def write_report(directory: Path, spec: Spec, tables: Tables, summary: BenchSumm
     )
     write_whole(directory / REPORT, text.encode())
     return [REPORT, *_write_plots(directory / PLOTS, drawings)]
+
+
+def _with_names_of_their_own(sections: Sequence[Section]) -> list[Section]:
+    """The sections, where of several charts of one name the later ones are numbered."""
+    seen: dict[str, int] = {}
+    renamed = []
+    for section in sections:
+        charts = []
+        for chart in section.charts:
+            seen[chart.name] = seen.get(chart.name, 0) + 1
+            number = seen[chart.name]
+            charts.append(chart if number == 1 else msgspec.structs.replace(chart, name=f"{chart.name}-{number}"))
+        renamed.append(msgspec.structs.replace(section, charts=tuple(charts)))
+    return renamed
 
 
 def _drawings(sections: Sequence[Section]) -> list[Drawing]:
