@@ -25,7 +25,7 @@ from kintune.front.report import RunReport
 from kintune.front.request import TuneRequest
 from kintune.job.payloads import ModelRef, Options
 from kintune.job.progress import ProgressReport
-from kintune.search.family import family_of
+from kintune.search.family import check_algorithm
 from kintune.search.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def _options(
     for name, tolerance in (("rtol", rtol), ("atol", atol)):
         if not (math.isfinite(tolerance) and tolerance >= 0):
             raise InputError(f"{name} must be a number of 0 or more, and is {tolerance}")
-    family_of(families)
+    check_algorithm(families)
     return Options(
         trials=_at_least_one("trials", trials),
         minutes=_positive("minutes", minutes),

@@ -1,7 +1,8 @@
+import numpy as np
 import pytest
 
 from kintune.errors import InputError
-from kintune.search.family import Subject, algorithms, family_of
+from kintune.search.family import Samples, Subject, algorithms, families, family_of
 
 CONV = Subject("a", 1, 1e6, "conv2d", "conv2d-add")
 CONV_RELU = Subject("b", 2, 2e6, "conv2d", "conv2d-add-relu")
@@ -26,9 +27,10 @@ def test_equal_operator_sequences_are_kin_by_hash_but_not_alone() -> None:
 
 
 def test_keys_of_different_algorithms_differ() -> None:
-    assert len({family_of(algorithm)(CONV) for algorithm in algorithms()}) == len(algorithms())
+    nothing = Samples(CONV, np.zeros((0, 0), np.float32), np.zeros(0, np.float32))
+    assert len({families(algorithm).group([nothing], {})["a"] for algorithm in algorithms()}) == len(algorithms())
 
 
 def test_an_unknown_algorithm_is_refused_by_name() -> None:
-    with pytest.raises(InputError, match=r"unknown family algorithm 'kin'; use one of: op, hash, ind, none"):
-        family_of("kin")
+    with pytest.raises(InputError, match=r"unknown family algorithm 'kin'; use one of: op, hash, ind, none, measured"):
+        families("kin")

@@ -7,11 +7,12 @@ from typing import Protocol
 
 from kintune.errors import InputError
 from kintune.search.family import by_hash, by_op, individual, monolithic
+from kintune.search.family.measured import Measured
 from kintune.search.family.samples import Samples
 from kintune.search.family.static import Static
 from kintune.search.family.subject import Subject
 
-__all__ = ["Families", "FamilyOf", "Samples", "Subject", "algorithms", "families", "family_of"]
+__all__ = ["Families", "FamilyOf", "Samples", "Subject", "algorithms", "check_algorithm", "families", "family_of"]
 
 
 class Families(Protocol):
@@ -40,19 +41,26 @@ _ALGORITHMS: dict[str, FamilyOf] = {
 
 def algorithms() -> tuple[str, ...]:
     """The names of the family algorithms."""
-    return tuple(_ALGORITHMS)
+    return (*_ALGORITHMS, "measured")
 
 
 def families(algorithm: str, *, seed: int = 0, threads: int = 1) -> Families:
-    """The algorithm of that name; raises InputError for an unknown one."""
-    del seed, threads
-    return Static(family_of(algorithm))
+    """The algorithm of that name; raises InputError for an unknown one.
+
+    `seed` and `threads` serve those that train models to find out who is kin.
+    """
+    return Measured(seed=seed, threads=threads) if algorithm == "measured" else Static(family_of(algorithm))
+
+
+def check_algorithm(algorithm: str) -> None:
+    """Raise InputError when there is no algorithm of that name."""
+    families(algorithm)
 
 
 def family_of(algorithm: str) -> FamilyOf:
-    """The algorithm of that name; raises InputError for an unknown one."""
+    """The static algorithm of that name; raises InputError for an unknown one."""
     try:
         return _ALGORITHMS[algorithm]
     except KeyError:
-        known = ", ".join(_ALGORITHMS)
+        known = ", ".join(algorithms())
         raise InputError(f"unknown family algorithm {algorithm!r}; use one of: {known}") from None

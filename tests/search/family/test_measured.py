@@ -1,0 +1,89 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kintune.search.family import Samples, Subject, families
+from kintune.search.family.relation import LEAST_SAMPLES, Relations
+
+
+def _samples(workload: str, taste: int, count: int, *, operator: str = "conv2d", seed: int = 0) -> Samples:
+    """A subgraph that likes the feature number `taste` high, and has nothing to do with the others."""
+    rng = np.random.default_rng([seed, *workload.encode()])
+    features = rng.uniform(0.0, 8.0, (count, 6)).astype(np.float32)
+    labels = (0.02 + features[:, taste] / 8.5).astype(np.float32)
+    return Samples(Subject(workload, 1, 1e6, operator, operator), features, labels)
+
+
+def _families(assigned: dict[str, str]) -> set[frozenset[str]]:
+    keys = set(assigned.values())
+    return {frozenset(w for w, key in assigned.items() if key == of) for of in keys}
+
+
+def test_without_evidence_families_are_those_by_operator() -> None:
+    evidence = [_samples("a", 0, 0), _samples("b", 1, 0), _samples("c", 0, 0, operator="dense")]
+    assigned = families("measured").group(evidence, {})
+    assert _families(assigned) == {frozenset("ab"), frozenset("c")}
+    assert assigned["a"] == "measured:conv2d"
+
+
+def test_tastes_divide_an_operator_and_join_two() -> None:
+    evidence = [
+        _samples("a", 0, 64),
+        _samples("b", 0, 64),
+        _samples("c", 3, 64),
+        _samples("d", 3, 64, operator="dense"),
+    ]
+    assert _families(families("measured").group(evidence, {})) == {frozenset("ab"), frozenset("cd")}
+
+
+def test_the_map_is_high_among_kin_and_at_chance_among_strangers() -> None:
+    relation = Relations().relate([_samples("a", 0, 96), _samples("b", 0, 96), _samples("c", 3, 96)])
+    assert relation.workloads == ("a", "b", "c")
+    assert relation.matrix[0, 1] > 0.85
+    assert abs(relation.matrix[0, 2] - 0.5) < 0.15
+    kinship = relation.kinship()
+    assert kinship[0, 1] > 0.8 > 0.4 > kinship[0, 2]
+    assert np.array_equal(kinship, kinship.T)
+
+
+def test_one_with_few_samples_goes_with_its_likes() -> None:
+    evidence = [
+        _samples("a", 0, 64),
+        _samples("c", 3, 64, operator="dense"),
+        _samples("few", 3, LEAST_SAMPLES - 1, operator="dense"),
+        _samples("new", 0, 0, operator="pool"),
+    ]
+    assigned = families("measured").group(evidence, {})
+    assert assigned["few"] == assigned["c"] != assigned["a"]
+    assert assigned["new"] == "measured:pool"
+
+
+def test_keys_stay_while_families_part() -> None:
+    finder = families("measured")
+    before = finder.group([_samples(w, 0, 0) for w in "abc"], {})
+    evidence = [_samples("a", 0, 64), _samples("b", 0, 64), _samples("c", 3, 64)]
+    after = finder.group(evidence, before)
+    assert after["a"] == after["b"] == before["a"] != after["c"]
+    assert finder.group(evidence, after) == after
+
+
+@settings(max_examples=15, deadline=None)
+@given(tastes=st.lists(st.integers(0, 2), min_size=1, max_size=5), order=st.randoms(use_true_random=False))
+def test_neither_order_nor_what_was_asked_before_matters(tastes: list[int], order: object) -> None:
+    evidence = [_samples(f"w{i}", taste, 40) for i, taste in enumerate(tastes)]
+    shuffled = list(evidence)
+    order.shuffle(shuffled)  # type: ignore[attr-defined]
+    asked = families("measured")
+    asked.group([Samples(s.subject, s.features[:30], s.labels[:30]) for s in evidence], {})
+    expected = families("measured").group(evidence, {})
+    assert asked.group(shuffled, {}) == expected
+    assert set(expected) == {samples.subject.workload for samples in evidence}
+
+
+@pytest.mark.parametrize("algorithm", ["op", "hash", "ind", "none"])
+def test_static_families_do_not_look_at_evidence(algorithm: str) -> None:
+    empty, full = [_samples("a", 0, 0), _samples("b", 3, 0)], [_samples("a", 0, 64), _samples("b", 3, 64)]
+    finder = families(algorithm)
+    assert not finder.dynamic
+    assert finder.group(empty, {}) == finder.group(full, {"a": "elsewhere"})
