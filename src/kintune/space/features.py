@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 
-__all__ = ["WIDTH", "FeatureExtractor"]
+__all__ = ["WIDTH", "FeatureExtractor", "pooled"]
 
 _PER_STORE = 164
 WIDTH = 2 * _PER_STORE
@@ -36,7 +36,10 @@ class FeatureExtractor:
             return rows
         candidates = [ms.MeasureCandidate(schedule, []) for schedule in schedules]
         for row, stores in zip(rows, self._per_store.extract_from(self._context, candidates), strict=True):
-            matrix: NDArray[np.float32] = np.asarray(stores.numpy(), dtype=np.float32)
-            row[:_PER_STORE] = matrix.sum(axis=0)
-            row[_PER_STORE:] = matrix.max(axis=0)
+            row[:] = pooled(np.asarray(stores.numpy(), dtype=np.float32))
         return rows
+
+
+def pooled(stores: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The features of one program, shape (`WIDTH`,), from those of its stores, shape (stores, `WIDTH` / 2)."""
+    return np.concatenate([stores.sum(axis=0), stores.max(axis=0)])

@@ -131,6 +131,54 @@ def test_samples_are_worth_something_to_another_algorithm(measured: Any, tmp_pat
         assert np.array_equal(loaded.predict(context, candidates), each.predict(context, candidates))
 
 
+class Splitting:
+    """All tasks are one family until `rows` are known, and then each is one of its own."""
+
+    dynamic = True
+    rows = 24
+
+    def __init__(self) -> None:
+        self.seen: list[list[int]] = []
+
+    def group(self, evidence: Any, previous: Any) -> dict[str, str]:
+        from kintune.space.features import WIDTH
+
+        self.seen.append([len(samples.labels) for samples in evidence])
+        assert all(samples.features.shape == (len(samples.labels), WIDTH) for samples in evidence)
+        for samples in evidence:
+            if len(samples.labels):
+                assert samples.labels.max() == 1.0
+                assert samples.labels[0] == 0.0  # the first of `measured` failed
+        if sum(self.seen[-1]) < self.rows:
+            return {samples.subject.workload: "all" for samples in evidence}
+        return {samples.subject.workload: samples.subject.workload[:8] for samples in evidence}
+
+
+def test_samples_move_with_their_tasks(measured: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kintune.integrations.stock import FamilyCostModel
+
+    monkeypatch.setattr("kintune.integrations.stock.cost_model.families", lambda *_, **__: Splitting())
+    model = FamilyCostModel(warmup_samples=12, threads=1)
+    first, second = measured("matmul", 16), measured("matmul", 32)
+    model.update(*first)
+    assert list(model.families()) == ["all"]
+    assert model.family(second[0]) == "all"
+    assert model.is_ready(second[0])
+    model.update(*second)
+    assert len(model.families()) == 2
+    monkeypatch.undo()
+    for context, candidates, results in (first, second):
+        alone = FamilyCostModel("ind", warmup_samples=12, threads=1)
+        alone.update(context, candidates, results)
+        assert np.array_equal(model.predict(context, candidates), alone.predict(context, candidates))
+    model.save(tmp_path / "model")
+    monkeypatch.setattr("kintune.integrations.stock.cost_model.families", lambda *_, **__: Splitting())
+    again = FamilyCostModel(warmup_samples=12, threads=1)
+    again.load(tmp_path / "model")
+    assert again.families() == model.families()
+    assert np.array_equal(model.predict(*first[:2]), again.predict(*first[:2]))
+
+
 def test_damage_is_refused_and_changes_nothing(measured: Any, tmp_path: Path) -> None:
     from tvm.s_tir import meta_schedule as ms
 

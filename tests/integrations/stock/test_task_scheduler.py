@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kintune.errors import InputError
+from kintune.search.family import algorithms
 
 pytestmark = pytest.mark.tvm
 
@@ -57,6 +58,52 @@ def test_a_sibling_is_foreseen_after_each_full_round(task: Any, tune: Any, bench
     assert len(database.get_all_tuning_records()) == sum(bench.built)
     assert sum(record.build_error_count for record in scheduler.tasks_) > 0
     assert all(record.is_terminated for record in scheduler.tasks_)
+
+
+@pytest.mark.parametrize("algorithm", algorithms())
+def test_every_family_algorithm_tunes(task: Any, tune: Any, bench: Any, algorithm: str) -> None:
+    from kintune.integrations.stock import FamilyCostModel, FamilyTaskScheduler
+
+    tasks = [task("matmul", 16), task("sum", 64), task("matmul", 32)]
+    model, scheduler = FamilyCostModel(algorithm, warmup_samples=8, threads=1), FamilyTaskScheduler(foresee_size=4)
+    tune(tasks, model, scheduler, 60)
+    assert sorted(name for names in model.families().values() for name in names) == [
+        "fused_matmul_relu16",
+        "fused_matmul_relu32",
+        "sum64",
+    ]
+    assert sum(turn.trials for turn in scheduler.turns) == sum(bench.built) >= 60
+    foreseen = [turn for turn in scheduler.turns if turn.how.value == "foresee"]
+    assert not foreseen or algorithm != "ind"
+
+
+@pytest.mark.parametrize("foresee", ["guarded", "published"])
+def test_what_was_predicted_is_compared_with_what_was_measured(
+    task: Any, tune: Any, monkeypatch: pytest.MonkeyPatch, foresee: Any
+) -> None:
+    from kintune.integrations.stock import FamilyCostModel, FamilyTaskScheduler
+    from kintune.search.trust import Trust
+
+    judged: list[tuple[int, bool]] = []
+
+    def judge(
+        self: Trust, family: str, predicted: list[float], times: list[float], *, foreseen: bool, improved: bool
+    ) -> None:
+        assert family == "op:dense"
+        assert len(predicted) == len(times)
+        judged.append((len(times), foreseen))
+
+    monkeypatch.setattr(Trust, "judge", judge)
+    monkeypatch.setattr(Trust, "size", lambda self, family, full: full // 2)
+    scheduler = FamilyTaskScheduler(foresee, foresee_size=6)
+    tune([task("matmul", 16), task("matmul", 32)], FamilyCostModel(warmup_samples=8, threads=1), scheduler, 48)
+    small = [turn.trials for turn in scheduler.turns if turn.how.value == "foresee"]
+    if foresee == "published":
+        assert not judged
+        assert max(small) == 6
+    else:
+        assert judged == [(turn.trials, turn.how.value == "foresee") for turn in scheduler.turns[1:]]
+        assert max(small) == 3
 
 
 def test_no_task_gets_more_than_its_share(task: Any, tune: Any, bench: Any) -> None:

@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.cost_model.xgb_model import FeatureGroup
 
 from kintune.errors import InputError
 from kintune.integrations.stock.archive import Archive, read_archive, write_archive
+from kintune.integrations.stock.evidence import samples_of
 from kintune.integrations.stock.family_model import FamilyModel, Settings
 from kintune.integrations.stock.members import Members
-from kintune.search.family import family_of
+from kintune.search.family import Families, Samples, families
 
 __all__ = ["FamilyCostModel"]
 
 
 @derived_object
 class _Router(ms.cost_model.PyCostModel):  # type: ignore[misc]
-    """Hands each task's samples and questions to the model of its family."""
+    """Hands each task's samples and questions to the model of its family.
 
-    def __init__(self, families: str, settings: Settings) -> None:
+    What was measured may change the families; then samples move, and the models that they leave or join train anew.
+    """
+
+    def __init__(self, algorithm: str, settings: Settings) -> None:
         super().__init__()
-        self.algorithm = families
-        self._family_of = family_of(families)
+        self.algorithm = algorithm
         self._settings = settings
         self._random = np.random.default_rng(settings.seed)
+        self._grouping = _grouping_of(algorithm, settings)
         self._members = Members()
         self._families: dict[str, str] = {}
         self._models: dict[str, FamilyModel] = {}
@@ -36,9 +41,9 @@ class _Router(ms.cost_model.PyCostModel):  # type: ignore[misc]
     def family(self, context: ms.TuneContext) -> str:
         """The key of the family that a task belongs to now."""
         member = self._members.of(context)
-        if member.key not in self._families:
-            self._families[member.key] = self._family_of(member.subject)
-        return self._families[member.key]
+        if member.subject.workload not in self._families:
+            self._regroup()
+        return self._families[member.subject.workload]
 
     def is_ready(self, context: ms.TuneContext) -> bool:
         """Whether a task's family has samples enough for its model to be asked."""
@@ -49,7 +54,7 @@ class _Router(ms.cost_model.PyCostModel):  # type: ignore[misc]
         """The names of the tasks seen so far, by family."""
         found: dict[str, tuple[str, ...]] = {}
         for member in self._members.all():
-            key = self._families[member.key]
+            key = self._families[member.subject.workload]
             found[key] = (*found.get(key, ()), member.name)
         return found
 
@@ -60,10 +65,9 @@ class _Router(ms.cost_model.PyCostModel):  # type: ignore[misc]
         results: Sequence[ms.runner.RunnerResult],
     ) -> None:
         """Learn from measured candidates of one task."""
-        family = self.family(context)
-        if family not in self._models:
-            self._models[family] = FamilyModel(self._settings)
-        self._models[family].update(context, candidates, results)
+        self._model(self.family(context)).update(context, candidates, results)
+        if self._grouping.dynamic:
+            self._regroup()
 
     def predict(self, context: ms.TuneContext, candidates: Sequence[ms.MeasureCandidate]) -> NDArray[np.float64]:
         """Scores, shape (len(candidates),), higher is faster; drawn at random until the family has a model."""
@@ -73,32 +77,74 @@ class _Router(ms.cost_model.PyCostModel):  # type: ignore[misc]
 
     def archive(self) -> Archive:
         """All that it knows."""
-        members = {member.key: (member, self._families[member.key]) for member in self._members.all()}
-        samples = {key: group for model in self._models.values() for key, group in model.groups.items()}
-        return Archive(self.algorithm, members, samples, {f: model.to_bytes() for f, model in self._models.items()})
+        members = {m.key: (m, self._families[m.subject.workload]) for m in self._members.all()}
+        trees = {family: model.to_bytes() for family, model in self._models.items()}
+        return Archive(self.algorithm, members, self._samples(), trees)
 
     def restore(self, archive: Archive) -> None:
-        """Forget all, and know what an archive knows; families of another algorithm's archive are trained anew."""
-        members, families = Members(), {}
+        """Forget all, and know what an archive knows; what is now another family than it was is trained anew."""
+        members = Members()
         models: dict[str, FamilyModel] = {}
         for member, _ in archive.members.values():
             members.add(member)
-            families[member.key] = self._family_of(member.subject)
+        same = archive.algorithm == self.algorithm
+        previous = {m.subject.workload: family for m, family in archive.members.values()} if same else {}
+        grouping = _grouping_of(self.algorithm, self._settings)
+        now = grouping.group(_evidence(members, archive.samples), previous)
         for key, group in archive.samples.items():
-            models.setdefault(families[key], FamilyModel(self._settings)).give(key, group)
+            family = now[archive.members[key][0].subject.workload]
+            models.setdefault(family, FamilyModel(self._settings)).give(key, group)
         for family, model in models.items():
-            if archive.algorithm == self.algorithm and family in archive.trees:
+            trained_on = {key for key in archive.samples if archive.members[key][1] == family}
+            if same and family in archive.trees and trained_on == set(model.groups):
                 model.adopt(archive.trees[family])
             else:
                 model.train()
-        self._members, self._families, self._models = members, families, models
+        self._grouping, self._members, self._families, self._models = grouping, members, now, models
+
+    def _model(self, family: str) -> FamilyModel:
+        if family not in self._models:
+            self._models[family] = FamilyModel(self._settings)
+        return self._models[family]
+
+    def _samples(self) -> dict[str, FeatureGroup]:
+        return {key: group for model in self._models.values() for key, group in model.groups.items()}
+
+    def _regroup(self) -> None:
+        """Ask for the families again; the samples of those that changed theirs move."""
+        before = self._families
+        self._families = self._grouping.group(_evidence(self._members, self._samples()), before)
+        changed: set[str] = set()
+        for member in self._members.all():
+            old, new = before.get(member.subject.workload), self._families[member.subject.workload]
+            group = self._models[old].take(member.key) if old != new and old in self._models else None
+            if group is not None:
+                self._model(new).give(member.key, group)
+                changed |= {str(old), new}
+        for family in sorted(changed):
+            if self._models[family].samples:
+                self._models[family].train()
+            else:
+                del self._models[family]
+
+
+def _grouping_of(algorithm: str, settings: Settings) -> Families:
+    """The family algorithm of that name; raises InputError for an unknown one."""
+    return families(algorithm, seed=settings.seed, threads=settings.threads or 1)
+
+
+def _evidence(members: Members, samples: Mapping[str, FeatureGroup]) -> list[Samples]:
+    """What is known of each workload, in the order in which they were seen."""
+    found = {m.subject.workload: samples_of(m.subject, samples.get(m.key)) for m in members.all()}
+    return list(found.values())
 
 
 class FamilyCostModel(_Router):
     """A cost model for `tune_relax(cost_model=...)`: one of stock's XGBoost models a family.
 
     `families` names the algorithm that says which tasks are kin: `op` (the same core operator), `hash` (the same
-    operators in the same order), `ind` (none), `none` (all, as in stock).  A family is guessed at random until it has
+    operators in the same order), `ind` (none), `none` (all, as in stock), `measured` (whose samples rank one another
+    well, revised as samples arrive).  A family is guessed at random until it has
     `warmup_samples`; stock's single model waits for 100.  `threads` are for training, one a physical core unless given.
 
     Works with any task scheduler.  Not to be shared by tuning runs that proceed at the same time.

@@ -15,10 +15,10 @@ from kintune.errors import EngineError, InputError
 from kintune.integrations.stock.contexts import with_rounds
 from kintune.integrations.stock.cost_model import FamilyCostModel
 from kintune.integrations.stock.gradient import TaskHistory
-from kintune.integrations.stock.guard import Guard
 from kintune.integrations.stock.rounds import Rounds
 from kintune.integrations.stock.turn import How, Turn
 from kintune.search.strategy import Foresee
+from kintune.search.trust import Trust
 
 __all__ = ["FamilyTaskScheduler"]
 
@@ -53,7 +53,8 @@ class _Chooser(ms.task_scheduler.PyTaskScheduler):  # type: ignore[misc]
         self._trials_left = trials
         self._round_size = round_size
         self._model = model
-        self._guard = Guard(min(self._foresee_size, round_size))
+        self._trust = Trust()
+        self._predicted: list[float] = []
         self._running: tuple[int, How, int] | None = None
         self._first_pass = iter(range(len(weights)))
 
@@ -82,6 +83,14 @@ class _Chooser(ms.task_scheduler.PyTaskScheduler):  # type: ignore[misc]
         self._running = task, how, size
         return task
 
+    def foretell(self, task: int, candidates: Sequence[ms.MeasureCandidate]) -> None:
+        """A round is about to be learnt from: what the model that has chosen it thinks of it, if it will be judged."""
+        self._predicted = []
+        if candidates and self._foresee == "guarded" and self._model is not None:
+            context = self._context(task)
+            if self._model.is_ready(context):
+                self._predicted = [float(score) for score in self._model.predict(context, candidates)]
+
     def note(self, task: int, results: Sequence[ms.runner.RunnerResult]) -> None:
         """A round was measured, and the cost model has learnt from it."""
         if self._running is None or self._running[0] != task:
@@ -89,8 +98,10 @@ class _Chooser(ms.task_scheduler.PyTaskScheduler):  # type: ignore[misc]
         _, how, size = self._running
         times = [_milliseconds(result) for result in results]
         history = self._histories[task]
-        if how is How.FORESEE and self._foresee == "guarded":
-            self._guard.judge(self._family(task), history.times_ms, times)
+        if self._predicted:
+            improved = min(times) < history.best_ms
+            foreseen = how is How.FORESEE
+            self._trust.judge(self._family(task), self._predicted, times, foreseen=foreseen, improved=improved)
         history.close_round(times, size / self._round_size if how is How.FORESEE else 1.0)
         self._trials_left -= len(times)
         self.turns.append(Turn(task, how, len(times), history.best_ms))
@@ -111,7 +122,8 @@ class _Chooser(ms.task_scheduler.PyTaskScheduler):  # type: ignore[misc]
         if self._model is None or self._foresee == "none" or not self._model.is_ready(self._context(tuned)):
             return None
         family = self._family(tuned)
-        size = min(self._guard.size(family), self._trials_left)
+        trusted = self._trust.size(family, self._foresee_size) if self._foresee == "guarded" else self._foresee_size
+        size = min(trusted, self._round_size, self._trials_left)
         kin = [t for t in self._alive() if t != tuned and self._family(t) == family and self._strategies[t].left() > 0]
         kin = [task for task in kin if math.isfinite(self._gradient(task))]
         if not kin or size < 1:
@@ -141,11 +153,15 @@ class _Chooser(ms.task_scheduler.PyTaskScheduler):  # type: ignore[misc]
 
 @derived_object
 class _Listener(ms.measure_callback.PyMeasureCallback):  # type: ignore[misc]
-    """Tells of every round once all other callbacks have run, the last one, which stock itself waits for, included."""
+    """Hears of every round, the last one, which stock itself waits for, included.
 
-    def __init__(self, chooser: _Chooser) -> None:
+    One stands before all other callbacks, while the cost model does not know the results yet, and one after them.
+    """
+
+    def __init__(self, chooser: _Chooser, *, learnt: bool) -> None:
         super().__init__()
         self._chooser = chooser
+        self._learnt = learnt
 
     def apply(
         self,
@@ -155,9 +171,12 @@ class _Listener(ms.measure_callback.PyMeasureCallback):  # type: ignore[misc]
         builder_results: Sequence[ms.builder.BuilderResult],
         runner_results: Sequence[ms.runner.RunnerResult],
     ) -> None:
-        """A round was measured; only its times are of interest here."""
-        del task_scheduler, measure_candidates, builder_results
-        self._chooser.note(int(task_id), runner_results)
+        """A round was measured."""
+        del task_scheduler, builder_results
+        if self._learnt:
+            self._chooser.note(int(task_id), runner_results)
+        else:
+            self._chooser.foretell(int(task_id), measure_candidates)
 
 
 class FamilyTaskScheduler(_Chooser):
@@ -224,7 +243,7 @@ class FamilyTaskScheduler(_Chooser):
             num_trials_per_iter,
             builder,
             runner,
-            [*measure_callbacks, _Listener(chooser)],
+            [_Listener(chooser, learnt=False), *measure_callbacks, _Listener(chooser, learnt=True)],
             database,
             cost_model,
         )
