@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import itertools
 import math
 import sys
 from collections.abc import Iterable, Mapping
@@ -127,18 +128,33 @@ class Measurements:
                 found += _select(connection, [*given, *part], on_damage)
         return sorted(found, key=lambda measurement: measurement.id)
 
+    def named(self, ids: Iterable[int], on_damage: OnDamage = refuse) -> list[Measurement]:
+        """The measurements with these ids, in the order in which they were added; ids of none are left out."""
+        distinct = sorted(set(ids))
+        found: list[Measurement] = []
+        with self._database.snapshot() as connection:
+            for start in range(0, len(distinct), _AT_ONCE):
+                found += _select(connection, [measurements.c.id.in_(distinct[start : start + _AT_ONCE])], on_damage)
+        return sorted(found, key=lambda measurement: measurement.id)
+
     def best(self, workload: str, device_type: str, compiler: str, on_damage: OnDamage = refuse) -> Measurement | None:
         """The fastest believed measurement of the workload, or None when no candidate ran.
 
         A confirmed time counts in place of the first one.  Of equal ones, the first measured.
         """
+        found = self.fastest(workload, device_type, compiler, 1, on_damage)
+        return found[0] if found else None
+
+    def fastest(
+        self, workload: str, device_type: str, compiler: str, count: int, on_damage: OnDamage = refuse
+    ) -> list[Measurement]:
+        """The same for the `count` fastest ones, the fastest first."""
         where = [*_where(device_type, compiler, None), measurements.c.workload == workload]
         query = select(measurements).where(*where, measurements.c.believed_us.is_not(None))
         fastest_first = query.order_by(measurements.c.believed_us, measurements.c.id)
         with self._database.snapshot() as connection:
-            for row in verified(measurements, connection.execute(fastest_first), on_damage):
-                return _measurement(row)
-        return None
+            rows = verified(measurements, connection.execute(fastest_first), on_damage)
+            return [_measurement(row) for row in itertools.islice(rows, count)]
 
     def failures(self, *, workloads: Iterable[str] | None = None, run_id: str | None = None) -> list[FailureCount]:
         """How often what went wrong, the most frequent first; counted as stored, without verifying checksums."""
@@ -172,6 +188,14 @@ class Measurements:
         )
         with self._database.snapshot() as connection:
             return [Tally(**row) for row in connection.execute(query).mappings()]
+
+    def conditions(self) -> list[tuple[str, str, str]]:
+        """Device type, compiler and feature version of what has features, those of the last measurement at the end."""
+        c = measurements.c
+        by = (c.device_type, c.compiler, c.feature_version)
+        query = select(*by).where(c.feature_version != "").group_by(*by).order_by(func.max(c.id))
+        with self._database.snapshot() as connection:
+            return [(device_type, compiler, version) for device_type, compiler, version in connection.execute(query)]
 
 
 def _key(device_type: str, compiler: str, candidate: Candidate) -> ColumnElement[bool]:

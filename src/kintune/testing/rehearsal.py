@@ -20,6 +20,7 @@ from kintune.job.tools import Tools
 from kintune.measure.outcome import Outcome
 from kintune.measure.requests import BuildItem, Built, ProfileItem
 from kintune.space.candidate import Candidate
+from kintune.testing.synthetic_space import SyntheticSpace
 from kintune.testing.toy_tools import toy_space
 from kintune.wire.job import JOB_WORKER, Saying
 from kintune.wire.messages import Committed, Finished, ItemStatus, Offer, StageClosed, Work
@@ -36,8 +37,8 @@ def _decode(payload: bytes, kind: Any) -> Any:
 class Cast:
     """The workers: what comes of a candidate is what its space says.  Tests override what they are about."""
 
-    def __init__(self) -> None:
-        self.space = toy_space()
+    def __init__(self, space: SyntheticSpace | None = None) -> None:
+        self.space = space or toy_space()
 
     def build(self, candidate: Candidate) -> Built:
         """BUILD's answer."""

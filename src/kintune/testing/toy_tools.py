@@ -33,13 +33,15 @@ def toy_spec(options: Options | None = None, *, run_id: str = "run") -> JobSpec:
 
 
 class ToyTools:
-    """Implements `kintune.job.tools.Tools` for a toy network with so many tunable and trivial subgraphs.
+    """Implements `kintune.job.tools.Tools` for a toy network with so many tunable and trivial subgraphs, or of a `space`.
 
     `packaged` lists what was chosen by each PACKAGE; its files are there as long as `keeps` says so.
     """
 
-    def __init__(self, tunable: int = 3, trivial: int = 1, *, keeps: bool = True) -> None:
-        self._space = toy_space(tunable, trivial)
+    def __init__(
+        self, tunable: int = 3, trivial: int = 1, *, keeps: bool = True, space: SyntheticSpace | None = None
+    ) -> None:
+        self._space = space or toy_space(tunable, trivial)
         self.keeps = keeps
         self.packaged: list[dict[str, Candidate]] = []
 

@@ -1,0 +1,1 @@
+"""What travels from job to job: good programs and family models, gathered from the records and trained from them."""
