@@ -134,6 +134,8 @@ def _lines(axes: Any, chart: LineChart) -> None:
         axes.set_yscale("log")
         _plain_ticks(axes, axes.yaxis)
     axes.margins(x=0.01)
+    if not chart.log_x:
+        axes.set_xlim(left=0.0)
     axes.set_xlabel(chart.x_label)
     axes.set_ylabel(chart.y_label)
     _label_ends(axes, labels)
