@@ -8,13 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from kintune.job.payloads import Subgraph
 from kintune.records import Store
 from kintune.records.measurements import Measurement
-from kintune.search.family import Subject
+from kintune.search.cost_model import relative_speeds
+from kintune.search.family import Samples, Subject
 from kintune.space.candidate import UNTUNED, Candidate
 from kintune.space.feature_version import FEATURES
 
-__all__ = ["Conditions", "Measured", "conditions_of", "read_measured"]
+__all__ = ["Conditions", "Measured", "conditions_of", "read_measured", "subject_of"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,13 @@ class Measured:
     def __len__(self) -> int:
         return len(self.candidates)
 
+    @property
+    def evidence(self) -> Samples:
+        """What a family algorithm is told: relative speeds in place of times."""
+        workloads = np.zeros(len(self), dtype=np.int64)
+        best_us = self.times_us.min(initial=np.inf, keepdims=True)
+        return Samples(self.subject, self.features, relative_speeds(workloads, self.times_us, best_us))
+
     def take(self, rows: NDArray[np.int64]) -> Measured:
         """These rows alone, in this order."""
         chosen = tuple(self.candidates[int(row)] for row in rows)
@@ -45,6 +54,11 @@ class Conditions:
 
     device_type: str
     compiler: str
+
+
+def subject_of(subgraph: Subgraph) -> Subject:
+    """What a search is told of a subgraph."""
+    return Subject(subgraph.workload, subgraph.weight, subgraph.flops, subgraph.operator, subgraph.signature)
 
 
 def conditions_of(store: Store, workloads: Iterable[str]) -> Conditions | None:

@@ -16,15 +16,15 @@ from kintune.errors import KintuneError
 from kintune.estimate.preparation import preparing
 from kintune.front.report import StopReason
 from kintune.front.request import TuneRequest
-from kintune.job.payloads import ModelRef, Options, Subgraph
+from kintune.job.payloads import ModelRef, Options
 from kintune.job.progress import ProgressReport
-from kintune.kinship.samples import conditions_of, read_measured
+from kintune.kinship.samples import conditions_of, read_measured, subject_of
 from kintune.models.ref import parse_ref
 from kintune.records import Store
 from kintune.search.family import Subject
 from kintune.search.strategy import Strategy
 
-__all__ = ["BALANCED", "obtain_pool", "read_pool", "subject_of"]
+__all__ = ["BALANCED", "obtain_pool", "read_pool"]
 
 BALANCED = Strategy(
     families="none", foresee="none", carry=False, rules=False, survey=False, budget="balanced", round_size=32
@@ -86,11 +86,6 @@ def _missing(records: Path, subjects: Sequence[Subject], samples: int) -> int:
         conditions = conditions_of(store, [subject.workload for subject in subjects])
         known = read_measured(store, subjects, conditions) if conditions else {}
     return sum(max(0, samples - len(known.get(subject.workload, ()))) for subject in subjects)
-
-
-def subject_of(subgraph: Subgraph) -> Subject:
-    """What a search is told of a subgraph."""
-    return Subject(subgraph.workload, subgraph.weight, subgraph.flops, subgraph.operator, subgraph.signature)
 
 
 def _tune(ref: ModelRef, records: Path, trials: int, *, seed: int, threads: int | None, show: Show) -> None:

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from kintune.bench.pool.pool import Pool
 from kintune.kinship.samples import Measured
-from kintune.search.cost_model import Trees, relative_speeds
+from kintune.search.cost_model import Trees
 from kintune.search.ranking import best_of, pair_accuracy, recall
 
 __all__ = ["Capacity", "Fit", "Split", "split_pool", "train_models", "try_models"]
@@ -75,9 +74,11 @@ def train_models(
     models: dict[str, Trees] = {}
     for family in dict.fromkeys(families[workload] for workload in train):
         members = [measured for workload, measured in train.items() if families[workload] == family]
-        features = np.concatenate([measured.features for measured in members])
+        evidence = [measured.evidence for measured in members]
+        features = np.concatenate([samples.features for samples in evidence])
+        labels = np.concatenate([samples.labels for samples in evidence])
         models[family] = Trees.train(
-            features, _labels(members), seed=seed, threads=1, rounds=capacity.rounds, depth=capacity.depth
+            features, labels, seed=seed, threads=1, rounds=capacity.rounds, depth=capacity.depth
         )
     return models
 
@@ -96,10 +97,3 @@ def try_models(test: Mapping[str, Measured], families: Mapping[str, str], models
             recall_8=recall(scores, measured.times_us, 8),
             best_of_8=best_of(scores, measured.times_us, 8),
         )
-
-
-def _labels(members: list[Measured]) -> NDArray[np.float32]:
-    workloads = np.repeat(np.arange(len(members)), [len(measured) for measured in members])
-    times_us = np.concatenate([measured.times_us for measured in members])
-    best_us = np.array([measured.times_us.min(initial=np.inf) for measured in members])
-    return relative_speeds(workloads, times_us, best_us)

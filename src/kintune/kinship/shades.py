@@ -1,0 +1,49 @@
+"""The relationship map in characters: each pair a shade, darker where the one's samples rank the other's better."""
+
+from __future__ import annotations
+
+from kintune.kinship.document import Families, Member
+
+__all__ = ["LEGEND", "shaded"]
+
+_SHADES = ((0.9, "██"), (0.8, "▓▓"), (0.7, "▒▒"), (0.6, "░░"), (float("-inf"), " ·"))
+_UNKNOWN = "  "
+
+LEGEND = "██ 90 % or more of the pairs in the right order, ▓▓ 80, ▒▒ 70, ░░ 60, · less (chance is 50)"
+"""What the shades mean."""
+
+
+def shaded(families: Families) -> list[str]:
+    """The map as lines: a row for each member that was learnt from, a column for each that was ranked.
+
+    Families are set apart by lines; nothing when there is no map.
+    """
+    relation = families.relation
+    if relation is None:
+        return []
+    members = {member.number: (index, member) for index, f in enumerate(families.families) for member in f.members}
+    homes = [members[number][0] for number in relation.numbers]
+    starts = {at for at in range(1, len(homes)) if homes[at] != homes[at - 1]}
+    head = max(len(_named(member)) for _, member in members.values())
+    lines = [" " * (head + 1) + _row([f"{number:>2}" for number in relation.numbers], starts)]
+    for at, (number, row) in enumerate(zip(relation.numbers, relation.accuracy, strict=True)):
+        if at in starts:
+            lines.append(" " * (head + 1) + _row(["──"] * len(row), starts, "─", "┼"))
+        lines.append(f"{_named(members[number][1]):<{head}} " + _row([_shade(value) for value in row], starts))
+    return lines
+
+
+def _named(member: Member) -> str:
+    return f"{member.number:>2} {member.operator} {member.loops}".rstrip()
+
+
+def _row(cells: list[str], starts: set[int], gap: str = " ", bar: str = "│") -> str:
+    return "".join(
+        f"{gap}{bar}{gap}{cell}" if at in starts else f"{gap if at else ''}{cell}" for at, cell in enumerate(cells)
+    )
+
+
+def _shade(value: float | None) -> str:
+    if value is None:
+        return _UNKNOWN
+    return next(shade for least, shade in _SHADES if value >= least)

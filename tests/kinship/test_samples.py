@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+import pytest
+
+from kintune.kinship.samples import Conditions, conditions_of, read_measured, subject_of
+from kintune.measure.outcome import Outcome, Status
+from kintune.records import Measurement, Store
+from kintune.space.feature_version import FEATURES
+from kintune.testing.records import COMPILER, DEVICE, add_workload, measurement, subgraph
+
+HERE = Conditions(DEVICE.digest, COMPILER)
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with Store.open(":memory:") as opened:
+        yield opened
+
+
+def described(workload: str, index: int, *times_us: float, **changed: object) -> Measurement:
+    """A measurement with two features of this version: its index, and one."""
+    features = np.array([index, 1.0], dtype="<f4").tobytes()
+    fields = {"features": features, "feature_version": FEATURES, **changed}
+    return msgspec.structs.replace(measurement(workload, index, *times_us), **fields)
+
+
+def test_samples_come_as_arrays_in_the_order_of_measuring(store: Store) -> None:
+    workload = add_workload(store)
+    failed = Outcome(Status.RUN_FAILED, cause="crash")
+    rows = [described(workload, 3, 30.0, 32.0), described(workload, 1, 10.0), described(workload, 2, outcome=failed)]
+    for row in rows:
+        store.measurements.add(row)
+    (measured,) = read_measured(store, [subject_of(subgraph())], HERE).values()
+    assert measured.candidates == tuple(row.candidate for row in rows)
+    assert measured.times_us.tolist() == [31.0, 10.0, math.inf]
+    assert measured.features.tolist() == [[3.0, 1.0], [1.0, 1.0], [2.0, 1.0]]
+    assert measured.evidence.labels.tolist() == pytest.approx([10 / 31, 1.0, 0.0])
+    assert measured.take(np.array([1])).times_us.tolist() == [10.0]
+
+
+def test_the_first_time_counts_as_for_all_others(store: Store) -> None:
+    workload = add_workload(store)
+    row = described(workload, 1, 10.0)
+    store.measurements.add(row)
+    store.measurements.confirm(DEVICE.digest, COMPILER, row.candidate, Outcome(Status.OK, (99.0,)))
+    (measured,) = read_measured(store, [subject_of(subgraph())], HERE).values()
+    assert measured.times_us.tolist() == [10.0]
+
+
+def test_what_cannot_be_compared_is_left_out(store: Store) -> None:
+    workload = add_workload(store)
+    store.measurements.add(described(workload, 1, 10.0, feature_version="older"))
+    store.measurements.add(described(workload, 2, 10.0, features=b""))
+    store.measurements.add(described(workload, 3, 10.0, compiler="compiler-2"))
+    assert read_measured(store, [subject_of(subgraph())], HERE) == {}
+
+
+def test_most_was_measured_under_the_conditions_that_count(store: Store) -> None:
+    workload = add_workload(store)
+    assert conditions_of(store, [workload]) is None
+    store.measurements.add(described(workload, 1, 10.0))
+    store.measurements.add(described(workload, 2, 10.0))
+    store.measurements.add(described(workload, 3, 10.0, compiler="compiler-0"))
+    assert conditions_of(store, [workload]) == HERE
+    assert conditions_of(store, ["another"]) is None
