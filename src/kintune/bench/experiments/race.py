@@ -1,0 +1,138 @@
+"""`experiment = "race"`: the stock tuner and ours take turns on the same network, and are judged afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+
+from kintune.bench.cell import Cell, Method
+from kintune.bench.experiment import CellProgress, ModelFacts, Show
+from kintune.bench.option import Kind, Option, Options, Value
+from kintune.bench.race.live import RaceSpec, run_race
+from kintune.bench.report.rivals import race_sections
+from kintune.bench.report.section import Section
+from kintune.bench.tables import Tables
+from kintune.engine.devices import cores_lock
+from kintune.errors import InputError
+from kintune.integrations.contest.orders import Ours, Stock, StockFamily, Tuner
+from kintune.measure.cores import choose_cores
+from kintune.models.ref import parse_ref
+from kintune.search.family import algorithms
+from kintune.search.strategy import Budget, Foresee, Strategy
+
+__all__ = ["EXPERIMENT", "Race"]
+
+STOCK, STOCK_FAMILY, KINTUNE = "stock", "stock_family", "kintune"
+
+TIME_GOAL, QUALITY_GOAL = 2.5, 1.14
+"""Time to quality, and quality at equal time, that are to be reached."""
+
+_DEFAULT = Strategy()
+_SECONDS_A_TRIAL = 1.1  # of stock, a guess
+
+_STRATEGY: dict[str, Option] = {
+    "families": Option(Kind.TEXT, _DEFAULT.families, "which subgraphs learn together", choices=algorithms()),
+    "foresee": Option(Kind.TEXT, _DEFAULT.foresee, "what follows a full round", choices=get_args(Foresee)),
+    "carry": Option(Kind.FLAG, _DEFAULT.carry, "carry good programs over to siblings"),
+    "rules": Option(Kind.FLAG, _DEFAULT.rules, "let the rule propose programs"),
+    "survey": Option(Kind.FLAG, _DEFAULT.survey, "give every subgraph a few programs first"),
+    "budget": Option(Kind.TEXT, _DEFAULT.budget, "who gets the next round", choices=get_args(Budget)),
+    "round_size": Option(Kind.INTEGER, _DEFAULT.round_size, "programs of a full round", low=1, high=4096),
+    "foresee_size": Option(Kind.INTEGER, _DEFAULT.foresee_size, "programs of a foresee round", low=1, high=4096),
+    "width": Option(Kind.INTEGER, _DEFAULT.width, "subgraphs that share a round", low=1, high=4096),
+}
+"""The factors of a search, by the names that `Strategy` has for them."""
+
+
+def _threads(value: Value) -> None:
+    choose_cores(int(value))
+
+
+_OPTIONS: dict[str, Option] = {
+    "model": Option(Kind.MODEL, help="what is tuned", required=True),
+    "seed": Option(Kind.INTEGER, 0, "seed of everything drawn at random, on all sides", low=0),
+    "trials_per_subgraph": Option(Kind.INTEGER, 128, "stock's trials for each subgraph that it would tune", low=1),
+    "budget_ratio": Option(Kind.NUMBER, 1.0, "how many times stock's seconds the others may spend", low=0.01, high=100),
+    "threads": Option(Kind.INTEGER, help="threads of the model (all physical cores)", low=1, check=_threads),
+    "passes": Option(Kind.INTEGER, 3, "how often the judge times each program", low=1, high=100),
+    "rounds": Option(Kind.INTEGER, 12, "rounds in which whole networks are timed, 5 runs each", low=1, high=1000),
+}
+
+_METHODS: dict[str, Options] = {
+    STOCK: {},
+    STOCK_FAMILY: {name: _STRATEGY[name] for name in ("families", "foresee")},
+    KINTUNE: _STRATEGY,
+}
+
+
+class Race:
+    """Implements `kintune.bench.experiment.Experiment`."""
+
+    name = "race"
+    version = 1
+    summary = "The stock tuner and ours in turns, judged afterwards."
+    options: Options = _OPTIONS
+    methods: Mapping[str, Options] = _METHODS
+    locks_cores = False  # teaching takes the lock itself, as any tuning does
+
+    def check(self, cell: Cell) -> None:
+        """Exactly one method is stock: the others are compared with it."""
+        stock = [method for method in cell.methods if method.name == STOCK]
+        if len(stock) != 1 or len(cell.methods) < 2:
+            raise InputError("a race has the method stock once and at least one other; write [[method]] for each")
+
+    def seconds(self, cell: Cell, models: Mapping[str, ModelFacts]) -> float | None:
+        """Stock's trials, and as long for each of the others."""
+        facts = models.get(str(cell.values["model"]))
+        if facts is None:
+            return None
+        trials = int(cell.values["trials_per_subgraph"] or 0) * facts.subgraphs
+        others = (len(cell.methods) - 1) * float(cell.values["budget_ratio"] or 0.0)
+        return trials * _SECONDS_A_TRIAL * (1.0 + others)
+
+    def run(self, cell: Cell, directory: Path, show: Show) -> Tables:
+        """Race, judge, reckon."""
+        values = cell.values
+        threads = values["threads"]
+        cores = choose_cores(threads if isinstance(threads, int) else 0)
+        ordered = sorted(cell.methods, key=lambda method: method.name != STOCK)
+        spec = RaceSpec(
+            model=parse_ref(str(values["model"])),
+            tuners={method.label: _tuner(cell, method) for method in ordered},
+            threads=len(cores),
+            seed=int(values["seed"] or 0),
+            budget_ratio=float(values["budget_ratio"] or 0.0),
+            passes=int(values["passes"] or 0),
+            rounds=int(values["rounds"] or 0),
+        )
+        with cores_lock(cores, lambda holder: show(CellProgress(f"waiting for the cores, held by process {holder}"))):
+            return run_race(spec, directory, show)
+
+    def report(self, tables: Tables) -> Sequence[Section]:
+        """Ratios, curves and stage times against stock."""
+        return race_sections(
+            tables, self.options, reference=_stock_label(tables), time_goal=TIME_GOAL, quality_goal=QUALITY_GOAL
+        )
+
+
+EXPERIMENT = Race()
+
+
+def _tuner(cell: Cell, method: Method) -> Tuner:
+    each = int(cell.values["trials_per_subgraph"] or 0)
+    match method.name:
+        case "stock":
+            return Stock(each)
+        case "stock_family":
+            return msgspec.convert({"type": STOCK_FAMILY, "trials_per_subgraph": each, **method.values}, StockFamily)
+        case _:
+            return Ours(msgspec.convert({name: method.values[name] for name in _STRATEGY}, Strategy))
+
+
+def _stock_label(tables: Tables) -> str:
+    """What stock is called: it has the first row of each cell's results."""
+    results = tables.get("results", ())
+    return str(results[0]["method"]) if results else STOCK

@@ -1,0 +1,101 @@
+"""One race from beginning to end: the contestants, their turns, the judge, the networks, the tables."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from kintune.bench.experiment import CellProgress, Show
+from kintune.bench.race.conductor import Conductor
+from kintune.bench.race.course import Course
+from kintune.bench.race.judge import entered, judge
+from kintune.bench.race.laboratory import Workers
+from kintune.bench.race.networks import Assembler, time_networks
+from kintune.bench.race.progress import Forecast
+from kintune.bench.race.reckoning import Reckoning, reckon
+from kintune.bench.race.reference import reference_kernel
+from kintune.bench.race.side import CONTESTANT_MODULE, Contestant
+from kintune.bench.race.tables import AT_CROSSING, AT_EQUAL_TIME, FINAL, network_name, tables_of
+from kintune.bench.tables import Tables
+from kintune.integrations.contest.orders import Contest, Tuner
+from kintune.job.payloads import ModelRef
+from kintune.measure.prove_request import ProveContext
+from kintune.space.candidate import Candidate
+
+__all__ = ["RaceSpec", "run_race"]
+
+
+class RaceSpec(NamedTuple):
+    """What is raced: the tuners by label (stock's first), on which model, and how thoroughly it is judged.
+
+    `passes` is how often the judge times each program, `rounds` in how many the whole networks run (5 times each).
+    """
+
+    model: ModelRef
+    tuners: Mapping[str, Tuner]
+    threads: int
+    seed: int
+    budget_ratio: float
+    passes: int
+    rounds: int
+
+
+def run_race(spec: RaceSpec, directory: Path, show: Show, contestant: str = CONTESTANT_MODULE) -> Tables:
+    """Run one race; logs stay in `directory`.  The caller holds the cores.
+
+    `contestant` is the module that is a contestant's process.
+
+    Raises EngineError when a contestant dies.
+    """
+    forecast = Forecast(len(spec.tuners), spec.budget_ratio, show)
+    course, search_threads = _conduct(spec, directory, forecast, contestant)
+    forecast.judging(course)
+    programs = [c for sides in entered(course).values() for side in sides.values() for c in side]
+    with Workers(course, spec.threads, directory / "judge.log") as laboratory:
+        judgements = judge(course, laboratory, spec.passes, forecast.judged)
+    reckoning = reckon(course, judgements)
+    conditions = ProveContext(
+        spec.threads, rounds=spec.rounds, min_rounds=min(spec.rounds, 6), race_seconds=60.0, prepare_seconds=900.0
+    )
+    with Assembler(course, spec.model, spec.threads, directory / "assembler.log") as assembler:
+        replayed = assembler.structures(list(dict.fromkeys(programs)))
+        networks = time_networks(
+            assembler, _wanted(course, reckoning), directory, conditions, lambda phase: show(CellProgress(phase))
+        )
+    return tables_of(course, judgements, reckoning, networks, replayed, search_threads)
+
+
+def _conduct(spec: RaceSpec, directory: Path, forecast: Forecast, contestant: str) -> tuple[Course, int]:
+    threads = str(spec.threads)
+    environment = {"TVM_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
+    with ExitStack() as stack:
+        sides: list[Contestant] = []
+        for number, (label, tuner) in enumerate(spec.tuners.items()):
+            own = directory / f"side-{number}"
+            own.mkdir()
+            contest = Contest(tuner, spec.model, spec.threads, spec.seed, str(own))
+            side = Contestant(label, contest, directory / f"side-{number}.log", environment, contestant)
+            stack.callback(side.close)
+            sides.append(side)
+        conductor = Conductor(sides, spec.budget_ratio, time.monotonic, reference_kernel())
+        forecast.watch_sides(sides)
+        course = conductor.conduct(forecast.turned)
+        return course, sides[0].search_threads
+
+
+def _wanted(course: Course, reckoning: Reckoning) -> dict[str, tuple[Candidate, ...]]:
+    """The networks to compile: stock's at its end, the others' at equal time and where they became as good."""
+    stock = next(iter(course.tracks))
+    wanted: dict[str, tuple[Candidate, ...]] = {}
+    for side, standing in reckoning.standings.items():
+        last = standing.points[-1] if standing.points else None
+        moments = (
+            {FINAL: last} if side == stock else {AT_EQUAL_TIME: standing.equal_time, AT_CROSSING: standing.crossing}
+        )
+        for moment, point in moments.items():
+            if point is not None:
+                wanted[network_name(side, moment)] = tuple(point.programs.values())
+    return wanted

@@ -1,0 +1,150 @@
+"""A worker process of a race: spoken to under deadlines, and stopped with all its children between its turns."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from kintune.errors import EngineError, WireError
+from kintune.wire.channel import Channel, front_end_of_worker
+from kintune.wire.messages import Begin, FromWorker, Hello, Item, ItemDone, ItemFailed
+
+__all__ = ["WorkerDied", "WorkerProcess", "WorkerRefused"]
+
+_GREETING_SECONDS = 120.0
+_GONE_SECONDS = 5.0
+_TAIL_BYTES = 2000
+
+
+class WorkerDied(EngineError):
+    """The process is gone, or took too long and was killed."""
+
+
+class WorkerRefused(EngineError):
+    """The process answered that it could not do it; it can be asked for something else."""
+
+
+class WorkerProcess:
+    """A worker in a session of its own, whose process group can be stopped and killed as one.
+
+    What it prints goes to `log`.  Errors name `name`.  Use as a context manager.
+    """
+
+    def __init__(self, name: str, arguments: tuple[str, ...], log: Path, environment: Mapping[str, str]) -> None:
+        """Start `python -m` with `arguments`."""
+        self.name = name
+        self._log = log
+        ours, theirs = socket.socketpair()
+        with theirs, log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *arguments, "--fd", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, **environment},
+            )
+        self._socket = ours
+        self._channel: Channel[FromWorker] = front_end_of_worker(ours)
+        self._stage = ("", 0)
+        self._items = 0
+
+    def __enter__(self) -> WorkerProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def greet(self) -> Hello:
+        """Wait until it is there; what it says of itself.  Raises EngineError when it does not come up."""
+        match self._receive(time.monotonic() + _GREETING_SECONDS):
+            case Hello() as hello:
+                return hello
+            case ItemFailed(cause=cause):
+                raise WorkerRefused(f"{self.name}: {cause}")
+            case other:
+                raise WorkerDied(f"{self.name}: answered {type(other).__name__} before a greeting")
+
+    def begin(self, kind: str, context: bytes) -> None:
+        """The orders that follow belong to a stage of this kind and share this context."""
+        self._stage = (kind, self._stage[1] + 1)
+        self._send(Begin(*self._stage, kind, context))
+
+    def order(self, payload: bytes, seconds: float) -> bytes:
+        """Have one item done within `seconds`; its answer.
+
+        Raises WorkerRefused when it could not be done, WorkerDied when the process is gone.
+        """
+        self._items += 1
+        self._send(Item(*self._stage, self._items, payload))
+        match self._receive(time.monotonic() + seconds):
+            case ItemDone(index=index, payload=answer) if index == self._items:
+                return answer
+            case ItemFailed(cause=cause):
+                raise WorkerRefused(f"{self.name}: {cause}")
+            case other:
+                raise WorkerDied(f"{self.name}: answered {type(other).__name__} to an order")
+
+    def stop(self) -> None:
+        """Stop all its threads and children, and return once its own have."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGSTOP)
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        """End the process and its children, whatever they are doing."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._channel.close()
+
+    def tail(self) -> str:
+        """The end of what it printed."""
+        try:
+            return self._log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace")
+        except OSError:
+            return ""
+
+    def _send(self, message: msgspec.Struct) -> None:
+        self._socket.settimeout(None)
+        with contextlib.suppress(ConnectionError):  # that it is gone is seen when its answer is awaited
+            self._channel.send(message)
+
+    def _receive(self, deadline: float) -> Any:
+        self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+        try:
+            message = self._channel.recv()
+        except TimeoutError:
+            self.close()
+            raise WorkerDied(f"{self.name}: took too long and was killed; see {self._log}") from None
+        except (WireError, ConnectionError):
+            message = None
+        if message is None:
+            raise WorkerDied(f"{self.name}: {self._end()}; see {self._log}")
+        return message
+
+    def _end(self) -> str:
+        try:
+            code = self._process.wait(_GONE_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "closed its channel"
+        return f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
