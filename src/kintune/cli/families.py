@@ -122,4 +122,4 @@ def _missing(families: Families, model: str) -> str:
     trials = 4 * LEAST_SAMPLES * max(1, families.tunable)
     said = f"{enough} of {families.tunable} subgraphs have" if enough else "no subgraph has"
     command = f"kintune tune {shlex.quote(model)} --trials {trials}"
-    return f"{said} {LEAST_SAMPLES} measured programs or more; '{command}' brings them"
+    return f"{said} {LEAST_SAMPLES} measured programs or more; bring them with: {command}"

@@ -31,9 +31,11 @@ def prepared_network() -> Prepared:
     return Prepared("network", "d" * 32, (), (), subgraphs, {}, sketches)
 
 
-def example_families() -> Families:
-    """The network's families by core operator, with samples and a relationship map."""
+def example_families(*, measured: bool = True) -> Families:
+    """The network's families by core operator; when `measured`, with samples and a relationship map."""
     keys = {"conv": "op:conv2d", "wide": "op:conv2d", "dense": "op:dense", "tail": "op:dense"}
+    if not measured:
+        return families_of(prepared_network(), "op", keys)
     families = families_of(prepared_network(), "op", keys, {"conv": 20, "wide": 20, "dense": 20})
     accuracy = ((0.95, 0.85, 0.62), (0.75, 0.92, None), (0.45, 0.65, 0.9))
     return msgspec.structs.replace(families, measured_on="A processor", relation=RelationMap((1, 2, 3), accuracy))

@@ -12,7 +12,7 @@ from pathlib import Path
 import kintune.front.run as front
 from kintune.bench.experiment import CellProgress, Show
 from kintune.bench.pool.pool import Origin, Pool, load_pool, save_pool
-from kintune.errors import KintuneError
+from kintune.errors import InputError, KintuneError
 from kintune.estimate.preparation import preparing
 from kintune.front.report import StopReason
 from kintune.front.request import TuneRequest
@@ -42,7 +42,7 @@ def obtain_pool(model: str, path: Path, samples: int, *, seed: int, threads: int
     if path.exists():
         pool = load_pool(path)
         if pool.origin.model != model:
-            raise KintuneError(f"{path}: is a pool of {pool.origin.model}, not of {model}; name another file")
+            raise InputError(f"{path}: is a pool of {pool.origin.model}, not of {model}; name another file")
         if pool.origin.samples >= samples:
             return pool
     ref = parse_ref(model)
