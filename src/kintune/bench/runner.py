@@ -124,6 +124,7 @@ class Bench:
 
         try:
             with self._cores(cell, show):
+                started = self._clock()
                 tables = self._spec.experiment.run(cell, directory, show)
             check_tables(tables)
         except KeyboardInterrupt:

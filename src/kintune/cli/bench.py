@@ -49,7 +49,7 @@ def command(
         raise InputError("--report-only runs nothing; leave --dry-run and --retry-failed away")
     read = read_spec(spec)
     directory = Path(output or f"bench-{read.name}")
-    display = open_bench_display(f"{read.name}: {len(read.cells)} cells of {read.experiment.name}", quiet=quiet)
+    display = open_bench_display(f"{read.name}: {read.experiment.name}, {_cells(len(read.cells))}", quiet=quiet)
     try:
         bench = Bench(read, directory, display, _importer(read, display))
         if dry_run:
@@ -79,7 +79,7 @@ def _list(bench: Bench, *, retry_failed: bool, target: JsonTarget) -> None:
             echo(f"{'':12}  - {method.label}", target)
     whole = seconds_left(expected, [])
     takes = "nobody can say how long" if whole is None else f"about {duration(whole)}"
-    echo(f"{len(due)} cells to run, {takes}", target)
+    echo(f"{_cells(len(due))} to run, {takes}", target)
 
 
 def _lines(summary: BenchSummary) -> list[str]:
@@ -95,3 +95,7 @@ def _lines(summary: BenchSummary) -> list[str]:
         lines.extend(f"  {cell.title}: {cell.error}: {cell.reason}" for cell in summary.failed)
     lines.append(f"The results are in {summary.output}, the report is {summary.output}/report.html")
     return lines
+
+
+def _cells(count: int) -> str:
+    return "1 cell" if count == 1 else f"{count} cells"
