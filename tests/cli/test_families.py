@@ -52,8 +52,8 @@ def test_without_samples_the_command_that_brings_them_is_said(kintune: Kintune, 
     said = kintune("families", "zoo:bert_base?layers=2")
     assert said.code == 0
     assert said.out.splitlines()[-1] == (
-        "No relationship map: no subgraph has 12 measured programs or more; "
-        "bring them with: kintune tune 'zoo:bert_base?layers=2' --trials 192"
+        "No relationship map: no subgraph has 24 measured programs or more; "
+        "bring them with: kintune tune 'zoo:bert_base?layers=2' --trials 384"
     )
 
 
@@ -68,7 +68,7 @@ def test_there_is_no_picture_without_samples(kintune: Kintune, answers: dict[str
     answers["answer"] = BARE
     said = kintune("families", "zoo:resnet18", "--picture", tmp_path / "map.png")
     assert (said.code, said.err.count("\n")) == (2, 1)
-    assert "--picture: no subgraph has 12 measured programs" in said.err
+    assert "--picture: no subgraph has 24 measured programs" in said.err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -13,7 +13,8 @@ from kintune.cli.options import records_option, shape_option
 from kintune.errors import InputError
 from kintune.files import check_writable
 from kintune.kinship.document import Families, Member
-from kintune.kinship.inquiry import LEAST_SAMPLES, inquire
+from kintune.kinship.grouping import LEAST_SAMPLES
+from kintune.kinship.inquiry import inquire
 from kintune.kinship.picture import check_picture, draw_picture
 from kintune.kinship.shades import LEGEND, shaded
 from kintune.search.family import algorithms

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from kintune.kinship.samples import Measured
 from kintune.search.family import Samples, Subject, families
+from kintune.search.family.relation import LEAST_SAMPLES, Relations
 
-__all__ = ["group", "is_dynamic", "relate"]
+__all__ = ["LEAST_SAMPLES", "group", "is_dynamic", "relate"]
 
 _NOTHING: NDArray[np.float32] = np.zeros((0, 0), np.float32)
 _NO_LABELS: NDArray[np.float32] = np.zeros(0, np.float32)
@@ -30,4 +31,8 @@ def group(algorithm: str, measured: Mapping[str, Measured], subjects: Sequence[S
 
 def relate(measured: Sequence[Measured]) -> NDArray[np.float64]:
     """How well a model of each one's samples (row) ranks those of each other (column): shape (n, n), NaN if unknown."""
-    return np.full((len(measured), len(measured)), np.nan)
+    relation = Relations().relate([samples.evidence for samples in measured])
+    place = {workload: at for at, workload in enumerate(relation.workloads)}
+    rows = [place.get(samples.subject.workload, -1) for samples in measured]
+    matrix = np.pad(relation.matrix, ((0, 1), (0, 1)), constant_values=np.nan)
+    return matrix[np.ix_(rows, rows)]

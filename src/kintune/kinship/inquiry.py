@@ -11,14 +11,11 @@ from kintune.errors import InputError
 from kintune.estimate.preparation import preparing
 from kintune.job.payloads import ModelRef, Prepared
 from kintune.kinship.document import Families, RelationMap, families_of
-from kintune.kinship.grouping import group, is_dynamic, relate
+from kintune.kinship.grouping import LEAST_SAMPLES, group, is_dynamic, relate
 from kintune.kinship.samples import Measured, conditions_of, read_measured, subject_of
 from kintune.records import Store
 
-__all__ = ["LEAST_SAMPLES", "inquire"]
-
-LEAST_SAMPLES = 12
-"""Samples of a subgraph from which on it can be said how it relates to others."""
+__all__ = ["inquire"]
 
 
 def inquire(
