@@ -26,12 +26,18 @@ class Bench(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
-    """Stock logs every trial, to handlers that outlive a test."""
-    logger = logging.getLogger("tvm.s_tir.meta_schedule")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    """Stock's loggers say nothing and are put back: it cannot set them up again where pytest listens to them, too."""
+    name = "tvm.s_tir.meta_schedule"
+    level = logging.getLogger(name).level
+    logging.getLogger(name).setLevel(logging.ERROR)
     yield
-    logger.setLevel(level)
+    for each in [name, *(known for known in logging.root.manager.loggerDict if known.startswith(f"{name}."))]:
+        logger = logging.getLogger(each)
+        logger.propagate = True
+        for handler in [handler for handler in logger.handlers if (handler.get_name() or "").startswith(name)]:
+            logger.removeHandler(handler)
+            handler.close()
+    logging.getLogger(name).setLevel(level)
 
 
 @pytest.fixture(scope="session")

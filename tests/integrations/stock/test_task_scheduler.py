@@ -102,7 +102,9 @@ def test_what_was_predicted_is_compared_with_what_was_measured(
         assert not judged
         assert max(small) == 6
     else:
-        assert judged == [(turn.trials, turn.how.value == "foresee") for turn in scheduler.turns[1:]]
+        unready = len(scheduler.turns) - len(judged)
+        assert unready <= 2
+        assert judged == [(turn.trials, turn.how.value == "foresee") for turn in scheduler.turns[unready:]]
         assert max(small) == 3
 
 
@@ -183,3 +185,28 @@ def test_arguments_that_make_no_sense_are_refused(arguments: dict[str, Any], mes
 
     with pytest.raises(InputError, match=message):
         FamilyTaskScheduler(**arguments)
+
+
+def test_a_function_of_tensor_ir_is_tuned_alike(task: Any, target: Any, bench: Any, tmp_path: Path) -> None:
+    from tvm.s_tir import meta_schedule as ms
+
+    from kintune.integrations.stock import FamilyCostModel, FamilyTaskScheduler
+
+    model, scheduler = FamilyCostModel(warmup_samples=8, threads=1), FamilyTaskScheduler()
+    database = ms.tir_integration.tune_tir(
+        task("matmul", 16).mod,
+        target,
+        str(tmp_path / "work"),
+        16,
+        num_trials_per_iter=8,
+        builder=bench.builder,
+        runner=bench.runner,
+        database=ms.database.MemoryDatabase(),
+        cost_model=model,
+        task_scheduler=scheduler,
+        strategy=ms.search_strategy.EvolutionarySearch(population_size=24, init_min_unmeasured=4, genetic_num_iters=1),
+        num_tuning_cores=1,
+        seed=1,
+    )
+    assert len(database.get_all_tuning_records()) == sum(turn.trials for turn in scheduler.turns) == 16
+    assert model.families() == {"op:dense": ("main",)}
