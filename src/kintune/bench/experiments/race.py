@@ -9,9 +9,12 @@ from typing import get_args
 import msgspec
 
 from kintune.bench.cell import Cell, Method
+from kintune.bench.errors import OptionError
 from kintune.bench.experiment import CellProgress, ModelFacts, Show
 from kintune.bench.option import Kind, Option, Options, Value
 from kintune.bench.race.live import RaceSpec, run_race
+from kintune.bench.race.side import Lesson
+from kintune.bench.race.teaching import HITS, KIN, NONE, Curriculum, lesson, teach
 from kintune.bench.report.rivals import race_sections
 from kintune.bench.report.section import Section
 from kintune.bench.tables import Tables
@@ -47,6 +50,18 @@ _STRATEGY: dict[str, Option] = {
 """The factors of a search, by the names that `Strategy` has for them."""
 
 
+_KNOWLEDGE: dict[str, Option] = {
+    "knowledge": Option(
+        Kind.TEXT, NONE, "what it knows beforehand of what the teachers taught", choices=(NONE, HITS, KIN)
+    ),
+}
+
+
+def _teachers(value: Value) -> None:
+    for teacher in _names(value):
+        parse_ref(teacher)
+
+
 def _threads(value: Value) -> None:
     choose_cores(int(value))
 
@@ -57,6 +72,8 @@ _OPTIONS: dict[str, Option] = {
     "trials_per_subgraph": Option(Kind.INTEGER, 128, "stock's trials for each subgraph that it would tune", low=1),
     "budget_ratio": Option(Kind.NUMBER, 1.0, "how many times stock's seconds the others may spend", low=0.01, high=100),
     "threads": Option(Kind.INTEGER, help="threads of the model (all physical cores)", low=1, check=_threads),
+    "teachers": Option(Kind.TEXT, help="networks, separated by commas, that warm methods know", check=_teachers),
+    "teaching_minutes": Option(Kind.NUMBER, 10.0, "how long each teacher is tuned", low=0.01),
     "passes": Option(Kind.INTEGER, 3, "how often the judge times each program", low=1, high=100),
     "rounds": Option(Kind.INTEGER, 12, "rounds in which whole networks are timed, 5 runs each", low=1, high=1000),
 }
@@ -64,7 +81,7 @@ _OPTIONS: dict[str, Option] = {
 _METHODS: dict[str, Options] = {
     STOCK: {},
     STOCK_FAMILY: {name: _STRATEGY[name] for name in ("families", "foresee")},
-    KINTUNE: _STRATEGY,
+    KINTUNE: {**_STRATEGY, **_KNOWLEDGE},
 }
 
 
@@ -83,6 +100,9 @@ class Race:
         stock = [method for method in cell.methods if method.name == STOCK]
         if len(stock) != 1 or len(cell.methods) < 2:
             raise InputError("a race has the method stock once and at least one other; write [[method]] for each")
+        for method in cell.methods:
+            if method.values.get("knowledge", NONE) != NONE and cell.values["teachers"] is None:
+                raise OptionError("knowledge", "needs networks that teach it; name teachers in [matrix]", method.label)
 
     def seconds(self, cell: Cell, models: Mapping[str, ModelFacts]) -> float | None:
         """Stock's trials, and as long for each of the others."""
@@ -91,10 +111,10 @@ class Race:
             return None
         trials = int(cell.values["trials_per_subgraph"] or 0) * facts.subgraphs
         others = (len(cell.methods) - 1) * float(cell.values["budget_ratio"] or 0.0)
-        return trials * _SECONDS_A_TRIAL * (1.0 + others)
+        return trials * _SECONDS_A_TRIAL * (1.0 + others)  # teaching is done once for all cells
 
     def run(self, cell: Cell, directory: Path, show: Show) -> Tables:
-        """Race, judge, reckon."""
+        """Teach unless it was done, then race, judge, reckon."""
         values = cell.values
         threads = values["threads"]
         cores = choose_cores(threads if isinstance(threads, int) else 0)
@@ -107,6 +127,7 @@ class Race:
             budget_ratio=float(values["budget_ratio"] or 0.0),
             passes=int(values["passes"] or 0),
             rounds=int(values["rounds"] or 0),
+            lessons=_lessons(cell, directory.parent.parent / "teaching", len(cores), show),
         )
         with cores_lock(cores, lambda holder: show(CellProgress(f"waiting for the cores, held by process {holder}"))):
             return run_race(spec, directory, show)
@@ -130,6 +151,25 @@ def _tuner(cell: Cell, method: Method) -> Tuner:
             return msgspec.convert({"type": STOCK_FAMILY, "trials_per_subgraph": each, **method.values}, StockFamily)
         case _:
             return Ours(msgspec.convert({name: method.values[name] for name in _STRATEGY}, Strategy))
+
+
+def _lessons(cell: Cell, directory: Path, threads: int, show: Show) -> dict[str, Lesson]:
+    """What each warm method knows; the teachers are tuned first if no earlier cell has done so."""
+    warm = {m.label: m for m in cell.methods if m.values.get("knowledge", NONE) != NONE}
+    if not warm:
+        return {}
+    teachers = _names(cell.values["teachers"] or "")
+    curriculum = Curriculum(teachers, float(cell.values["teaching_minutes"] or 0.0), threads)
+    records = teach(curriculum, directory, lambda phase, share: show(CellProgress(phase)))
+    seed = int(cell.values["seed"] or 0)
+    return {
+        label: lesson(records, str(method.values["knowledge"]), str(method.values["families"]), seed, threads)
+        for label, method in warm.items()
+    }
+
+
+def _names(value: Value) -> tuple[str, ...]:
+    return tuple(name.strip() for name in str(value).split(",") if name.strip())
 
 
 def _stock_label(tables: Tables) -> str:

@@ -17,7 +17,7 @@ from kintune.bench.race.networks import Assembler, time_networks
 from kintune.bench.race.progress import Forecast
 from kintune.bench.race.reckoning import Reckoning, reckon
 from kintune.bench.race.reference import reference_kernel
-from kintune.bench.race.side import CONTESTANT_MODULE, Contestant
+from kintune.bench.race.side import CONTESTANT_MODULE, Contestant, Lesson
 from kintune.bench.race.tables import AT_CROSSING, AT_EQUAL_TIME, FINAL, network_name, tables_of
 from kintune.bench.tables import Tables
 from kintune.integrations.contest.orders import Contest, Tuner
@@ -32,6 +32,7 @@ class RaceSpec(NamedTuple):
     """What is raced: the tuners by label (stock's first), on which model, and how thoroughly it is judged.
 
     `passes` is how often the judge times each program, `rounds` in how many the whole networks run (5 times each).
+    `lessons` say by label what a tuner knows beforehand.
     """
 
     model: ModelRef
@@ -41,6 +42,7 @@ class RaceSpec(NamedTuple):
     budget_ratio: float
     passes: int
     rounds: int
+    lessons: Mapping[str, Lesson] = {}
 
 
 def run_race(spec: RaceSpec, directory: Path, show: Show, contestant: str = CONTESTANT_MODULE) -> Tables:
@@ -77,7 +79,9 @@ def _conduct(spec: RaceSpec, directory: Path, forecast: Forecast, contestant: st
             own = directory / f"side-{number}"
             own.mkdir()
             contest = Contest(tuner, spec.model, spec.threads, spec.seed, str(own))
-            side = Contestant(label, contest, directory / f"side-{number}.log", environment, contestant)
+            side = Contestant(
+                label, contest, directory / f"side-{number}.log", environment, spec.lessons.get(label), contestant
+            )
             stack.callback(side.close)
             sides.append(side)
         conductor = Conductor(sides, spec.budget_ratio, time.monotonic, reference_kernel())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -18,11 +18,15 @@ from kintune.integrations.contest.orders import (
     Ours,
     Prepare,
     Ready,
+    Teach,
     Tell,
     Turned,
 )
 
-__all__ = ["CONTESTANT_MODULE", "Contestant", "Side"]
+__all__ = ["CONTESTANT_MODULE", "Contestant", "Lesson", "Side"]
+
+Lesson = Callable[[Ready], Teach]
+"""From the network that is tuned to what is known beforehand."""
 
 CONTESTANT_MODULE = "kintune.integrations.contest.contestant"
 
@@ -57,13 +61,20 @@ class Contestant:
     """A tuner in a process of its own."""
 
     def __init__(
-        self, name: str, contest: Contest, log: Path, environment: Mapping[str, str], module: str = CONTESTANT_MODULE
+        self,
+        name: str,
+        contest: Contest,
+        log: Path,
+        environment: Mapping[str, str],
+        lesson: Lesson | None = None,
+        module: str = CONTESTANT_MODULE,
     ) -> None:
-        """Start `python -m` with `module`; `environment` is laid over ours."""
+        """Start `python -m` with `module`; `environment` is laid over ours, `lesson` says what it knows beforehand."""
         self.name = name
         self.trials_expected: int | None = None
         self.search_threads = 0
         self._contest = contest
+        self._lesson = lesson
         self._process = WorkerProcess(name, (module,), log, environment)
 
     def prepare(self) -> Ready:
@@ -74,6 +85,8 @@ class Contestant:
         tuner = self._contest.tuner
         self.trials_expected = None if isinstance(tuner, Ours) else tuner.trials_per_subgraph * ready.tasks
         self.search_threads = ready.search_threads
+        if self._lesson is not None:
+            self._order(self._lesson(ready), _PREPARE_SECONDS)
         return ready
 
     def go(self) -> bool:

@@ -20,6 +20,7 @@ from kintune.integrations.contest.orders import (
     Prepare,
     Stock,
     StockFamily,
+    Teach,
     Tell,
     Turned,
 )
@@ -41,7 +42,7 @@ class _Tuner(Protocol):
 
 
 class ContestantHandler:
-    """A `Contest` to begin with, then `Prepare`, then `Go` and `Tell` in turn."""
+    """A `Contest` to begin with, then `Prepare`, perhaps `Teach`, then `Go` and `Tell` in turn."""
 
     def __init__(self, tools: StockTools = STOCK_TOOLS) -> None:
         self._tools = tools
@@ -59,6 +60,12 @@ class ContestantHandler:
         match _ORDERS.decode(payload):
             case Prepare():
                 return self._prepare()
+            case Teach() as lesson:
+                tuner = self._prepared()
+                if not isinstance(tuner, OurTuner):
+                    raise OrderError("the stock tuner cannot be taught")
+                tuner.teach(lesson)
+                return b""
             case Go():
                 return msgspec.msgpack.encode(Halted(self._prepared().turn()))
             case Tell():

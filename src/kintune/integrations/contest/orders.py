@@ -28,6 +28,7 @@ __all__ = [
     "Ready",
     "Stock",
     "StockFamily",
+    "Teach",
     "Tell",
     "Tuner",
     "Turned",
@@ -55,14 +56,9 @@ class StockFamily(msgspec.Struct, frozen=True, tag="stock_family"):
 
 
 class Ours(msgspec.Struct, frozen=True, tag="kintune"):
-    """Our search, with the stock builder and runner.
-
-    It is told `knowledge` and measures `suggestions` first.
-    """
+    """Our search, with the stock builder and runner."""
 
     strategy: Strategy
-    knowledge: Knowledge = Knowledge()
-    suggestions: tuple[Candidate, ...] = ()
 
 
 Tuner: TypeAlias = Stock | StockFamily | Ours
@@ -85,6 +81,16 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
     """Import and lower the model; answered by `Ready`.  No time is charged for it."""
 
 
+class Teach(msgspec.Struct, frozen=True, tag="teach"):
+    """What was learnt before, for our search: knowledge of other workloads, and own programs to measure first.
+
+    Comes before the first turn; answered by nothing.
+    """
+
+    knowledge: Knowledge = Knowledge()
+    suggestions: tuple[Candidate, ...] = ()
+
+
 class Go(msgspec.Struct, frozen=True, tag="go"):
     """Tune for one round; answered by `Halted` as soon as it is over."""
 
@@ -93,7 +99,7 @@ class Tell(msgspec.Struct, frozen=True, tag="tell"):
     """Say what the last turn brought; answered by `Turned`.  No time is charged for it."""
 
 
-Order: TypeAlias = Prepare | Go | Tell
+Order: TypeAlias = Prepare | Teach | Go | Tell
 
 
 class Ready(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from kintune.graph.worth import is_tunable
 from kintune.integrations.contest.ground import Ground, structure_of
 from kintune.integrations.contest.incumbents import Incumbents
 from kintune.integrations.contest.laps import Laps
-from kintune.integrations.contest.orders import Ours, Program, Turned
+from kintune.integrations.contest.orders import Ours, Program, Teach, Turned
 from kintune.integrations.contest.results import build_failure, run_outcome
 from kintune.integrations.contest.stock_tools import STOCK_TOOLS, StockTools
 from kintune.measure.outcome import Outcome
@@ -41,12 +41,17 @@ class OurTuner:
         self._ours = ours
         self._seed = seed
         self._tools = tools
+        self._lesson = Teach()
         self._session: Session | None = None
         self._incumbents: Incumbents[Candidate] = Incumbents()
         self._structures: dict[Candidate, str] = {}
         self._replayers: dict[str, Replayer] = {}
         self._sketches: dict[str, Sketch] = {}
         self._told: set[str] = set()
+
+    def teach(self, lesson: Teach) -> None:
+        """Begin with what was learnt before."""
+        self._lesson = lesson
 
     def turn(self) -> bool:
         """Do one round, its update included; True when no subgraph is expected to gain any more."""
@@ -59,14 +64,16 @@ class OurTuner:
             if plan is None:
                 return True
             proposals, _ = session.select(plan)
-            picks = {p.draft.candidate: p.draft.features for p in proposals if p.origin != "untuned"}
-            session.begin(plan, picks)
+            chosen = [p for p in proposals if p.origin != "untuned"]  # what is measured is the search, not the gain
+            picks = {p.draft.candidate: p.draft.features for p in chosen}
+            session.begin(plan, picks, {p.draft.candidate: p.predicted for p in chosen})
         for candidate, outcome in self._measure([*picks, *trivial]):
             self._incumbents.observe(candidate.workload, candidate, outcome, trial=candidate.sketch != UNTUNED)
             if candidate in picks:
                 session.observe(candidate, outcome)
         with self.laps.stage("update"):
-            session.adopt(session.train(session.touched()))
+            learnt = session.learn()
+            session.adopt(learnt.models, learnt.families)
         return False
 
     def tell(self) -> Turned:
@@ -96,7 +103,8 @@ class OurTuner:
                 Subject(w.digest, w.weight, w.flops, w.operator, w.signature) for w in workloads if w.digest in tunable
             ]
             session = Session(subjects, space, self._ours.strategy, seed=self._seed, threads=ground.threads)
-            for suggestion in self._ours.suggestions:
+            session.teach(self._lesson.knowledge)
+            for suggestion in self._lesson.suggestions:
                 session.suggest(suggestion)
         trivial: list[Candidate] = []
         with self.laps.stage("select"):

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kintune.bench.errors import SpecError
+from kintune.bench.experiment import CellProgress, ModelFacts
+from kintune.bench.experiments import race
+from kintune.bench.experiments.race import EXPERIMENT
+from kintune.bench.race.live import RaceSpec
+from kintune.bench.spec import Spec, read_spec
+from kintune.bench.tables import Tables
+from kintune.integrations.contest.orders import Ours, Stock, StockFamily
+from kintune.search.strategy import Strategy
+
+HEAD = 'name = "a"\nexperiment = "race"\n[matrix]\nmodel = "zoo:mobilenet_v2"\n'
+STOCK = '[[method]]\nname = "stock"\n'
+OURS = '[[method]]\nname = "kintune"\n'
+
+
+def read(tmp_path: Path, text: str) -> Spec:
+    path = tmp_path / "spec.toml"
+    path.write_text(text)
+    return read_spec(str(path))
+
+
+def ignore(_: CellProgress) -> None:
+    pass
+
+
+def test_every_factor_of_a_search_can_be_set() -> None:
+    options = EXPERIMENT.methods["kintune"]
+    defaults = {name: option.default for name, option in options.items()}
+    for field in msgspec.structs.fields(Strategy):
+        assert defaults[field.name] == field.default, field.name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [HEAD + OURS, HEAD + STOCK, HEAD + STOCK + STOCK.replace("\n", "\nlabel = 'again'\n", 1) + OURS, HEAD],
+)
+def test_a_race_has_stock_once_and_somebody_else(tmp_path: Path, text: str) -> None:
+    with pytest.raises(SpecError):
+        read(tmp_path, text)
+
+
+def test_who_is_warm_needs_teachers(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"spec\.toml:9: knowledge.*teachers"):
+        read(tmp_path, HEAD + STOCK + OURS + 'knowledge = "kin"\n')
+
+
+def test_an_unknown_teacher_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="nothing_like_it"):
+        read(tmp_path, HEAD + 'teachers = "zoo:resnet18, zoo:nothing_like_it"\n' + STOCK + OURS)
+
+
+def test_stock_cannot_be_told_anything(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="families"):
+        read(tmp_path, HEAD + STOCK + 'families = "op"\n' + OURS)
+
+
+def test_the_time_it_takes_grows_with_trials_and_rivals(tmp_path: Path) -> None:
+    facts = {"zoo:mobilenet_v2": ModelFacts(34, 32, 6e8)}
+    (two,) = read(tmp_path, HEAD + STOCK + OURS).cells
+    (three,) = read(tmp_path, HEAD + STOCK + OURS + 'families = ["none", "op"]\n').cells
+    assert EXPERIMENT.seconds(two, {}) is None
+    short, long = EXPERIMENT.seconds(two, facts), EXPERIMENT.seconds(three, facts)
+    assert short is not None
+    assert long is not None
+    assert 128 * 34 < short < long
+
+
+def test_a_cell_becomes_a_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    raced: list[RaceSpec] = []
+
+    def run_race(spec: RaceSpec, directory: Path, show: object) -> Tables:
+        raced.append(spec)
+        return {"results": []}
+
+    monkeypatch.setattr(race, "run_race", run_race)
+    text = HEAD + "seed = 3\nthreads = 1\n" + OURS + 'round_size = 8\nfamilies = "none"\n' + STOCK
+    text += '[[method]]\nname = "stock_family"\nforesee = "published"\n'
+    (cell,) = read(tmp_path, text).cells
+    EXPERIMENT.run(cell, tmp_path, ignore)
+    (spec,) = raced
+    stock, *others = spec.tuners.values()
+    assert stock == Stock(128)
+    assert Ours(Strategy(families="none", round_size=8)) in others
+    assert StockFamily(128, "op", "published") in others
+    assert (spec.seed, spec.threads, spec.budget_ratio) == (3, 1, 1.0)
+    assert spec.lessons == {}
+
+
+def test_the_report_has_the_ratios(tmp_path: Path) -> None:
+    rows = [
+        {"cell": "1", "model": "m", "seed": 0, "method": name, "time_ratio": ratio, "quality_ratio": ratio}
+        for name, ratio in (("stock", 1.0), ("kintune", 2.0))
+    ]
+    sections = EXPERIMENT.report({"results": rows, "curve": [], "stages": []})
+    assert sections[0].title == "Against stock"
+    assert any("kintune" in row for row in sections[0].grids[0].rows)

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kintune.bench.race.process import WorkerDied, WorkerProcess, WorkerRefused
+
+MODULE = """
+import os, signal, subprocess, sys
+from kintune.errors import InputError
+from kintune.wire import worker
+
+class Handler:
+    def begin(self, kind, context):
+        self.context = context
+
+    def item(self, payload):
+        match payload:
+            case b"fail":
+                raise ValueError("no such thing")
+            case b"die":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case b"leave":
+                os._exit(3)
+            case b"hang":
+                signal.pause()
+            case b"child":
+                child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+                return str(child.pid).encode()
+            case b"print":
+                print("a last word", flush=True)
+        return self.context + payload
+
+def start(arguments):
+    if "refuse" in arguments:
+        raise InputError("not today")
+    return b"about", Handler()
+
+worker.main("small", start)
+"""
+
+Start = Callable[..., WorkerProcess]
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Start a small worker."""
+    (tmp_path / "small_worker.py").write_text(MODULE)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    started: list[WorkerProcess] = []
+
+    def begun(*arguments: str) -> WorkerProcess:
+        process = WorkerProcess("small", ("small_worker", *arguments), tmp_path / "log", {"PYTHONPATH": path})
+        started.append(process)
+        return process
+
+    yield begun
+    for process in started:
+        process.close()
+
+
+def state_of(pid: int) -> str:
+    """The kernel's letter for a process, empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def wait_until_gone(pid: int) -> None:
+    """Return once nothing of the process is left; the test's own time limit bounds it."""
+    while state_of(pid) not in ("", "Z"):
+        os.sched_yield()
+
+
+def test_it_answers_orders_of_its_stage(start: Start) -> None:
+    with start() as process:
+        assert process.greet().about == b"about"
+        process.begin("one", b"1")
+        assert process.order(b"x", 60) == b"1x"
+        process.begin("two", b"2")
+        assert process.order(b"y", 60) == b"2y"
+
+
+def test_a_refused_order_leaves_it_usable(start: Start) -> None:
+    with start() as process:
+        process.greet()
+        process.begin("one", b"1")
+        with pytest.raises(WorkerRefused, match="small: ValueError: no such thing"):
+            process.order(b"fail", 60)
+        assert process.order(b"x", 60) == b"1x"
+
+
+@pytest.mark.parametrize(("order", "how"), [(b"die", "died of SIGKILL"), (b"leave", "ended with exit code 3")])
+def test_its_end_says_how(start: Start, order: bytes, how: str) -> None:
+    with start() as process:
+        process.greet()
+        process.begin("one", b"")
+        with pytest.raises(WorkerDied, match=f"small: {how}; see .*log"):
+            process.order(order, 60)
+
+
+def test_taking_too_long_is_its_end(start: Start) -> None:
+    with start() as process:
+        pid = process.greet().pid
+        process.begin("one", b"")
+        with pytest.raises(WorkerDied, match="took too long"):
+            process.order(b"hang", 0.01)
+        assert state_of(pid) == ""
+
+
+def test_what_its_start_refuses_is_said(start: Start) -> None:
+    with start("refuse") as process, pytest.raises(WorkerRefused, match="small: not today"):
+        process.greet()
+
+
+def test_it_is_stopped_with_its_children_and_goes_on(start: Start) -> None:
+    with start() as process:
+        pid = process.greet().pid
+        process.begin("one", b"1")
+        child = int(process.order(b"child", 60))
+        process.stop()
+        assert state_of(pid) == "T"
+        while state_of(child) != "T":
+            os.sched_yield()
+        process.resume()
+        assert process.order(b"x", 60) == b"1x"
+        process.stop()
+    assert state_of(pid) == ""
+    wait_until_gone(child)
+
+
+def test_what_it_prints_is_kept(start: Start) -> None:
+    with start() as process:
+        process.greet()
+        process.begin("one", b"")
+        process.order(b"print", 60)
+        assert "a last word" in process.tail()

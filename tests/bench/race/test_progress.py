@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kintune.bench.experiment import CellProgress
+from kintune.bench.race.conductor import Conductor
+from kintune.bench.race.progress import Forecast
+from kintune.testing.scripted_side import PassingTime, ScriptedSide, ScriptedTurn
+
+
+def shown_of(stock: int, ours: Callable[[int], float], ratio: float = 1.0) -> list[CellProgress]:
+    time = PassingTime()
+    sides = [
+        ScriptedSide("stock", [ScriptedTurn(10.0, (("a", i, float(100 - i)),)) for i in range(stock)], time, []),
+        ScriptedSide("kintune", [ScriptedTurn(ours(i)) for i in range(100)], time, [], ends=False),
+    ]
+    shown: list[CellProgress] = []
+    forecast = Forecast(2, ratio, shown.append)
+    forecast.watch_sides(sides)
+    course = Conductor(sides, ratio, time, lambda: 1.0).conduct(forecast.turned)
+    forecast.judging(course)
+    forecast.judged("judging", 0.5)
+    return shown
+
+
+def test_it_says_who_has_done_what() -> None:
+    shown = shown_of(2, lambda _: 10.0)
+    assert shown[0].phase == "importing and lowering the model"
+    assert shown[1].phase == "stock 8 trials in 10 s; kintune 0 trials in 0 s"
+
+
+def test_the_time_left_is_that_of_all_sides_and_of_the_judge() -> None:
+    shown = shown_of(10, lambda _: 10.0)
+    halfway = shown[10]
+    assert halfway.done is not None
+    assert 0.2 < halfway.done < 0.5
+    assert halfway.seconds_left is not None
+    assert 100 < halfway.seconds_left < 300
+    assert shown[-1].seconds_left is not None
+    assert 0 < shown[-1].seconds_left < halfway.seconds_left
+
+
+def test_it_never_says_that_more_than_all_is_done() -> None:
+    for progress in shown_of(5, lambda i: 1.0 + i, ratio=3.0):
+        assert progress.done is None or 0.0 <= progress.done <= 1.0
+        assert progress.seconds_left is None or progress.seconds_left >= 0.0

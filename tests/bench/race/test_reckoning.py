@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kintune.bench.race.conductor import Conductor
+from kintune.bench.race.course import Course
+from kintune.bench.race.judge import Judgement, entered
+from kintune.bench.race.reckoning import reckon
+from kintune.measure.outcome import Status
+from kintune.space.candidate import Candidate
+from kintune.testing.scripted_side import PassingTime, ScriptedSide, ScriptedTurn
+
+Conduct = Callable[..., Course]
+
+UNTUNED_US = {"a": 1000.0, "b": 100.0}  # b occurs three times
+
+
+def judged(course: Course, wrong: tuple[int, ...] = ()) -> dict[Candidate, Judgement]:
+    """A judge by whom a program takes as many microseconds as its number says."""
+    judgements = {}
+    for candidate in (c for sides in entered(course).values() for side in sides.values() for c in side):
+        number = candidate.decisions[0][0] if candidate.decisions else 0
+        time_us = float(number) if candidate.decisions else UNTUNED_US[candidate.workload]
+        status = Status.WRONG_RESULT if number in wrong else Status.OK
+        judgements[candidate] = Judgement(candidate, (time_us,), status)
+    return judgements
+
+
+def test_the_curve_adds_up_judged_times_and_the_untuned_where_nothing_was_found(conduct: Conduct) -> None:
+    course = conduct(
+        [ScriptedTurn(10, (("a", 500, 1.0),)), ScriptedTurn(10, (("b", 50, 2.0), ("a", 400, 0.5)))],
+        [ScriptedTurn(30)],
+    )
+    reckoning = reckon(course, judged(course))
+    assert reckoning.untuned_ms == 1.3
+    points = reckoning.standings["stock"].points
+    assert [p.judged_ms for p in points] == pytest.approx([0.5 + 0.3, 0.4 + 0.15])
+    assert [p.estimate_ms for p in points] == pytest.approx([0.001 + 0.3, 0.0005 + 0.006])
+    assert [p.trials for p in points] == [8, 16]
+
+
+def test_ratios(conduct: Conduct) -> None:
+    course = conduct(
+        [ScriptedTurn(50, (("a", 500, 1.0),)), ScriptedTurn(50, (("b", 50, 2.0),))],  # ends at 650 us
+        [
+            ScriptedTurn(20, (("a", 600, 1.0),)),
+            ScriptedTurn(20, (("a", 400, 1.0), ("b", 70, 1.0))),  # 610 us after 40 s
+            ScriptedTurn(50, (("a", 200, 1.0),)),  # 410 us after 90 s
+            ScriptedTurn(20, (("a", 100, 1.0),)),  # too late
+        ],
+    )
+    reckoning = reckon(course, judged(course))
+    ours = reckoning.standings["kintune"]
+    assert ours.reached
+    assert ours.crossing is not None
+    assert ours.crossing.active_seconds == 40
+    assert ours.time_ratio == 2.5
+    assert ours.equal_time is not None
+    assert ours.equal_time.active_seconds == 90
+    assert ours.quality_ratio == pytest.approx(650 / 410)
+    stock = reckoning.standings["stock"]
+    assert stock.time_ratio == stock.quality_ratio == 1.0
+
+
+def test_who_never_gets_there_has_a_bound(conduct: Conduct) -> None:
+    course = conduct([ScriptedTurn(50, (("a", 500, 1.0),))], [ScriptedTurn(20, (("a", 600, 1.0),)), ScriptedTurn(60)])
+    ours = reckon(course, judged(course)).standings["kintune"]
+    assert not ours.reached
+    assert ours.time_ratio == 50 / 80
+    early = conduct([ScriptedTurn(50, (("a", 500, 1.0),))], [ScriptedTurn(20)], 0.2)
+    assert reckon(early, judged(early)).standings["kintune"].time_ratio == 1.0  # at stock's end it was not there either
+
+
+def test_a_program_that_the_judge_rejects_leaves_its_predecessor(conduct: Conduct) -> None:
+    course = conduct(
+        [
+            ScriptedTurn(10, (("a", 500, 2.0),)),
+            ScriptedTurn(10, (("a", 7, 1.0),)),
+            ScriptedTurn(10, (("a", 300, 0.5),)),
+        ],
+        [ScriptedTurn(40, (("b", 7, 1.0),))],
+    )
+    reckoning = reckon(course, judged(course, wrong=(7,)))
+    stock, ours = reckoning.standings["stock"], reckoning.standings["kintune"]
+    assert [p.judged_ms for p in stock.points] == pytest.approx([0.8, 0.8, 0.6])
+    assert stock.points[1].programs == stock.points[0].programs
+    assert (stock.rejected, ours.rejected) == (1, 1)
+    assert ours.points[0].programs == {}
+
+
+def test_who_had_no_turn_within_stocks_time_has_no_quality(conduct: Conduct) -> None:
+    course = conduct([ScriptedTurn(10, (("a", 500, 1.0),))], [ScriptedTurn(30, (("a", 400, 1.0),))])
+    ours = reckon(course, judged(course)).standings["kintune"]
+    assert ours.equal_time is None
+    assert math.isnan(ours.quality_ratio)
+    assert ours.reached
+
+
+turns = st.lists(
+    st.builds(
+        ScriptedTurn,
+        st.integers(1, 50).map(float),
+        st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 900), st.just(1.0)), max_size=2).map(tuple),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(turns, turns)
+def test_equal_searches_are_equal(script: list[ScriptedTurn], other: list[ScriptedTurn]) -> None:
+    time = PassingTime()
+    sides = [ScriptedSide(name, script, time, []) for name in ("stock", "same")]
+    sides.append(ScriptedSide("other", other, time, [], ends=False))
+    course = Conductor(sides, 1.0, time, lambda: 1.0).conduct(lambda course: None)
+    standings = reckon(course, judged(course)).standings
+    assert standings["same"].quality_ratio == pytest.approx(1.0)
+    assert standings["same"].time_ratio == standings["stock"].time_ratio
+    assert standings["stock"].time_ratio >= 1.0
+    for standing in standings.values():
+        if standing.crossing is not None:
+            assert standing.crossing.judged_ms <= standings["stock"].points[-1].judged_ms

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from kintune.bench.race import teaching
+from kintune.bench.race.teaching import HITS, KIN, Curriculum, lesson, teach
+from kintune.errors import EngineError, ModelError
+from kintune.front.report import RunReport, StopReason
+from kintune.front.request import TuneRequest
+from kintune.integrations.contest.orders import Ready
+from kintune.job.payloads import Subgraph
+from kintune.measure.outcome import Outcome, Status
+from kintune.measure.protocol import DeviceType
+from kintune.records import Measurement, Store
+from kintune.space.candidate import Candidate, Sketch, Tile
+from kintune.space.feature_version import FEATURES
+from kintune.testing.reports import example_report
+
+CURRICULUM = Curriculum(("zoo:resnet18", "zoo:mobilenet_v1_0.5"), 1.0, 1)
+
+
+def ignore(_: str, __: float) -> None:
+    pass
+
+
+class Front:
+    """Notes requests; fails or is interrupted at those of some numbers."""
+
+    def __init__(self) -> None:
+        self.requests: list[TuneRequest] = []
+        self.failing: set[int] = set()
+        self.interrupted: set[int] = set()
+
+    def tune(self, request: TuneRequest, on_progress: Callable[..., None]) -> RunReport:
+        number = len(self.requests)
+        self.requests.append(request)
+        Path(request.output).parent.joinpath("something").touch()
+        if number in self.failing:
+            raise ModelError("cannot be imported")
+        reason = StopReason.INTERRUPTED if number in self.interrupted else StopReason.TIME
+        return msgspec.structs.replace(example_report(), reason=reason)
+
+
+@pytest.fixture
+def front(monkeypatch: pytest.MonkeyPatch) -> Front:
+    front = Front()
+    monkeypatch.setattr(teaching.run, "tune", front.tune)
+    return front
+
+
+def test_each_teacher_is_tuned_once_into_the_same_records(front: Front, tmp_path: Path) -> None:
+    records = teach(CURRICULUM, tmp_path / "teaching", ignore)
+    assert teach(CURRICULUM, tmp_path / "teaching", ignore) == records
+    assert [request.model.name for request in front.requests] == ["resnet18", "mobilenet_v1_0.5"]
+    assert {request.records for request in front.requests} == {str(records)}
+    assert all(request.options.minutes == 1.0 and request.options.trials is None for request in front.requests)
+    assert {path.suffix for path in (tmp_path / "teaching").iterdir()} == {".json"}  # the fake front writes no records
+
+
+def test_another_curriculum_has_records_of_its_own(front: Front, tmp_path: Path) -> None:
+    assert teach(CURRICULUM, tmp_path, ignore) != teach(
+        msgspec.structs.replace(CURRICULUM, minutes=2.0), tmp_path, ignore
+    )
+
+
+def test_who_was_cut_off_goes_on_with_the_teacher_it_was_at(front: Front, tmp_path: Path) -> None:
+    front.interrupted = {1}
+    with pytest.raises(KeyboardInterrupt):
+        teach(CURRICULUM, tmp_path, ignore)
+    teach(CURRICULUM, tmp_path, ignore)
+    assert [request.model.name for request in front.requests] == ["resnet18", "mobilenet_v1_0.5", "mobilenet_v1_0.5"]
+
+
+def test_a_teacher_that_fails_fails_the_cell(front: Front, tmp_path: Path) -> None:
+    front.failing = {0}
+    with pytest.raises(ModelError):
+        teach(CURRICULUM, tmp_path, ignore)
+    assert not list(tmp_path.glob("*-work"))
+
+
+DEVICE = DeviceType('{"kind": "llvm"}', "cpu", (), 1, "1-cold")
+
+
+def record(store: Store, workload: str, count: int) -> None:
+    """Measure `count` programs of a dense workload."""
+    store.workloads.add(Subgraph(workload, workload, 1, 1e6, "dense", "matmul", True), b"module")
+    sketch = Sketch(workload, f"sketch-{workload}", b"trace", (Tile(64, 2),))
+    store.workloads.add_sketch(sketch)
+    random = np.random.default_rng(0)
+    for number in range(count):
+        features = random.standard_normal(8).astype("<f4").tobytes()
+        store.measurements.add(
+            Measurement(
+                device_type=store.devices.add(DEVICE),
+                compiler="tvm",
+                candidate=Candidate(workload, sketch.digest, ((number + 1, 64),)),
+                outcome=Outcome(Status.OK, (10.0 + number,)),
+                features=features,
+                feature_version=FEATURES,
+            )
+        )
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    path = tmp_path / "records.sqlite"
+    with Store.open(str(path)) as store:
+        for workload in ("mine", "kin"):
+            record(store, workload, 20)
+    return path
+
+
+READY = Ready("{}", (Subgraph("mine", "mine", 1, 1e6, "dense", "matmul", True),), {"mine": b"module"}, 1, 1)
+
+
+def test_kin_know_nothing_of_the_network_itself(records: Path) -> None:
+    known = lesson(records, KIN, "op", 0, 1)(READY)
+    assert known.suggestions == ()
+    assert {program.subject.workload for program in known.knowledge.programs} == {"kin"}
+    taught = {subject.workload for model in known.knowledge.models for subject in model.subjects}
+    assert taught == {"kin"}
+
+
+def test_hits_are_the_fastest_programs_of_the_network_itself(records: Path) -> None:
+    known = lesson(records, HITS, "op", 0, 1)(READY)
+    assert [candidate.decisions[0][0] for candidate in known.suggestions] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert {program.subject.workload for program in known.knowledge.programs} == {"kin"}
+
+
+def test_records_without_a_measurement_teach_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "empty.sqlite"
+    Store.open(str(path)).close()
+    with pytest.raises(EngineError, match="taught nothing"):
+        lesson(path, KIN, "op", 0, 1)(READY)
