@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from pathlib import Path
 
 import click
@@ -89,7 +90,7 @@ def _lines(families: Families, model: str) -> list[str]:
         *lines,
         f"How well the samples of one (row) rank those of another (column); {families.samples} samples, "
         f"measured on {families.measured_on}",
-        *shaded(families),
+        *shaded(families, shutil.get_terminal_size((120, 24)).columns),
         LEGEND,
     ]
 

@@ -13,10 +13,11 @@ LEGEND = "██ 90 % or more of the pairs in the right order, ▓▓ 80, ▒▒
 """What the shades mean."""
 
 
-def shaded(families: Families) -> list[str]:
+def shaded(families: Families, width: int = 120) -> list[str]:
     """The map as lines: a row for each member that was learnt from, a column for each that was ranked.
 
-    Families are set apart by lines; nothing when there is no map.
+    Families are set apart by lines; rows say less of their member when more would not fit into `width` characters.
+    Nothing when there is no map.
     """
     relation = families.relation
     if relation is None:
@@ -24,12 +25,15 @@ def shaded(families: Families) -> list[str]:
     members = {member.number: (index, member) for index, f in enumerate(families.families) for member in f.members}
     homes = [members[number][0] for number in relation.numbers]
     starts = {at for at in range(1, len(homes)) if homes[at] != homes[at - 1]}
-    head = max(len(_named(member)) for _, member in members.values())
+    names = {number: _named(members[number][1]) for number in relation.numbers}
+    if max(map(len, names.values())) + 1 + len(_row(["  "] * len(homes), starts)) > width:
+        names = {number: f"{number:>2} {members[number][1].operator}" for number in relation.numbers}
+    head = max(map(len, names.values()))
     lines = [" " * (head + 1) + _row([f"{number:>2}" for number in relation.numbers], starts)]
     for at, (number, row) in enumerate(zip(relation.numbers, relation.accuracy, strict=True)):
         if at in starts:
             lines.append(" " * (head + 1) + _row(["──"] * len(row), starts, "─", "┼"))
-        lines.append(f"{_named(members[number][1]):<{head}} " + _row([_shade(value) for value in row], starts))
+        lines.append(f"{names[number]:<{head}} " + _row([_shade(value) for value in row], starts))
     return lines
 
 

@@ -47,7 +47,9 @@ def obtain_pool(model: str, path: Path, samples: int, *, seed: int, threads: int
             return pool
     ref = parse_ref(model)
     show(CellProgress("importing the model"))
-    with preparing(threads=threads) as prepare:
+    with preparing(
+        threads=threads, on_wait=lambda who: show(CellProgress(f"waiting for the cores, held by {who}"))
+    ) as prepare:
         subgraphs = [subgraph for subgraph in prepare(ref).subgraphs if subgraph.tunable]
     subjects = [subject_of(subgraph) for subgraph in subgraphs]
     records = path.with_suffix(".sqlite")
