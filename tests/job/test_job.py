@@ -14,6 +14,7 @@ from kintune.errors import BuildError, InputError, OrderError
 from kintune.job.job import TuningJob
 from kintune.job.payloads import (
     JobSpec,
+    KnowledgeUse,
     Known,
     Options,
     Packaged,
@@ -29,9 +30,11 @@ from kintune.search.strategy import Strategy
 from kintune.space.candidate import UNTUNED, Candidate
 from kintune.testing.rehearsal import Cast, PlainJournal, Rehearsal
 from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
+from kintune.testing.toy_knowledge import toy_knowledge
 from kintune.testing.toy_tools import ToyTools, toy_space, toy_spec
 from kintune.wire.messages import Committed, ItemStatus, Offer
 
+KNOWLEDGE = toy_knowledge(Product("k0", 64, 320, 64, operator="dense0"), Product("k1", 128, 128, 64, operator="dense1"))
 BUILD_FAILED = Outcome(Status.BUILD_FAILED, cause="linking failed: no linker")
 
 
@@ -51,6 +54,9 @@ def failed(rehearsal: Rehearsal) -> str:
 
 def with_limits(**limits: float) -> JobSpec:
     return toy_spec(msgspec.convert({"strategy": Strategy(round_size=6, foresee_size=3), **limits}, Options))
+
+
+SHORT = with_limits(trials=24)
 
 
 def time_us(candidate: Candidate) -> float:
@@ -77,8 +83,8 @@ class TestAWholeRun:
     def test_stages_come_in_their_order(self) -> None:
         kinds = [event.kind for event in Rehearsal(ToyTools, with_limits(trials=3)).run().history]
         assert list(dict.fromkeys(kinds)) == [
-            StageName.PREPARE, StageName.KNOWN, StageName.SELECT, StageName.BUILD, StageName.PROFILE, StageName.UPDATE,
-            StageName.CONFIRM, StageName.PACKAGE, StageName.PROVE,
+            StageName.PREPARE, StageName.KNOWN, StageName.KIN, StageName.SELECT, StageName.BUILD, StageName.PROFILE,
+            StageName.UPDATE, StageName.CONFIRM, StageName.PACKAGE, StageName.PROVE,
         ]  # fmt: skip
 
     def test_the_curve_falls_and_ends_at_the_estimate(self) -> None:
@@ -374,6 +380,32 @@ class TestKnown:
         assert tools.packaged[0]["w0"] != candidate
 
 
+class TestKin:
+    """What was good for other workloads is carried over and measured first; it changes what is tried, never facts."""
+
+    def test_programs_of_kin_are_measured_first(self) -> None:
+        rehearsal = Rehearsal(ToyTools, toy_spec(), journal=PlainJournal(knowledge=KNOWLEDGE)).run()
+        summary = ended(rehearsal)
+        of_kin = [pick for selected in rehearsal.selections for pick in selected.picks if pick.origin == "kin"]
+        assert of_kin
+        assert {pick.candidate.workload for pick in of_kin} <= {"w0", "w1", "w2"}
+        assert {pick.origin for pick in rehearsal.selections[0].picks} >= {"kin", "untuned"}
+        assert summary.knowledge == KnowledgeUse(len(KNOWLEDGE.programs), len(KNOWLEDGE.models), len(of_kin))
+        assert summary.reused == 0
+
+    def test_few_trials_bring_no_less_than_without(self) -> None:
+        cold = ended(Rehearsal(ToyTools, with_limits(trials=9)).run())
+        warm = ended(Rehearsal(ToyTools, with_limits(trials=9), journal=PlainJournal(knowledge=KNOWLEDGE)).run())
+        assert warm.kernels_ms <= cold.kernels_ms * 1.02
+
+    def test_a_model_that_cannot_be_read_is_left_out_and_counted(self) -> None:
+        model = msgspec.structs.replace(KNOWLEDGE.models[0], blob=b"no model")
+        knowledge = msgspec.structs.replace(KNOWLEDGE, models=(model, *KNOWLEDGE.models[1:]))
+        whole = Rehearsal(ToyTools, toy_spec(), journal=PlainJournal(knowledge=knowledge)).run()
+        use = ended(whole).knowledge
+        assert (use.models, use.lost) == (len(KNOWLEDGE.models) - 1, 1)
+
+
 class TestEventsThatMeanNothing:
     def test_they_change_nothing(self) -> None:
         def disturb(rehearsal: Rehearsal) -> None:
@@ -396,7 +428,7 @@ def _event(like: Committed, kind: str, payload: bytes) -> Committed:
 
 @pytest.fixture(scope="module")
 def uninterrupted() -> Rehearsal:
-    return Rehearsal(ToyTools, toy_spec(), _Rough()).run()
+    return Rehearsal(ToyTools, SHORT, _Rough(), journal=PlainJournal(knowledge=KNOWLEDGE)).run()
 
 
 class TestResuming:
@@ -404,8 +436,9 @@ class TestResuming:
 
     def test_a_run_that_is_cut_anywhere_decides_as_if_it_had_not_been(self, uninterrupted: Rehearsal) -> None:
         expected = ended(uninterrupted)
-        for cut in range(len(uninterrupted.history)):
-            again = Rehearsal(ToyTools, toy_spec(), _Rough(), journal=PlainJournal(uninterrupted.history[:cut])).run()
+        for cut in (0, *range(3, len(uninterrupted.history))):  # the first three events are one commit
+            journal = PlainJournal(uninterrupted.history[:cut], knowledge=KNOWLEDGE)
+            again = Rehearsal(ToyTools, SHORT, _Rough(), journal=journal).run()
             assert again.picks == uninterrupted.picks, f"cut after {cut} events"
             assert _decided(ended(again)) == _decided(expected), f"cut after {cut} events"
             assert max(profiled(again).values()) == 1, f"cut after {cut} events"
@@ -418,7 +451,8 @@ class TestResuming:
                 if len(rehearsal.history) == lost_at:
                     rehearsal.kill_process()
 
-            again = Rehearsal(ToyTools, toy_spec(), _Rough(), interfere=lose).run()
+            journal = PlainJournal(knowledge=KNOWLEDGE)
+            again = Rehearsal(ToyTools, SHORT, _Rough(), journal=journal, interfere=lose).run()
             assert again.picks == uninterrupted.picks, f"lost after {lost_at} events"
             assert _decided(ended(again)) == _decided(expected), f"lost after {lost_at} events"
             assert max(profiled(again).values()) == max(again.timed.values()) == 1, f"lost after {lost_at} events"
@@ -429,8 +463,8 @@ class TestResuming:
         packaged = next(i for i, e in enumerate(uninterrupted.history) if e.kind == StageName.PACKAGE)
         for cut in (packaged + 1, packaged + 2):
             history = uninterrupted.history[:cut]
-            kept = Rehearsal(ToyTools, toy_spec(), _Rough(), journal=PlainJournal(history)).run()
-            lost = Rehearsal(lambda: ToyTools(keeps=False), toy_spec(), _Rough(), journal=PlainJournal(history)).run()
+            kept = Rehearsal(ToyTools, SHORT, _Rough(), journal=PlainJournal(history)).run()
+            lost = Rehearsal(lambda: ToyTools(keeps=False), SHORT, _Rough(), journal=PlainJournal(history)).run()
             assert kept.counts(StageName.PACKAGE) == 1
             assert lost.counts(StageName.PACKAGE) == 2
             assert lost.history[-1].kind == StageName.PROVE
@@ -473,6 +507,7 @@ def _decided(summary: Summary) -> object:
         summary.trials,
         summary.subgraphs,
         summary.packaged,
+        summary.knowledge,
         [(trials, latency_ms) for _, trials, latency_ms in summary.curve],
         math.isfinite(summary.kernels_ms),
     )

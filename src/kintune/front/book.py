@@ -14,16 +14,19 @@ import msgspec
 from kintune.engine.journal import Entry
 from kintune.job.outcomes import MEASURING, built_of, profiled_of
 from kintune.job.payloads import JobSpec, Known, Pick, Prepared, Profiled, Selected, StageName, Updated
+from kintune.knowledge.conditions import Conditions
+from kintune.knowledge.doubt import is_doubtful
+from kintune.knowledge.offer import Offer, choose, expand
 from kintune.measure.outcome import Outcome
 from kintune.measure.requests import BuildItem, Built, ProfileItem
-from kintune.records import Measurement, RunState, Store
+from kintune.records import Measurement, Store
+from kintune.search.family import Subject
 from kintune.space.candidate import UNTUNED, Candidate
 from kintune.wire.messages import Committed, ItemStatus, Work
 
 __all__ = ["RunBook"]
 
 _SUGGESTIONS = 3  # for each workload
-_KILLED = "killed by SIGKILL"  # as the engine words it: by hand, or when memory ran out
 
 _encode = msgspec.msgpack.encode
 
@@ -72,14 +75,16 @@ class RunBook:
         return [self._expanded(event) for event in events]
 
     def commit(self, entry: Entry) -> list[Committed]:
-        """Commit an entry with the facts it brings, after PREPARE also with what is known of the model's workloads."""
+        """Commit an entry with the facts it brings, after PREPARE also what is known of these and other workloads."""
         told, kept = self._payloads(entry)
         with self._store.transaction():
-            event = self._append(entry, kept)
+            event = self._append(msgspec.structs.replace(entry, payload=kept))
             self._keep_facts(entry, told)
             events = [msgspec.structs.replace(event, payload=told)]
             if entry.kind == StageName.PREPARE and entry.status is ItemStatus.OK:
-                events.append(self._expanded(self._append_known(entry, _decode(told, Prepared))))
+                prepared: Prepared = _decode(told, Prepared)
+                events.append(self._expanded(self._append_known(entry, prepared)))
+                events.append(self._expanded(self._append_kin(entry, prepared)))
             self._store.runs.update(self._spec.run_id, active_seconds=entry.at)
         self._sequence += len(events)
         return events
@@ -95,20 +100,32 @@ class RunBook:
             profiled = _encode(profiled_of(self._item(entry), entry.status, entry.payload, entry.cause))
             return profiled, profiled
         if entry.kind == StageName.UPDATE and entry.status is ItemStatus.OK:
-            updated = _decode(entry.payload, Updated)
-            return entry.payload, _encode(Updated(updated.versions, {}))
+            updated: Updated = _decode(entry.payload, Updated)
+            return entry.payload, _encode(msgspec.structs.replace(updated, blobs={}))
         return entry.payload, entry.payload
 
-    def _append(self, entry: Entry, payload: bytes, offset: int = 0) -> Committed:
+    def _append(self, entry: Entry, *, offset: int = 0) -> Committed:
         values = {name: getattr(entry, name) for name in entry.__struct_fields__}
-        event = Committed(seq=self._sequence + offset, **{**values, "payload": payload})
+        event = Committed(seq=self._sequence + offset, **values)
         self._store.events.append(self._spec.run_id, event)
         return event
 
     def _append_known(self, entry: Entry, prepared: Prepared) -> Committed:
         found = self._look_up(prepared) if self._use_known else []
-        known = Entry(entry.at, StageName.KNOWN, 0, StageName.KNOWN, 0, ItemStatus.OK, b"")
-        return self._append(known, _encode({m.id: m.confirmed for m in found}), offset=1)
+        noted = _encode({m.id: m.confirmed for m in found})
+        return self._append(Entry(entry.at, StageName.KNOWN, 0, StageName.KNOWN, 0, ItemStatus.OK, noted), offset=1)
+
+    def _append_kin(self, entry: Entry, prepared: Prepared) -> Committed:
+        offer = Offer()
+        if self._use_known and self._spec.options.kin:
+            subjects = [
+                Subject(s.workload, s.weight, s.flops, s.operator, s.signature) for s in prepared.subgraphs if s.tunable
+            ]
+            conditions = Conditions(self._device_type, self._compiler, self._feature_version)
+            offer = choose(self._store, conditions, subjects, self._spec.options.strategy.families)
+        return self._append(
+            Entry(entry.at, StageName.KIN, 0, StageName.KIN, 0, ItemStatus.OK, _encode(offer)), offset=2
+        )
 
     def _look_up(self, prepared: Prepared) -> list[Measurement]:
         """Facts about the model's workloads, and the best few that others measured of each: suggestions, not facts."""
@@ -120,22 +137,19 @@ class RunBook:
             if not self._is_fact(measurement) and math.isfinite(measurement.believed_us):
                 elsewhere.setdefault(measurement.candidate.workload, []).append(measurement)
         suggested = [m for of_one in elsewhere.values() for m in of_one[:_SUGGESTIONS]]
-        return [*(m for m in usable if self._is_fact(m) and not self._is_doubtful(m)), *suggested]
-
-    def _is_doubtful(self, measurement: Measurement) -> bool:
-        """Whether a failure says nothing of the candidate: somebody killed the worker, or all of its run failed."""
-        if (measurement.confirmed or measurement.outcome).ok:
-            return False
-        if measurement.outcome.cause == _KILLED:
-            return True
-        run_id = measurement.run_id
-        return run_id is not None and self._store.runs.get(run_id).state is RunState.FAILED
+        return [*(m for m in usable if self._is_fact(m) and not is_doubtful(self._store, m)), *suggested]
 
     def _is_fact(self, measurement: Measurement) -> bool:
         return (measurement.device_type, measurement.compiler) == (self._device_type, self._compiler)
 
     def _expanded(self, event: Committed) -> Committed:
-        """KNOWN events are kept as ids of measurements and how they were confirmed by then; jobs are told all of it."""
+        """KNOWN events are kept as ids of measurements and how they were confirmed by then, KIN events as an `Offer`.
+
+        Jobs are told all of it.
+        """
+        if event.kind == StageName.KIN:
+            taught = expand(self._store, _decode(event.payload, Offer))
+            return msgspec.structs.replace(event, payload=_encode(taught))
         if event.kind != StageName.KNOWN:
             return event
         noted: dict[int, Outcome | None] = _decode(event.payload, dict[int, Outcome | None])

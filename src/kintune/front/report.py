@@ -8,7 +8,7 @@ from enum import Enum
 
 import msgspec
 
-from kintune.job.payloads import Options
+from kintune.job.payloads import KnowledgeUse, Options
 
 __all__ = [
     "REPORT_SCHEMA",
@@ -133,7 +133,8 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     `max_abs_error` and `max_rel_error` compare the tuned outputs with the untuned build's and onnxruntime's, and are
     None when nothing was compared.  `output` is where the executable lies, `log` where the details are; `skipped` says
     of each runtime that was not compared why.  `kernels_ms` is the weighted sum of the shipped kernels' times, which
-    the network should hardly exceed; `overhead_seconds` are those of this session in which no stage ran.
+    the network should hardly exceed; `overhead_seconds` are those of this session in which no stage ran; `knowledge` is
+    what the search was told of other workloads.
     """
 
     schema_version: int = REPORT_SCHEMA
@@ -160,6 +161,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     resumed: bool = False
     kernels_ms: float | None = None
     overhead_seconds: float = 0.0
+    knowledge: KnowledgeUse = KnowledgeUse()
 
     @property
     def failures(self) -> dict[str, int]:

@@ -73,4 +73,5 @@ def report_of(
         resumed=resumed,
         kernels_ms=summary.kernels_ms,
         overhead_seconds=timings.overhead_seconds,
+        knowledge=summary.knowledge,
     )

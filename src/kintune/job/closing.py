@@ -91,6 +91,7 @@ class Finalists:
             kernels_ms=total_us / 1e3,
             packaged=packaged,
             proof=proof,
+            knowledge=ledger.knowledge,
         )
 
     def _of(self, subgraph: Subgraph) -> list[Candidate]:

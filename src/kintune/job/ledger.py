@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from kintune.job.payloads import Options
+import msgspec
+
+from kintune.job.payloads import KnowledgeUse, Options
 from kintune.job.progress import FamilyProgress, ProgressReport
 from kintune.measure.outcome import Outcome
 from kintune.search.session import Session
@@ -27,10 +29,17 @@ class Ledger:
     failures: dict[str, int] = field(default_factory=dict)
     samples: dict[str, str] = field(default_factory=dict)
     curve: list[tuple[float, int, float]] = field(default_factory=list)
+    knowledge: KnowledgeUse = field(default_factory=KnowledgeUse)
 
-    def count(self, candidate: Candidate, outcome: Outcome, *, trial: bool) -> None:
-        """Count an outcome, as a `trial` or not, and keep one cause of each kind of failure."""
+    def taught(self, programs: int, models: int, lost: int) -> None:
+        """The job was told so much of other workloads."""
+        self.knowledge = KnowledgeUse(programs, models, self.knowledge.measured, lost)
+
+    def count(self, candidate: Candidate, outcome: Outcome, *, trial: bool, of_kin: bool = False) -> None:
+        """Count an outcome, as a `trial` or not, `of_kin` or not, and keep one cause of each kind of failure."""
         self.trials += trial and candidate.sketch != UNTUNED
+        if of_kin:
+            self.knowledge = msgspec.structs.replace(self.knowledge, measured=self.knowledge.measured + 1)
         if outcome.ok:
             return
         name = outcome.status.value

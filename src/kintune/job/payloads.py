@@ -6,6 +6,7 @@ import msgspec
 
 from kintune.measure.outcome import Outcome
 from kintune.measure.protocol import DeviceType, Protocol
+from kintune.search.knowledge import Knowledge
 from kintune.search.model_version import ModelVersion
 from kintune.search.plan import Entry
 from kintune.search.strategy import Strategy
@@ -15,6 +16,7 @@ __all__ = [
     "UNPROVEN",
     "UNTUNED_FILE",
     "JobSpec",
+    "KnowledgeUse",
     "Known",
     "ModelRef",
     "Options",
@@ -28,6 +30,7 @@ __all__ = [
     "Subgraph",
     "SubgraphEnd",
     "Summary",
+    "Taught",
     "Tensor",
     "Updated",
 ]
@@ -52,6 +55,7 @@ class StageName:
     PACKAGE = "package"
     PROVE = "prove"
     KNOWN = "known"  # not scheduled: what records already tell, committed right after PREPARE
+    KIN = "kin"  # likewise: what records tell of other workloads, committed right after KNOWN
 
 
 class ModelRef(msgspec.Struct, frozen=True):
@@ -68,12 +72,16 @@ class ModelRef(msgspec.Struct, frozen=True):
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What the user asked for.  At least one of the three limits is set; whichever is reached first ends the search."""
+    """What the user asked for.  At least one of the three limits is set; whichever is reached first ends the search.
+
+    With `kin`, the search starts from what the records know of other workloads.
+    """
 
     trials: int | None = None
     minutes: float | None = None
     until_ms: float | None = None
     strategy: Strategy = Strategy()
+    kin: bool = True
     seed: int = 0
     rtol: float = 1e-3
     atol: float = 1e-3
@@ -158,10 +166,14 @@ class Profiled(msgspec.Struct, frozen=True):
 
 
 class Updated(msgspec.Struct, frozen=True):
-    """UPDATE's result: the models trained, and their bytes by blob digest."""
+    """UPDATE's result: the models trained, and their bytes (`TrainedModel`) by blob digest.
+
+    `families` has the new family of each workload that has changed to another one.
+    """
 
     versions: tuple[ModelVersion, ...]
     blobs: dict[str, bytes]
+    families: dict[str, str] = {}
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -172,6 +184,13 @@ class Known(msgspec.Struct, frozen=True):
     features: bytes = b""
     confirmed: Outcome | None = None
     suggestion: bool = False  # measured by another compiler or protocol: to be measured again, not believed
+
+
+class Taught(msgspec.Struct, frozen=True):
+    """What the records tell of other workloads; `lost` counts what was offered at first and cannot be read now."""
+
+    knowledge: Knowledge
+    lost: int = 0
 
 
 class Packaged(msgspec.Struct, frozen=True):
@@ -220,6 +239,19 @@ class SubgraphEnd(msgspec.Struct, frozen=True):
     failures: dict[str, int]
 
 
+class KnowledgeUse(msgspec.Struct, frozen=True):
+    """What a job started from, and made of it.
+
+    `programs` of other workloads and family `models` that it was told of; `measured` counts the candidates carried over
+    from those programs that were measured; `lost` is what was damaged or gone before it was told.
+    """
+
+    programs: int = 0
+    models: int = 0
+    measured: int = 0
+    lost: int = 0
+
+
 class Summary(msgspec.Struct, frozen=True):
     """A job's last word.
 
@@ -237,3 +269,4 @@ class Summary(msgspec.Struct, frozen=True):
     kernels_ms: float
     packaged: Packaged | None
     proof: Proof | None
+    knowledge: KnowledgeUse = KnowledgeUse()

@@ -7,25 +7,14 @@ from collections.abc import Collection
 import numpy as np
 
 from kintune.knowledge.conditions import Conditions
+from kintune.knowledge.doubt import is_doubtful
 from kintune.knowledge.offer import subject_of
-from kintune.records import Measurement, OnDamage, RunState, Store
+from kintune.records import Measurement, OnDamage, Store
 from kintune.search.cost_model import relative_speeds
 from kintune.search.family import Samples
 from kintune.space.candidate import UNTUNED
 
-__all__ = ["is_doubtful", "samples"]
-
-_KILLED = "killed by SIGKILL"  # as the engine words it: by hand, or when memory ran out
-
-
-def is_doubtful(store: Store, measurement: Measurement) -> bool:
-    """Whether a failure says nothing of the candidate: somebody killed the worker, or all of its run failed."""
-    if (measurement.confirmed or measurement.outcome).ok:
-        return False
-    if measurement.outcome.cause == _KILLED:
-        return True
-    run_id = measurement.run_id
-    return run_id is not None and store.runs.get(run_id).state is RunState.FAILED
+__all__ = ["samples"]
 
 
 def samples(

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from kintune.errors import RecordsError
+from kintune.job.payloads import Taught
 from kintune.job.trained import TrainedModel
 from kintune.knowledge.conditions import Conditions
 from kintune.records import Measurement, Store, Workload
@@ -22,7 +22,7 @@ from kintune.search.knowledge import Knowledge, KnownModel, KnownProgram
 from kintune.search.model_version import ModelVersion
 from kintune.space.candidate import UNTUNED, Sketch
 
-__all__ = ["Offer", "Told", "choose", "choose_programs", "expand", "subject_of"]
+__all__ = ["Offer", "choose", "choose_programs", "expand", "subject_of"]
 
 _PROGRAMS = 3  # of each workload
 _NEAREST = 8  # workloads looked at for each subgraph of the job
@@ -34,13 +34,6 @@ class Offer(msgspec.Struct, frozen=True):
 
     programs: tuple[tuple[int, float], ...] = ()
     models: tuple[ModelVersion, ...] = ()
-
-
-class Told(NamedTuple):
-    """An offer with everything it names; `lost` counts what is no longer in the records."""
-
-    knowledge: Knowledge
-    lost: int
 
 
 def subject_of(workload: Workload) -> Subject:
@@ -81,7 +74,7 @@ def choose_programs(
     return tuple(chosen)
 
 
-def expand(store: Store, offer: Offer) -> Told:
+def expand(store: Store, offer: Offer) -> Taught:
     """The offer as a job is told of it; what is damaged or gone meanwhile is left out and counted."""
     found = {m.id: m for m in store.measurements.named([number for number, _ in offer.programs], on_damage=_leave_out)}
     programs = [_program(store, found[number], speed) for number, speed in offer.programs if number in found]
@@ -91,7 +84,7 @@ def expand(store: Store, offer: Offer) -> Told:
         tuple(model for model in models if model is not None),
     )
     lost = len(offer.programs) + len(offer.models) - len(knowledge.programs) - len(knowledge.models)
-    return Told(knowledge, lost)
+    return Taught(knowledge, lost)
 
 
 def _measured(store: Store, conditions: Conditions) -> set[str]:

@@ -15,10 +15,11 @@ import msgspec
 from kintune.engine.journal import Entry, Journal
 from kintune.job.job import TuningJob
 from kintune.job.outcomes import MEASURING, built_of, profiled_of
-from kintune.job.payloads import JobSpec, Known, Profiled, Proof, Selected, StageName, Updated
+from kintune.job.payloads import JobSpec, Known, Profiled, Proof, Selected, StageName, Taught, Updated
 from kintune.job.tools import Tools
 from kintune.measure.outcome import Outcome
 from kintune.measure.requests import BuildItem, Built, ProfileItem
+from kintune.search.knowledge import Knowledge
 from kintune.space.candidate import Candidate
 from kintune.testing.synthetic_space import SyntheticSpace
 from kintune.testing.toy_tools import toy_space
@@ -63,11 +64,17 @@ class WatchingJournal(Journal, Protocol):
 
 
 class PlainJournal:
-    """A journal of one job, in memory: what it keeps is what the records keep, and it is told what is `known`."""
+    """A journal of one job, in memory: what it keeps is what the records keep.
 
-    def __init__(self, history: Sequence[Committed] = (), known: Sequence[Known] = ()) -> None:
+    The job is told what is `known` of its workloads, and the `knowledge` of others.
+    """
+
+    def __init__(
+        self, history: Sequence[Committed] = (), known: Sequence[Known] = (), knowledge: Knowledge | None = None
+    ) -> None:
         self._events = list(history)
         self._known = _encode(tuple(known))
+        self._taught = _encode(Taught(knowledge or Knowledge()))
         self._works: dict[str, Work] = {}
 
     def watch(self, job: str, work: Work) -> None:
@@ -86,7 +93,7 @@ class PlainJournal:
         return self._events[-1].at if self._events else 0.0
 
     def commit(self, job: str, entry: Entry) -> Sequence[Committed]:
-        """Append the entry, after PREPARE also what is known."""
+        """Append the entry, after PREPARE also what is known and taught."""
         del job
         told = kept = entry.payload
         if entry.kind == StageName.BUILD:
@@ -95,11 +102,11 @@ class PlainJournal:
         elif entry.kind in MEASURING:
             told = kept = _encode(profiled_of(self._candidate(entry), entry.status, entry.payload, entry.cause))
         elif entry.kind == StageName.UPDATE and entry.status is ItemStatus.OK:
-            kept = _encode(Updated(_decode(told, Updated).versions, {}))
+            kept = _encode(msgspec.structs.replace(_decode(told, Updated), blobs={}))
         events = [self._append(entry, told, kept)]
         if entry.kind == StageName.PREPARE and entry.status is ItemStatus.OK:
-            known = Entry(entry.at, StageName.KNOWN, 0, StageName.KNOWN, 0, ItemStatus.OK, self._known)
-            events.append(self._append(known, self._known, self._known))
+            for kind, payload in ((StageName.KNOWN, self._known), (StageName.KIN, self._taught)):
+                events.append(self._append(Entry(entry.at, kind, 0, kind, 0, ItemStatus.OK, payload), payload, payload))
         return events
 
     def _append(self, entry: Entry, told: bytes, kept: bytes) -> Committed:

@@ -1,0 +1,242 @@
+"""What a tuning job knows: a fold over its committed events.
+
+Changes by `fold` alone, except for what belongs to its process: the prepared network, built programs, trained models.
+What of these is lost with a process is made again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from kintune.errors import OrderError
+from kintune.job.closing import Finalists
+from kintune.job.ledger import Ledger
+from kintune.job.outcomes import MEASURING
+from kintune.job.payloads import (
+    JobSpec,
+    Known,
+    Packaged,
+    Prepared,
+    Profiled,
+    Proof,
+    Selected,
+    StageName,
+    Taught,
+    Updated,
+)
+from kintune.job.tools import Tools
+from kintune.job.trained import TrainedModel
+from kintune.job.works import Works
+from kintune.measure.outcome import Outcome
+from kintune.measure.requests import Built
+from kintune.search.cost_model import CostModel, Trees
+from kintune.search.family import Subject
+from kintune.search.knowledge import KnownModel
+from kintune.search.plan import Round
+from kintune.search.session import Session
+from kintune.space.candidate import UNTUNED, Candidate
+from kintune.wire.messages import Committed, ItemStatus
+
+__all__ = ["JobState"]
+
+_NEEDED = frozenset({StageName.PREPARE, StageName.SELECT, StageName.UPDATE, StageName.PACKAGE, StageName.PROVE})
+
+
+def _decode(payload: bytes, kind: Any) -> Any:
+    return msgspec.msgpack.decode(payload, type=kind)
+
+
+class JobState:
+    """The state of one job.
+
+    `setbacks` counts failures in a row of stages without which there is no result, `setback` is the last of them;
+    `update_due` says that a round was selected whose models are not trained yet.  `session` and `finalists` raise
+    OrderError before the model is prepared.
+    """
+
+    def __init__(self, spec: JobSpec, tools: Tools, works: Works) -> None:
+        self.spec = spec
+        self.ledger = Ledger()
+        self.prepared: Prepared | None = None
+        self.packaged: Packaged | None = None
+        self.proof: Proof | None = None
+        self.plan: Round | None = None
+        self.built: dict[Candidate, Built] = {}
+        self.references: dict[str, Built] = {}
+        self.update_due = False
+        self.setbacks = 0
+        self.setback = ""
+        self._tools = tools
+        self._works = works
+        self._session: Session | None = None
+        self._finalists: Finalists | None = None
+        self._is_prepared_here = False
+        self._of_kin: set[Candidate] = set()
+        self._stale_models: set[str] = set()
+
+    @property
+    def session(self) -> Session:
+        """The search."""
+        if self._session is None:
+            raise OrderError("the model must be prepared first")
+        return self._session
+
+    @property
+    def finalists(self) -> Finalists:
+        """The end of the search."""
+        if self._finalists is None:
+            raise OrderError("the model must be prepared first")
+        return self._finalists
+
+    def prepare(self, spec: JobSpec) -> Prepared:
+        """Prepare the network in this process; what comes of it counts once it is committed."""
+        prepared = self._tools.prepare(spec)
+        self._is_prepared_here = True
+        return prepared
+
+    def retrain(self) -> None:
+        """Train what a process that is gone had trained; the same samples give the same models."""
+        if self._stale_models:
+            self.session.adopt(self.session.train(sorted(self._stale_models)))
+            self._stale_models.clear()
+
+    def anything_measured(self) -> bool:
+        """Whether any program but the untuned ones has run; a network without anything to tune needs none."""
+        states = self.session.states.values()
+        times = ((candidate, time) for state in states for candidate, time in state.times_us.items())
+        return not states or any(candidate.sketch != UNTUNED and math.isfinite(time) for candidate, time in times)
+
+    def fold(self, event: Committed) -> None:
+        """Take in the next event."""
+        self.ledger.at = max(self.ledger.at, event.at)
+        ok = event.status is ItemStatus.OK
+        if event.kind in _NEEDED:
+            self.setbacks = 0 if ok else self.setbacks + 1
+            self.setback = "" if ok else f"{event.kind}: {event.cause}"
+        if event.kind == StageName.PREPARE and ok:
+            self._fold_prepare(_decode(event.payload, Prepared))
+        elif event.kind == StageName.KNOWN:
+            self._fold_known(_decode(event.payload, tuple[Known, ...]))
+        elif event.kind == StageName.KIN:
+            self._fold_kin(_decode(event.payload, Taught))
+        elif event.kind == StageName.SELECT and ok:
+            self._fold_select(_decode(event.payload, Selected))
+        elif event.kind == StageName.BUILD:
+            self._fold_build(_decode(event.payload, Built))
+        elif event.kind in MEASURING:
+            self._fold_outcome(event.kind, _decode(event.payload, Profiled))
+        elif event.kind == StageName.UPDATE and ok:
+            self._fold_update(_decode(event.payload, Updated))
+        elif event.kind == StageName.PACKAGE and ok:
+            self.packaged = _decode(event.payload, Packaged)
+        elif event.kind == StageName.PROVE and ok:
+            self.proof = _decode(event.payload, Proof)
+
+    def _fold_prepare(self, prepared: Prepared) -> None:
+        if not self._is_prepared_here:
+            self._tools.prepare(self.spec)
+        self.prepared = prepared
+        self._works.prepared(prepared)
+        subjects = [
+            Subject(s.workload, s.weight, s.flops, s.operator, s.signature) for s in prepared.subgraphs if s.tunable
+        ]
+        options = self.spec.options
+        self._session = Session(
+            subjects, self._tools.space(), options.strategy, seed=options.seed, threads=self.spec.cores
+        )
+        self._finalists = Finalists(prepared.subgraphs, self._session, self._tools.space())
+
+    def _fold_known(self, known: Sequence[Known]) -> None:
+        for fact in known:
+            if fact.suggestion:
+                self.session.suggest(fact.candidate)
+            else:
+                self.session.know(fact.candidate, fact.confirmed or fact.outcome, _features(fact.features))
+                if fact.confirmed is not None:
+                    self.finalists.know(fact.candidate, fact.confirmed)
+                self.ledger.reused += 1
+        self._stale_models.update(state.family for state in self.session.states.values())
+        self._point()
+
+    def _fold_kin(self, taught: Taught) -> None:
+        usable = tuple(model for model in taught.knowledge.models if _is_usable(model))
+        knowledge = msgspec.structs.replace(taught.knowledge, models=usable)
+        lost = taught.lost + len(taught.knowledge.models) - len(usable)
+        self.session.teach(knowledge)
+        self.ledger.taught(len(knowledge.programs), len(usable), lost)
+
+    def _fold_select(self, selected: Selected) -> None:
+        self.plan = Round(selected.round, tuple(selected.entries))
+        picks = {pick.candidate: _features(pick.features) for pick in selected.picks}
+        self.built = {}
+        self._of_kin = {pick.candidate for pick in selected.picks if pick.origin == "kin"}
+        self.session.begin(self.plan, picks, {pick.candidate: pick.predicted for pick in selected.picks})
+        self.update_due = bool(picks)
+
+    def _fold_build(self, built: Built) -> None:
+        if built.failure is not None:
+            if not self._searched(built.candidate, built.failure):
+                self._confirmed(built.candidate, built.failure)
+            return
+        candidate = self._works.candidate(built.candidate)
+        if candidate is not None:  # else it was built for a process that is gone
+            self.built[candidate] = built
+            if candidate.sketch == UNTUNED:
+                self.references[candidate.workload] = built
+
+    def _fold_outcome(self, kind: str, profiled: Profiled) -> None:
+        observe = self._searched if kind == StageName.PROFILE else self._confirmed
+        observe(profiled.candidate, profiled.outcome)
+
+    def _searched(self, digest: str, outcome: Outcome) -> bool:
+        """Take in an outcome of the search; False if none is awaited for this candidate."""
+        candidate = next((c for c in self.session.pending if c.digest == digest), None)
+        if candidate is None:
+            return False
+        self.ledger.count(candidate, outcome, trial=True, of_kin=candidate in self._of_kin)
+        self.session.observe(candidate, outcome)
+        self._point()
+        return True
+
+    def _confirmed(self, digest: str, outcome: Outcome) -> bool:
+        """The same for a finalist."""
+        candidate = next((c for c in self.finalists.pending if c.digest == digest), None)
+        if candidate is None:
+            return False
+        self.ledger.count(candidate, outcome, trial=False)
+        self.finalists.observe(candidate, outcome)
+        return True
+
+    def _fold_update(self, updated: Updated) -> None:
+        self.update_due = False
+        models: dict[str, CostModel] = {}
+        for version in updated.versions:
+            blob = updated.blobs.get(version.blob)
+            if blob is None:
+                self._stale_models.add(version.family)
+            else:
+                models[version.family] = Trees.from_bytes(TrainedModel.from_bytes(blob).trees)
+                self._stale_models.discard(version.family)
+        self.session.adopt(models, updated.families)
+
+    def _point(self) -> None:
+        if self.session.states:
+            self.ledger.point(self.session.latency_us())
+
+
+def _features(blob: bytes) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.frombuffer(blob, dtype="<f4").astype(np.float32)
+
+
+def _is_usable(model: KnownModel) -> bool:
+    """Whether this version of XGBoost reads the model."""
+    try:
+        Trees.from_bytes(model.blob)
+    except ValueError:
+        return False
+    return True
