@@ -98,24 +98,24 @@ def _lines(families: Families, model: str) -> list[str]:
 def _table(families: Families) -> list[str]:
     """The families, each under a line of its own, with columns that run through all of them."""
     cells = {member.number: _cells(member) for member in families.members}
-    widths = [max((len(row[at]) for row in cells.values()), default=0) for at in range(4)]
+    widths = [max((len(row[at]) for row in cells.values()), default=0) for at in range(5)]
     lines = []
     for family in families.families:
         n = len(family.members)
         many = f"{n} subgraph{'s' if n > 1 else ''}, {100 * family.share:.1f} % of the operations"
         lines += ["", f"{family.key}: {many}"]
         for member in family.members:
-            number, loops, times, *rest = cells[member.number]
-            said = [f"{number:>{widths[0]}}", f"{loops:<{widths[1]}}", f"{times:>{widths[2]}}"]
-            said += [f"{rest[0]:>{widths[3]}}", *rest[1:], member.signature]
-            lines.append("  " + "  ".join(said))
+            number, loops, *figures = cells[member.number]
+            said = [f"{number:>{widths[0]}}", f"{loops:<{widths[1]}}"]
+            said += [f"{figure:>{width}}" for figure, width in zip(figures, widths[2:], strict=True) if width]
+            lines.append("  " + "  ".join([*said, member.signature]))
     return lines
 
 
 def _cells(member: Member) -> tuple[str, ...]:
     described = f"{member.operator} {member.loops}".strip()
-    samples = (f"{member.samples:>5} samples",) if member.samples else ()
-    return str(member.number), described, f"{member.weight}x", count(member.flops, "FLOP"), *samples
+    samples = f"{member.samples} samples" if member.samples else ""
+    return str(member.number), described, f"{member.weight}x", count(member.flops, "FLOP"), samples
 
 
 def _missing(families: Families, model: str) -> str:

@@ -18,7 +18,7 @@ FORMATS = (".png", ".svg")
 
 _CELL = 0.42  # inches
 _FIGURES = 24  # members up to which each cell shows its value
-_LOWEST = 0.4  # accuracy at the dark end; chance is 0.5
+_LOWEST = 0.5  # accuracy at the dark end: chance
 _BRIGHT = 0.75  # accuracy from which a cell's ground is bright
 
 
@@ -45,7 +45,7 @@ def draw_picture(families: Families, path: Path) -> None:
         written = io.BytesIO()
         kind = path.suffix.lower()[1:]
         metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
-        figure.savefig(written, format=kind, dpi=150, facecolor="white", metadata=metadata)
+        figure.savefig(written, format=kind, dpi=150, facecolor="white", bbox_inches="tight", metadata=metadata)
     write_whole(path, written.getvalue())
 
 
@@ -79,7 +79,7 @@ def _figure(families: Families) -> Any:
         _write_values(axes, values)
     _frame(axes, families, [member.number for member in members])
     bar = figure.colorbar(image, ax=axes, shrink=0.8, extend="min")
-    bar.set_label("pairs in the right order (0.5: chance)")
+    bar.set_label("share of pairs in the right order (0.5: chance)")
     return figure
 
 

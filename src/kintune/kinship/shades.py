@@ -6,10 +6,10 @@ from kintune.kinship.document import Families, Member
 
 __all__ = ["LEGEND", "shaded"]
 
-_SHADES = ((0.9, "██"), (0.8, "▓▓"), (0.7, "▒▒"), (0.6, "░░"), (float("-inf"), " ·"))
+_SHADES = ((0.85, "██"), (0.75, "▓▓"), (0.65, "▒▒"), (0.55, "░░"), (float("-inf"), " ·"))
 _UNKNOWN = "  "
 
-LEGEND = "██ 90 % or more of the pairs in the right order, ▓▓ 80, ▒▒ 70, ░░ 60, · less (chance is 50)"
+LEGEND = "██ 85 % or more of the pairs in the right order, ▓▓ 75, ▒▒ 65, ░░ 55, · less (chance is 50)"
 """What the shades mean."""
 
 
