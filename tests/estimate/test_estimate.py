@@ -57,6 +57,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> FakeInterview:
         yield fake
 
     monkeypatch.setattr(module, "interview", interview)
+    monkeypatch.setattr("kintune.estimate.preparation.interview", interview)
     return fake
 
 

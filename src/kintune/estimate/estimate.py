@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +13,9 @@ from kintune.doctor.peak import known_peak, note_peak
 from kintune.doctor.software import require_tried_versions
 from kintune.engine.devices import cores_lock
 from kintune.estimate.interview import Interview, interview
+from kintune.estimate.preparation import prepare
 from kintune.estimate.weights import weight_bytes
-from kintune.job.payloads import JobSpec, ModelRef, Options, Prepared
+from kintune.job.payloads import ModelRef, Prepared
 from kintune.measure.about import DeviceAbout, Peak
 from kintune.measure.cores import choose_cores
 from kintune.records import Store, Tally
@@ -85,7 +85,7 @@ def estimate_model(
         with interview("kintune.measure.device_worker", arguments) as device:
             about = msgspec.msgpack.decode(device.about, type=DeviceAbout)
             peak = _peak(device, about, store)
-        prepared = _prepare(ref, about)
+        prepared = prepare(ref, about)
         known = Known() if store is None else _known(store, about, prepared)
         pace = None if store is None else _pace(store)
     flops = sum(subgraph.weight * subgraph.flops for subgraph in prepared.subgraphs)
@@ -133,20 +133,6 @@ def _peak(device: Interview, about: DeviceAbout, store: Store | None) -> Peak:
     if store is not None:
         note_peak(store, about.device_type, peak)
     return peak
-
-
-def _prepare(ref: ModelRef, about: DeviceAbout) -> Prepared:
-    """The model as a tuning job would see it, by the job's own process."""
-    spec = JobSpec(
-        run_id="estimate",
-        model=ref,
-        device_type=about.device_type,
-        protocol=about.protocol,
-        options=Options(trials=1),
-        output=os.devnull,
-    )
-    with interview("kintune.job.process") as job:
-        return msgspec.msgpack.decode(job.first_work("estimate", msgspec.msgpack.encode(spec)), type=Prepared)
 
 
 def _known(store: Store, about: DeviceAbout, prepared: Prepared) -> Known:
