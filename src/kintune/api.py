@@ -17,7 +17,9 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast, get_args
+
+import msgspec
 
 from kintune.errors import InputError, ModelError, OrderError
 from kintune.files import check_readable, check_writable
@@ -26,7 +28,7 @@ from kintune.front.request import TuneRequest
 from kintune.job.payloads import ModelRef, Options
 from kintune.job.progress import ProgressReport
 from kintune.search.family import check_algorithm
-from kintune.search.strategy import Strategy
+from kintune.search.strategy import Foresee, Strategy
 
 if TYPE_CHECKING:
     import torch
@@ -37,6 +39,8 @@ __all__ = ["DEFAULT_TRIALS", "Model", "Result", "load", "open"]
 
 DEFAULT_TRIALS = 1000
 """The budget when none is given."""
+
+_FORESEE_SHARE = 4  # of a full round is what a foresee round has (FamilySeer: 16 of 64)
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -110,6 +114,10 @@ class Model:
         minutes: float | None = None,
         until_ms: float | None = None,
         families: str = "op",
+        foresee: str = "guarded",
+        carry: bool = True,
+        kin: bool = True,
+        round_size: int | None = None,
         seed: int = 0,
         inputs: str | os.PathLike[str] | None = None,
         rtol: float = 1e-3,
@@ -125,7 +133,13 @@ class Model:
         The search ends when `trials` programs were measured, after `minutes`, or once the network is estimated to take
         at most `until_ms`, whichever comes first; with none of the three it is 1000 trials.  `threads` is all physical
         cores by default.  `families` says which subgraphs learn together: those with the same core operator ("op") or
-        the same sequence of operators ("hash"), none of them ("ind"), or all ("none").
+        the same sequence of operators ("hash"), those whose programs rank each other's well ("measured"), none of them
+        ("ind"), or all ("none").
+
+        A full round measures `round_size` programs of one subgraph (64 unless told otherwise).  `foresee` says what
+        follows it: a round of a quarter of that for a sibling ("published"), the same as long as such rounds keep
+        their promise ("guarded"), or nothing ("none").  With `carry`, good programs of a subgraph are tried on its
+        siblings; with `kin`, the search starts from programs and models of other networks in the records.
 
         Outputs are compared within `rtol` and `atol`, on `inputs` (the path of an `.npz` file) or on random ones.  What
         earlier runs measured is reused, and an unfinished run of the same model, target and options goes on, unless
@@ -136,11 +150,12 @@ class Model:
         """
         from kintune.front import run
 
+        strategy = _strategy(families, foresee, carry=carry, round_size=round_size)
         request = TuneRequest(
             model=self.ref,
             target=target,
             threads=_at_least_one("threads", threads),
-            options=_options(trials, minutes, until_ms, families=families, seed=seed, rtol=rtol, atol=atol),
+            options=_options(trials, minutes, until_ms, strategy, kin=kin, seed=seed, rtol=rtol, atol=atol),
             records=None if records is None else os.fspath(records),
             output=str(check_writable(output or f"{self.name}.kt", "the output")),
             fresh=fresh,
@@ -183,8 +198,8 @@ class Result:
 
 
 def _options(
-    trials: int | None, minutes: float | None, until_ms: float | None, *, families: str, seed: int, rtol: float,
-    atol: float,
+    trials: int | None, minutes: float | None, until_ms: float | None, strategy: Strategy, *, kin: bool, seed: int,
+    rtol: float, atol: float,
 ) -> Options:  # fmt: skip
     if trials is None and minutes is None and until_ms is None:
         trials = DEFAULT_TRIALS
@@ -193,16 +208,27 @@ def _options(
     for name, tolerance in (("rtol", rtol), ("atol", atol)):
         if not (math.isfinite(tolerance) and tolerance >= 0):
             raise InputError(f"{name} must be a number of 0 or more, and is {tolerance}")
-    check_algorithm(families)
     return Options(
         trials=_at_least_one("trials", trials),
         minutes=_positive("minutes", minutes),
         until_ms=_positive("until_ms", until_ms),
-        strategy=Strategy(families=families),
+        strategy=strategy,
+        kin=kin,
         seed=seed,
         rtol=rtol,
         atol=atol,
     )
+
+
+def _strategy(families: str, foresee: str, *, carry: bool, round_size: int | None) -> Strategy:
+    check_algorithm(families)
+    if foresee not in get_args(Foresee):
+        raise InputError(f"unknown foresee {foresee!r}; use one of: {', '.join(get_args(Foresee))}")
+    strategy = Strategy(families=families, foresee=cast(Foresee, foresee), carry=carry)
+    size = _at_least_one("round_size", round_size)
+    if size is None:
+        return strategy
+    return msgspec.structs.replace(strategy, round_size=size, foresee_size=max(1, size // _FORESEE_SHARE))
 
 
 def _at_least_one(name: str, value: int | None) -> int | None:

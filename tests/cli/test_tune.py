@@ -10,6 +10,7 @@ import pytest
 
 from kintune.errors import JobFailed, TargetError
 from kintune.front.report import Latencies
+from kintune.search.strategy import Strategy
 from kintune.testing.reports import example_report
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ def test_what_was_asked_for_reaches_the_tuner(kintune: Kintune, fake_front: Fake
     np.savez(tmp_path / "x.npz", input=np.zeros(1))
     said = kintune(
         "tune", ZOO, "--target", "llvm", "--threads", 3, "--trials", 64, "--minutes", 2.5, "--until-ms", 4,
-        "--families", "hash", "--seed", 7, "--input", "x.npz", "--rtol", 0.01, "--atol", 0.02, "--records", "r.sqlite",
+        "--families", "hash", "--foresee", "published", "--no-carry", "--no-kin", "--round-size", 24,
+        "--seed", 7, "--input", "x.npz", "--rtol", 0.01, "--atol", 0.02, "--records", "r.sqlite",
         "--output", "out.kt", "--fresh", "--log", "out.log", "--quiet",
     )  # fmt: skip
     assert said.code == 0
@@ -35,7 +37,10 @@ def test_what_was_asked_for_reaches_the_tuner(kintune: Kintune, fake_front: Fake
     options = request.options
     assert (request.model.kind, request.model.source) == ("zoo", "mobilenet_v1_0.5")
     assert (options.trials, options.minutes, options.until_ms) == (64, 2.5, 4.0)
-    assert (options.strategy.families, options.seed, options.rtol, options.atol) == ("hash", 7, 0.01, 0.02)
+    assert (options.kin, options.seed, options.rtol, options.atol) == (False, 7, 0.01, 0.02)
+    assert options.strategy == Strategy(
+        families="hash", foresee="published", carry=False, round_size=24, foresee_size=6
+    )
     assert (request.target, request.threads, request.fresh, request.records) == ("llvm", 3, True, "r.sqlite")
     assert request.output == str(tmp_path / "out.kt")
     assert request.log == str(tmp_path / "out.log")
@@ -47,6 +52,14 @@ def test_without_a_limit_there_are_a_thousand_trials(kintune: Kintune, fake_fron
     kintune("tune", ZOO, "--quiet", "--minutes", 3)
     assert [request.options.trials for request in fake_front.requests] == [1000, None]
     assert fake_front.requests[0].output == str(tmp_path / "mobilenet_v1_0.5.kt")
+
+
+def test_what_is_not_asked_for_is_as_the_search_has_it(kintune: Kintune, fake_front: FakeFront) -> None:
+    kintune("tune", ZOO, "--quiet")
+    kintune("tune", ZOO, "--quiet", "--families", "measured", "--round-size", 2)
+    first, second = (request.options for request in fake_front.requests)
+    assert (first.strategy, first.kin) == (Strategy(), True)
+    assert second.strategy == Strategy(families="measured", round_size=2, foresee_size=1)
 
 
 def test_progress_goes_to_standard_error_and_the_summary_to_standard_output(
@@ -92,6 +105,8 @@ def test_the_document_has_standard_output_to_itself(kintune: Kintune, fake_front
         (["--rtol", "-1"], "rtol must be a number of 0 or more, and is -1"),
         (["--atol", "inf"], "atol must be a number of 0 or more, and is inf"),
         (["--families", "friends"], "unknown family algorithm 'friends'"),
+        (["--foresee", "always"], "unknown foresee 'always'; use one of: none, published, guarded"),
+        (["--round-size", "0"], "round_size must be 1 or more, and is 0"),
         (["--output", "missing/out.kt"], "there is no directory"),
         (["--output", "."], "is a directory"),
         (["--json", "missing/report.json"], "there is no directory"),

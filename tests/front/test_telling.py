@@ -6,14 +6,16 @@ import pytest
 from kintune.engine.timings import Timings
 from kintune.front.report import RunReport, StopReason
 from kintune.front.telling import report_of
-from kintune.job.payloads import Proof, SubgraphEnd, Summary
+from kintune.job.payloads import KnowledgeUse, Proof, SubgraphEnd, Summary
 from kintune.records import Run, RunState
 from kintune.testing.toy_tools import toy_spec
 
 RUN = Run("4711", "key", "toy", "d", b"", RunState.RUNNING, "then", "now", 9.0, {"search": 0}, {"kintune": "0"}, None)
 END = SubgraphEnd("conv", "w0", 3, 2e9, "conv2d", 40, 812.5, 1700.0, {"build_failed": 2})
 PROOF = Proof({"untuned": (4.0, 5.0, 6.0), "tuned": (2.0,), "onnxruntime": (3.0,)}, 1e-6, 1e-5, True, ("untuned",), {})
-SUMMARY = Summary("toy", "digest", "target met", 40, 7, (END,), ((1.5, 3, 12.0),), 2.4, None, PROOF)
+SUMMARY = Summary(
+    "toy", "digest", "target met", 40, 7, (END,), ((1.5, 3, 12.0),), 2.4, None, PROOF, KnowledgeUse(12, 2, 9, 1)
+)
 TIMINGS = Timings({"select": 1.0, "build": 4.0, "profile": 2.0, "update": 0.5, "confirm": 1.5}, 10.0, 9.5)
 
 
@@ -33,6 +35,7 @@ def test_it_says_what_the_job_said() -> None:
     assert (subgraph.trials, subgraph.best_us, subgraph.failures) == (40, 812.5, {"build_failed": 2})
     assert (told.latency_ms.untuned, told.latency_ms.tuned, told.latency_ms.onnxruntime) == (5.0, 2.0, 3.0)
     assert (told.max_abs_error, told.max_rel_error) == (1e-6, 1e-5)
+    assert told.knowledge == SUMMARY.knowledge
     assert told.skipped == {"torch": "absent"}
 
 
@@ -49,6 +52,7 @@ def test_the_document_is_what_was_promised() -> None:
         "stage_seconds", "subgraphs", "curve", "latency_ms", "max_abs_error", "max_rel_error",
     ):  # fmt: skip
         assert key in document
+    assert document["knowledge"] == {"programs": 12, "models": 2, "measured": 9, "lost": 1}
     assert document["curve"] == ([1.5, 3, 12.0],)
     assert document["subgraphs"][0].keys() >= {"name", "weight", "flops", "family", "trials", "best_us", "failures"}
     assert document["latency_ms"]["spread"]["untuned"]["runs"] == 3

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from kintune.front.report import Latencies, StopReason, SubgraphReport
+from kintune.job.payloads import KnowledgeUse
 from kintune.terminal.summary import summarize
 from kintune.testing.reports import example_report
 
@@ -61,6 +62,19 @@ def test_the_summary_ends_with_where_the_file_is_and_what_comes_next() -> None:
     assert lines[-2] == "Next: kintune evaluate /models/resnet18.kt"
     assert "same command again" in lines[-1]
     assert summarize(example_report(reason=StopReason.CONVERGED, log=None))[-1].startswith("Next:")
+
+
+def test_what_the_search_started_from_is_one_line() -> None:
+    def said(*use: int) -> list[str]:
+        return [line for line in summarize(example_report(knowledge=KnowledgeUse(*use))) if " of kin" in line]
+
+    assert said() == []
+    assert said(12, 2, 9) == ["Started from 12 programs and 2 models of kin; 9 of the programs measured came of them."]
+    assert said(1) == ["Started from 1 program of kin."]
+    assert said(0, 1, 0, 2) == [
+        "Started from 1 model of kin.",
+        "2 records of kin could not be read; 'kintune records check' says which.",
+    ]
 
 
 def test_every_reason_to_stop_can_be_said() -> None:

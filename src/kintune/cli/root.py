@@ -16,7 +16,7 @@ COMMANDS = {
     "estimate": Entry("kintune.cli.estimate", "Say what tuning a model will take, before doing it."),
     "bench": Entry("kintune.cli.bench", "Run a whole matrix of experiments unattended."),
     "families": Entry("kintune.cli.families", "Show which subgraphs of a model learn together."),
-    "records": Entry("kintune.cli.records", "Look at, check and exchange what was measured."),
+    "records": Entry("kintune.cli.records", "Look at, check, exchange and learn from what was measured."),
     "models": Entry("kintune.cli.models", "List the models of the zoo."),
     "doctor": Entry("kintune.cli.doctor", "Check that this machine can tune."),
 }

@@ -21,8 +21,14 @@ __all__ = ["command"]
 @click.option("--minutes", type=float, help="Stop after this long.")
 @click.option("--until-ms", type=float, help="Stop once the model is estimated to take at most this long.")
 @click.option(
-    "--families", default="op", show_default=True, help="Which subgraphs learn together: op, hash, ind or none."
+    "--families", default="op", show_default=True, help="Which subgraphs learn together: op, hash, measured, ind, none."
 )
+@click.option(
+    "--foresee", default="guarded", show_default=True, help="Short rounds for siblings: guarded, published or none."
+)
+@click.option("--no-carry", is_flag=True, help="Do not try a subgraph's good programs on its siblings.")
+@click.option("--no-kin", is_flag=True, help="Do not start from what other networks' subgraphs have taught.")
+@click.option("--round-size", type=int, help="Programs of a full round.  [default: 64]")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything drawn at random.")
 @click.option("--input", "inputs", metavar="FILE.npz", help="Compare outputs on these inputs.  [default: random ones]")
 @click.option("--rtol", type=float, default=1e-3, show_default=True, help="Relative tolerance of outputs.")
@@ -42,6 +48,10 @@ def command(
     minutes: float | None,
     until_ms: float | None,
     families: str,
+    foresee: str,
+    no_carry: bool,
+    no_kin: bool,
+    round_size: int | None,
     seed: int,
     inputs: str | None,
     rtol: float,
@@ -65,6 +75,10 @@ def command(
         minutes=minutes,
         until_ms=until_ms,
         families=families,
+        foresee=foresee,
+        carry=not no_carry,
+        kin=not no_kin,
+        round_size=round_size,
         seed=seed,
         inputs=inputs,
         rtol=rtol,

@@ -29,6 +29,7 @@ def summarize(report: RunReport) -> list[str]:
         *_latencies(report),
         *_errors(report),
         _search(report),
+        *_kin(report),
         *_failures(report),
         *_whereabouts(report),
         *_next_steps(report),
@@ -91,13 +92,29 @@ def _search(report: RunReport) -> str:
     return f"{report.trials} programs measured{reused}, in {clock(report.seconds)}; {_REASONS[report.reason]}."
 
 
+def _kin(report: RunReport) -> list[str]:
+    use = report.knowledge
+    lines = []
+    if use.programs or use.models:
+        told = [_counted(number, noun) for number, noun in ((use.programs, "program"), (use.models, "model")) if number]
+        carried = f"; {use.measured} of the programs measured came of them" if use.measured else ""
+        lines.append(f"Started from {' and '.join(told)} of kin{carried}.")
+    if use.lost:
+        lines.append(f"{_counted(use.lost, 'record')} of kin could not be read; 'kintune records check' says which.")
+    return lines
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def _failures(report: RunReport) -> list[str]:
     causes = report.failures
     if not causes:
         return []
     shown = list(causes.items())[:_MAX_CAUSES]
     failed = sum(causes.values())
-    lines = [f"{failed} candidate{'' if failed == 1 else 's'} failed, which is normal as long as most do not:"]
+    lines = [f"{_counted(failed, 'candidate')} failed, which is normal as long as most do not:"]
     lines.extend(f"  {count:>5}  {cause}" for cause, count in shown)
     if len(causes) > _MAX_CAUSES:
         lines.append(f"  and {len(causes) - _MAX_CAUSES} more causes; the log has them all")

@@ -1,4 +1,4 @@
-"""`kintune records`: look at, check and exchange what was measured."""
+"""`kintune records`: look at, check, exchange and learn from what was measured."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ COMMANDS = {
     "check": Entry("kintune.cli.records.check", "Look for damage, and remove it if told so."),
     "export": Entry("kintune.cli.records.export", "Write what was measured to a file."),
     "import": Entry("kintune.cli.records.import_", "Add what a file holds."),
+    "pretrain": Entry("kintune.cli.records.pretrain", "Train family models from what was measured."),
 }
 
-command = LazyGroup("records", COMMANDS, help="Look at, check and exchange what was measured.")
+command = LazyGroup("records", COMMANDS, help="Look at, check, exchange and learn from what was measured.")
