@@ -95,17 +95,28 @@ def test_what_was_predicted_is_compared_with_what_was_measured(
 
     monkeypatch.setattr(Trust, "judge", judge)
     monkeypatch.setattr(Trust, "size", lambda self, family, full: full // 2)
-    scheduler = FamilyTaskScheduler(foresee, foresee_size=6)
+    scheduler = FamilyTaskScheduler(foresee, foresee_size=8)
     tune([task("matmul", 16), task("matmul", 32)], FamilyCostModel(warmup_samples=8, threads=1), scheduler, 48)
     small = [turn.trials for turn in scheduler.turns if turn.how.value == "foresee"]
     if foresee == "published":
         assert not judged
-        assert max(small) == 6
+        assert max(small) == 8
     else:
         unready = len(scheduler.turns) - len(judged)
         assert unready <= 2
         assert judged == [(turn.trials, turn.how.value == "foresee") for turn in scheduler.turns[unready:]]
-        assert max(small) == 3
+        assert max(small) == 4
+
+
+def test_a_doubted_round_too_small_to_pay_is_left_out(task: Any, tune: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kintune.integrations.stock import FamilyCostModel, FamilyTaskScheduler
+    from kintune.search.trust import Trust
+
+    monkeypatch.setattr(Trust, "size", lambda self, family, full: 3)
+    for foresee_size, expected in ((8, False), (3, True)):
+        scheduler = FamilyTaskScheduler("guarded", foresee_size=foresee_size)
+        tune([task("matmul", 16), task("matmul", 32)], FamilyCostModel(warmup_samples=4, threads=1), scheduler, 32)
+        assert any(turn.how.value == "foresee" for turn in scheduler.turns) is expected
 
 
 def test_no_task_gets_more_than_its_share(task: Any, tune: Any, bench: Any) -> None:

@@ -23,6 +23,7 @@ from kintune.search.trust import Trust
 __all__ = ["FamilyTaskScheduler"]
 
 _DONE = -1
+_WORTHWHILE = 4  # candidates below which a doubted round is not worth what stock spends on any round
 _log = logging.getLogger(ms.task_scheduler.__name__)
 
 
@@ -122,8 +123,7 @@ class _Chooser(ms.task_scheduler.PyTaskScheduler):  # type: ignore[misc]
         if self._model is None or self._foresee == "none" or not self._model.is_ready(self._context(tuned)):
             return None
         family = self._family(tuned)
-        trusted = self._trust.size(family, self._foresee_size) if self._foresee == "guarded" else self._foresee_size
-        size = min(trusted, self._round_size, self._trials_left)
+        size = min(self._trusted(family), self._round_size, self._trials_left)
         kin = [t for t in self._alive() if t != tuned and self._family(t) == family and self._strategies[t].left() > 0]
         kin = [task for task in kin if math.isfinite(self._gradient(task))]
         if not kin or size < 1:
@@ -131,6 +131,13 @@ class _Chooser(ms.task_scheduler.PyTaskScheduler):  # type: ignore[misc]
         task = max(kin, key=self._steepness)
         _log.info("Foresee: task #%d gets %d candidates, as kin of task #%d (%s)", task, size, tuned, family)
         return task, size
+
+    def _trusted(self, family: str) -> int:
+        """How many candidates a family's foresee round gets, for all that is known of its model."""
+        if self._foresee == "published":
+            return self._foresee_size
+        size = self._trust.size(family, self._foresee_size)
+        return size if size >= min(_WORTHWHILE, self._foresee_size) else 0
 
     def _alive(self) -> list[int]:
         return [i for i, task in enumerate(self._outer().tasks_) if not task.is_terminated]
