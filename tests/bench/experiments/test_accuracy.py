@@ -69,7 +69,7 @@ def test_the_report_shows_curves_and_differences(tables: Tables) -> None:
     ]  # fmt: skip
     summary, gaps, by_subgraph = section.grids
     assert [row[:2] for row in summary.rows] == [("none", "1"), ("op", "2"), ("ind", "3")]
-    assert [row[:2] for row in gaps.rows] == [(name, size) for name in ("ind", "op") for size in ("12", "24", "36")]
+    assert [row[:2] for row in gaps.rows] == [(name, size) for name in ("op", "ind") for size in ("12", "24", "36")]
     assert len(by_subgraph.rows) == 3
     assert EXPERIMENT.report({}) == []
 

@@ -18,7 +18,7 @@ _MEASURES = {
     "pair_accuracy": "pairs ranked right, %",
     "recall_1": "fastest ranked first, %",
     "recall_8": "of the fastest 8 in the first 8, %",
-    "best_of_8": "speed of the best of the first 8, % of the fastest",
+    "best_of_8": "speed of the best of the first 8, %",
 }
 _MODELS = "models"  # the column that says which models a row is of, for people
 
@@ -127,10 +127,11 @@ def _models_of(rows: Sequence[Row]) -> int:
 def _gaps(differences: Mapping[str, Mapping[tuple[str, int], Interval]]) -> Grid:
     shown = {measure: title for measure, title in _MEASURES.items() if measure != "recall_1"}
     lines = []
-    for models, size in sorted(differences["pair_accuracy"]):
+    for models, size in differences["pair_accuracy"]:
         gaps = [differences[measure].get((models, size)) for measure in shown]
         lines.append((models, str(size), *("" if gap is None else _signed(gap) for gap in gaps)))
-    return Grid(("against one model for all", "samples", *shown.values()), tuple(lines))
+    header = ("against one model for all", "samples", *(title.replace("%", "points", 1) for title in shown.values()))
+    return Grid(header, tuple(lines))
 
 
 def _by_subgraph(rows: Sequence[Row], most: int) -> Grid:
