@@ -29,6 +29,16 @@ def test_equal_rows_and_seeds_give_equal_bytes() -> None:
     assert Trees.train(*samples, seed=4, threads=1).to_bytes() != blob
 
 
+def test_what_a_prior_was_used_for_does_not_matter() -> None:
+    """Also when it predicts, or others continue from it, in between."""
+    prior = Trees.from_bytes(Trees.train(*_samples(0), seed=0, threads=1).to_bytes())
+    samples = _samples(1, rows=30)
+    blob = Trees.train(*samples, seed=0, threads=1, prior=prior).to_bytes()
+    prior.predict(samples[0])
+    Trees.train(*_samples(2), seed=0, threads=1, prior=prior)
+    assert Trees.train(*samples, seed=0, threads=1, prior=prior).to_bytes() == blob
+
+
 def test_a_model_predicts_the_same_after_a_journey() -> None:
     model = Trees.train(*_samples(0), seed=0, threads=1)
     features, _ = _samples(1)

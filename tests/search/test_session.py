@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kintune.measure.outcome import Outcome, Status
+from kintune.search.cost_model import Trees
 from kintune.search.evolve import draw
 from kintune.search.foresee import sibling
 from kintune.search.plan import Round
@@ -157,6 +158,18 @@ def test_after_a_full_round_the_steepest_of_its_kin_follows(space: SyntheticSpac
 def test_without_foresee_rounds_there_are_none(space: SyntheticSpace) -> None:
     run = SearchRun(space, new_session(space, strategy=Strategy(round_size=16, foresee="none"))).play(150)
     assert {entry.how for plan in run.plans for entry in plan.entries} == {"rule", "search"}
+
+
+def test_a_family_that_lost_a_member_has_no_model_of_it(space: SyntheticSpace) -> None:
+    """Wherever a history was cut, a family's model is that of its members."""
+    session = Session(space.subjects(), space, Strategy(), seed=0, threads=1)
+    workload, state = next(iter(session.states.items()))
+    left = state.family
+    model = Trees.train(np.eye(16, dtype=np.float32), np.arange(16, dtype=np.float32), seed=0, threads=1)
+    session.adopt({left: model})
+    session.adopt({"measured:new": model}, {workload: "measured:new"})
+    assert state.family == "measured:new"
+    assert session.models == {"measured:new": model}
 
 
 def test_an_exhausted_space_ends_the_search() -> None:

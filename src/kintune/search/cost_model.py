@@ -59,7 +59,7 @@ class Trees:
             "verbosity": 0,
         }
         data = xgb.DMatrix(_scaled(features), label=labels, nthread=threads)
-        before = None if prior is None else prior._booster
+        before = None if prior is None else bytearray(prior.to_bytes())  # a booster that was used goes on otherwise
         return cls(xgb.train(parameters, data, num_boost_round=rounds, xgb_model=before))
 
     @classmethod

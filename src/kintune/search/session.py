@@ -206,8 +206,13 @@ class Session:
             self._close_round()
 
     def adopt(self, models: Mapping[str, CostModel], families: Mapping[str, str] | None = None) -> None:
-        """What was learnt has been committed: trained models, and which workloads changed their family."""
+        """What was learnt has been committed: trained models, and which workloads changed their family.
+
+        A family whose members changed has no model but the one trained since.
+        """
         for workload, family in (families or {}).items():
+            for changed in (self.states[workload].family, family):
+                self.models.pop(changed, None)
             self.states[workload].family = family
         self.models.update(models)
 
