@@ -141,6 +141,10 @@ def put(value: object, record: int, *keys: str | int) -> Callable[[list[dict]], 
         (put([[8, 8]], 6, "measurement", "candidate", "decisions"), "it has 1 decisions for 2 axes"),
         (put("0" * 32, 6, "measurement", "candidate", "sketch"), "its sketch 0+ is missing"),
         (put("", 6, "measurement", "compiler"), "it names no compiler"),
+        (put("AAAA", 6, "measurement", "features"), "its 3 bytes of features are no 32-bit floats"),
+        (put("", 6, "measurement", "feature_version"), "64 bytes of features are no 32-bit floats of a named version"),
+        (put("AADAfw==", 6, "measurement", "features"), "record 6 makes no sense: its features are not all finite"),
+        (put("AACAPw==", 7, "measurement", "features"), "it has 1 features, others of version '1' have 16"),
         (put("text", 6, "measurement", "outcome"), "record 6 is not one of kintune-records-v1"),
     ],
 )
@@ -153,6 +157,22 @@ def test_what_makes_no_sense_refuses_the_whole_file(
     with pytest.raises(RecordsError, match=said):
         import_records(other, path)
     assert other.counts().workloads == other.counts().device_types == 0
+
+
+def test_features_must_be_as_wide_as_those_known_here(store: Store, other: Store, tmp_path: Path) -> None:
+    """Else no model could be trained on both."""
+    path = tmp_path / "records.jsonl.gz"
+    export_records(store, path)
+    dense = add_workload(other, "dense")
+    for index in range(2):
+        narrow = msgspec.structs.replace(measurement(dense, index, 1.0), features=bytes(8 + 4 * index))
+        other.measurements.add(narrow)
+    assert (other.measurements.width("1"), other.measurements.width("2")) == (2, None)
+    with pytest.raises(
+        RecordsError, match=r"record 6 makes no sense: it has 16 features, others of version '1' have 2"
+    ):
+        import_records(other, path)
+    assert other.counts().measurements == 2
 
 
 def test_a_foreign_file_is_refused(other: Store, tmp_path: Path) -> None:

@@ -197,6 +197,14 @@ class Measurements:
         with self._database.snapshot() as connection:
             return [(device_type, compiler, version) for device_type, compiler, version in connection.execute(query)]
 
+    def width(self, feature_version: str) -> int | None:
+        """How many features most measurements of this version have; None when none has any.  Counted as stored."""
+        size = func.length(measurements.c.features)
+        query = select(size).where(measurements.c.feature_version == feature_version, size > 0).group_by(size)
+        with self._database.snapshot() as connection:
+            found = connection.execute(query.order_by(func.count().desc(), size).limit(1)).scalar()
+        return None if found is None else int(found) // 4
+
 
 def _key(device_type: str, compiler: str, candidate: Candidate) -> ColumnElement[bool]:
     c = measurements.c

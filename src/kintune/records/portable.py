@@ -141,7 +141,7 @@ def import_records(store: Store, path: str | Path) -> Imported:
     read = 0
     try:
         with gzip.open(source, "rb") as file, store.transaction():
-            for content in _read(source, file):
+            for content in _read(source, file, Rules(store.measurements.width)):
                 _add(store, content)
                 read += isinstance(content, _Measurement)
             added = store.counts().measurements - before
@@ -152,9 +152,8 @@ def import_records(store: Store, path: str | Path) -> Imported:
     return Imported(added, read - added)
 
 
-def _read(source: Path, file: gzip.GzipFile) -> Iterator[_Content]:
+def _read(source: Path, file: gzip.GzipFile, rules: Rules) -> Iterator[_Content]:
     """The records between header and end, each checked."""
-    rules = Rules()
     number = 0
     ended = False
     for line in iter(lambda: file.readline(_LONGEST_LINE), b""):

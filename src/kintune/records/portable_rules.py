@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
+
+import numpy as np
 
 from kintune.measure.outcome import Outcome
 from kintune.measure.protocol import DeviceType
@@ -18,7 +21,10 @@ _DIGEST = re.compile(r"[0-9a-f]{32}")
 class Rules:
     """Told of records one after the other, answers what is wrong with each, or nothing ("")."""
 
-    def __init__(self) -> None:
+    def __init__(self, width_of: Callable[[str], int | None] = lambda _: None) -> None:
+        """`width_of` says how many features those of a version have, as far as that is known already."""
+        self._width_of = width_of
+        self._widths: dict[str, int] = {}
         self._device_types: set[str] = set()
         self._workloads: set[str] = set()
         self._sketches: dict[str, Sketch] = {}
@@ -41,7 +47,7 @@ class Rules:
         return "" if sketch.workload in self._workloads else f"its workload {sketch.workload} is missing"
 
     def measurement(self, measurement: Measurement) -> str:
-        """It names what is known, its decisions answer its sketch's axes, and its times are times."""
+        """It names what is known, its decisions answer its sketch's axes, its times and features can be such."""
         candidate = measurement.candidate
         if measurement.device_type not in self._device_types:
             return f"its device type {measurement.device_type} is missing"
@@ -61,7 +67,20 @@ class Rules:
             if not _answers(axis, decision):
                 return f"its decision {number} does not answer its axis"
         outcomes = (measurement.outcome, measurement.confirmed)
-        return next((problem for outcome in outcomes if outcome and (problem := _problem(outcome))), "")
+        wrong = next((problem for outcome in outcomes if outcome and (problem := _problem(outcome))), "")
+        return wrong or self._features(measurement.features, measurement.feature_version)
+
+    def _features(self, features: bytes, version: str) -> str:
+        """Models are trained on features of one version as rows of one table."""
+        if not features:
+            return ""
+        if not version or len(features) % 4:
+            return f"its {len(features)} bytes of features are no 32-bit floats of a named version"
+        if not np.isfinite(np.frombuffer(features, dtype="<f4")).all():
+            return "its features are not all finite"
+        width = len(features) // 4
+        expected = self._widths.setdefault(version, self._width_of(version) or width)
+        return "" if width == expected else f"it has {width} features, others of version {version!r} have {expected}"
 
 
 def _answers(axis: Axis, decision: Decision) -> bool:
