@@ -6,6 +6,7 @@ that the compiler knows before they build anything: some 15 seconds that no test
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,7 +33,9 @@ class _Builder(ms.builder.PyBuilder):  # type: ignore[misc]
 
 def _built(build_input: Any) -> Any:
     try:
-        path = default_export(default_build(build_input.mod, build_input.target, None))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # stock builds by a function that its compiler calls deprecated
+            path = default_export(default_build(build_input.mod, build_input.target, None))
     except Exception as error:  # as the stock builder
         return ms.builder.BuilderResult(None, str(error))
     return ms.builder.BuilderResult(path, None)

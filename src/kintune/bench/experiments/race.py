@@ -127,7 +127,7 @@ class Race:
             budget_ratio=float(values["budget_ratio"] or 0.0),
             passes=int(values["passes"] or 0),
             rounds=int(values["rounds"] or 0),
-            lessons=_lessons(cell, directory.parent.parent / "teaching", len(cores), show),
+            lessons=_lessons(cell, directory.parents[2] / "teaching", len(cores), show),
         )
         with cores_lock(cores, lambda holder: show(CellProgress(f"waiting for the cores, held by process {holder}"))):
             return run_race(spec, directory, show)
@@ -154,7 +154,7 @@ def _tuner(cell: Cell, method: Method) -> Tuner:
 
 
 def _lessons(cell: Cell, directory: Path, threads: int, show: Show) -> dict[str, Lesson]:
-    """What each warm method knows; the teachers are tuned first if no earlier cell has done so."""
+    """What each warm method knows; the teachers are tuned first if no earlier cell of the bench has done so."""
     warm = {m.label: m for m in cell.methods if m.values.get("knowledge", NONE) != NONE}
     if not warm:
         return {}

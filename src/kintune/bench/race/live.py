@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -46,7 +47,7 @@ class RaceSpec(NamedTuple):
 
 
 def run_race(spec: RaceSpec, directory: Path, show: Show, contestant: str = CONTESTANT_MODULE) -> Tables:
-    """Run one race; logs stay in `directory`.  The caller holds the cores.
+    """Run one race; only logs stay in `directory`.  The caller holds the cores.
 
     `contestant` is the module that is a contestant's process.
 
@@ -87,7 +88,9 @@ def _conduct(spec: RaceSpec, directory: Path, forecast: Forecast, contestant: st
         conductor = Conductor(sides, spec.budget_ratio, time.monotonic, reference_kernel())
         forecast.watch_sides(sides)
         course = conductor.conduct(forecast.turned)
-        return course, sides[0].search_threads
+    for own in filter(Path.is_dir, directory.glob("side-*")):
+        shutil.rmtree(own)  # stock's database of every candidate
+    return course, sides[0].search_threads
 
 
 def _wanted(course: Course, reckoning: Reckoning) -> dict[str, tuple[Candidate, ...]]:

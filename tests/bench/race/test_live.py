@@ -1,0 +1,61 @@
+"""A whole race with real processes, on a network of two layers; only the builder starts no processes of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kintune.bench.experiment import CellProgress
+from kintune.bench.race.live import RaceSpec, run_race
+from kintune.bench.tables import Tables, check_tables
+from kintune.errors import EngineError
+from kintune.integrations.contest.orders import Ours, Stock, StockFamily, Tuner
+from kintune.models.ref import parse_ref
+from kintune.search.strategy import Strategy
+
+pytestmark = pytest.mark.tvm
+
+QUICK = "kintune.testing.quick_contestant"
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from kintune.testing.tiny_network import make_tiny_network
+
+    return make_tiny_network(tmp_path_factory.mktemp("model")).onnx
+
+
+def spec_of(network: Path, tuners: dict[str, Tuner]) -> RaceSpec:
+    return RaceSpec(parse_ref(str(network)), tuners, threads=1, seed=0, budget_ratio=0.5, passes=2, rounds=6)
+
+
+def test_a_race_is_run_judged_and_reckoned(network: Path, tmp_path: Path) -> None:
+    tuners: dict[str, Tuner] = {
+        "stock": Stock(4),
+        "family": StockFamily(4, "op", "published"),
+        "kintune": Ours(Strategy(round_size=8, foresee_size=4)),
+    }
+    shown: list[CellProgress] = []
+    tables: Tables = run_race(spec_of(network, tuners), tmp_path, shown.append, QUICK)
+    check_tables(tables)
+    results = {row["method"]: row for row in tables["results"]}
+    assert list(results) == ["stock", "family", "kintune"]
+    for row in results.values():
+        assert (row["altered"], row["rejected"]) == (0, 0)
+        assert isinstance(row["trials"], int)
+        assert row["trials"] > 0
+        assert isinstance(row["judged_ms"], float)
+        assert 0 < row["judged_ms"] < float("inf")
+    assert results["stock"]["finished"]
+    assert all(row["status"] == "ok" and row["as_built"] for row in tables["judgements"])
+    assert {row["runs"] for row in tables["networks"] if row["method"] != "untuned"} == {30}
+    assert not any(row["problem"] for row in tables["networks"])
+    assert shown[-1].phase == "timing whole networks"
+    assert not list(tmp_path.glob("network-*"))
+
+
+def test_a_contestant_that_dies_ends_the_race(network: Path, tmp_path: Path) -> None:
+    tuners: dict[str, Tuner] = {"stock": Stock(4), "kintune": Ours(Strategy(families="unheard of"))}
+    with pytest.raises(EngineError, match=r"kintune: .*unheard of"):
+        run_race(spec_of(network, tuners), tmp_path, lambda progress: None, QUICK)

@@ -1,0 +1,137 @@
+"""Both tuners on a network of two layers, with the stock runner and a builder that starts no processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kintune.search.knowledge import Knowledge
+from kintune.search.strategy import Strategy
+from kintune.space.candidate import UNTUNED
+
+if TYPE_CHECKING:
+    from kintune.integrations.contest.ground import Ground
+    from kintune.integrations.contest.orders import Turned
+
+pytestmark = pytest.mark.tvm
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Ground:
+    from kintune.integrations.contest.ground import lay_ground
+    from kintune.models.ref import parse_ref
+    from kintune.testing.tiny_network import make_tiny_network
+
+    return lay_ground(parse_ref(str(make_tiny_network(tmp_path_factory.mktemp("model")).onnx)), 1)
+
+
+@pytest.fixture(scope="module")
+def stock_turns(ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> list[Turned]:
+    """All turns of a stock run of 12 trials a subgraph, with a smaller search than its default one."""
+    from tvm.s_tir import meta_schedule as ms
+
+    from kintune.integrations.contest.stock import StockTuner
+    from kintune.testing.quick_contestant import QUICK_TOOLS
+
+    small = {"strategy": ms.search_strategy.EvolutionarySearch(population_size=32, genetic_num_iters=1)}
+    tuner = StockTuner(ground, tmp_path_factory.mktemp("stock"), 36, 0, small, QUICK_TOOLS)
+    turns = []
+    finished = False
+    while not finished:
+        finished = tuner.turn()
+        turns.append(tuner.tell())
+    return turns
+
+
+def test_all_contestants_are_ready_with_the_same_network(ground: Ground) -> None:
+    ready = ground.ready()
+    assert ready == ground.ready()
+    assert {subgraph.workload for subgraph in ready.subgraphs} == set(ready.modules)
+    assert ready.tasks == len(ready.subgraphs) == 3
+    assert [subgraph.tunable for subgraph in ready.subgraphs] == [True, True, False]
+
+
+def test_a_stock_turn_is_a_round_of_one_task(ground: Ground, stock_turns: list[Turned]) -> None:
+    *rounds, last = stock_turns
+    assert all(len(turn.measured) == 1 for turn in rounds)
+    assert sum(turn.trials for turn in rounds) >= 36
+    assert last.trials == 0
+    assert not any(turn.failures for turn in stock_turns)
+    for turn in rounds:
+        assert set(turn.seconds) <= {"select", "build", "profile", "update", "other"}
+        assert turn.seconds["build"] > 0
+        assert turn.seconds["profile"] > 0
+    assert last.seconds["update"] > 0
+
+
+def test_what_is_replayed_is_what_stock_built(ground: Ground, stock_turns: list[Turned]) -> None:
+    from kintune.integrations.contest.ground import structure_of
+    from kintune.space.lower import Replayer
+
+    modules = {workload.digest: workload.module for workload in ground.lowered.workloads}
+    sketches = {sketch.digest: sketch for turn in stock_turns for sketch in turn.sketches}
+    programs = [program for turn in stock_turns for program in turn.programs]
+    assert len(programs) >= 2
+    for program in programs:
+        candidate = program.candidate
+        replayed = Replayer(modules[candidate.workload], ground.target)(sketches[candidate.sketch], candidate)
+        assert structure_of(replayed.schedule.mod) == program.structure
+        assert structure_of(modules[candidate.workload]) != program.structure
+
+
+def test_every_candidate_of_a_stock_round_can_be_replayed_as_it_was(ground: Ground, tmp_path: Path) -> None:
+    """Not only incumbents: post-processing, mutated decisions and compute locations included."""
+    import tvm
+    from tvm.s_tir import meta_schedule as ms
+
+    from kintune.integrations.contest.ground import structure_of
+    from kintune.space.candidate import Candidate
+    from kintune.space.lower import Replayer
+    from kintune.space.sketches import take_apart
+
+    workload = ground.lowered.workloads[0]
+    context = ms.TuneContext(
+        workload.module,
+        target=ground.target,
+        space_generator="post-order-apply",
+        search_strategy=ms.search_strategy.EvolutionarySearch(population_size=64, genetic_num_iters=2),
+        rand_state=3,
+        num_threads=1,
+    )
+    context.pre_tuning(
+        16, 16, context.generate_design_space(), ms.database.MemoryDatabase(), ms.cost_model.RandomModel()
+    )
+    candidates = context.generate_measure_candidates()
+    replay = Replayer(workload.module, ground.target)
+    assert candidates is not None
+    assert len(candidates) == 16
+    for candidate in candidates:
+        assert isinstance(candidate.sch, tvm.s_tir.Schedule)
+        sketch, decisions = take_apart(workload.digest, workload.module, candidate.sch.trace)
+        replayed = replay(sketch, Candidate(workload.digest, sketch.digest, decisions))
+        assert structure_of(replayed.schedule.mod) == structure_of(candidate.sch.mod)
+
+
+def test_our_first_turn_measures_every_subgraph(ground: Ground) -> None:
+    from kintune.integrations.contest.orders import Ours, Teach
+    from kintune.integrations.contest.ours import OurTuner
+    from kintune.testing.quick_contestant import QUICK_TOOLS
+
+    tuner = OurTuner(ground, Ours(Strategy(round_size=8)), 0, QUICK_TOOLS)
+    tuner.teach(Teach(Knowledge()))
+    assert not tuner.turn()
+    first = tuner.tell()
+    tunable, trivial = ground.ready().subgraphs[:2], ground.ready().subgraphs[2]
+    assert set(first.measured) == {subgraph.workload for subgraph in (*tunable, trivial)}
+    assert first.measured[trivial.workload] == 1
+    assert {p.candidate.workload for p in first.programs} == set(first.measured)
+    assert all(p.time_us > 0 and p.structure for p in first.programs)
+    assert {sketch.digest for sketch in first.sketches} == {
+        p.candidate.sketch for p in first.programs if p.candidate.sketch != UNTUNED
+    }
+    assert not tuner.turn()
+    second = tuner.tell()
+    assert trivial.workload not in second.measured
+    assert second.trials == sum(second.measured.values()) > 0
