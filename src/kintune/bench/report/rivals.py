@@ -18,7 +18,7 @@ __all__ = ["race_sections"]
 _FIGURES = {
     "trials": "trials",
     "active_seconds": "seconds",
-    "prepare_seconds": "of them preparing",
+    "prepare_seconds": "preparing, not charged",
     "judged_ms": "sum of kernels, ms",
     "network_ms": "network, ms",
     "seconds_to_quality": "seconds to the reference's latency",
