@@ -6,9 +6,11 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from kintune.bench.pool.bootstrap import Interval, bootstrap
 from kintune.bench.report.panels import by, slug, varying, words
-from kintune.bench.report.section import Bar, BarChart, Grid, LineChart, Section, Series
+from kintune.bench.report.section import Grid, LineChart, Section, Series
 from kintune.bench.tables import Row, Tables
 
 __all__ = ["accuracy_sections", "paired_differences"]
@@ -99,15 +101,30 @@ def _curve(rows: Sequence[Row], measure: str, name: str, title: str) -> LineChar
                     role="reference" if part[0]["families"] == _MONOLITHIC else "",
                 )
             )
-    return LineChart(name, title, "samples of each subgraph learnt from", _MEASURES[measure], tuple(series), log_x=True)
+    return _over_samples(name, title, _MEASURES[measure], series)
 
 
-def _gap_chart(differences: Mapping[tuple[str, int], Interval], name: str, title: str) -> BarChart:
-    bars = [
-        Bar(f"{size} samples", 100 * gap.mean, 100 * gap.low, 100 * gap.high, models)
-        for (models, size), gap in sorted(differences.items(), key=lambda item: item[0][1])
+def _gap_chart(differences: Mapping[tuple[str, int], Interval], name: str, title: str) -> LineChart:
+    by_models: dict[str, list[tuple[int, Interval]]] = {}
+    for (models, size), gap in differences.items():
+        by_models.setdefault(models, []).append((size, gap))
+    series = [
+        Series(
+            label=models,
+            x=tuple(float(size) for size, _ in sorted(gaps)),
+            y=tuple(100 * gap.mean for _, gap in sorted(gaps)),
+            low=tuple(100 * gap.low for _, gap in sorted(gaps)),
+            high=tuple(100 * gap.high for _, gap in sorted(gaps)),
+        )
+        for models, gaps in by_models.items()
     ]
-    return BarChart(name, title, "pairs ranked right, percentage points more", tuple(bars), baseline=0.0)
+    label = "pairs ranked right, points more"
+    return msgspec.structs.replace(_over_samples(name, title, label, series), levels={"one model for all": 0.0})
+
+
+def _over_samples(name: str, title: str, label: str, series: Sequence[Series]) -> LineChart:
+    x_label = "samples of each subgraph learnt from"
+    return LineChart(name, title, x_label, label, tuple(series), log_x=True, stepped=False)
 
 
 def _summary(rows: Sequence[Row], most: int) -> Grid:

@@ -115,12 +115,14 @@ def _lines(axes: Any, chart: LineChart) -> None:
         style = _style(index, series)
         index += series.role != "reference"
         x, y = [*series.x, end], [*series.y, series.y[-1]]
-        axes.plot(series.x, series.y, drawstyle="steps-post", **style)
+        drawn = {"drawstyle": "steps-post"} if chart.stepped else {"marker": "o", "markersize": 4}
+        axes.plot(series.x, series.y, **drawn, **style)
         axes.plot(x[-2:], y[-2:], color=style["color"], linewidth=0.8, linestyle=":")
         if series.low:
             axes.fill_between(
-                series.x, series.low, series.high, step="post", color=style["color"], alpha=_PALEST, linewidth=0
-            )
+                series.x, series.low, series.high, step="post" if chart.stepped else None, color=style["color"],
+                alpha=_PALEST, linewidth=0,
+            )  # fmt: skip
         labels.append((series.y[-1], series.label, style["color"]))
     for label, level in chart.levels.items():
         axes.axhline(level, color=_REFERENCE, linewidth=1.2, linestyle=(0, (4, 3)))
@@ -130,6 +132,7 @@ def _lines(axes: Any, chart: LineChart) -> None:
         )  # fmt: skip
     if chart.log_x:
         axes.set_xscale("log")
+        _plain_ticks(axes, axes.xaxis)
     if chart.log_y:
         axes.set_yscale("log")
         _plain_ticks(axes, axes.yaxis)
@@ -184,7 +187,8 @@ def _points(axes: Any, chart: BarChart) -> None:
             max(bar.value, floor), y, color=color, linestyle="none",
             marker=_MARKERS[place % len(_MARKERS)] if reached else "<", markerfacecolor=color if reached else "none",
         )  # fmt: skip
-        text = f"{bar.value:.2f}" if reached else "not reached"
+        plain = f"{bar.value:.0f}" if chart.baseline is None and bar.value.is_integer() else f"{bar.value:.2f}"
+        text = plain if reached else "not reached"
         axes.annotate(text, (max(bar.high or 0.0, bar.value, floor), y), (7, 0), textcoords="offset points",
                       va="center", fontsize=9, color=color)  # fmt: skip
     if chart.log:

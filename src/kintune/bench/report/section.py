@@ -24,7 +24,10 @@ class Series(msgspec.Struct, frozen=True):
 
 
 class LineChart(msgspec.Struct, frozen=True, tag=True):
-    """Lines over a common axis.  `name` is the stem of the plot's file; `levels` are horizontal lines by label."""
+    """Lines over a common axis.  `name` is the stem of the plot's file; `levels` are horizontal lines by label.
+
+    `stepped` lines hold each value until the next, as a best time does; others connect points, which are marked.
+    """
 
     name: str
     title: str
@@ -34,6 +37,7 @@ class LineChart(msgspec.Struct, frozen=True, tag=True):
     levels: dict[str, float] = {}
     log_x: bool = False
     log_y: bool = False
+    stepped: bool = True
 
 
 class Bar(msgspec.Struct, frozen=True):
