@@ -39,6 +39,15 @@ def test_what_a_prior_was_used_for_does_not_matter() -> None:
     assert Trees.train(*samples, seed=0, threads=1, prior=prior).to_bytes() == blob
 
 
+def test_models_do_not_grow_from_job_to_job() -> None:
+    samples = _samples(0, rows=30)
+    models = [Trees.train(*samples, seed=0, threads=1)]
+    for _ in range(4):
+        models.append(Trees.train(*samples, seed=0, threads=1, prior=models[-1]))
+    sizes = [len(model.to_bytes()) for model in models]
+    assert sizes[0] < sizes[1] < sizes[2] == sizes[3] == sizes[4]
+
+
 def test_a_model_predicts_the_same_after_a_journey() -> None:
     model = Trees.train(*_samples(0), seed=0, threads=1)
     features, _ = _samples(1)

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 __all__ = ["CostModel", "Trees", "relative_speeds"]
 
+_OF_PRIOR = 200
+
 
 class CostModel(Protocol):
     """Scores candidates from their features; higher is faster."""
@@ -44,7 +46,8 @@ class Trees:
     ) -> Trees:
         """Train `rounds` trees of at most `depth` levels on features of shape (n, width) and labels of shape (n,).
 
-        With a `prior`, they come on top of its trees and correct what it gets wrong.
+        With a `prior`, they come on top of its trees and correct what it gets wrong; of a prior that was itself
+        trained on top of others, the first `_OF_PRIOR` trees, or models would grow from job to job.
         """
         parameters = {
             "objective": "reg:squarederror",
@@ -59,7 +62,7 @@ class Trees:
             "verbosity": 0,
         }
         data = xgb.DMatrix(_scaled(features), label=labels, nthread=threads)
-        before = None if prior is None else bytearray(prior.to_bytes())  # a booster that was used goes on otherwise
+        before = None if prior is None else bytearray(prior._first(_OF_PRIOR).to_bytes())  # not as it was left by use
         return cls(xgb.train(parameters, data, num_boost_round=rounds, xgb_model=before))
 
     @classmethod
@@ -72,6 +75,9 @@ class Trees:
     def to_bytes(self) -> bytes:
         """The trained model (XGBoost's UBJSON)."""
         return bytes(self._booster.save_raw("ubj"))
+
+    def _first(self, rounds: int) -> Trees:
+        return Trees(self._booster[:rounds]) if self._booster.num_boosted_rounds() > rounds else self
 
     def predict(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
         """Scores, shape (n,); about 1.0 for programs as fast as the best known of their workload."""
