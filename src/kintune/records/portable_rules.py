@@ -90,7 +90,7 @@ def _answers(axis: Axis, decision: Decision) -> bool:
         case Choice(values=values):
             return len(decision) == 1 and 0 <= decision[0] < len(values)
         case Location():
-            return len(decision) == 1 and decision[0] >= -1
+            return len(decision) == 1 and decision[0] >= -2  # inlined
 
 
 def _problem(outcome: Outcome) -> str:

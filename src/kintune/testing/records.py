@@ -153,6 +153,16 @@ class RecordsConformance:
         with pytest.raises(RecordsError, match="was never measured"):
             store.measurements.confirm(DEVICE.digest, COMPILER, Candidate.untuned(workload), lucky.outcome)
 
+    def test_named_and_wide(self, store: Store) -> None:
+        """Measurements by id, under which conditions there are features, and how many they are."""
+        workload = add_workload(store)
+        ids = [store.measurements.add(measurement(workload, index, 1.0)) for index in range(3)]
+        store.measurements.add(msgspec.structs.replace(measurement(workload, 3, 1.0), features=b"", feature_version=""))
+        assert [m.id for m in store.measurements.named([ids[2], ids[0], 10**6, ids[0]])] == [ids[0], ids[2]]
+        assert store.measurements.named([]) == []
+        assert store.measurements.conditions() == [(DEVICE.digest, COMPILER, "1")]
+        assert (store.measurements.width("1"), store.measurements.width("2")) == (16, None)
+
     def test_failures_and_tallies_count(self, store: Store) -> None:
         """Failures by status and cause, the most frequent first; measurements by workload."""
         workload = add_workload(store)

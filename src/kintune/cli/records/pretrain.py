@@ -125,14 +125,15 @@ def _table(document: PretrainDocument, about: dict[str, str]) -> list[str]:
         conditions = (model.device_type, model.compiler, model.features)
         if conditions != group:
             group = conditions
-            lines.append(f"{about[model.device_type]} ({model.device_type[:8]}), TVM {model.compiler}")
+            lines.append(f"{about[model.device_type]} ({model.device_type[:8]}), {model.compiler}")
             lines.append(f"  {'family':<{width}}  workloads  samples  ranked right  of unseen workloads")
         lines.append(
             f"  {model.family:<{width}}  {model.workloads:>9}  {model.samples:>7}  {_share(model.accuracy):>12}  "
             f"{_share(model.unseen):>19}"
         )
     if document.damaged:
-        lines.append(f"left out {document.damaged} damaged records; 'kintune records check' says which")
+        records = "record" if document.damaged == 1 else "records"
+        lines.append(f"left out {document.damaged} damaged {records}; 'kintune records check' says which")
     return lines
 
 
