@@ -108,8 +108,8 @@ class FamilyCounts:
             return ()
         text = (
             "Only subgraphs worth tuning have a family. The published method's choice is `op`, by core operator; "
-            "`none` is one family for all and `ind` one for each. FamilySeer (arXiv 2201.00194) reports fewer than eight "
-            "families for most networks, five for ResNet-50.",
+            "`none` is one family for all and `ind` one for each. FamilySeer (arXiv 2201.00194) reports fewer than "
+            "eight families for most networks, five for ResNet-50.",
         )
         bars = [
             Bar(words(("model",), (row["model"],)), float(row["family_count"] or 0), series=str(row["families"]))
