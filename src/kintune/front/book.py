@@ -15,7 +15,7 @@ from kintune.engine.journal import Entry
 from kintune.job.outcomes import MEASURING, built_of, profiled_of
 from kintune.job.payloads import JobSpec, Known, Pick, Prepared, Profiled, Selected, StageName, Updated
 from kintune.knowledge.conditions import Conditions
-from kintune.knowledge.doubt import is_doubtful
+from kintune.knowledge.doubt import Doubt
 from kintune.knowledge.offer import Offer, choose, expand
 from kintune.measure.outcome import Outcome
 from kintune.measure.requests import BuildItem, Built, ProfileItem
@@ -137,7 +137,8 @@ class RunBook:
             if not self._is_fact(measurement) and math.isfinite(measurement.believed_us):
                 elsewhere.setdefault(measurement.candidate.workload, []).append(measurement)
         suggested = [m for of_one in elsewhere.values() for m in of_one[:_SUGGESTIONS]]
-        return [*(m for m in usable if self._is_fact(m) and not is_doubtful(self._store, m)), *suggested]
+        doubt = Doubt(self._store)
+        return [*(m for m in usable if self._is_fact(m) and not doubt.about(m)), *suggested]
 
     def _is_fact(self, measurement: Measurement) -> bool:
         return (measurement.device_type, measurement.compiler) == (self._device_type, self._compiler)

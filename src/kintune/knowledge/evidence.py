@@ -7,7 +7,7 @@ from collections.abc import Collection
 import numpy as np
 
 from kintune.knowledge.conditions import Conditions
-from kintune.knowledge.doubt import is_doubtful
+from kintune.knowledge.doubt import Doubt
 from kintune.knowledge.offer import subject_of
 from kintune.records import Measurement, OnDamage, Store
 from kintune.search.cost_model import relative_speeds
@@ -25,6 +25,7 @@ def samples(
     A workload of which no candidate ran is left out too: nothing is relative to nothing.
     """
     found: list[Samples] = []
+    doubt = Doubt(store)
     for workload in store.workloads.list(on_damage):
         if workload.digest in without:
             continue
@@ -35,7 +36,7 @@ def samples(
             on_damage=on_damage,
         )
         times = np.array([m.believed_us for m in measured], dtype=np.float64)
-        rows = [i for i, m in enumerate(measured) if _is_sample(store, m, conditions.feature_version)]
+        rows = [i for i, m in enumerate(measured) if _is_sample(m, conditions.feature_version) and not doubt.about(m)]
         if not rows or not np.isfinite(times).any():
             continue
         features = np.stack([np.frombuffer(measured[i].features, dtype="<f4").astype(np.float32) for i in rows])
@@ -45,10 +46,9 @@ def samples(
     return found
 
 
-def _is_sample(store: Store, measurement: Measurement, feature_version: str) -> bool:
+def _is_sample(measurement: Measurement, feature_version: str) -> bool:
     return (
         measurement.candidate.sketch != UNTUNED
         and bool(measurement.features)
         and measurement.feature_version == feature_version
-        and not is_doubtful(store, measurement)
     )

@@ -7,7 +7,7 @@ first.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -77,7 +77,8 @@ def choose_programs(
 def expand(store: Store, offer: Offer) -> Taught:
     """The offer as a job is told of it; what is damaged or gone meanwhile is left out and counted."""
     found = {m.id: m for m in store.measurements.named([number for number, _ in offer.programs], on_damage=_leave_out)}
-    programs = [_program(store, found[number], speed) for number, speed in offer.programs if number in found]
+    described = {w: _described(store, w) for w in dict.fromkeys(m.candidate.workload for m in found.values())}
+    programs = [_program(found[number], speed, described) for number, speed in offer.programs if number in found]
     models = [_model(store, version) for version in offer.models]
     knowledge = Knowledge(
         tuple(program for program in programs if program is not None),
@@ -137,15 +138,23 @@ def _choose_models(
     return tuple(best[family] for family in own_kind_first)
 
 
-def _program(store: Store, measurement: Measurement, speed: float) -> KnownProgram | None:
-    candidate = measurement.candidate
+def _described(store: Store, workload: str) -> tuple[Subject, dict[str, Sketch]] | None:
+    """A workload with its sketches by digest; None when any of that cannot be read."""
     try:
-        subject = subject_of(store.workloads.get(candidate.workload))
-        sketches = store.workloads.sketches([candidate.workload])
+        sketches = store.workloads.sketches([workload])
+        return subject_of(store.workloads.get(workload)), {sketch.digest: sketch for sketch in sketches}
     except RecordsError:
         return None
-    sketch: Sketch | None = next((s for s in sketches if s.digest == candidate.sketch), None)
-    return None if sketch is None else KnownProgram(subject, sketch, candidate, speed)
+
+
+def _program(
+    measurement: Measurement, speed: float, described: Mapping[str, tuple[Subject, Mapping[str, Sketch]] | None]
+) -> KnownProgram | None:
+    candidate = measurement.candidate
+    known = described[candidate.workload]
+    if known is None or candidate.sketch not in known[1]:
+        return None
+    return KnownProgram(known[0], known[1][candidate.sketch], candidate, speed)
 
 
 def _model(store: Store, version: ModelVersion) -> KnownModel | None:

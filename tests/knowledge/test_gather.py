@@ -1,0 +1,49 @@
+"""What somebody else than a job asks the records for: experiments, mainly."""
+
+from __future__ import annotations
+
+import pytest
+
+from kintune.errors import InputError
+from kintune.knowledge.gather import gather_knowledge
+from kintune.search.cost_model import Trees
+from kintune.search.knowledge import Knowledge
+from kintune.testing.synthetic_space import Product, SyntheticSpace
+from kintune.testing.toy_records import CONDITIONS, ToyRecords
+
+ONE, TWO = Product("one", 64, 128, 64), Product("two", 64, 256, 64)
+OTHER = Product("other", 64, 64, 64, operator="conv2d")
+NEW = Product("new", 64, 192, 64)
+
+
+def gathered(records: ToyRecords, *products: Product, families: str = "op", exclude: tuple[str, ...] = ()) -> Knowledge:
+    subjects = SyntheticSpace(products).subjects()
+    return gather_knowledge(records.store, *CONDITIONS, subjects, families=families, exclude=exclude)
+
+
+def test_it_is_what_a_job_would_be_told(records: ToyRecords) -> None:
+    records.tune(ONE, TWO)
+    knowledge = gathered(records, NEW)
+    assert {program.subject.workload for program in knowledge.programs} == {"one", "two"}
+    assert [model.version.family for model in knowledge.models] == ["op:dense"]
+
+
+def test_what_is_excluded_leaves_no_trace(records: ToyRecords) -> None:
+    """Neither programs nor models that have seen its samples."""
+    records.tune(ONE, TWO, OTHER)
+    knowledge = gathered(records, ONE, exclude=("one", "other"))
+    assert {program.subject.workload for program in knowledge.programs} == {"two"}
+    (model,) = knowledge.models
+    assert [subject.workload for subject in model.subjects] == ["two"]
+    kept = [record.version.blob for record in records.store.models.find(CONDITIONS.device_type)]
+    assert model.version.blob not in kept
+    assert Trees.from_bytes(model.blob)
+    assert gathered(records, ONE, exclude=("one", "two", "other")) == Knowledge()
+
+
+def test_families_are_those_of_the_algorithm(records: ToyRecords) -> None:
+    records.tune(ONE, TWO)
+    (model,) = gathered(records, NEW, families="none", exclude=("one",)).models
+    assert model.version.family == "none"
+    with pytest.raises(InputError, match="unknown family algorithm 'kin'"):
+        gathered(records, NEW, families="kin")
