@@ -19,7 +19,7 @@ LONGER_FOR_A_REASON: dict[str, str] = {}
 """Files past the limit: path below `src/kintune` and why."""
 
 FRONT_SIDE = re.compile(
-    r"kintune\.(api|bench|cli|doctor|engine|errors|estimate|files|front|kinship|records|scheduler|search|terminal|wire)\b"
+    r"kintune\.(api|bench|cli|doctor|engine|errors|estimate|files|front|kinship|knowledge|records|scheduler|search|terminal|wire)\b"
 )
 """Rooms that start without the compiler."""
 
