@@ -116,6 +116,7 @@ def _rows(method: Method, parts: Split, split: int) -> Iterator[Row]:
                 **method.values,
                 "split_number": split,
                 "train_samples": size,
+                "test_samples": len(part.test[fit.workload]),
                 "operator": part.test[fit.workload].subject.operator,
                 **msgspec.structs.asdict(fit),
             }

@@ -63,10 +63,11 @@ def _named(rows: Sequence[Row]) -> list[Row]:
 def _section(title: str, rows: Sequence[Row]) -> Section:
     most = max(int(_number(row, "train_samples")) for row in rows)
     differences = {measure: paired_differences(rows, measure) for measure in _MEASURES}
+    tried = max(int(_number(row, "test_samples")) for row in rows)
     subgraphs, splits = len(by(rows, "workload")), len(by(rows, "cell", "split_number"))
     text = (
         f"{subgraphs} subgraphs, {splits} splits; models learn from up to {most} samples of each subgraph and rank "
-        "others. A pair counts when its times differ by more than 2 %; a failed candidate is slower than all that ran.",
+        f"{tried} others. A pair counts when its times differ by more than 2 %; a failed candidate is slower than all that ran.",
         "Figures are means over subgraphs, medians over splits with the smallest and the largest. Differences are "
         "paired by split and subgraph; their 95 % intervals come from redrawing subgraphs and splits.",
     )
