@@ -7,32 +7,36 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from sqlalchemy import text
 
 from kintune.engine.journal import Entry
 from kintune.errors import OrderError
 from kintune.front.journal import TuningJournal
-from kintune.job.payloads import JobSpec, Known, Options, Prepared, Profiled, StageName, Summary
+from kintune.job.payloads import JobSpec, Known, Options, Prepared, Profiled, StageName, Summary, Taught
 from kintune.measure.outcome import Outcome, Status
 from kintune.measure.requests import BuildItem, Built, ProfileItem
 from kintune.records import RunState, Store
 from kintune.scheduler.stage import Demand, Stage
+from kintune.search.knowledge import Knowledge
 from kintune.search.strategy import Strategy
 from kintune.space.candidate import UNTUNED, Candidate
 from kintune.testing.journal_suite import JournalSuite
 from kintune.testing.rehearsal import Cast, Rehearsal
+from kintune.testing.synthetic_space import Product, SyntheticSpace
+from kintune.testing.toy_records import ended
 from kintune.testing.toy_tools import ToyTools, toy_space, toy_spec
 from kintune.wire.messages import ItemStatus, Work
 
 COMPILER = "tvm 0"
+SPEC_DEVICE = toy_spec().device_type.digest
 FEATURES = "toy-features"
 
 
 class Desk:
-    """Records in a file, and journals over them."""
+    """Records, and journals over them."""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
-        self.store = Store.open(place)
+    def __init__(self, store: Store) -> None:
+        self.store = store
 
     def journal(self, spec: JobSpec, *, compiler: str = COMPILER, use_known: bool = True) -> TuningJournal:
         """A new process's journal of this run."""
@@ -45,9 +49,8 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
-    desk = Desk(tmp_path / "records.sqlite")
-    yield desk
-    desk.store.close()
+    with Store.open(tmp_path / "records.sqlite") as store:
+        yield Desk(store)
 
 
 class TestContract(JournalSuite):
@@ -239,6 +242,68 @@ class TestKnown:
         assert len(journal.commit("run", failed)) == 1
 
 
+class TestKin:
+    """What the records know of other workloads with the same core operators, told once, and told alike ever after."""
+
+    SPEC = toy_spec(run_id="kin")
+
+    def taught(self, desk: Desk, spec: JobSpec = SPEC, *, use_known: bool = True) -> Taught:
+        kin = desk.journal(spec, use_known=use_known).commit(spec.run_id, _prepare())[2]
+        assert kin.kind == StageName.KIN
+        return msgspec.msgpack.decode(kin.payload, type=Taught)
+
+    def first(self, desk: Desk) -> None:
+        """A run of another network."""
+        space = _kin_space()
+        spec = toy_spec(run_id="first")
+        Rehearsal(lambda: ToyTools(space=space), spec, Cast(space), journal=desk.journal(spec)).run()
+
+    def test_the_next_run_is_told_of_kin(self, desk: Desk) -> None:
+        self.first(desk)
+        taught = self.taught(desk)
+        assert {program.subject.workload for program in taught.knowledge.programs} == {"k0", "k1"}
+        assert {model.version.family for model in taught.knowledge.models} == {"op:dense0", "op:dense1"}
+        assert taught.lost == 0
+
+    def test_a_run_that_wants_none_is_told_nothing(self, desk: Desk) -> None:
+        self.first(desk)
+        assert self.taught(desk, use_known=False) == Taught(Knowledge())
+        without = msgspec.structs.replace(self.SPEC.options, kin=False)
+        assert self.taught(desk, toy_spec(without, run_id="none")) == Taught(Knowledge())
+
+    def test_history_tells_it_again(self, desk: Desk) -> None:
+        """Also after its programs were timed again, and better ones were found."""
+        self.first(desk)
+        taught = self.taught(desk)
+        best = taught.knowledge.programs[0].candidate
+        desk.store.measurements.confirm(SPEC_DEVICE, COMPILER, best, Outcome(Status.OK, (1e6,)))
+        event = desk.journal(self.SPEC).history("kin")[2]
+        assert msgspec.msgpack.decode(event.payload, type=Taught) == taught
+
+    def test_what_is_gone_meanwhile_is_counted(self, desk: Desk) -> None:
+        self.first(desk)
+        taught = self.taught(desk)
+        version = taught.knowledge.models[0].version
+        with desk.store.transaction() as connection:
+            connection.execute(text("UPDATE blobs SET bytes = 'x' WHERE digest = :d"), {"d": version.blob})
+        again = msgspec.msgpack.decode(desk.journal(self.SPEC).history("kin")[2].payload, type=Taught)
+        assert again.lost == 1
+        assert again.knowledge == msgspec.structs.replace(taught.knowledge, models=taught.knowledge.models[1:])
+
+    def test_a_kin_run_starts_where_the_first_one_ended(self, desk: Desk) -> None:
+        """Few trials bring no less than without."""
+        self.first(desk)
+        options = Options(trials=9, strategy=Strategy(round_size=6, foresee_size=3))
+        spec = toy_spec(options, run_id="warm")
+        warm = ended(Rehearsal(ToyTools, spec, journal=desk.journal(spec)).run())
+        cold = ended(Rehearsal(ToyTools, toy_spec(options)).run())
+        assert warm.knowledge.programs == 6
+        assert warm.knowledge.models == 2
+        assert warm.knowledge.measured > 0
+        assert warm.reused == 0
+        assert warm.kernels_ms <= cold.kernels_ms * 1.02
+
+
 class TestResuming:
     """The law of the job, once more through the records: cut anywhere, the run decides as if it had not been."""
 
@@ -258,6 +323,31 @@ class TestResuming:
         assert again.picks == whole.picks
         assert max((first.timed + again.timed).values()) == 1
         assert [event.seq for event in again.history] == list(range(len(again.history)))
+
+    def test_what_was_taught_is_not_forgotten(self, desk: Desk, tmp_path: Path) -> None:
+        """The same for a run that started from kin, cut in the middle."""
+        options = Options(trials=20, strategy=Strategy(round_size=6, foresee_size=3))
+        space = _kin_space()
+        whole: Rehearsal | None = None
+        for cut in (None, 20, 50):
+            with Store.open(tmp_path / f"{cut}.sqlite") as store:
+                first = toy_spec(run_id="first")
+                here = Desk(store)
+                Rehearsal(lambda: ToyTools(space=space), first, Cast(space), journal=here.journal(first)).run()
+
+                def kill(rehearsal: Rehearsal, cut: int | None = cut) -> None:
+                    if cut is not None and len(rehearsal.history) >= cut:
+                        rehearsal.kill()
+
+                again = Rehearsal(ToyTools, toy_spec(options), journal=here.journal(toy_spec(options)), interfere=kill)
+                again.run()
+                if cut is None:
+                    whole = again
+                    continue
+                again = Rehearsal(ToyTools, toy_spec(options), journal=here.journal(toy_spec(options))).run()
+                assert whole is not None
+                assert again.picks == whole.picks
+                assert ended(again).knowledge == ended(whole).knowledge
 
 
 class TestDoubt:
@@ -301,6 +391,13 @@ _MEASURED = (StageName.PROFILE, StageName.CONFIRM)
 def _known(journal: TuningJournal, run: str = "run") -> tuple[Known, ...]:
     known = journal.commit(run, _prepare())[1]
     return msgspec.msgpack.decode(known.payload, type=tuple[Known, ...])
+
+
+def _kin_space() -> SyntheticSpace:
+    """Another network, with the operators of the toy one."""
+    return SyntheticSpace(
+        [Product("k0", 64, 320, 64, operator="dense0"), Product("k1", 128, 128, 64, operator="dense1")]
+    )
 
 
 def _prepare() -> Entry:

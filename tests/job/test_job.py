@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import pytest
@@ -23,9 +24,13 @@ from kintune.job.payloads import (
     Proof,
     StageName,
     Summary,
+    Updated,
 )
 from kintune.measure.outcome import Outcome, Status
 from kintune.measure.requests import Built
+from kintune.search import session
+from kintune.search.family import Samples
+from kintune.search.knowledge import Knowledge
 from kintune.search.strategy import Strategy
 from kintune.space.candidate import UNTUNED, Candidate
 from kintune.testing.rehearsal import Cast, PlainJournal, Rehearsal
@@ -484,6 +489,42 @@ class TestResuming:
         summary = ended(again)
         assert (summary.reason, summary.trials) == ("trials", 40)
         assert max(profiled(again).values()) == 1
+
+
+class TestFamiliesThatChange:
+    """An update may move subgraphs to other families; that is an event like any other."""
+
+    @pytest.fixture(autouse=True)
+    def _found_from_samples(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(session, "families", lambda *_, **__: _BySamples())
+
+    def test_the_summary_names_the_last_ones(self) -> None:
+        rehearsal = Rehearsal(ToyTools, SHORT).run()
+        updates = [e for e in rehearsal.history if e.kind == StageName.UPDATE]
+        moves = [msgspec.msgpack.decode(e.payload, type=Updated).families for e in updates]
+        assert sum(map(bool, moves)) > 1
+        last = {workload: key for moved in moves for workload, key in moved.items()}
+        assert {end.workload: end.family for end in ended(rehearsal).subgraphs if end.workload in last} == last
+
+    @pytest.mark.parametrize("knowledge", [None, KNOWLEDGE])
+    def test_a_run_that_is_cut_decides_as_if_it_had_not_been(self, knowledge: Knowledge | None) -> None:
+        whole = Rehearsal(ToyTools, SHORT, _Rough(), journal=PlainJournal(knowledge=knowledge)).run()
+        updates = [i + 1 for i, e in enumerate(whole.history) if e.kind == StageName.UPDATE]
+        for cut in (*updates, updates[0] - 1, updates[-1] + 2):
+            journal = PlainJournal(whole.history[:cut], knowledge=knowledge)
+            again = Rehearsal(ToyTools, SHORT, _Rough(), journal=journal).run()
+            assert again.picks == whole.picks, f"cut after {cut} events"
+            assert _decided(ended(again)) == _decided(ended(whole)), f"cut after {cut} events"
+
+
+class _BySamples:
+    """Two families: subgraphs with an even number of samples, and those with an odd one."""
+
+    dynamic = True
+
+    def group(self, evidence: Sequence[Samples], previous: Mapping[str, str]) -> dict[str, str]:
+        del previous
+        return {of_one.subject.workload: f"measured:{len(of_one.labels) % 2}" for of_one in evidence}
 
 
 class _Rough(Cast):
