@@ -67,7 +67,8 @@ def _section(title: str, rows: Sequence[Row]) -> Section:
     subgraphs, splits = len(by(rows, "workload")), len(by(rows, "cell", "split_number"))
     text = (
         f"{subgraphs} subgraphs, {splits} splits; models learn from up to {most} samples of each subgraph and rank "
-        f"{tried} others. A pair counts when its times differ by more than 2 %; a failed candidate is slower than all that ran.",
+        f"{tried} others. A pair counts when its times differ by more than 2 %; a failed candidate is slower than all "
+        "that ran.",
         "Figures are means over subgraphs, medians over splits with the smallest and the largest. Differences are "
         "paired by split and subgraph; their 95 % intervals come from redrawing subgraphs and splits.",
     )
