@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kintune.errors import DamagedRecord, RecordsError, StorageError
 from kintune.measure.outcome import Outcome, Status
@@ -50,6 +53,45 @@ def test_what_was_exported_is_imported_elsewhere(store: Store, other: Store, tmp
     assert other.check() == []
     assert import_records(other, path) == Imported(added=0, known=3)
     assert list(tmp_path.iterdir()) == [path]
+
+
+_values = st.floats(width=32, allow_nan=False, allow_infinity=False)
+_times = st.lists(st.floats(min_value=1e-6, max_value=1e9), min_size=1, max_size=3).map(tuple)
+_measured = st.tuples(
+    st.integers(min_value=0, max_value=63),
+    st.one_of(
+        _times.map(lambda times: Outcome(Status.OK, times)),
+        st.text().map(lambda c: Outcome(Status.RUN_FAILED, cause=c)),
+    ),
+    st.one_of(st.just(()), st.lists(_values, min_size=3, max_size=3)),
+    st.one_of(st.none(), _values),
+    st.one_of(st.none(), _times.map(lambda times: Outcome(Status.OK, times))),
+)
+
+
+@given(st.lists(_measured, max_size=6))
+@settings(max_examples=30, deadline=None)
+def test_everything_that_models_are_trained_on_travels(tmp_path_factory: pytest.TempPathFactory, found: list) -> None:
+    """Features, times and scores to the last bit, and two exports of the same records are the same bytes."""
+    first, second = (tmp_path_factory.mktemp("travel") / "records.jsonl.gz" for _ in range(2))
+    with Store.open(":memory:") as here, Store.open(":memory:") as there:
+        workload = add_workload(here)
+        for index, outcome, features, predicted, confirmed in found:
+            one = msgspec.structs.replace(
+                measurement(workload, index),
+                outcome=outcome,
+                features=np.array(features, dtype="<f4").tobytes(),
+                feature_version="1" if features else "",
+                predicted=predicted,
+                confirmed=confirmed,
+            )
+            here.measurements.add(one)
+        export_records(here, first)
+        import_records(there, first)
+        assert told(there) == told(here)
+        assert there.measurements.width("1") == here.measurements.width("1")
+        export_records(there, second)
+        assert second.read_bytes() == first.read_bytes()
 
 
 def test_a_run_or_some_workloads_are_exported_alone(store: Store, other: Store, tmp_path: Path) -> None:
