@@ -15,6 +15,8 @@ from kintune.bench.tables import Tables
 from kintune.integrations.contest.orders import Ours, Stock, StockFamily
 from kintune.search.strategy import Strategy
 
+REPOSITORY = Path(__file__).parents[3]
+
 HEAD = 'name = "a"\nexperiment = "race"\n[matrix]\nmodel = "zoo:mobilenet_v2"\n'
 STOCK = '[[method]]\nname = "stock"\n'
 OURS = '[[method]]\nname = "kintune"\n'
@@ -44,6 +46,16 @@ def test_every_factor_of_a_search_can_be_set() -> None:
 def test_a_race_has_stock_once_and_somebody_else(tmp_path: Path, text: str) -> None:
     with pytest.raises(SpecError):
         read(tmp_path, text)
+
+
+@pytest.mark.parametrize("name", ["efficiency", "efficiency_large", "ablation", "warm", "smoke_race"])
+def test_the_races_of_the_repository_can_be_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    spec = read_spec(f"benchmarks/{name}.toml")
+    assert spec.experiment is EXPERIMENT
+    for cell in spec.cells:
+        assert name == "smoke_race" or int(cell.values["trials_per_subgraph"] or 0) >= 128
+        assert cell.methods[0].name == "stock"
 
 
 def test_who_is_warm_needs_teachers(tmp_path: Path) -> None:

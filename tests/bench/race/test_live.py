@@ -1,4 +1,4 @@
-"""A whole race with real processes, on a network of two layers; only the builder starts no processes of its own."""
+"""A whole race with real processes, on a network of one layer; only the builder starts no processes of its own."""
 
 from __future__ import annotations
 
@@ -16,28 +16,23 @@ from kintune.search.strategy import Strategy
 
 pytestmark = pytest.mark.tvm
 
+NETWORK = Path(__file__).parents[3] / "benchmarks/one_layer.onnx"
+
 QUICK = "kintune.testing.quick_contestant"
 
 
-@pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from kintune.testing.tiny_network import make_tiny_network
-
-    return make_tiny_network(tmp_path_factory.mktemp("model")).onnx
+def spec_of(tuners: dict[str, Tuner]) -> RaceSpec:
+    return RaceSpec(parse_ref(str(NETWORK)), tuners, threads=1, seed=0, budget_ratio=0.5, passes=2, rounds=6)
 
 
-def spec_of(network: Path, tuners: dict[str, Tuner]) -> RaceSpec:
-    return RaceSpec(parse_ref(str(network)), tuners, threads=1, seed=0, budget_ratio=0.5, passes=2, rounds=6)
-
-
-def test_a_race_is_run_judged_and_reckoned(network: Path, tmp_path: Path) -> None:
+def test_a_race_is_run_judged_and_reckoned(tmp_path: Path) -> None:
     tuners: dict[str, Tuner] = {
-        "stock": Stock(4),
-        "family": StockFamily(4, "op", "published"),
+        "stock": Stock(8),
+        "family": StockFamily(8, "op", "published"),
         "kintune": Ours(Strategy(round_size=8, foresee_size=4)),
     }
     shown: list[CellProgress] = []
-    tables: Tables = run_race(spec_of(network, tuners), tmp_path, shown.append, QUICK)
+    tables: Tables = run_race(spec_of(tuners), tmp_path, shown.append, QUICK)
     check_tables(tables)
     results = {row["method"]: row for row in tables["results"]}
     assert list(results) == ["stock", "family", "kintune"]
@@ -55,7 +50,7 @@ def test_a_race_is_run_judged_and_reckoned(network: Path, tmp_path: Path) -> Non
     assert not list(tmp_path.glob("network-*"))
 
 
-def test_a_contestant_that_dies_ends_the_race(network: Path, tmp_path: Path) -> None:
-    tuners: dict[str, Tuner] = {"stock": Stock(4), "kintune": Ours(Strategy(families="unheard of"))}
+def test_a_contestant_that_dies_ends_the_race(tmp_path: Path) -> None:
+    tuners: dict[str, Tuner] = {"stock": Stock(8), "kintune": Ours(Strategy(families="unheard of"))}
     with pytest.raises(EngineError, match=r"kintune: .*unheard of"):
-        run_race(spec_of(network, tuners), tmp_path, lambda progress: None, QUICK)
+        run_race(spec_of(tuners), tmp_path, lambda progress: None, QUICK)

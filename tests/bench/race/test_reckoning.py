@@ -11,6 +11,7 @@ from kintune.bench.race.conductor import Conductor
 from kintune.bench.race.course import Course
 from kintune.bench.race.judge import Judgement, entered
 from kintune.bench.race.reckoning import reckon
+from kintune.errors import KintuneError
 from kintune.measure.outcome import Status
 from kintune.space.candidate import Candidate
 from kintune.testing.scripted_side import PassingTime, ScriptedSide, ScriptedTurn
@@ -101,6 +102,12 @@ def test_who_had_no_turn_within_stocks_time_has_no_quality(conduct: Conduct) -> 
     assert ours.reached
 
 
+def test_without_anything_of_stocks_there_is_nothing_to_compare_with(conduct: Conduct) -> None:
+    course = conduct([ScriptedTurn(10), ScriptedTurn(10, (("a", 7, 1.0),))], [ScriptedTurn(30, (("a", 400, 1.0),))])
+    with pytest.raises(KintuneError, match=r"stock found nothing to compare with: of 16 programs .* 1 did not count"):
+        reckon(course, judged(course, wrong=(7,)))
+
+
 turns = st.lists(
     st.builds(
         ScriptedTurn,
@@ -114,6 +121,7 @@ turns = st.lists(
 
 @given(turns, turns)
 def test_equal_searches_are_equal(script: list[ScriptedTurn], other: list[ScriptedTurn]) -> None:
+    script = [ScriptedTurn(1.0, (("a", 901, 1.0),)), *script]
     time = PassingTime()
     sides = [ScriptedSide(name, script, time, []) for name in ("stock", "same")]
     sides.append(ScriptedSide("other", other, time, [], ends=False))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
 
 from kintune.bench.race.course import Course, Track
 from kintune.bench.race.judge import Judgement
+from kintune.errors import KintuneError
 from kintune.space.candidate import Candidate
 
 __all__ = ["Point", "Reckoning", "Standing", "reckon"]
@@ -60,14 +62,24 @@ class Reckoning(msgspec.Struct, frozen=True):
 
 
 def reckon(course: Course, judgements: Mapping[Candidate, Judgement]) -> Reckoning:
-    """Judge all sides of a race by the same times."""
+    """Judge all sides of a race by the same times.
+
+    Raises KintuneError when stock ended without a program that counts: there is nothing to compare with then.
+    """
     found = {side: _points(course, track, judgements) for side, track in course.tracks.items()}
     stock = next(iter(course.tracks.values()))
-    stock_points, _ = found[stock.side]
-    final_ms = stock_points[-1].judged_ms if stock_points else math.inf
+    stock_points, rejected = found[stock.side]
+    if not stock_points or not stock_points[-1].programs:
+        failures = sum((Counter(turn.failures) for turn in stock.turns), Counter())
+        causes = ", ".join(f"{count} {cause}" for cause, count in failures.most_common()) or "none failed"
+        raise KintuneError(
+            f"{stock.side} found nothing to compare with: of {stock.trials} programs measured {causes}, "
+            f"{rejected} did not count with the judge"
+        )
+    final_ms = stock_points[-1].judged_ms
     standings = {
-        side: _standing(course.tracks[side], points, rejected, stock.active_seconds, final_ms)
-        for side, (points, rejected) in found.items()
+        side: _standing(course.tracks[side], points, not_counted, stock.active_seconds, final_ms)
+        for side, (points, not_counted) in found.items()
     }
     untuned = sum(s.weight * judgements[Candidate.untuned(s.workload)].median_us for s in course.ground.subgraphs)
     return Reckoning(standings, untuned / 1e3)

@@ -44,7 +44,7 @@ class OurTuner:
         self._lesson = Teach()
         self._session: Session | None = None
         self._incumbents: Incumbents[Candidate] = Incumbents()
-        self._structures: dict[Candidate, str] = {}
+        self._programs: dict[Candidate, tvm.IRModule] = {}
         self._replayers: dict[str, Replayer] = {}
         self._sketches: dict[str, Sketch] = {}
         self._told: set[str] = set()
@@ -80,7 +80,8 @@ class OurTuner:
         """What the last turn brought."""
         changed, measured, failures = self._incumbents.take()
         programs = tuple(
-            Program(candidate, time_us, self._structures.get(candidate, "")) for candidate, time_us in changed.values()
+            Program(candidate, time_us, structure_of(self._programs[candidate]))
+            for candidate, time_us in changed.values()
         )
         wanted = {p.candidate.sketch for p in programs} - self._told - {UNTUNED}
         self._told |= wanted
@@ -137,8 +138,7 @@ class OurTuner:
             ran = iter(self._runner.run(inputs))
             results = [run_outcome(next(ran).result()) if failure is None else failure for failure in outcomes]
         with self.laps.stage("other"):
-            for candidate, module in zip(candidates, modules, strict=True):
-                self._structures[candidate] = structure_of(module)
+            self._programs = dict(zip(candidates, modules, strict=True))
             for result in built:
                 if result.artifact_path is not None:
                     shutil.rmtree(Path(str(result.artifact_path)).parent, ignore_errors=True)

@@ -31,11 +31,12 @@ __all__ = ["StockTuner"]
 
 
 class _Sent(NamedTuple):
-    """A round on its way: the number of its task, its candidates, and what the builder made of them."""
+    """A round on its way: the number of its task, its candidates, what the builder and the runner made of them."""
 
     task: int
     candidates: list[Any]
     built: list[Any]
+    ran: Any = None
 
 
 class StockTuner:
@@ -70,6 +71,9 @@ class StockTuner:
 
     def tell(self) -> Turned:
         """What the last turn brought."""
+        if self._sent is not None:
+            self._note(self._sent)
+            self._sent = None
         changed, measured, failures = self._incumbents.take()
         programs: list[Program] = []
         sketches: list[Sketch] = []
@@ -83,6 +87,28 @@ class StockTuner:
                 self._told.add(sketch.digest)
                 sketches.append(sketch)
         return Turned(sum(measured.values()), failures, measured, self.laps.take(), tuple(programs), tuple(sketches))
+
+    def _note(self, sent: _Sent) -> None:
+        digest = self._workload(sent.task).digest
+        ran = iter(sent.ran)
+        for candidate, built in zip(sent.candidates, sent.built, strict=True):
+            outcome: Outcome
+            if built.error_msg is not None:
+                outcome = build_failure(str(built.error_msg))
+            else:
+                outcome = run_outcome(next(ran).result())
+            self._incumbents.observe(digest, candidate, outcome)
+
+    def _workload(self, task: int) -> Workload:
+        if task not in self._workloads:
+            context = self._scheduler.tasks_[task].ctx
+            module = standalone(context.mod["main"])
+            digest = describe(str(context.task_name), module, 1).digest
+            known = next((w for w in self._ground.lowered.workloads if w.digest == digest), None)
+            if known is None:
+                raise EngineError(f"stock tunes {context.task_name}, which is no subgraph of the network")
+            self._workloads[task] = known
+        return self._workloads[task]
 
     # -- in the tuner's thread --------------------------------------------------------------------------------
 
@@ -125,10 +151,11 @@ class StockTuner:
         """Run what was built by `runner`; the turn is over then."""
         with self.laps.stage("profile"):
             futures = runner.run(inputs)
-        with self.laps.stage("other"):
-            self._note(futures)
-            with self.laps.stage(PAUSED):
-                self._relay.halt()
+        if self._sent is None:
+            raise EngineError("stock ran what it did not build")
+        self._sent = self._sent._replace(ran=futures)
+        with self.laps.stage(PAUSED):
+            self._relay.halt()
         return futures
 
     def _sending(self) -> int:
@@ -141,31 +168,6 @@ class StockTuner:
         if len(found) != 1:
             raise EngineError(f"stock builds for {len(found)} tasks at once, which this version does not understand")
         return found[0]
-
-    def _note(self, futures: Any) -> None:
-        sent, self._sent = self._sent, None
-        if sent is None:
-            raise EngineError("stock ran what it did not build")
-        digest = self._workload(sent.task).digest
-        ran = iter(futures)
-        for candidate, built in zip(sent.candidates, sent.built, strict=True):
-            outcome: Outcome
-            if built.error_msg is not None:
-                outcome = build_failure(str(built.error_msg))
-            else:
-                outcome = run_outcome(next(ran).result())
-            self._incumbents.observe(digest, candidate, outcome)
-
-    def _workload(self, task: int) -> Workload:
-        if task not in self._workloads:
-            context = self._scheduler.tasks_[task].ctx
-            module = standalone(context.mod["main"])
-            digest = describe(str(context.task_name), module, 1).digest
-            known = next((w for w in self._ground.lowered.workloads if w.digest == digest), None)
-            if known is None:
-                raise EngineError(f"stock tunes {context.task_name}, which is no subgraph of the network")
-            self._workloads[task] = known
-        return self._workloads[task]
 
     def _update_begins(self) -> None:
         self._updating = self.laps.stage("update")
