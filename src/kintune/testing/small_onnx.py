@@ -11,11 +11,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 __all__ = ["write_small_onnx"]
 
-_CHANNELS, _SIDE, _CLASSES = 16, 16, 10
+_SIDE, _CLASSES = 16, 10
 
 
-def write_small_onnx(path: str | os.PathLike[str], *, operator: str = "Relu", seed: int = 0) -> Path:
-    """Write a network of two convolutions and a dense layer: `y` [1, 10] of `x` [1, 16, 16, 16], both float32.
+def write_small_onnx(
+    path: str | os.PathLike[str], *, operator: str = "Relu", channels: int = 16, seed: int = 0
+) -> Path:
+    """Write a network of two convolutions and a dense layer: `y` [1, 10] of `x` [1, `channels`, 16, 16], both float32.
 
     `operator` is applied after the first convolution: one that does not exist makes the file a valid one that cannot be
     imported.
@@ -38,12 +40,12 @@ def write_small_onnx(path: str | os.PathLike[str], *, operator: str = "Relu", se
             helper.make_node("Gemm", ["f", "w3", "b3"], ["y"], transB=1),
         ],
         "small",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, _CHANNELS, _SIDE, _SIDE])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, channels, _SIDE, _SIDE])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, _CLASSES])],
         [
-            weight("w1", 2 * _CHANNELS, _CHANNELS, 3, 3),
-            weight("w2", 2 * _CHANNELS, 2 * _CHANNELS, 1, 1),
-            weight("w3", _CLASSES, 2 * _CHANNELS),
+            weight("w1", 2 * channels, channels, 3, 3),
+            weight("w2", 2 * channels, 2 * channels, 1, 1),
+            weight("w3", _CLASSES, 2 * channels),
             weight("b3", _CLASSES),
         ],
     )
