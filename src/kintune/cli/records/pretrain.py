@@ -9,7 +9,6 @@ from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import records_option
 from kintune.errors import InputError
 from kintune.knowledge.pretrain import LEAST_SAMPLES, Pretrained, pretrain
-from kintune.measure.cores import choose_cores
 from kintune.records import Damage, Store
 from kintune.search.family import algorithms
 
@@ -82,10 +81,8 @@ def command(algorithm: str, device: str | None, seed: int, records: str | None, 
     with Store.open(records, create=False) as store:
         where = store.where
         device_type = None if device is None else _find_device(store, device)
-        threads = len(choose_cores(0))
-        trained = pretrain(
-            store, algorithm, device_type=device_type, seed=seed, threads=threads, on_damage=damage.append
-        )
+        # by one thread, so that every machine gets the same models
+        trained = pretrain(store, algorithm, device_type=device_type, seed=seed, on_damage=damage.append)
         about = {model.conditions.device_type: _about(store, model.conditions.device_type) for model in trained}
     document = PretrainDocument(
         records=where,
