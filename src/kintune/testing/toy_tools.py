@@ -33,7 +33,7 @@ def toy_spec(options: Options | None = None, *, run_id: str = "run") -> JobSpec:
 
 
 class ToyTools:
-    """Implements `kintune.job.tools.Tools` for a toy network with so many tunable and trivial subgraphs, or of a `space`.
+    """Implements `kintune.job.tools.Tools` for a toy network of so many tunable and trivial subgraphs, or a `space`.
 
     `packaged` lists what was chosen by each PACKAGE; its files are there as long as `keeps` says so.
     """
