@@ -1,10 +1,12 @@
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kintune.search.family import Samples, Subject, families
-from kintune.search.family.relation import LEAST_SAMPLES, Relations
+from kintune.search.family import Samples, Subject, families, measured
+from kintune.search.family.relation import LEAST_SAMPLES, Relation, Relations
 
 
 def _samples(workload: str, taste: int, count: int, *, operator: str = "conv2d", seed: int = 0) -> Samples:
@@ -66,6 +68,59 @@ def test_keys_stay_while_families_part() -> None:
     after = finder.group(evidence, before)
     assert after["a"] == after["b"] == before["a"] != after["c"]
     assert finder.group(evidence, after) == after
+
+
+@pytest.mark.parametrize("label", [0.0, 1.0])
+def test_samples_that_do_not_differ_tell_nothing(label: float) -> None:
+    same = _samples("same", 0, 64)
+    evidence = [same._replace(labels=np.full(64, label, np.float32)), _samples("a", 0, 64)]
+    assigned = families("measured").group(evidence, {})
+    assert assigned["same"] == assigned["a"]
+    assert Relations().relate(evidence).workloads == ("a",)
+
+
+class _Scripted:
+    """A map of two that rank each other fairly well, and what a model of both gains or loses."""
+
+    def __init__(self, gain: float) -> None:
+        self._gain = gain
+
+    def relate(self, evidence: Sequence[Samples]) -> Relation:
+        return Relation(("a", "b"), np.array([[0.8, 0.7], [0.7, 0.8]]))
+
+    def shared(self, workloads: Sequence[str]) -> tuple[float, ...]:
+        return (0.8,) if len(workloads) == 1 else (0.8 + self._gain, 0.8 + self._gain)
+
+
+@pytest.mark.parametrize(
+    ("gain", "family", "strangers"), [(0.01, True, True), (-0.01, True, False), (-0.03, False, False)]
+)
+def test_what_was_a_family_may_lose_a_little_and_strangers_nothing(
+    gain: float, family: bool, strangers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measured, "Relations", lambda **_: _Scripted(gain))
+    evidence = [_samples("a", 0, 64), _samples("b", 0, 64)]
+    finder = measured.Measured()
+    for previous, together in (({"a": "x", "b": "x"}, family), ({"a": "x", "b": "y"}, strangers)):
+        assigned = finder.group(evidence, previous)
+        assert (assigned["a"] == assigned["b"]) is together
+        assert assigned["a"] == "x"
+        assert together or assigned["b"] != "x"
+
+
+def test_of_equally_many_operators_the_key_names_the_same_in_any_order() -> None:
+    evidence = [_samples("a", 0, 64, operator="dense"), _samples("b", 0, 64, operator="conv2d")]
+    keys = {families("measured").group(order, {})["a"] for order in (evidence, evidence[::-1])}
+    assert len(keys) == 1
+
+
+def test_one_model_for_strangers_ranks_worse_than_one_each() -> None:
+    relations = Relations()
+    relations.relate([_samples("a", 0, 64), _samples("b", 0, 64), _samples("c", 3, 64)])
+    alone = [relations.shared([w])[0] for w in "abc"]
+    assert np.mean(relations.shared(["a", "b"])) > np.mean(alone[:2])
+    assert np.mean(relations.shared(["a", "c"])) < np.mean([alone[0], alone[2]])
+    assert relations.shared(["c", "a"]) == relations.shared(["a", "c"])[::-1]
 
 
 @settings(max_examples=15, deadline=None)

@@ -1,4 +1,4 @@
-"""Kin by measurement: subgraphs are a family when their samples rank each other's nearly as well as their own.
+"""Kin by measurement: subgraphs are a family when one model ranks their programs as well as a model of each.
 
 Before anything is measured, families are those by core operator; they part and merge as samples arrive, at no cost in
 trials.
@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kintune.search.family.clustering import clusters
 from kintune.search.family.relation import Relations
 from kintune.search.family.samples import Samples
 from kintune.search.family.subject import Subject
@@ -21,8 +21,9 @@ from kintune.search.family.subject import Subject
 __all__ = ["PREFIX", "Measured"]
 
 PREFIX = "measured:"
-_KIN = 0.6  # kinship, on average over all pairs, from which on two groups are one
-_LOYALTY = 0.15  # added between those that were a family before, so that noise does not move them
+_STRANGERS = 0.2  # kinship, on average over all pairs, below which two groups are not even tried together
+_LOYALTY = 0.2  # added to that of those that were a family before, which are always tried
+_MARGIN = 0.02  # accuracy that a family may lose before it parts; strangers must not lose any to become one
 
 
 class Measured:
@@ -34,42 +35,40 @@ class Measured:
         self._relations = Relations(seed=seed, threads=threads)
 
     def group(self, evidence: Sequence[Samples], previous: Mapping[str, str]) -> dict[str, str]:
-        """The family of each workload; one with few samples goes with its likes by operator."""
+        """The family of each workload; one of which too little is known goes with its likes by operator.
+
+        Where there was no answer yet, those of one operator count as a family before.
+        """
+        evidence = sorted(evidence, key=lambda samples: samples.subject.workload)
         subjects = {samples.subject.workload: samples.subject for samples in evidence}
-        relation = self._relations.relate(evidence)
-        clusters = _clusters(_loyal(relation.kinship(), relation.workloads, previous))
-        groups = [{relation.workloads[i] for i in cluster} for cluster in clusters]
+        before = {workload: previous.get(workload, PREFIX + s.operator) for workload, s in subjects.items()}
+        groups = self._kin(evidence, before)
         placed = {workload: position for position, group in enumerate(groups) for workload in group}
         homeless: dict[str, set[str]] = {}
-        for workload, subject in sorted(subjects.items()):
+        for workload, subject in subjects.items():
             if workload not in placed:
                 position = _like(subject, placed, subjects)
                 home = homeless.setdefault(subject.operator, set()) if position is None else groups[position]
                 home.add(workload)
-        return _named([*groups, *homeless.values()], subjects, previous)
+        return _named([*groups, *homeless.values()], subjects, before)
 
+    def _kin(self, evidence: Sequence[Samples], before: Mapping[str, str]) -> list[set[str]]:
+        """Groups of those of which enough is known."""
+        relation = self._relations.relate(evidence)
+        names = relation.workloads
+        same = np.array([[before[a] == before[b] for b in names] for a in names], dtype=np.float64)
+        same = same.reshape(relation.matrix.shape)
 
-def _loyal(kinship: NDArray[np.float64], workloads: Sequence[str], previous: Mapping[str, str]) -> NDArray[np.float64]:
-    families = [previous.get(workload, workload) for workload in workloads]
-    same = np.array([[a == b for b in families] for a in families], dtype=np.float64).reshape(kinship.shape)
-    return kinship + _LOYALTY * same
+        def merges(left: Sequence[int], right: Sequence[int]) -> bool:
+            apart = [
+                *self._relations.shared([names[i] for i in left]),
+                *self._relations.shared([names[i] for i in right]),
+            ]
+            together = self._relations.shared([names[i] for i in (*left, *right)])
+            return float(np.mean(together) - np.mean(apart)) >= -_MARGIN * float(same[np.ix_(left, right)].mean())
 
-
-def _clusters(kinship: NDArray[np.float64]) -> list[list[int]]:
-    """Agglomerative clustering with average linkage, down to the threshold."""
-    clusters = [[i] for i in range(len(kinship))]
-    while len(clusters) > 1:
-        linked = [
-            (float(kinship[np.ix_(left, right)].mean()), -i, -j)
-            for i, left in enumerate(clusters)
-            for j, right in enumerate(clusters)
-            if i < j
-        ]
-        nearest, i, j = max(linked)
-        if nearest < _KIN:
-            break
-        clusters[-i] += clusters.pop(-j)
-    return clusters
+        found = clusters(relation.kinship() + _LOYALTY * same, _STRANGERS, merges)
+        return [{names[i] for i in group} for group in found]
 
 
 def _like(subject: Subject, placed: Mapping[str, int], subjects: Mapping[str, Subject]) -> int | None:
@@ -101,9 +100,8 @@ def _named(groups: Sequence[set[str]], subjects: Mapping[str, Subject], previous
 
 
 def _new_key(group: set[str], subjects: Mapping[str, Subject], taken: set[str]) -> str:
-    operators = Counter({s.operator: 0 for s in subjects.values()})
-    operators.update(subjects[workload].operator for workload in sorted(group))
-    (operator, _), *_ = operators.most_common(1)
+    operators = Counter(subjects[workload].operator for workload in group)
+    operator = min(operators, key=lambda name: (-operators[name], name))
     key = f"{PREFIX}{operator}"
     if key not in taken:
         return key

@@ -1,0 +1,67 @@
+"""What a comparison of subgraphs looks at: an excerpt of each one's samples, and small models of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import xgboost as xgb
+from numpy.typing import NDArray
+
+from kintune.search.family.samples import Samples
+
+__all__ = ["FOLDS", "Excerpt", "Small"]
+
+FOLDS = 3
+"""The parts of an excerpt, each of which models are tried on that have not seen it."""
+
+_MOST_SAMPLES = 64  # of a subgraph: enough to see who is kin, and few enough to look at each round
+_ROUNDS = 24
+_DEPTH = 4
+
+
+class Excerpt:
+    """Samples spread evenly over all of a subgraph's: early ones lie wide apart, late ones close to the best.
+
+    `times` are relative, infinite for a failure; `fold` is the part that each belongs to; `digest` tells contents.
+    """
+
+    def __init__(self, samples: Samples) -> None:
+        count = len(samples.labels)
+        rows = np.linspace(0, count - 1, min(count, _MOST_SAMPLES)).round().astype(np.int64)
+        self.features = np.ascontiguousarray(samples.features[rows])
+        self.labels = samples.labels[rows]
+        with np.errstate(divide="ignore"):
+            self.times: NDArray[np.float64] = np.where(self.labels > 0, 1 / self.labels.astype(np.float64), np.inf)
+        self.fold: NDArray[np.int64] = np.arange(len(rows)) % FOLDS
+        self.digest = hashlib.sha256(self.features.tobytes() + self.labels.tobytes()).digest()
+
+
+class Small:
+    """A model that is trained in milliseconds: good enough to compare, too weak to search with."""
+
+    def __init__(self, excerpts: Sequence[Excerpt], *, without: int | None = None, seed: int, threads: int) -> None:
+        """Train on the excerpts, leaving out the part `without` of each."""
+        rows = [excerpt.fold != without for excerpt in excerpts]
+        features = np.concatenate([excerpt.features[kept] for excerpt, kept in zip(excerpts, rows, strict=True)])
+        labels = np.concatenate([excerpt.labels[kept] for excerpt, kept in zip(excerpts, rows, strict=True)])
+        parameters = {
+            "objective": "reg:squarederror",
+            "tree_method": "hist",
+            "max_bin": 64,
+            "max_depth": _DEPTH,
+            "eta": 0.25,
+            "subsample": 0.9,
+            "colsample_bytree": 0.5,
+            "seed": seed,
+            "nthread": threads,
+            "verbosity": 0,
+        }
+        data = xgb.DMatrix(features, label=labels, nthread=threads)
+        self._booster = xgb.train(parameters, data, num_boost_round=_ROUNDS)
+
+    def rank(self, parts: Sequence[NDArray[np.float32]]) -> list[NDArray[np.float32]]:
+        """Scores of each array of features, higher is faster."""
+        ends = np.cumsum([len(part) for part in parts])[:-1]
+        return list(np.split(self._booster.inplace_predict(np.concatenate(parts)), ends))
