@@ -7,7 +7,6 @@ from typing import Protocol
 
 from kintune.errors import InputError
 from kintune.search.family import by_hash, by_op, individual, monolithic
-from kintune.search.family.measured import Measured
 from kintune.search.family.samples import Samples
 from kintune.search.family.static import Static
 from kintune.search.family.subject import Subject
@@ -49,12 +48,17 @@ def families(algorithm: str, *, seed: int = 0, threads: int = 1) -> Families:
 
     `seed` and `threads` serve those that train models to find out who is kin.
     """
-    return Measured(seed=seed, threads=threads) if algorithm == "measured" else Static(family_of(algorithm))
+    if algorithm != "measured":
+        return Static(family_of(algorithm))
+    from kintune.search.family.measured import Measured  # trains models, which takes a library that loads slowly
+
+    return Measured(seed=seed, threads=threads)
 
 
 def check_algorithm(algorithm: str) -> None:
     """Raise InputError when there is no algorithm of that name."""
-    families(algorithm)
+    if algorithm not in algorithms():
+        family_of(algorithm)
 
 
 def family_of(algorithm: str) -> FamilyOf:
