@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, NamedTuple
 
 from kintune.search.family.subject import Subject
+
+if TYPE_CHECKING:  # whoever only names a family algorithm waits for no numerics
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = ["Samples"]
 
