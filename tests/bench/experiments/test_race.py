@@ -87,21 +87,21 @@ def test_the_time_it_takes_grows_with_trials_and_rivals(tmp_path: Path) -> None:
 def test_a_cell_becomes_a_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     raced: list[RaceSpec] = []
 
-    def run_race(spec: RaceSpec, directory: Path, show: object) -> Tables:
+    def run_race(spec: RaceSpec, directory: Path, turns: Path, show: object) -> Tables:
         raced.append(spec)
         return {"results": []}
 
     monkeypatch.setattr(race, "run_race", run_race)
     text = HEAD + "seed = 3\nthreads = 1\n" + OURS + 'round_size = 8\nfamilies = "none"\n' + STOCK
-    text += '[[method]]\nname = "stock_family"\nforesee = "published"\n'
+    text += '[[method]]\nname = "stock_family"\nforesee = "published"\nbudget_ratio = 0.25\n'
     (cell,) = read(tmp_path, text).cells
-    EXPERIMENT.run(cell, tmp_path, ignore)
+    EXPERIMENT.run(cell, tmp_path / "cells" / cell.id / "files", ignore)
     (spec,) = raced
     stock, *others = spec.tuners.values()
     assert stock == Stock(128)
     assert Ours(Strategy(families="none", round_size=8)) in others
     assert StockFamily(128, "op", "published") in others
-    assert (spec.seed, spec.threads, spec.budget_ratio) == (3, 1, 1.0)
+    assert (spec.seed, spec.threads, spec.budgets) == (3, 1, {"kintune": 1.0, "stock_family": 0.25})
     assert spec.lessons == {}
 
 

@@ -19,6 +19,6 @@ def conduct() -> Conduct:
         time = PassingTime()
         events: list[str] = []
         sides = [ScriptedSide("stock", stock, time, events), ScriptedSide("kintune", ours, time, events, ends=False)]
-        return Conductor(sides, ratio, time, lambda: 1.0).conduct(lambda course: None)
+        return Conductor(sides, {s.name: ratio for s in sides}, time, lambda: 1.0).conduct(lambda course: None)
 
     return conducted

@@ -26,7 +26,7 @@ def conduct(scripts: dict[str, tuple[list[float], bool]], ratio: float = 1.0) ->
         return 50.0
 
     seen: list[Course] = []
-    course = Conductor(sides, ratio, time, reference).conduct(seen.append)
+    course = Conductor(sides, dict.fromkeys(scripts, ratio), time, reference).conduct(seen.append)
     return course, events, seen
 
 
@@ -67,6 +67,13 @@ def test_the_others_may_spend_a_multiple_of_what_stock_did() -> None:
     assert course.tracks["kintune"].active_seconds == 40
 
 
+def test_one_with_a_small_budget_goes_less_often_but_as_long_as_stock_does() -> None:
+    course, events, _ = conduct({"stock": ([10] * 6, True), "kintune": ([5] * 20, False)}, ratio=0.5)
+    assert course.tracks["kintune"].active_seconds == 30
+    goes = [e.split()[0] for e in events if e.endswith("goes")]
+    assert goes[:4] == ["stock", "kintune", "stock", "kintune"]
+
+
 def test_stock_goes_on_when_the_others_have_ended() -> None:
     course, _, _ = conduct({"stock": ([10, 10, 10], True), "kintune": ([1, 1], True)})
     assert course.tracks["kintune"].finished
@@ -88,7 +95,7 @@ def test_a_side_that_lowered_the_network_otherwise_ends_the_race() -> None:
     sides = [ScriptedSide(name, [ScriptedTurn(1.0)], time, []) for name in ("stock", "kintune")]
     sides[1].ready = msgspec.structs.replace(sides[1].ready, modules={"a": b"other", "b": b"B"})
     with pytest.raises(EngineError, match="kintune has lowered the network otherwise than stock"):
-        Conductor(sides, 1.0, time, lambda: 1.0).conduct(lambda course: None)
+        Conductor(sides, dict.fromkeys([s.name for s in sides], 1.0), time, lambda: 1.0).conduct(lambda course: None)
 
 
 @given(

@@ -15,9 +15,9 @@ def shown_of(stock: int, ours: Callable[[int], float], ratio: float = 1.0) -> li
         ScriptedSide("kintune", [ScriptedTurn(ours(i)) for i in range(100)], time, [], ends=False),
     ]
     shown: list[CellProgress] = []
-    forecast = Forecast(2, ratio, shown.append)
+    forecast = Forecast({"kintune": ratio}, shown.append)
     forecast.watch_sides(sides)
-    course = Conductor(sides, ratio, time, lambda: 1.0).conduct(forecast.turned)
+    course = Conductor(sides, dict.fromkeys([s.name for s in sides], ratio), time, lambda: 1.0).conduct(forecast.turned)
     forecast.judging(course)
     forecast.judged("judging", 0.5)
     return shown

@@ -125,7 +125,7 @@ def test_equal_searches_are_equal(script: list[ScriptedTurn], other: list[Script
     time = PassingTime()
     sides = [ScriptedSide(name, script, time, []) for name in ("stock", "same")]
     sides.append(ScriptedSide("other", other, time, [], ends=False))
-    course = Conductor(sides, 1.0, time, lambda: 1.0).conduct(lambda course: None)
+    course = Conductor(sides, {s.name: 1.0 for s in sides}, time, lambda: 1.0).conduct(lambda course: None)
     standings = reckon(course, judged(course)).standings
     assert standings["same"].quality_ratio == pytest.approx(1.0)
     assert standings["same"].time_ratio == standings["stock"].time_ratio

@@ -70,7 +70,9 @@ _OPTIONS: dict[str, Option] = {
     "model": Option(Kind.MODEL, help="what is tuned", required=True),
     "seed": Option(Kind.INTEGER, 0, "seed of everything drawn at random, on all sides", low=0),
     "trials_per_subgraph": Option(Kind.INTEGER, 128, "stock's trials for each subgraph that it would tune", low=1),
-    "budget_ratio": Option(Kind.NUMBER, 1.0, "how many times stock's seconds the others may spend", low=0.01, high=100),
+    "budget_ratio": Option(
+        Kind.NUMBER, 1.0, "how many times stock's seconds the others may spend, unless they say so", low=0.01, high=100
+    ),
     "threads": Option(Kind.INTEGER, help="threads of the model (all physical cores)", low=1, check=_threads),
     "teachers": Option(Kind.TEXT, help="networks, separated by commas, that warm methods know", check=_teachers),
     "teaching_minutes": Option(Kind.NUMBER, 10.0, "how long each teacher is tuned", low=0.01),
@@ -78,10 +80,14 @@ _OPTIONS: dict[str, Option] = {
     "rounds": Option(Kind.INTEGER, 12, "rounds in which whole networks are timed, 5 runs each", low=1, high=1000),
 }
 
+_BUDGET: dict[str, Option] = {
+    "budget_ratio": Option(Kind.NUMBER, help="how many times stock's seconds this one may spend", low=0.01, high=100),
+}
+
 _METHODS: dict[str, Options] = {
     STOCK: {},
-    STOCK_FAMILY: {name: _STRATEGY[name] for name in ("families", "foresee")},
-    KINTUNE: {**_STRATEGY, **_KNOWLEDGE},
+    STOCK_FAMILY: {**{name: _STRATEGY[name] for name in ("families", "foresee")}, **_BUDGET},
+    KINTUNE: {**_STRATEGY, **_KNOWLEDGE, **_BUDGET},
 }
 
 
@@ -110,8 +116,7 @@ class Race:
         if facts is None:
             return None
         trials = int(cell.values["trials_per_subgraph"] or 0) * facts.subgraphs
-        others = (len(cell.methods) - 1) * float(cell.values["budget_ratio"] or 0.0)
-        return trials * _SECONDS_A_TRIAL * (1.0 + others)  # teaching is done once for all cells
+        return trials * _SECONDS_A_TRIAL * (1.0 + sum(_budgets(cell).values()))  # teaching is done once for all cells
 
     def run(self, cell: Cell, directory: Path, show: Show) -> Tables:
         """Teach unless it was done, then race, judge, reckon."""
@@ -124,13 +129,15 @@ class Race:
             tuners={method.label: _tuner(cell, method) for method in ordered},
             threads=len(cores),
             seed=int(values["seed"] or 0),
-            budget_ratio=float(values["budget_ratio"] or 0.0),
+            budgets=_budgets(cell),
             passes=int(values["passes"] or 0),
             rounds=int(values["rounds"] or 0),
             lessons=_lessons(cell, directory.parents[2] / "teaching", len(cores), show),
         )
+        turns = directory.parents[2] / "turns" / f"{cell.id}.msgpack"
+        turns.parent.mkdir(exist_ok=True)
         with cores_lock(cores, lambda holder: show(CellProgress(f"waiting for the cores, held by process {holder}"))):
-            return run_race(spec, directory, show)
+            return run_race(spec, directory, turns, show)
 
     def report(self, tables: Tables) -> Sequence[Section]:
         """Ratios, curves and stage times against stock."""
@@ -140,6 +147,12 @@ class Race:
 
 
 EXPERIMENT = Race()
+
+
+def _budgets(cell: Cell) -> dict[str, float]:
+    """What share of stock's seconds each of the others may spend, by label."""
+    others = {method.label: method.values.get("budget_ratio") for method in cell.methods if method.name != STOCK}
+    return {label: float((own or cell.values["budget_ratio"]) or 0.0) for label, own in others.items()}
 
 
 def _tuner(cell: Cell, method: Method) -> Tuner:

@@ -2,13 +2,14 @@
 
 The side with the fewest seconds goes next; the others are stopped.  A side is charged from the order to go until it
 says that its round is complete, on one clock.  The first side (stock) goes on until it ends by itself; the others may
-spend as many seconds as it did, times `budget_ratio`.
+spend as many seconds as it did, times their budget.  One whose budget is below 1 goes less often, so that it too is at
+work as long as stock is.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from kintune.bench.race.course import Course, Ground, Track, TurnTaken
 from kintune.bench.race.side import Side
@@ -25,14 +26,19 @@ Watch = Callable[[Course], None]
 class Conductor:
     """Conducts one race.
 
+    The first of `sides` is stock; `budgets` has for each of the others the share of stock's seconds that it may spend.
     `clock` gives seconds; `reference` times the reference kernel, in microseconds, while everybody stands still.
     """
 
     def __init__(
-        self, sides: Sequence[Side], budget_ratio: float, clock: Callable[[], float], reference: Callable[[], float]
+        self,
+        sides: Sequence[Side],
+        budgets: Mapping[str, float],
+        clock: Callable[[], float],
+        reference: Callable[[], float],
     ) -> None:
         self._sides = list(sides)
-        self._budget_ratio = budget_ratio
+        self._budgets = {**budgets, self._sides[0].name: 1.0}
         self._clock = clock
         self._reference = reference
         self._turns: dict[str, list[TurnTaken]] = {side.name: [] for side in sides}
@@ -64,15 +70,16 @@ class Conductor:
         return Ground(first.target, first.subgraphs, first.modules, first.tasks)
 
     def _next(self) -> Side | None:
-        """Who goes next: of those who may, the one with the fewest seconds, the first of equals."""
+        """Who goes next: of those who may, the one with the fewest seconds for its budget, the first of equals."""
         stock = self._sides[0].name
-        limit = self._budget_ratio * self._spent(stock) if stock in self._finished else math.inf
+        total = self._spent(stock) if stock in self._finished else math.inf
         waiting = [
             side
             for side in self._sides
-            if side.name not in self._finished and (side.name == stock or self._spent(side.name) < limit)
+            if side.name not in self._finished
+            and (side.name == stock or self._spent(side.name) < self._budgets[side.name] * total)
         ]
-        return min(waiting, key=lambda side: self._spent(side.name), default=None)
+        return min(waiting, key=lambda s: self._spent(s.name) / min(1.0, self._budgets[s.name]), default=None)
 
     def _turn(self, side: Side, began: float) -> None:
         reference_us = self._reference()

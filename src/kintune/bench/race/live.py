@@ -9,6 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from kintune.bench.experiment import CellProgress, Show
 from kintune.bench.race.conductor import Conductor
 from kintune.bench.race.course import Course
@@ -21,6 +23,7 @@ from kintune.bench.race.reference import reference_kernel
 from kintune.bench.race.side import CONTESTANT_MODULE, Contestant, Lesson
 from kintune.bench.race.tables import AT_CROSSING, AT_EQUAL_TIME, FINAL, network_name, tables_of
 from kintune.bench.tables import Tables
+from kintune.files import write_whole
 from kintune.integrations.contest.orders import Contest, Tuner
 from kintune.job.payloads import ModelRef
 from kintune.measure.prove_request import ProveContext
@@ -32,6 +35,7 @@ __all__ = ["RaceSpec", "run_race"]
 class RaceSpec(NamedTuple):
     """What is raced: the tuners by label (stock's first), on which model, and how thoroughly it is judged.
 
+    `budgets` has for each of the others the share of stock's seconds that it may spend.
     `passes` is how often the judge times each program, `rounds` in how many the whole networks run (5 times each).
     `lessons` say by label what a tuner knows beforehand.
     """
@@ -40,21 +44,26 @@ class RaceSpec(NamedTuple):
     tuners: Mapping[str, Tuner]
     threads: int
     seed: int
-    budget_ratio: float
+    budgets: Mapping[str, float]
     passes: int
     rounds: int
     lessons: Mapping[str, Lesson] = {}
 
 
-def run_race(spec: RaceSpec, directory: Path, show: Show, contestant: str = CONTESTANT_MODULE) -> Tables:
+def run_race(spec: RaceSpec, directory: Path, turns: Path, show: Show, contestant: str = CONTESTANT_MODULE) -> Tables:
     """Run one race; only logs stay in `directory`.  The caller holds the cores.
 
-    `contestant` is the module that is a contestant's process.
+    What was raced is kept in the file `turns` until it is judged, so that only the judging is repeated should that
+    fail.  `contestant` is the module that is a contestant's process.
 
     Raises EngineError when a contestant dies.
     """
-    forecast = Forecast(len(spec.tuners), spec.budget_ratio, show)
-    course, search_threads = _conduct(spec, directory, forecast, contestant)
+    forecast = Forecast(spec.budgets, show)
+    raced = msgspec.msgpack.decode(turns.read_bytes(), type=_Raced) if turns.exists() else None
+    if raced is None:
+        raced = _conduct(spec, directory, forecast, contestant)
+        write_whole(turns, msgspec.msgpack.encode(raced))
+    course = raced.course
     forecast.judging(course)
     programs = [c for sides in entered(course).values() for side in sides.values() for c in side]
     with Workers(course, spec.threads, directory / "judge.log") as laboratory:
@@ -68,10 +77,19 @@ def run_race(spec: RaceSpec, directory: Path, show: Show, contestant: str = CONT
         networks = time_networks(
             assembler, _wanted(course, reckoning), directory, conditions, lambda phase: show(CellProgress(phase))
         )
-    return tables_of(course, judgements, reckoning, networks, replayed, search_threads)
+    tables = tables_of(course, judgements, reckoning, networks, replayed, raced.search_threads)
+    turns.unlink()
+    return tables
 
 
-def _conduct(spec: RaceSpec, directory: Path, forecast: Forecast, contestant: str) -> tuple[Course, int]:
+class _Raced(msgspec.Struct, frozen=True):
+    """The turns, and with how many threads stock searched."""
+
+    course: Course
+    search_threads: int
+
+
+def _conduct(spec: RaceSpec, directory: Path, forecast: Forecast, contestant: str) -> _Raced:
     threads = str(spec.threads)
     environment = {"TVM_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
     with ExitStack() as stack:
@@ -85,12 +103,12 @@ def _conduct(spec: RaceSpec, directory: Path, forecast: Forecast, contestant: st
             )
             stack.callback(side.close)
             sides.append(side)
-        conductor = Conductor(sides, spec.budget_ratio, time.monotonic, reference_kernel())
+        conductor = Conductor(sides, spec.budgets, time.monotonic, reference_kernel())
         forecast.watch_sides(sides)
         course = conductor.conduct(forecast.turned)
     for own in filter(Path.is_dir, directory.glob("side-*")):
         shutil.rmtree(own)  # stock's database of every candidate
-    return course, sides[0].search_threads
+    return _Raced(course, sides[0].search_threads)
 
 
 def _wanted(course: Course, reckoning: Reckoning) -> dict[str, tuple[Candidate, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kintune.bench.experiment import CellProgress, Show
 from kintune.bench.race.course import Course
@@ -16,11 +16,10 @@ _NETWORK_SECONDS = 60.0
 
 
 class Forecast:
-    """Shows a race of `sides` sides to people, with the time that is left of it."""
+    """Shows a race to people, with the time that is left of it; `budgets` are those of the sides but stock."""
 
-    def __init__(self, sides: int, budget_ratio: float, show: Show) -> None:
-        self._count = sides
-        self._ratio = budget_ratio
+    def __init__(self, budgets: Mapping[str, float], show: Show) -> None:
+        self._budgets = budgets
         self._show = show
         self._sides: Sequence[Side] = ()
         self._spent_s = 0.0
@@ -46,7 +45,9 @@ class Forecast:
             return
         stock_total_s = stock.active_seconds / share
         others = [
-            track.active_seconds if track.finished else max(track.active_seconds, self._ratio * stock_total_s)
+            track.active_seconds
+            if track.finished
+            else max(track.active_seconds, self._budgets[track.side] * stock_total_s)
             for track in tracks[1:]
         ]
         race_s = stock_total_s + sum(others)
@@ -65,4 +66,4 @@ class Forecast:
 
     def _judge_seconds(self, course: Course) -> float:
         programs = sum(len(side) for sides in entered(course).values() for side in sides.values())
-        return programs / _JUDGED_PER_SECOND + self._count * _NETWORK_SECONDS
+        return programs / _JUDGED_PER_SECOND + (1 + len(self._budgets)) * _NETWORK_SECONDS
