@@ -48,7 +48,9 @@ def test_a_race_has_stock_once_and_somebody_else(tmp_path: Path, text: str) -> N
         read(tmp_path, text)
 
 
-@pytest.mark.parametrize("name", ["efficiency", "efficiency_large", "ablation", "warm", "smoke_race"])
+@pytest.mark.parametrize(
+    "name", ["race_bert_base", "race_mobilenet_v2", "race_others", "race_large", "ablation", "smoke_race"]
+)
 def test_the_races_of_the_repository_can_be_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
     spec = read_spec(f"benchmarks/{name}.toml")
