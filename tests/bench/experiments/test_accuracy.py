@@ -17,7 +17,7 @@ from kintune.testing.pools import synthetic_pool
 
 
 def trees(families: str, rounds: int = 20, depth: int = 4) -> Method:
-    values: dict[str, Value | None] = {"families": families, "rounds": rounds, "depth": depth}
+    values: dict[str, Value | None] = {"families": families, "rounds": rounds, "depth": depth, "rooted": False}
     return Method("trees", f"trees {families} {rounds}", values)
 
 

@@ -49,6 +49,16 @@ def test_a_model_learns_from_the_samples_of_its_family_alone(pool: Pool) -> None
     assert np.array_equal(both["b"].predict(features), alone["b"].predict(features))
 
 
+def test_rooted_models_have_learnt_from_all_and_differ_by_family(pool: Pool) -> None:
+    families = {"large": "a", "square": "a", "deep": "b"}
+    split = split_pool(pool, 48, seed=0, later=False)
+    rooted = train_models(split.train, families, Capacity(30, 4, rooted=True), seed=0)
+    alone = train_models(split.train, families, CAPACITY, seed=0)
+    features = split.test["deep"].features
+    assert not np.array_equal(rooted["b"].predict(features), rooted["a"].predict(features))
+    assert not np.array_equal(rooted["b"].predict(features), alone["b"].predict(features))
+
+
 def test_models_rank_what_they_were_not_shown_better_than_chance(pool: Pool) -> None:
     families = dict.fromkeys(pool.subgraphs, "none")
     split = split_pool(pool, 48, seed=0, later=False)

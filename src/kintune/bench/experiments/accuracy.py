@@ -43,6 +43,7 @@ _METHODS: dict[str, Options] = {
         "families": Option(Kind.TEXT, "op", "which subgraphs share a model", choices=algorithms()),
         "rounds": Option(Kind.INTEGER, 100, "trees of a model", low=1, high=10_000),
         "depth": Option(Kind.INTEGER, 6, "levels of a tree", low=1, high=16),
+        "rooted": Option(Kind.FLAG, False, "let the models of all families grow from a common one"),
     }
 }
 
@@ -62,9 +63,9 @@ class Accuracy:
         check_pool(cell)
         if not cell.methods:
             raise InputError('name the models to compare: [[method]] name = "trees", families = ["none", "op"]')
-        monolithic = {_capacity(method) for method in cell.methods if method.values["families"] == "none"}
+        monolithic = {_size(method) for method in cell.methods if method.values["families"] == "none"}
         for method in cell.methods:
-            if _capacity(method) not in monolithic:
+            if _size(method) not in monolithic:
                 raise OptionError(
                     "families",
                     "there is no model of the same rounds and depth with families none to compare it with",
@@ -122,8 +123,13 @@ def _rows(method: Method, parts: Split, split: int) -> Iterator[Row]:
             }
 
 
+def _size(method: Method) -> tuple[object, object]:
+    return method.values["rounds"], method.values["depth"]
+
+
 def _capacity(method: Method) -> Capacity:
-    return Capacity(int(method.values["rounds"] or 0), int(method.values["depth"] or 0))
+    values = method.values
+    return Capacity(int(values["rounds"] or 0), int(values["depth"] or 0), bool(values["rooted"]))
 
 
 EXPERIMENT = Accuracy()

@@ -52,12 +52,14 @@ def paired_differences(rows: Sequence[Row], measure: str) -> dict[tuple[str, int
 
 
 def _named(rows: Sequence[Row]) -> list[Row]:
-    """Rows that say of which models they are: the grouping, and the size where that varies."""
+    """Rows that say of which models they are: the grouping, whether rooted, and the size where that varies."""
     sizes = bool(varying(rows, ("rounds", "depth")))
-    return [
-        {**row, _MODELS: f"{row['families']} {row['rounds']} x {row['depth']}" if sizes else str(row["families"])}
-        for row in rows
-    ]
+
+    def name(row: Row) -> str:
+        rooted = ", rooted" if row.get("rooted") else ""
+        return f"{row['families']} {row['rounds']} x {row['depth']}{rooted}" if sizes else f"{row['families']}{rooted}"
+
+    return [{**row, _MODELS: name(row)} for row in rows]
 
 
 def _section(title: str, rows: Sequence[Row]) -> Section:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 import numpy as np
@@ -18,10 +18,14 @@ TEST_SHARE = 0.25
 
 
 class Capacity(msgspec.Struct, frozen=True):
-    """How much a model can hold: `rounds` trees of at most `depth` levels."""
+    """How much a model can hold: `rounds` trees of at most `depth` levels.
+
+    `rooted` models grow from a common one of as many trees, which has learnt from all subgraphs.
+    """
 
     rounds: int
     depth: int
+    rooted: bool = False
 
 
 class Split(msgspec.Struct, frozen=True):
@@ -71,16 +75,20 @@ def train_models(
 
     A thread each, since for so few samples more threads are slower.
     """
-    models: dict[str, Trees] = {}
-    for family in dict.fromkeys(families[workload] for workload in train):
-        members = [measured for workload, measured in train.items() if families[workload] == family]
+
+    def trained(members: Iterable[Measured], prior: Trees | None) -> Trees:
         evidence = [measured.evidence for measured in members]
         features = np.concatenate([samples.features for samples in evidence])
         labels = np.concatenate([samples.labels for samples in evidence])
-        models[family] = Trees.train(
-            features, labels, seed=seed, threads=1, rounds=capacity.rounds, depth=capacity.depth
+        return Trees.train(
+            features, labels, seed=seed, threads=1, rounds=capacity.rounds, depth=capacity.depth, prior=prior
         )
-    return models
+
+    root = trained(train.values(), None) if capacity.rooted else None
+    return {
+        family: trained((measured for workload, measured in train.items() if families[workload] == family), root)
+        for family in dict.fromkeys(families[workload] for workload in train)
+    }
 
 
 def try_models(test: Mapping[str, Measured], families: Mapping[str, str], models: Mapping[str, Trees]) -> Iterator[Fit]:
