@@ -70,6 +70,7 @@ def test_a_chart_for_each_model_and_a_line_for_each_method() -> None:
     assert (ours.label, ours.role, ours.y) == ("ours", "", (7.0,))
     assert charts[0].levels == {"stock at its end": 7.0}
     assert charts[1].levels == {}
+    assert [chart.top for chart in charts] == [28.0, None]
 
 
 @pytest.mark.parametrize("rows", [[], [row("1", 0, "ours", 1, None)]])

@@ -16,6 +16,9 @@ __all__ = ["curve_charts", "step_band"]
 _POINTS = 160
 """At most so many points a curve: plots are committed, and a screen has no more to show."""
 
+_IN_SIGHT = 4.0
+"""How many times slower than the level that matters a search may be and still be seen; untuned ones are far above."""
+
 Steps = Sequence[tuple[float, float]]
 
 
@@ -86,6 +89,7 @@ def curve_charts(
                 levels={} if level is None else {f"{reference} at its end": level},
                 log_x=log_x,
                 log_y=True,
+                top=None if level is None else _IN_SIGHT * level,
             )
         )
     return charts

@@ -139,6 +139,9 @@ def _lines(axes: Any, chart: LineChart) -> None:
     axes.margins(x=0.01)
     if not chart.log_x:
         axes.set_xlim(left=0.0)
+    lowest = min((min(series.y) for series in chart.series), default=0.0)
+    if chart.top is not None and lowest < chart.top < axes.get_ylim()[1]:
+        axes.set_ylim(min([lowest, *chart.levels.values()]) * 0.93, chart.top)
     axes.set_xlabel(chart.x_label)
     axes.set_ylabel(chart.y_label)
     _label_ends(axes, labels)

@@ -26,7 +26,8 @@ class Series(msgspec.Struct, frozen=True):
 class LineChart(msgspec.Struct, frozen=True, tag=True):
     """Lines over a common axis.  `name` is the stem of the plot's file; `levels` are horizontal lines by label.
 
-    `stepped` lines hold each value until the next, as a best time does; others connect points, which are marked.
+    `stepped` lines hold each value until the next, as a best time does; others connect points, which are marked.  What
+    lies above `top` is cut off, unless everything does.
     """
 
     name: str
@@ -38,6 +39,7 @@ class LineChart(msgspec.Struct, frozen=True, tag=True):
     log_x: bool = False
     log_y: bool = False
     stepped: bool = True
+    top: float | None = None
 
 
 class Bar(msgspec.Struct, frozen=True):
