@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
-import msgspec
-
 from kintune.bench.errors import SpecError
 from kintune.bench.experiment import ModelFacts
-from kintune.doctor.software import require_tried_versions
-from kintune.engine.devices import cores_lock
 from kintune.errors import InputError, KintuneError
-from kintune.estimate.interview import interview
-from kintune.job.payloads import JobSpec, Options, Prepared
-from kintune.measure.about import DeviceAbout
-from kintune.measure.cores import choose_cores
+from kintune.estimate.preparation import preparing
+from kintune.job.payloads import Prepared
 from kintune.models.ref import parse_ref
 
 __all__ = ["Importer", "check_imports", "import_models"]
@@ -34,15 +27,11 @@ def import_models(texts: Iterable[str], say: Callable[[str], None], places: Mapp
     wanted = list(dict.fromkeys(texts))
     if not wanted:
         return {}
-    require_tried_versions()
-    cores = choose_cores(0)
-    with cores_lock(cores, lambda holder: say(f"waiting for the cores, held by process {holder}")):
-        with interview("kintune.measure.device_worker", ("--target", "native", "--threads", str(len(cores)))) as device:
-            about = msgspec.msgpack.decode(device.about, type=DeviceAbout)
+    with preparing(on_wait=lambda holder: say(f"waiting for the cores, held by process {holder}")) as prepare:
 
         def importer(text: str) -> ModelFacts:
             say(f"importing {text}")
-            return _facts(text, about)
+            return _facts(prepare(parse_ref(text)))
 
         return check_imports(wanted, importer, places)
 
@@ -58,17 +47,7 @@ def check_imports(texts: Iterable[str], importer: Importer, places: Mapping[str,
     return facts
 
 
-def _facts(text: str, about: DeviceAbout) -> ModelFacts:
-    spec = JobSpec(
-        run_id="bench",
-        model=parse_ref(text),
-        device_type=about.device_type,
-        protocol=about.protocol,
-        options=Options(trials=1),
-        output=os.devnull,
-    )
-    with interview("kintune.job.process") as job:
-        prepared = msgspec.msgpack.decode(job.first_work("bench", msgspec.msgpack.encode(spec)), type=Prepared)
+def _facts(prepared: Prepared) -> ModelFacts:
     if not prepared.subgraphs:
         raise InputError("it has no subgraph to tune")
     return ModelFacts(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,22 +21,6 @@ class Bench(NamedTuple):
     built: list[int]
     rows: list[int]
     falling: dict[int, float]
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """Stock's loggers say nothing and are put back: it cannot set them up again where pytest listens to them, too."""
-    name = "tvm.s_tir.meta_schedule"
-    level = logging.getLogger(name).level
-    logging.getLogger(name).setLevel(logging.ERROR)
-    yield
-    for each in [name, *(known for known in logging.root.manager.loggerDict if known.startswith(f"{name}."))]:
-        logger = logging.getLogger(each)
-        logger.propagate = True
-        for handler in [handler for handler in logger.handlers if (handler.get_name() or "").startswith(name)]:
-            logger.removeHandler(handler)
-            handler.close()
-    logging.getLogger(name).setLevel(level)
 
 
 @pytest.fixture(scope="session")

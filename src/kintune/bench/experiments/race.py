@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import get_args
 
 import msgspec
 
@@ -17,14 +16,14 @@ from kintune.bench.race.side import Lesson
 from kintune.bench.race.teaching import HITS, KIN, NONE, Curriculum, lesson, teach
 from kintune.bench.report.rivals import race_sections
 from kintune.bench.report.section import Section
+from kintune.bench.strategy import STRATEGY
 from kintune.bench.tables import Tables
 from kintune.engine.devices import cores_lock
 from kintune.errors import InputError
 from kintune.integrations.contest.orders import Ours, Stock, StockFamily, Tuner
 from kintune.measure.cores import choose_cores
 from kintune.models.ref import parse_ref
-from kintune.search.family import algorithms
-from kintune.search.strategy import Budget, Foresee, Strategy
+from kintune.search.strategy import Strategy
 
 __all__ = ["EXPERIMENT", "Race"]
 
@@ -33,22 +32,7 @@ STOCK, STOCK_FAMILY, KINTUNE = "stock", "stock_family", "kintune"
 TIME_GOAL, QUALITY_GOAL = 2.5, 1.14
 """Time to quality, and quality at equal time, that are to be reached."""
 
-_DEFAULT = Strategy()
 _SECONDS_A_TRIAL = 1.1  # of stock, a guess
-
-_STRATEGY: dict[str, Option] = {
-    "families": Option(Kind.TEXT, _DEFAULT.families, "which subgraphs learn together", choices=algorithms()),
-    "foresee": Option(Kind.TEXT, _DEFAULT.foresee, "what follows a full round", choices=get_args(Foresee)),
-    "carry": Option(Kind.FLAG, _DEFAULT.carry, "carry good programs over to siblings"),
-    "rules": Option(Kind.FLAG, _DEFAULT.rules, "let the rule propose programs"),
-    "survey": Option(Kind.FLAG, _DEFAULT.survey, "give every subgraph a few programs first"),
-    "budget": Option(Kind.TEXT, _DEFAULT.budget, "who gets the next round", choices=get_args(Budget)),
-    "round_size": Option(Kind.INTEGER, _DEFAULT.round_size, "programs of a full round", low=1, high=4096),
-    "foresee_size": Option(Kind.INTEGER, _DEFAULT.foresee_size, "programs of a foresee round", low=1, high=4096),
-    "width": Option(Kind.INTEGER, _DEFAULT.width, "subgraphs that share a round", low=1, high=4096),
-}
-"""The factors of a search, by the names that `Strategy` has for them."""
-
 
 _KNOWLEDGE: dict[str, Option] = {
     "knowledge": Option(
@@ -86,8 +70,8 @@ _BUDGET: dict[str, Option] = {
 
 _METHODS: dict[str, Options] = {
     STOCK: {},
-    STOCK_FAMILY: {**{name: _STRATEGY[name] for name in ("families", "foresee")}, **_BUDGET},
-    KINTUNE: {**_STRATEGY, **_KNOWLEDGE, **_BUDGET},
+    STOCK_FAMILY: {**{name: STRATEGY[name] for name in ("families", "foresee")}, **_BUDGET},
+    KINTUNE: {**STRATEGY, **_KNOWLEDGE, **_BUDGET},
 }
 
 
@@ -163,7 +147,7 @@ def _tuner(cell: Cell, method: Method) -> Tuner:
         case "stock_family":
             return msgspec.convert({"type": STOCK_FAMILY, "trials_per_subgraph": each, **method.values}, StockFamily)
         case _:
-            return Ours(msgspec.convert({name: method.values[name] for name in _STRATEGY}, Strategy))
+            return Ours(msgspec.convert({name: method.values[name] for name in STRATEGY}, Strategy))
 
 
 def _lessons(cell: Cell, directory: Path, threads: int, show: Show) -> dict[str, Lesson]:

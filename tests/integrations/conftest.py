@@ -8,7 +8,7 @@ import pytest
 STOCK = "tvm.s_tir.meta_schedule"
 
 
-@pytest.fixture(autouse=True, scope="module")
+@pytest.fixture(autouse=True)
 def _loggers_as_before() -> Iterator[None]:
     """Stock adds handlers to its loggers, and cannot do so twice in a process where others listen to them."""
     level = logging.getLogger(STOCK).level
