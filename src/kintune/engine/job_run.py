@@ -26,7 +26,7 @@ class JobLaunch(msgspec.Struct, frozen=True):
     job: str
     command: Command
     spec: bytes
-    priority: int = 0
+    priority: float = 1.0
 
 
 class JobEnding(str, Enum):

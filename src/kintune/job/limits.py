@@ -7,6 +7,7 @@ import math
 from kintune.job.ledger import Ledger
 from kintune.job.payloads import Options
 from kintune.search.session import Session
+from kintune.space.candidate import UNTUNED
 
 __all__ = ["Limits"]
 
@@ -46,7 +47,8 @@ class Limits:
         """How many more trials the limits allow; None when nothing bounds them."""
         bounds: list[int] = []
         if self._options.trials is not None:
-            bounds.append(self._options.trials - self._ledger.trials)
+            under_way = sum(candidate.sketch != UNTUNED for candidate in self._session.pending)
+            bounds.append(self._options.trials - self._ledger.trials - under_way)
         if self._options.minutes is not None and self._session.round:
             bounds.append(max(1, int(self._seconds_for_search() / self._trial_s)))
         return min(bounds) if bounds else None

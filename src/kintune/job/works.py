@@ -36,7 +36,6 @@ class Works:
     def __init__(self, spec: JobSpec) -> None:
         self._spec = spec
         self._used: set[str] = set()
-        self._round = 0
         self._modules: dict[str, bytes] = {}
         self._prepared: Prepared | None = None
         self._candidates: dict[str, Candidate] = {}
@@ -60,7 +59,6 @@ class Works:
 
     def select(self, plan: Round) -> Work:
         """Choose the candidates of a round."""
-        self._round = plan.number
         return self._own(StageName.SELECT, f"select-{plan.number}", _encode(plan), _SELECT_S)
 
     def update(self, finished_rounds: int) -> Work:
@@ -71,8 +69,8 @@ class Works:
         """Compile the network."""
         return self._own(StageName.PACKAGE, StageName.PACKAGE, _encode(dict(chosen)), _PACKAGE_S)
 
-    def build(self, candidates: Sequence[Candidate], *, confirm: bool) -> Work:
-        """Build candidates, on all cores of the host."""
+    def build(self, candidates: Sequence[Candidate], number: int | None) -> Work:
+        """Build candidates of a round, or (None) of the closing, on all cores of the host."""
         workloads = {c.workload for c in candidates}
         sketches = {c.sketch for c in candidates}
         known = self._prepared.sketches if self._prepared else ()
@@ -83,20 +81,20 @@ class Works:
         )
         self._candidates.update((c.digest, c) for c in candidates)
         stage = self._stage(
-            StageName.BUILD, f"build-{'end' if confirm else self._round}", Demand(cores=self._spec.cores)
+            StageName.BUILD, f"build-{'end' if number is None else number}", Demand(cores=self._spec.cores)
         )
         items = tuple(_encode(BuildItem(c)) for c in candidates)
-        return Work(stage, "build", _encode(context), items, _BUILD_S, droppable=not confirm)
+        return Work(stage, "build", _encode(context), items, _BUILD_S, droppable=number is not None)
 
     def profile(
         self,
         candidates: Sequence[Candidate],
         built: Mapping[Candidate, Built],
         references: Mapping[str, Built],
-        *,
-        confirm: bool,
+        number: int | None,
     ) -> Work:
-        """Time built candidates, alone on the device."""
+        """Time built candidates of a round, or (None) of the closing, alone on the device."""
+        confirm = number is None
         options, protocol = self._spec.options, self._spec.protocol
         if confirm:
             protocol = msgspec.structs.replace(
@@ -110,7 +108,7 @@ class Works:
             atol=options.atol,
         )
         kind = StageName.CONFIRM if confirm else StageName.PROFILE
-        stage = self._stage(kind, f"{kind}-{'end' if confirm else self._round}", self._device())
+        stage = self._stage(kind, f"{kind}-{'end' if number is None else number}", self._device())
         items = tuple(_encode(ProfileItem(c.workload, built[c])) for c in candidates)
         timeout = _REFERENCE_S if len(workloads) > 1 or confirm else _PROFILE_S + _REFERENCE_S / 2
         return Work(stage, "device", _encode(context), items, timeout, droppable=not confirm)

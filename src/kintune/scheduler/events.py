@@ -18,6 +18,7 @@ __all__ = [
     "JobAdded",
     "JobCancelled",
     "JobEnded",
+    "JobExpects",
     "PriorityChanged",
     "ResourceBack",
     "ResourceJoined",
@@ -31,11 +32,24 @@ __all__ = [
 
 
 class JobAdded(msgspec.Struct, frozen=True, tag="job_added"):
-    """A job exists and will bring stages; a higher `priority` goes first."""
+    """A job exists and will bring stages.
+
+    `priority` is its weight, above 0: of what is scarce, a job of priority 2 gets twice as much as one of priority 1.
+    `deadline` is the time, on the clock of `now`, at which it should be over.
+    """
 
     now: float
     job: str
-    priority: int = 0
+    priority: float = 1.0
+    deadline: float | None = None
+
+
+class JobExpects(msgspec.Struct, frozen=True, tag="job_expects"):
+    """How many stages of each duration key the job thinks it will still ask for; replaces what it said before."""
+
+    now: float
+    job: str
+    ahead: dict[str, int]
 
 
 class PriorityChanged(msgspec.Struct, frozen=True, tag="priority_changed"):
@@ -43,7 +57,7 @@ class PriorityChanged(msgspec.Struct, frozen=True, tag="priority_changed"):
 
     now: float
     job: str
-    priority: int
+    priority: float
 
 
 class JobCancelled(msgspec.Struct, frozen=True, tag="job_cancelled"):
@@ -138,6 +152,7 @@ Event: TypeAlias = (
     | PriorityChanged
     | JobCancelled
     | JobEnded
+    | JobExpects
     | StageReady
     | StageDone
     | StageFailed

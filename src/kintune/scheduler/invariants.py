@@ -47,8 +47,12 @@ class _Seen:
 
 @dataclass
 class Auditor:
-    """Checks every decision against books kept from events and decisions alone."""
+    """Checks every decision against books kept from events and decisions alone.
 
+    Under a policy that waives limits (`waives`), what is booked may be more than there is; everything else holds.
+    """
+
+    waives: bool = False
     _live: dict[StageKey, _Seen] = field(default_factory=dict)
     _done: set[StageKey] = field(default_factory=set)
     _closed: set[str] = field(default_factory=set)
@@ -65,7 +69,8 @@ class Auditor:
         self._take(event)
         for decision in decisions:
             self._check(event.now, decision)
-        self._check_books()
+        if not self.waives:
+            self._check_books()
 
     @property
     def running(self) -> list[tuple[Stage, int]]:
@@ -166,6 +171,9 @@ class Auditor:
                 and other_seen.placement is None
             )
             _require(not overtaken, f"{key} overtook {other_key} of its kind")
+            both = other_key[0] == key[0] and seen.stage.affinity == other_seen.stage.affinity is not None
+            busy = both and other_key != key and other_seen.placement is not None
+            _require(not busy, f"{key} started while its process is busy with {other_key}")
         self._check_placement(key, seen.stage, start.placement)
 
     def _check_placement(self, key: StageKey, stage: Stage, placement: Placement) -> None:
@@ -183,7 +191,7 @@ class Auditor:
             _require(device.type == demand.device, f"{key} wants a {demand.device}, got {device}")
             _require(device.host not in self._lost, f"{key} started on {device.id}, whose host is lost")
             _require(device.host in (None, placement.host), f"{key}: {device.id} is not on {placement.host}")
-            if device.on_host_cores and placement.exclusive:
+            if device.on_host_cores and placement.exclusive and not self.waives:
                 host = self._resources[device.host or ""]
                 assert isinstance(host, Host)
                 _require(placement.cores == host.cores, f"{key} has {device.id} alone but not all of its cores")

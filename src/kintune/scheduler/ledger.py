@@ -2,22 +2,29 @@
 
 A stage is *live* from the moment its job asks for it until it is done or dropped.  The live stages that hold no
 resources wait in one queue for each kind of their job, in the order in which they were asked for; only the first of a
-queue can be startable, which is what keeps one job's stages of a kind in order, over retries too.
+queue can be startable, which is what keeps one job's stages of a kind in order, over retries too.  A process does one
+thing at a time, so of the stages of one affinity only one runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
+from kintune.scheduler.lanes import Lane, Lanes
 from kintune.scheduler.pool import ResourcePool
 from kintune.scheduler.queue import IndexedQueue
 from kintune.scheduler.resources import Placement
-from kintune.scheduler.stage import Demand, Stage, StageKey
+from kintune.scheduler.stage import Stage, StageKey
 from kintune.scheduler.story import Story
+from kintune.scheduler.view import JobFacts, Suggestion
 
-__all__ = ["JobState", "Ledger", "Phase", "StageState"]
+__all__ = ["JobState", "Ledger", "Phase", "Rank", "StageState"]
+
+Rank = Callable[[Stage, JobFacts, float], Any]
+"""Where a policy puts a stage: `Policy.rank`."""
 
 
 class Phase(Enum):
@@ -31,7 +38,7 @@ class Phase(Enum):
 
 @dataclass
 class StageState:
-    """A live stage; `unmet` are the stages in its `after` that are not done yet."""
+    """A live stage; `unmet` are the stages in its `after` that are not done yet, `since` is when it was started."""
 
     stage: Stage
     seq: int
@@ -40,6 +47,7 @@ class StageState:
     phase: Phase = Phase.WAITING
     failures: int = 0
     retry_at: float = 0.0
+    since: float = 0.0
 
     @property
     def holds_resources(self) -> bool:
@@ -49,36 +57,54 @@ class StageState:
 
 @dataclass
 class JobState:
-    """A job; `closing` says why nothing more of it shall start, `over` that it is forgotten once nothing of it runs."""
+    """A job.
+
+    `closing` says why nothing more of it shall start, `over` that it is forgotten once nothing of it runs, `held` that
+    a resource is kept for its next stage.
+    """
 
     id: str
-    priority: int
+    priority: float
     seq: int
     story: Story
+    since: float = 0.0
+    deadline: float | None = None
     begun: bool = False
     closing: str | None = None
     over: bool = False
+    held: Placement | None = None
     running: int = 0
     stages: dict[str, StageState] = field(default_factory=dict)
     done: set[str] = field(default_factory=set)
     homes: dict[str, str] = field(default_factory=dict)
+    busy: set[str] = field(default_factory=set)
     waiters: dict[str, list[str]] = field(default_factory=dict)
     queues: dict[str, IndexedQueue[str]] = field(default_factory=dict)
     heads: dict[str, str] = field(default_factory=dict)
     startable: IndexedQueue[str] = field(default_factory=IndexedQueue)
 
 
+_HELD = "(held)"  # the booking that keeps a resource for a job's next stage
+_PATIENCE = 8  # stages that may take cores that a lane waits for before it claims a host
+
+
 class Ledger:
     """All jobs; it is the `View` that policies get.  Only the machine calls what changes it, after checking."""
 
-    def __init__(self, pool: ResourcePool) -> None:
-        self.jobs: dict[str, JobState] = {}
+    def __init__(self, pool: ResourcePool, rank: Rank, *, waives: bool = False, bounded: bool = False) -> None:
+        self._known: dict[str, JobState] = {}
         self._now = float("-inf")
         self._pool = pool
+        self._rank = rank
+        self._waives = waives
+        self._bounded = bounded
         self._issued = 0
+        self._running = 0
+        self._open: dict[str, None] = {}
+        self._waiting: set[str] = set()
         self._begun: IndexedQueue[str] = IndexedQueue()
         self._next: IndexedQueue[str] = IndexedQueue()
-        self._by_demand: dict[Demand, IndexedQueue[StageKey]] = {}
+        self._lanes = Lanes()
 
     # what policies see ----------------------------------------------------------------------------------------------
 
@@ -86,6 +112,21 @@ class Ledger:
     def now(self) -> float:
         """The time of the event that is being handled."""
         return self._now
+
+    @property
+    def running_stages(self) -> int:
+        """How many stages hold resources."""
+        return self._running
+
+    @property
+    def open_jobs(self) -> int:
+        """How many jobs may still start something."""
+        return len(self._open)
+
+    @property
+    def waiting_jobs(self) -> int:
+        """How many of them have something startable."""
+        return len(self._waiting)
 
     def begun_job(self) -> str | None:
         """The job that began first among those that have begun and are not over."""
@@ -95,42 +136,61 @@ class Ledger:
         """The job of the highest priority, then the oldest, that has something startable and has not begun."""
         return self._next.first()
 
+    def jobs(self) -> Iterable[str]:
+        """The jobs that may still start something, oldest first."""
+        return list(self._open)
+
     def running(self, job: str) -> int:
         """How many stages of the job hold resources."""
-        return self.jobs[job].running
+        return self._known[job].running
 
     def startable(self, job: str) -> Stage | None:
         """The job's earliest startable stage."""
-        state = self.jobs[job]
+        state = self._known[job]
         first = state.startable.first()
         return None if first is None else state.stages[first].stage
 
-    def demands(self) -> Iterable[Demand]:
-        """The distinct demands for which some job has a startable stage."""
-        return self._by_demand.keys()
+    def lanes(self) -> Iterable[Lane]:
+        """The groups of startable stages that are not known to have no room."""
+        return self._lanes.open()
 
-    def first(self, demand: Demand) -> Stage | None:
-        """Of the startable stages with this demand, the one of the highest priority, then of the oldest job."""
-        queue = self._by_demand.get(demand)
-        key = None if queue is None else queue.first()
-        return None if key is None else self.jobs[key[0]].stages[key[1]].stage
+    def first(self, lane: Lane) -> tuple[Any, Stage] | None:
+        """The stage of the lane with the smallest rank, and that rank."""
+        found = self._lanes.first(lane)
+        if found is None:
+            return None
+        rank, (job, stage) = found
+        return rank, self._known[job].stages[stage].stage
+
+    def fit(self, lane: Lane) -> Suggestion | None:
+        """Start the lane's first stage there; None when it must wait."""
+        found = self._lanes.first(lane)
+        if found is None:
+            return None
+        placement = self._place(lane)
+        if placement is None:
+            self._lanes.block(lane, self._pool.waits_for(lane.demand, lane.home))
+            return None
+        job, stage = found[1]
+        return Suggestion(self._known[job].stages[stage].stage, placement)
 
     def placement(self, stage: Stage) -> Placement | None:
         """Where the stage could run now; None when it must wait for resources."""
-        return self._pool.place(stage.demand, self.home(stage))
+        return self._place(self._lane(stage))
 
     # what the machine asks ------------------------------------------------------------------------------------------
 
+    def known(self, job: str) -> JobState | None:
+        """The job, unless it was never added or is forgotten."""
+        return self._known.get(job)
+
     def home(self, stage: Stage) -> str | None:
-        """The host on which the process of the stage's affinity lives, if one is known and usable."""
-        if stage.affinity is None:
-            return None
-        home = self.jobs[stage.job].homes.get(stage.affinity)
-        return home if home is not None and self._pool.usable(home) else None
+        """The host on which the process of the stage's affinity lives, if one is known."""
+        return None if stage.affinity is None else self._known[stage.job].homes.get(stage.affinity)
 
     def is_startable(self, stage: Stage) -> bool:
         """Whether policies may choose it."""
-        job = self.jobs.get(stage.job)
+        job = self._known.get(stage.job)
         return job is not None and job.heads.get(stage.kind) == stage.id
 
     # what changes it ------------------------------------------------------------------------------------------------
@@ -139,17 +199,22 @@ class Ledger:
         """The time is `now`."""
         self._now = now
 
-    def add_job(self, id: str, priority: int, story: Story) -> JobState:
+    def add_job(self, id: str, priority: float, deadline: float | None, story: Story, now: float) -> JobState:
         """A new job without stages."""
-        job = self.jobs[id] = JobState(id, priority, self._number(), story)
+        job = self._known[id] = JobState(id, priority, self._number(), story, now, deadline)
+        self._open[id] = None
         return job
 
-    def set_priority(self, job: JobState, priority: int) -> None:
+    def set_priority(self, job: JobState, priority: float) -> None:
         """Move the job and its startable stages to where the priority puts them."""
         job.priority = priority
+        self.rank_anew(job)
+        self._index_job(job)
+
+    def rank_anew(self, job: JobState) -> None:
+        """Something is known of the job that may change where its stages stand."""
         for stage in job.heads.values():
             self._put_startable(job, job.stages[stage])
-        self._index_job(job)
 
     def add_stage(self, job: JobState, stage: Stage) -> StageState:
         """The job asks for a stage."""
@@ -171,7 +236,8 @@ class Ledger:
         able = first
         if first is not None:
             state = job.stages[first]
-            if job.closing is not None or state.phase is not Phase.WAITING or state.unmet:
+            occupied = state.stage.affinity in job.busy
+            if job.closing is not None or state.phase is not Phase.WAITING or state.unmet or occupied:
                 able = None
         before = job.heads.get(kind)
         if before == able:
@@ -179,23 +245,33 @@ class Ledger:
         if before is not None:
             del job.heads[kind]
             job.startable.discard(before)
-            self._discard_startable(job.stages[before].stage)
+            self._leave_lane((job.id, before))
         if able is not None:
             job.heads[kind] = able
             job.startable.put(able, job.stages[able].seq)
             self._put_startable(job, job.stages[able])
         self._index_job(job)
 
-    def start(self, job: JobState, state: StageState, placement: Placement) -> None:
+    def start(self, job: JobState, state: StageState, placement: Placement, now: float) -> None:
         """The stage runs at `placement`."""
         stage = state.stage
         self._pool.book(stage.key, placement)
+        if self._bounded:
+            self._count_passes(stage, placement)
+        if stage.affinity is not None:
+            job.busy.add(stage.affinity)
+            self._refresh_bound(job, stage)
         if stage.affinity is not None and placement.host is not None:
+            settled = job.homes.get(stage.affinity) == placement.host
             job.homes[stage.affinity] = placement.host
+            if not settled:
+                self.rank_anew(job)
         job.queues[stage.kind].discard(stage.id)
         self.refresh(job, stage.kind)
         state.phase = Phase.RUNNING
+        state.since = now
         job.running += 1
+        self._running += 1
         if not job.begun:
             job.begun = True
             self._begun.put(job.id, self._number())
@@ -203,9 +279,13 @@ class Ledger:
 
     def release(self, job: JobState, state: StageState) -> None:
         """The stage runs no more; it is live still."""
-        self._pool.release(state.stage.key)
+        self._lanes.freed(self._pool.release(state.stage.key))
+        if state.stage.affinity is not None:
+            job.busy.discard(state.stage.affinity)
+            self._refresh_bound(job, state.stage)
         state.phase = Phase.WAITING
         job.running -= 1
+        self._running -= 1
 
     def finish(self, job: JobState, state: StageState) -> None:
         """The stage, which holds no resources, is live no more, and those after it may go on."""
@@ -221,8 +301,11 @@ class Ledger:
     def close(self, job: JobState, reason: str) -> None:
         """Nothing more of the job shall start: forget its stages that hold no resources."""
         job.closing = reason
+        self.let_go(job)
+        self._open.pop(job.id, None)
         for state in [state for state in job.stages.values() if not state.holds_resources]:
             self._forget(job, state.stage)
+        self._index_job(job)
 
     def forget_stage(self, job: JobState, state: StageState) -> None:
         """A stage of a closing job, which holds no resources any more."""
@@ -230,9 +313,72 @@ class Ledger:
 
     def remove_job(self, job: JobState) -> None:
         """Forget a job of which nothing runs."""
-        del self.jobs[job.id]
+        del self._known[job.id]
         self._begun.discard(job.id)
         self._next.discard(job.id)
+
+    # resources kept for a job ---------------------------------------------------------------------------------------
+
+    def hold(self, job: JobState, placement: Placement) -> None:
+        """Keep what a stage of the job had for the one that follows."""
+        job.held = placement
+        self._pool.book((job.id, _HELD), placement)
+
+    def let_go(self, job: JobState) -> None:
+        """Keep nothing for the job any more."""
+        if job.held is not None:
+            job.held = None
+            self._lanes.freed(self._pool.release((job.id, _HELD)))
+
+    # resources ------------------------------------------------------------------------------------------------------
+
+    def usable_again(self, resource: str) -> None:
+        """A resource has joined or is back."""
+        self._lanes.freed(self._pool.tokens(resource))
+
+    def evict(self, resource: str) -> list[tuple[JobState, StageState]]:
+        """Take a resource out of use; returns the stages that hold it.
+
+        What lives on a lost host has to begin elsewhere, so nothing is bound to it any more.
+        """
+        hit: list[tuple[JobState, StageState]] = []
+        for id, stage in sorted(self._pool.lose(resource)):
+            job = self._known[id]
+            if stage == _HELD:
+                self.let_go(job)
+            else:
+                hit.append((job, job.stages[stage]))
+        for job in self._known.values():
+            if resource in job.homes.values():
+                job.homes = {name: host for name, host in job.homes.items() if host != resource}
+                self.rank_anew(job)
+        return hit
+
+    # inside ---------------------------------------------------------------------------------------------------------
+
+    def _count_passes(self, stage: Stage, placement: Placement) -> None:
+        """Who waits for cores that go to others too often claims a host."""
+        own = self._lanes.of(stage.key)
+        if own is not None:
+            self._lanes.served(own)
+            self._lanes.freed(self._pool.unclaim(own))
+        if placement.host is None or placement.device is not None:
+            return
+        for lane, times in self._lanes.pass_by(self._pool.tokens(placement.host)):
+            if lane != own and times % _PATIENCE == 0:
+                self._pool.claim(lane, lane.demand, lane.home)
+
+    def _refresh_bound(self, job: JobState, stage: Stage) -> None:
+        """The process of a stage is busy now, or free again: see to what else is bound to it."""
+        for kind in list(job.queues):
+            first = job.queues[kind].first()
+            if first is not None and first != stage.id and job.stages[first].stage.affinity == stage.affinity:
+                self.refresh(job, kind)
+
+    def _leave_lane(self, stage: StageKey) -> None:
+        emptied = self._lanes.discard(stage)
+        if emptied is not None and self._bounded:
+            self._lanes.freed(self._pool.unclaim(emptied))
 
     def _forget(self, job: JobState, stage: Stage) -> None:
         queue = job.queues.get(stage.kind)
@@ -247,18 +393,29 @@ class Ledger:
         self._issued += 1
         return self._issued
 
-    def _put_startable(self, job: JobState, state: StageState) -> None:
-        queue = self._by_demand.setdefault(state.stage.demand, IndexedQueue())
-        queue.put(state.stage.key, (-job.priority, job.seq, state.seq))
+    def _lane(self, stage: Stage) -> Lane:
+        then = None if stage.then is None else stage.then.device
+        return Lane(stage.demand, self.home(stage), then)
 
-    def _discard_startable(self, stage: Stage) -> None:
-        queue = self._by_demand[stage.demand]
-        queue.discard(stage.key)
-        if not queue:
-            del self._by_demand[stage.demand]
+    def _place(self, lane: Lane) -> Placement | None:
+        if self._waives:
+            return self._pool.place_anyway(lane.demand, lane.home)
+        return self._pool.place(lane.demand, lane.home, lane)
+
+    def _put_startable(self, job: JobState, state: StageState) -> None:
+        stage = state.stage
+        lane = self._lane(stage)
+        if self._lanes.of(stage.key) not in (None, lane):
+            self._leave_lane(stage.key)
+        self._lanes.put(stage.key, lane, self._rank(stage, job, self._now))
 
     def _index_job(self, job: JobState) -> None:
-        if not job.begun and job.startable:
+        able = bool(job.startable) and job.closing is None
+        if able:
+            self._waiting.add(job.id)
+        else:
+            self._waiting.discard(job.id)
+        if able and not job.begun:
             self._next.put(job.id, (-job.priority, job.seq))
         else:
             self._next.discard(job.id)

@@ -31,7 +31,8 @@ class Stage(msgspec.Struct, frozen=True):
     `kind` and `duration_key` are opaque labels: stages of one kind of one job are never reordered, and stages with
     equal duration keys are expected to take equally long.  `affinity` names the process that must run it (its job's),
     or is None when any worker of its kind may.  `after` lists the stages of the same job that must be done before.
-    `attempt` counts from 0; a result is accepted only for the attempt that is running.
+    `then` is what the job will demand once this one is done, as far as it knows.  `attempt` counts from 0; a result is
+    accepted only for the attempt that is running.
     """
 
     id: str
@@ -42,6 +43,7 @@ class Stage(msgspec.Struct, frozen=True):
     duration_key: str = ""
     attempt: int = 0
     after: tuple[str, ...] = ()
+    then: Demand | None = None
 
     @property
     def key(self) -> StageKey:
