@@ -207,8 +207,10 @@ class ResourcePool:
         """Keep a host for those who are too large for what is free, until `unclaim`; nothing else starts there.
 
         It is their home, the host of a device that they want, or the freest one that is large enough; none if all of
-        these are claimed.
+        these are claimed, or if they have a claim already.
         """
+        if who in self._claims:
+            return
         if home is not None:
             hosts = [home]
         elif demand.device is not None:

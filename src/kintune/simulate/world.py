@@ -138,8 +138,11 @@ class World:
         when = self._faults.cancelled_after(plan)
         if when is not None:
             self._at(self._now + when, lambda: self._cancel(job))
-        for planned in plan.stages:
-            if not waits[planned.stage.id]:
+        self._at(self._now, lambda: self._begin(job))  # after all others that arrive at this time
+
+    def _begin(self, job: _Job) -> None:
+        for planned in job.plan.stages:
+            if not job.waits[planned.stage.id]:
                 self._ask(job, planned)
         self._end_if_over(job)
 

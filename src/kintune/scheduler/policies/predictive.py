@@ -44,7 +44,7 @@ class Predictive(Ranked):
         self._jobs: dict[str, _Outlook] = {}
         self._weights = 0.0
         self._demands: dict[str, Demand] = {}  # by duration key
-        self._load: dict[str, float] = {}  # stages still expected, by duration key
+        self._load: dict[str, int] = {}  # stages still expected, by duration key
         self._capacity: dict[str | None, int] = {}  # cores, and devices by type
         self._busiest = 0.0
         self._changes = 1  # in what it depends on, since it was summed up
@@ -83,7 +83,7 @@ class Predictive(Ranked):
         outlook.ahead = dict(ahead)
         outlook.told = True
         for key, count in ahead.items():
-            self._load[key] = self._load.get(key, 0.0) + count
+            self._load[key] = self._load.get(key, 0) + count
         self._changes += len(ahead)
 
     def asked(self, stage: Stage, job: JobFacts) -> None:
@@ -134,6 +134,7 @@ class Predictive(Ranked):
 
     def _forget(self, outlook: _Outlook) -> None:
         for key, count in outlook.ahead.items():
-            self._load[key] -= count
-            if self._load[key] <= 0:
-                del self._load[key]
+            if left := self._load.get(key, 0) - count:
+                self._load[key] = left
+            else:
+                self._load.pop(key, None)
