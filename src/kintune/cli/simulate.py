@@ -48,7 +48,7 @@ def command(
     write_document(json_target, simulated)
     for line in _lines(simulated):
         echo(line, json_target)
-    for setup, path in pictures.items():
+    for setup, path in pictures:
         scenario, story = play(read, setup, read.seeds[0], audit=False)
         title = f"{read.name}: {setup.name}"
         draw_gantt(title, story, scenario.resources, path, until)
@@ -68,16 +68,16 @@ def _chosen(spec: Spec, seeds: int | None, labels: tuple[str, ...]) -> Spec:
     return msgspec.structs.replace(spec, setups=setups, seeds=spec.seeds if seeds is None else tuple(range(seeds)))
 
 
-def _pictures(picture: str, spec: Spec) -> dict[Setup, Path]:
+def _pictures(picture: str, spec: Spec) -> list[tuple[Setup, Path]]:
     if not picture:
-        return {}
+        return []
     check_picture(picture)
     path = Path(picture)
-    paths = {
-        setup: path if len(spec.setups) == 1 else path.with_stem(f"{path.stem}-{_slug(setup.name)}")
+    paths = [
+        (setup, path if len(spec.setups) == 1 else path.with_stem(f"{path.stem}-{_slug(setup.name)}"))
         for setup in spec.setups
-    }
-    for each in paths.values():
+    ]
+    for _, each in paths:
         check_writable(str(each), "--picture")
     return paths
 
