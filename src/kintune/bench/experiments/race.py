@@ -16,14 +16,13 @@ from kintune.bench.race.side import Lesson
 from kintune.bench.race.teaching import HITS, KIN, NONE, Curriculum, lesson, teach
 from kintune.bench.report.rivals import race_sections
 from kintune.bench.report.section import Section
-from kintune.bench.strategy import STRATEGY
+from kintune.bench.strategy import STRATEGY, strategy_of
 from kintune.bench.tables import Tables
 from kintune.engine.devices import cores_lock
 from kintune.errors import InputError
 from kintune.integrations.contest.orders import Ours, Stock, StockFamily, Tuner
 from kintune.measure.cores import choose_cores
 from kintune.models.ref import parse_ref
-from kintune.search.strategy import Strategy
 
 __all__ = ["EXPERIMENT", "Race"]
 
@@ -147,7 +146,7 @@ def _tuner(cell: Cell, method: Method) -> Tuner:
         case "stock_family":
             return msgspec.convert({"type": STOCK_FAMILY, "trials_per_subgraph": each, **method.values}, StockFamily)
         case _:
-            return Ours(msgspec.convert({name: method.values[name] for name in STRATEGY}, Strategy))
+            return Ours(strategy_of(method.values))
 
 
 def _lessons(cell: Cell, directory: Path, threads: int, show: Show) -> dict[str, Lesson]:
