@@ -88,7 +88,7 @@ def test_the_time_it_takes_grows_with_trials_and_rivals(tmp_path: Path) -> None:
 def test_a_cell_becomes_a_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     raced: list[RaceSpec] = []
 
-    def run_race(spec: RaceSpec, directory: Path, turns: Path, show: object) -> Tables:
+    def run_race(spec: RaceSpec, directory: Path, turns: Path, show: object, between_turns: object) -> Tables:
         raced.append(spec)
         return {"results": []}
 

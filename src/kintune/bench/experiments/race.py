@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,7 @@ from kintune.bench.errors import OptionError
 from kintune.bench.experiment import CellProgress, ModelFacts, Show
 from kintune.bench.option import Kind, Option, Options, Value
 from kintune.bench.race.live import RaceSpec, run_race
+from kintune.bench.race.pause import Pause
 from kintune.bench.race.side import Lesson
 from kintune.bench.race.teaching import HITS, KIN, NONE, Curriculum, lesson, teach
 from kintune.bench.report.rivals import race_sections
@@ -30,6 +32,9 @@ STOCK, STOCK_FAMILY, KINTUNE = "stock", "stock_family", "kintune"
 
 TIME_GOAL, QUALITY_GOAL = 2.5, 1.14
 """Time to quality, and quality at equal time, that are to be reached."""
+
+PAUSE = "pause"
+"""The file in a bench's directory that makes a race stand still after the turn at hand."""
 
 _SECONDS_A_TRIAL = 1.1  # of stock, a guess
 
@@ -117,10 +122,15 @@ class Race:
             rounds=int(values["rounds"] or 0),
             lessons=_lessons(cell, directory.parents[2] / "teaching", len(cores), show),
         )
-        turns = directory.parents[2] / "turns" / f"{cell.id}.msgpack"
+        output = directory.parents[2]
+        turns = output / "turns" / f"{cell.id}.msgpack"
         turns.parent.mkdir(exist_ok=True)
-        with cores_lock(cores, lambda holder: show(CellProgress(f"waiting for the cores, held by process {holder}"))):
-            return run_race(spec, directory, turns, show)
+
+        def hold() -> AbstractContextManager[None]:
+            return cores_lock(cores, lambda who: show(CellProgress(f"waiting for the cores, held by process {who}")))
+
+        with Pause(output / PAUSE, hold, show) as pause:
+            return run_race(spec, directory, turns, show, pause.between_turns)
 
     def report(self, tables: Tables) -> Sequence[Section]:
         """Ratios, curves and stage times against stock."""
