@@ -20,15 +20,16 @@ class Strategy(msgspec.Struct, frozen=True):
     """The factors of a search.
 
     `families` names the family algorithm.  A full round has `round_size` candidates, shared by the `width` steepest
-    subgraphs; a foresee round has `foresee_size`.  `survey` gives every subgraph a few candidates before any gets a
-    full round; `rules` lets the rule propose candidates; `carry` carries good programs over to siblings.
+    subgraphs; a foresee round has `foresee_size`.  Before any gets a full round, every subgraph gets as many candidates
+    as `survey` has for each of its rounds; an empty one leaves the survey out.  `rules` lets the rule propose
+    candidates; `carry` carries good programs over to siblings.
     """
 
     families: str = "op"
     foresee: Foresee = "guarded"
     carry: bool = True
     rules: bool = True
-    survey: bool = True
+    survey: tuple[int, ...] = (1, 3, 4)
     budget: Budget = "gradient"
     round_size: int = 64
     foresee_size: int = 16

@@ -21,7 +21,6 @@ from kintune.space.candidate import Candidate
 
 __all__ = ["Survey"]
 
-_LEVELS = (1, 3, 4)  # candidates that each subgraph gets in the rounds of the survey
 _KNOWN = 3  # more of them in the first one, when earlier jobs have something to tell
 _CHOICE = 3  # drafts verified for each candidate that the model is to choose
 _DRAWN = 8  # attempts for each candidate drawn at random
@@ -33,6 +32,7 @@ class Survey:
     def __init__(self, space: SearchSpace, strategy: Strategy, kin: Kin) -> None:
         self._space = space
         self._strategy = strategy
+        self._levels = strategy.survey
         self._kin = kin
 
     def plan(self, states: Sequence[SubgraphState], begun: int) -> tuple[int, tuple[Entry, ...]]:
@@ -40,10 +40,8 @@ class Survey:
 
         Those subgraphs that weigh most come first.
         """
-        if not self._strategy.survey:
-            return len(_LEVELS), ()
         ordered = sorted(states, key=lambda s: (-s.subject.weight * s.subject.flops, s.subject.workload))
-        for level in range(begun, len(_LEVELS)):
+        for level in range(begun, len(self._levels)):
             entries = [
                 Entry(state.subject.workload, size, "rule")
                 for state in ordered
@@ -51,7 +49,7 @@ class Survey:
             ]
             if entries:
                 return level, tuple(entries)
-        return len(_LEVELS), ()
+        return len(self._levels), ()
 
     def choose(
         self,
@@ -84,8 +82,8 @@ class Survey:
     def _missing(self, state: SubgraphState, level: int) -> int:
         """How many candidates of this level are still to be measured."""
         extra = min(_KNOWN, self._kin.offered(state))
-        size = _LEVELS[level] + (extra if level == 0 else 0)
-        return min(sum(_LEVELS[: level + 1]) + extra - state.tried, size)
+        size = self._levels[level] + (extra if level == 0 else 0)
+        return min(sum(self._levels[: level + 1]) + extra - state.tried, size)
 
     def _anything(self, state: SubgraphState, states: Sequence[SubgraphState]) -> bool:
         if not self._strategy.rules and self._space.sketches(state.subject.workload):
@@ -97,7 +95,7 @@ class Survey:
         found = dict.fromkeys(state.suggestions, "suggested")
         carried = self._kin.carried(state, states) if self._strategy.carry else []
         of_kin = [*((c, "kin") for c in self._kin.known(state)), *((c, "carried") for c in carried)]
-        rules = self._space.rules(state.subject.workload, sum(_LEVELS)) if self._strategy.rules else []
+        rules = self._space.rules(state.subject.workload, sum(self._levels)) if self._strategy.rules else []
         of_rule = [(c, "rule") for c in rules if c not in state.times_us]
         for candidate, origin in _turns(of_kin, of_rule):
             found.setdefault(candidate, origin)

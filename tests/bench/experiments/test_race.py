@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from kintune.bench.errors import SpecError
@@ -11,6 +10,7 @@ from kintune.bench.experiments import race
 from kintune.bench.experiments.race import EXPERIMENT
 from kintune.bench.race.live import RaceSpec
 from kintune.bench.spec import Spec, read_spec
+from kintune.bench.strategy import strategy_of
 from kintune.bench.tables import Tables
 from kintune.integrations.contest.orders import Ours, Stock, StockFamily
 from kintune.search.strategy import Strategy
@@ -34,9 +34,8 @@ def ignore(_: CellProgress) -> None:
 
 def test_every_factor_of_a_search_can_be_set() -> None:
     options = EXPERIMENT.methods["kintune"]
-    defaults = {name: option.default for name, option in options.items()}
-    for field in msgspec.structs.fields(Strategy):
-        assert defaults[field.name] == field.default, field.name
+    assert set(Strategy.__struct_fields__) <= set(options)
+    assert strategy_of({name: option.default for name, option in options.items()}) == Strategy()
 
 
 @pytest.mark.parametrize(
@@ -89,7 +88,7 @@ def test_the_time_it_takes_grows_with_trials_and_rivals(tmp_path: Path) -> None:
 def test_a_cell_becomes_a_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     raced: list[RaceSpec] = []
 
-    def run_race(spec: RaceSpec, directory: Path, turns: Path, show: object) -> Tables:
+    def run_race(spec: RaceSpec, directory: Path, turns: Path, show: object, between_turns: object) -> Tables:
         raced.append(spec)
         return {"results": []}
 

@@ -2,14 +2,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
 import pytest
 
 from kintune.bench.experiments import EXPERIMENTS, experiment_of
 from kintune.bench.option import Option
-from kintune.bench.strategy import STRATEGY
 from kintune.errors import InputError
-from kintune.search.strategy import Strategy
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -39,8 +36,3 @@ def test_an_unknown_experiment_is_named_with_those_there_are() -> None:
         experiment_of("tuna")
     with pytest.raises(InputError, match="there are tune, race"):
         experiment_of("x")
-
-
-def test_every_factor_of_a_search_is_an_option() -> None:
-    assert set(STRATEGY) == set(Strategy.__struct_fields__)
-    assert msgspec.convert({name: option.default for name, option in STRATEGY.items()}, Strategy) == Strategy()

@@ -45,7 +45,7 @@ def show(progress: CellProgress) -> None:
 def test_every_option_reaches_the_tuner(fake_front: FakeFront) -> None:
     (cell,) = spec_of(
         'seed = 7\ntrials = 64\nminutes = 2\nuntil_ms = 4\ntarget = "llvm"\nthreads = 1\nfamilies = "hash"\n'
-        'foresee = "published"\ncarry = false\nrules = false\nsurvey = false\nbudget = "balanced"\nround_size = 8\n'
+        'foresee = "published"\ncarry = false\nrules = false\nsurvey = "4, 8"\nbudget = "balanced"\nround_size = 8\n'
         "foresee_size = 4\nwidth = 2\ncompare = false\n"
     ).cells
     EXPERIMENT.run(cell, work(), show)
@@ -55,7 +55,7 @@ def test_every_option_reaches_the_tuner(fake_front: FakeFront) -> None:
     assert (options.seed, options.trials, options.minutes, options.until_ms) == (7, 64, 2.0, 4.0)
     assert options.compare == ()
     assert (strategy.families, strategy.foresee, strategy.budget) == ("hash", "published", "balanced")
-    assert (strategy.carry, strategy.rules, strategy.survey) == (False, False, False)
+    assert (strategy.carry, strategy.rules, strategy.survey) == (False, False, (4, 8))
     assert (strategy.round_size, strategy.foresee_size, strategy.width) == (8, 4, 2)
 
 

@@ -75,7 +75,7 @@ def test_a_pool_is_collected_once_by_a_search_without_favourites(collection: Col
     strategy = request.options.strategy
     assert (request.options.trials, request.options.seed, request.threads) == (40, 3, 1)
     assert (strategy.budget, strategy.families, strategy.foresee) == ("balanced", "none", "none")
-    assert (strategy.rules, strategy.carry, strategy.survey) == (False, False, False)
+    assert (strategy.rules, strategy.carry, strategy.survey) == (False, False, ())
     assert shown[-1].done == 0.1
     assert obtain(tmp_path / "pool.npz") == [20, 20]
     assert len(collection.requests) == 1

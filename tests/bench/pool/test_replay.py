@@ -8,13 +8,13 @@ from kintune.bench.pool.pool import Pool
 from kintune.bench.pool.replay import Point, replay, trials_to_reach
 from kintune.search.strategy import Strategy
 
-SMALL = Strategy(round_size=8, foresee_size=4, rules=False, carry=False, survey=False)
+SMALL = Strategy(round_size=8, foresee_size=4, rules=False, carry=False, survey=())
 
 
 @pytest.mark.parametrize("families", ["op", "ind", "none"])
 @pytest.mark.parametrize("foresee", ["none", "published", "guarded"])
 def test_a_replay_improves_within_its_budget(pool: Pool, families: str, foresee: str) -> None:
-    strategy = Strategy(families, foresee, round_size=8, foresee_size=4, rules=False, carry=False, survey=False)  # type: ignore[arg-type]
+    strategy = Strategy(families, foresee, round_size=8, foresee_size=4, rules=False, carry=False, survey=())  # type: ignore[arg-type]
     points = list(replay(pool, strategy, seed=0, trials=70))
     times = [point.network_us for point in points]
     assert [point.trials for point in points] == sorted({point.trials for point in points})
@@ -30,7 +30,7 @@ def test_equal_seeds_play_alike_and_others_do_not(pool: Pool) -> None:
 
 
 def test_a_search_that_may_try_everything_finds_the_best_of_what_it_tried(pool: Pool) -> None:
-    strategy = Strategy("none", "none", round_size=8, rules=False, carry=False, survey=False, budget="balanced")
+    strategy = Strategy("none", "none", round_size=8, rules=False, carry=False, survey=(), budget="balanced")
     points = list(replay(pool, strategy, seed=0, trials=10_000))
     assert points[-1].trials == 144
     assert points[-1].network_us == pytest.approx(pool.best_us())

@@ -34,7 +34,7 @@ def test_a_race_is_run_judged_and_reckoned(tmp_path: Path) -> None:
         "kintune": Ours(Strategy(round_size=8, foresee_size=4)),
     }
     shown: list[CellProgress] = []
-    tables: Tables = run_race(spec_of(tuners), tmp_path, tmp_path / "turns", shown.append, QUICK)
+    tables: Tables = run_race(spec_of(tuners), tmp_path, tmp_path / "turns", shown.append, contestant=QUICK)
     check_tables(tables)
     results = {row["method"]: row for row in tables["results"]}
     assert list(results) == ["stock", "family", "kintune"]
@@ -55,4 +55,4 @@ def test_a_race_is_run_judged_and_reckoned(tmp_path: Path) -> None:
 def test_a_contestant_that_dies_ends_the_race(tmp_path: Path) -> None:
     tuners: dict[str, Tuner] = {"stock": Stock(8), "kintune": Ours(Strategy(families="unheard of"))}
     with pytest.raises(EngineError, match=r"kintune: .*unheard of"):
-        run_race(spec_of(tuners), tmp_path, tmp_path / "turns", lambda progress: None, QUICK)
+        run_race(spec_of(tuners), tmp_path, tmp_path / "turns", lambda progress: None, contestant=QUICK)

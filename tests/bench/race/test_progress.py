@@ -40,6 +40,21 @@ def test_the_time_left_is_that_of_all_sides_and_of_the_judge() -> None:
     assert 0 < shown[-1].seconds_left < halfway.seconds_left
 
 
+def test_a_first_turn_with_one_trial_is_not_taken_for_the_pace_of_all() -> None:
+    time = PassingTime()
+    script = [ScriptedTurn(30.0, (("a", 0, 100.0),), trials=1), *(ScriptedTurn(60.0, trials=64) for _ in range(20))]
+    sides = [
+        ScriptedSide("stock", script, time, []),
+        ScriptedSide("kintune", [ScriptedTurn(60.0)], time, [], ends=False),
+    ]
+    shown: list[CellProgress] = []
+    forecast = Forecast({"kintune": 1.0}, shown.append)
+    forecast.watch_sides(sides)
+    Conductor(sides, {"stock": 1.0, "kintune": 1.0}, time, lambda: 1.0).conduct(forecast.turned)
+    assert shown[1].seconds_left is not None
+    assert shown[1].seconds_left < 2 * 2 * 1230.0
+
+
 def test_it_never_says_that_more_than_all_is_done() -> None:
     for progress in shown_of(5, lambda i: 1.0 + i, ratio=3.0):
         assert progress.done is None or 0.0 <= progress.done <= 1.0

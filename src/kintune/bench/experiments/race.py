@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
@@ -12,18 +13,18 @@ from kintune.bench.errors import OptionError
 from kintune.bench.experiment import CellProgress, ModelFacts, Show
 from kintune.bench.option import Kind, Option, Options, Value
 from kintune.bench.race.live import RaceSpec, run_race
+from kintune.bench.race.pause import Pause
 from kintune.bench.race.side import Lesson
 from kintune.bench.race.teaching import HITS, KIN, NONE, Curriculum, lesson, teach
 from kintune.bench.report.rivals import race_sections
 from kintune.bench.report.section import Section
-from kintune.bench.strategy import STRATEGY
+from kintune.bench.strategy import STRATEGY, strategy_of
 from kintune.bench.tables import Tables
 from kintune.engine.devices import cores_lock
 from kintune.errors import InputError
 from kintune.integrations.contest.orders import Ours, Stock, StockFamily, Tuner
 from kintune.measure.cores import choose_cores
 from kintune.models.ref import parse_ref
-from kintune.search.strategy import Strategy
 
 __all__ = ["EXPERIMENT", "Race"]
 
@@ -31,6 +32,9 @@ STOCK, STOCK_FAMILY, KINTUNE = "stock", "stock_family", "kintune"
 
 TIME_GOAL, QUALITY_GOAL = 2.5, 1.14
 """Time to quality, and quality at equal time, that are to be reached."""
+
+PAUSE = "pause"
+"""The file in a bench's directory that makes a race stand still after the turn at hand."""
 
 _SECONDS_A_TRIAL = 1.1  # of stock, a guess
 
@@ -118,10 +122,15 @@ class Race:
             rounds=int(values["rounds"] or 0),
             lessons=_lessons(cell, directory.parents[2] / "teaching", len(cores), show),
         )
-        turns = directory.parents[2] / "turns" / f"{cell.id}.msgpack"
+        output = directory.parents[2]
+        turns = output / "turns" / f"{cell.id}.msgpack"
         turns.parent.mkdir(exist_ok=True)
-        with cores_lock(cores, lambda holder: show(CellProgress(f"waiting for the cores, held by process {holder}"))):
-            return run_race(spec, directory, turns, show)
+
+        def hold() -> AbstractContextManager[None]:
+            return cores_lock(cores, lambda who: show(CellProgress(f"waiting for the cores, held by process {who}")))
+
+        with Pause(output / PAUSE, hold, show) as pause:
+            return run_race(spec, directory, turns, show, pause.between_turns)
 
     def report(self, tables: Tables) -> Sequence[Section]:
         """Ratios, curves and stage times against stock."""
@@ -147,7 +156,7 @@ def _tuner(cell: Cell, method: Method) -> Tuner:
         case "stock_family":
             return msgspec.convert({"type": STOCK_FAMILY, "trials_per_subgraph": each, **method.values}, StockFamily)
         case _:
-            return Ours(msgspec.convert({name: method.values[name] for name in STRATEGY}, Strategy))
+            return Ours(strategy_of(method.values))
 
 
 def _lessons(cell: Cell, directory: Path, threads: int, show: Show) -> dict[str, Lesson]:

@@ -94,7 +94,7 @@ class Replay:
 
 def _strategy(method: Method) -> Strategy:
     factors: dict[str, object] = dict(method.values)
-    return Strategy(**factors, carry=False, rules=False, survey=False)  # type: ignore[arg-type]
+    return Strategy(**factors, carry=False, rules=False, survey=())  # type: ignore[arg-type]
 
 
 def _curve(method: Method, run: int, points: Sequence[Point], pool: Pool) -> list[Row]:

@@ -18,7 +18,7 @@ from kintune.bench.report.panels import by, varying, words
 from kintune.bench.report.section import Grid, Section
 from kintune.bench.report.spread import numbers, spread_of
 from kintune.bench.report.stages import stage_charts
-from kintune.bench.strategy import STRATEGY
+from kintune.bench.strategy import STRATEGY, strategy_of
 from kintune.bench.tables import Row, Tables
 from kintune.errors import InputError
 from kintune.files import write_whole
@@ -29,7 +29,6 @@ from kintune.job.payloads import Options as JobOptions
 from kintune.job.progress import ProgressReport
 from kintune.measure.cores import choose_cores
 from kintune.models.ref import parse_ref
-from kintune.search.strategy import Strategy
 
 __all__ = ["EXPERIMENT", "Tune"]
 
@@ -140,7 +139,7 @@ EXPERIMENT = Tune()
 
 def _request(cell: Cell, directory: Path, work: Path) -> TuneRequest:
     values = cell.values
-    strategy = msgspec.convert({name: values[name] for name in STRATEGY}, Strategy)
+    strategy = strategy_of(values)
     limits = {name: values[name] for name in ("trials", "minutes", "until_ms", "seed")}
     compare = {} if values["compare"] else {"compare": ()}
     options = msgspec.convert({**limits, **compare, "strategy": strategy}, JobOptions)

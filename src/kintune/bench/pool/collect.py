@@ -27,7 +27,7 @@ from kintune.search.strategy import Strategy
 __all__ = ["BALANCED", "obtain_pool", "read_pool"]
 
 BALANCED = Strategy(
-    families="none", foresee="none", carry=False, rules=False, survey=False, budget="balanced", round_size=32
+    families="none", foresee="none", carry=False, rules=False, survey=(), budget="balanced", round_size=32
 )
 """The search that collects: the subgraph with the fewest trials is always next, and nothing is known beforehand."""
 

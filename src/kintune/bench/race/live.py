@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -50,18 +50,26 @@ class RaceSpec(NamedTuple):
     lessons: Mapping[str, Lesson] = {}
 
 
-def run_race(spec: RaceSpec, directory: Path, turns: Path, show: Show, contestant: str = CONTESTANT_MODULE) -> Tables:
+def run_race(
+    spec: RaceSpec,
+    directory: Path,
+    turns: Path,
+    show: Show,
+    between_turns: Callable[[], None] = lambda: None,
+    contestant: str = CONTESTANT_MODULE,
+) -> Tables:
     """Run one race; only logs stay in `directory`.  The caller holds the cores.
 
     What was raced is kept in the file `turns` until it is judged, so that only the judging is repeated should that
-    fail.  `contestant` is the module that is a contestant's process.
+    fail.  `between_turns` is called while everybody stands still, and may take its time.  `contestant` is the module
+    that is a contestant's process.
 
     Raises EngineError when a contestant dies.
     """
     forecast = Forecast(spec.budgets, show)
     raced = msgspec.msgpack.decode(turns.read_bytes(), type=_Raced) if turns.exists() else None
     if raced is None:
-        raced = _conduct(spec, directory, forecast, contestant)
+        raced = _conduct(spec, directory, forecast, between_turns, contestant)
         write_whole(turns, msgspec.msgpack.encode(raced))
     course = raced.course
     forecast.judging(course)
@@ -89,7 +97,9 @@ class _Raced(msgspec.Struct, frozen=True):
     search_threads: int
 
 
-def _conduct(spec: RaceSpec, directory: Path, forecast: Forecast, contestant: str) -> _Raced:
+def _conduct(
+    spec: RaceSpec, directory: Path, forecast: Forecast, between_turns: Callable[[], None], contestant: str
+) -> _Raced:
     threads = str(spec.threads)
     environment = {"TVM_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
     with ExitStack() as stack:
@@ -105,7 +115,12 @@ def _conduct(spec: RaceSpec, directory: Path, forecast: Forecast, contestant: st
             sides.append(side)
         conductor = Conductor(sides, spec.budgets, time.monotonic, reference_kernel())
         forecast.watch_sides(sides)
-        course = conductor.conduct(forecast.turned)
+
+        def watch(course: Course) -> None:
+            forecast.turned(course)
+            between_turns()
+
+        course = conductor.conduct(watch)
     for own in filter(Path.is_dir, directory.glob("side-*")):
         shutil.rmtree(own)  # stock's database of every candidate
     return _Raced(course, sides[0].search_threads)

@@ -13,6 +13,8 @@ __all__ = ["Forecast"]
 
 _JUDGED_PER_SECOND = 2.0  # programs built and timed three times, a guess that only the display lives by
 _NETWORK_SECONDS = 60.0
+_USUAL_SECONDS = 1.0  # of a trial
+_USUAL_TRIALS = 64
 
 
 class Forecast:
@@ -35,15 +37,16 @@ class Forecast:
         tracks = list(course.tracks.values())
         stock = tracks[0]
         self._spent_s = sum(track.active_seconds for track in tracks)
-        expected = self._sides[0].trials_expected
-        share = stock.trials / expected if expected else 0.0
-        if stock.finished:
-            share = 1.0
         phase = "; ".join(f"{track.side} {track.trials} trials in {track.active_seconds:.0f} s" for track in tracks)
-        if not share:
+        expected = self._sides[0].trials_expected
+        if not expected:
             self._show(CellProgress(phase))
             return
-        stock_total_s = stock.active_seconds / share
+        stock_total_s = stock.active_seconds
+        if not stock.finished:
+            # The first turns are short of trials and full of beginnings: what is usual counts as some trials more.
+            each_s = (stock.active_seconds + _USUAL_TRIALS * _USUAL_SECONDS) / (stock.trials + _USUAL_TRIALS)
+            stock_total_s += max(0, expected - stock.trials) * each_s
         others = [
             track.active_seconds
             if track.finished

@@ -127,21 +127,22 @@ def _lines(axes: Any, chart: LineChart) -> None:
     for label, level in chart.levels.items():
         axes.axhline(level, color=_REFERENCE, linewidth=1.2, linestyle=(0, (4, 3)))
         axes.annotate(
-            label, (0.0, level), (4, 3), xycoords=("axes fraction", "data"), textcoords="offset points",
-            color=_REFERENCE, fontsize=9,
+            label, (1.0, level), (-4, 4), xycoords=("axes fraction", "data"), textcoords="offset points",
+            color=_REFERENCE, fontsize=9, ha="right",
         )  # fmt: skip
     if chart.log_x:
         axes.set_xscale("log")
-        _plain_ticks(axes, axes.xaxis)
     if chart.log_y:
         axes.set_yscale("log")
-        _plain_ticks(axes, axes.yaxis)
     axes.margins(x=0.01)
     if not chart.log_x:
         axes.set_xlim(left=0.0)
     lowest = min((min(series.y) for series in chart.series), default=0.0)
     if chart.top is not None and lowest < chart.top < axes.get_ylim()[1]:
         axes.set_ylim(min([lowest, *chart.levels.values()]) * 0.93, chart.top)
+    for log, axis in ((chart.log_x, axes.xaxis), (chart.log_y, axes.yaxis)):
+        if log:
+            _plain_ticks(axes, axis)
     axes.set_xlabel(chart.x_label)
     axes.set_ylabel(chart.y_label)
     _label_ends(axes, labels)
@@ -196,7 +197,6 @@ def _points(axes: Any, chart: BarChart) -> None:
                       va="center", fontsize=9, color=color)  # fmt: skip
     if chart.log:
         axes.set_xscale("log")
-        _plain_ticks(axes, axes.xaxis)
     for level, said, style in ((chart.baseline, "equal", "-"), (chart.goal, "goal", (0, (4, 3)))):
         if level is not None:
             axes.axvline(level, color=_REFERENCE, linewidth=1.2, linestyle=style, zorder=0)
@@ -207,6 +207,8 @@ def _points(axes: Any, chart: BarChart) -> None:
     axes.set_yticks(range(len(groups)), groups)
     axes.set_ylim(len(groups) - 0.4, -0.7)
     axes.margins(x=0.12)
+    if chart.log:
+        _plain_ticks(axes, axes.xaxis)
     axes.grid(axis="y", visible=False)
     axes.set_xlabel(chart.value_label)
     if any(names):
@@ -249,11 +251,14 @@ def _stacks(axes: Any, chart: StackedChart) -> None:
 
 def _plain_ticks(axes: Any, axis: Any) -> None:
     """Numbers instead of powers on a logarithmic axis, and enough of them on a short one."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     low, high = axes.get_ylim() if axis is axes.yaxis else axes.get_xlim()
-    short = high / max(low, 1e-12) < 30
-    axis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if high / low < 12 else (1.0, 2.0, 5.0)
-                                      if short else (1.0,)))  # fmt: skip
+    span = high / max(low, 1e-12)
+    if span < 3:
+        axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+    else:
+        subs = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if span < 12 else (1.0, 2.0, 5.0) if span < 1000 else (1.0,)
+        axis.set_major_locator(LogLocator(subs=subs))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
