@@ -34,6 +34,7 @@ class Lanes:
         self._blocked: dict[str, dict[Lane, None]] = {}
         self._reasons: dict[Lane, tuple[str, ...]] = {}
         self._passed: dict[Lane, int] = {}
+        self._bound: dict[str, int] = {}
 
     def put(self, stage: StageKey, lane: Lane, rank: Any) -> None:
         """Put a stage in, or move it within its lane."""
@@ -41,6 +42,7 @@ class Lanes:
         if queue is None:
             queue = self._queues[lane] = IndexedQueue()
             self._open[lane] = None
+            self._count_bound(lane, 1)
         queue.put(stage, rank)
         self._lanes[stage] = lane
 
@@ -56,12 +58,17 @@ class Lanes:
             self._open.pop(lane, None)
             self._passed.pop(lane, None)
             self._unblock(lane)
+            self._count_bound(lane, -1)
             return lane
         return None
 
     def of(self, stage: StageKey) -> Lane | None:
         """The lane of a stage that waits."""
         return self._lanes.get(stage)
+
+    def bound_to(self, host: str | None) -> bool:
+        """Whether somebody waits who can run on this host alone."""
+        return self._bound.get(host or "", 0) > 0
 
     def open(self) -> Iterable[Lane]:
         """The lanes that are not known to have no room."""
@@ -100,6 +107,10 @@ class Lanes:
     def served(self, lane: Lane) -> None:
         """One of the lane has started."""
         self._passed.pop(lane, None)
+
+    def _count_bound(self, lane: Lane, sign: int) -> None:
+        if lane.home is not None:
+            self._bound[lane.home] = self._bound.get(lane.home, 0) + sign
 
     def _unblock(self, lane: Lane) -> None:
         for name in self._reasons.pop(lane, ()):

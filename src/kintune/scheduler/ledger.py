@@ -59,8 +59,8 @@ class StageState:
 class JobState:
     """A job.
 
-    `closing` says why nothing more of it shall start, `over` that it is forgotten once nothing of it runs, `held` that
-    a resource is kept for its next stage.
+    `closing` says why nothing more of it shall start, `over` that it is forgotten once nothing of it runs.  `held` is
+    what is kept for its very next stage, `kept` what is kept until it comes back, by the names that `keeper` gives.
     """
 
     id: str
@@ -73,6 +73,7 @@ class JobState:
     closing: str | None = None
     over: bool = False
     held: Placement | None = None
+    kept: dict[str, Placement] = field(default_factory=dict)
     running: int = 0
     stages: dict[str, StageState] = field(default_factory=dict)
     done: set[str] = field(default_factory=set)
@@ -85,7 +86,15 @@ class JobState:
 
 
 _HELD = "(held)"  # the booking that keeps a resource for a job's next stage
+_KEPT = "(kept) "  # the beginning of those that keep one until a job comes back to it
 _PATIENCE = 8  # stages that may take cores that a lane waits for before it claims a host
+
+
+def keeper(stage: Stage) -> str | None:
+    """The name under which a job is kept what such stages run on; None for those that run anywhere."""
+    if stage.demand.device is not None:
+        return f"{_KEPT}{stage.demand.device}"
+    return None if stage.affinity is None else f"{_KEPT}{stage.affinity}"
 
 
 class Ledger:
@@ -105,6 +114,7 @@ class Ledger:
         self._begun: IndexedQueue[str] = IndexedQueue()
         self._next: IndexedQueue[str] = IndexedQueue()
         self._lanes = Lanes()
+        self._kept: dict[str | None, int] = {}
 
     # what policies see ----------------------------------------------------------------------------------------------
 
@@ -205,9 +215,8 @@ class Ledger:
         self._open[id] = None
         return job
 
-    def set_priority(self, job: JobState, priority: float) -> None:
-        """Move the job and its startable stages to where the priority puts them."""
-        job.priority = priority
+    def reindex(self, job: JobState) -> None:
+        """Move the job and its startable stages to where its priority puts them."""
         self.rank_anew(job)
         self._index_job(job)
 
@@ -302,6 +311,7 @@ class Ledger:
         """Nothing more of the job shall start: forget its stages that hold no resources."""
         job.closing = reason
         self.let_go(job)
+        self.give_back(job)
         self._open.pop(job.id, None)
         for state in [state for state in job.stages.values() if not state.holds_resources]:
             self._forget(job, state.stage)
@@ -330,6 +340,34 @@ class Ledger:
             job.held = None
             self._lanes.freed(self._pool.release((job.id, _HELD)))
 
+    def may_keep(self, job: JobState, stage: Stage, placement: Placement) -> bool:
+        """Whether what the stage had may be kept for the job: nobody is bound to the host, or has claimed it."""
+        name = keeper(stage)
+        if name is None or name in job.kept:
+            return False
+        host = placement.host
+        return placement.device is not None or not (self._lanes.bound_to(host) or self._pool.is_claimed(host))
+
+    def kept(self, device: str | None) -> int:
+        """How many devices of this type, or (None) how many cores, are kept for jobs."""
+        return self._kept.get(device, 0)
+
+    def keep(self, job: JobState, stage: Stage, placement: Placement) -> None:
+        """Keep what a stage of the job had until the job asks for another such stage."""
+        name = keeper(stage)
+        assert name is not None
+        job.kept[name] = placement
+        self._pool.book((job.id, name), placement)
+        self._count_kept(placement, 1)
+
+    def give_back(self, job: JobState, stage: Stage | None = None) -> None:
+        """Keep nothing for such stages of the job any more, or (None) nothing at all."""
+        for name in list(job.kept) if stage is None else [keeper(stage)]:
+            placement = None if name is None else job.kept.pop(name, None)
+            if name is not None and placement is not None:
+                self._count_kept(placement, -1)
+                self._lanes.freed(self._pool.release((job.id, name)))
+
     # resources ------------------------------------------------------------------------------------------------------
 
     def usable_again(self, resource: str) -> None:
@@ -346,6 +384,9 @@ class Ledger:
             job = self._known[id]
             if stage == _HELD:
                 self.let_go(job)
+            elif stage in job.kept:
+                self._count_kept(job.kept.pop(stage), -1)
+                self._lanes.freed(self._pool.release((id, stage)))
             else:
                 hit.append((job, job.stages[stage]))
         for job in self._known.values():
@@ -367,6 +408,10 @@ class Ledger:
         for lane, times in self._lanes.pass_by(self._pool.tokens(placement.host)):
             if lane != own and times % _PATIENCE == 0:
                 self._pool.claim(lane, lane.demand, lane.home)
+
+    def _count_kept(self, placement: Placement, sign: int) -> None:
+        of, many = (None, placement.cores) if placement.device is None else (self._pool.type_of(placement.device), 1)
+        self._kept[of] = self._kept.get(of, 0) + sign * many
 
     def _refresh_bound(self, job: JobState, stage: Stage) -> None:
         """The process of a stage is busy now, or free again: see to what else is bound to it."""

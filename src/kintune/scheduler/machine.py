@@ -129,7 +129,9 @@ class Machine:
         job = self._job(event, event.job)
         self._check_priority(event, event.job, event.priority)
         job.story.tell(event.now, event)
-        self._ledger.set_priority(job, event.priority)
+        before, job.priority = job.priority, event.priority
+        self._policy.reweighed(job, before)
+        self._ledger.reindex(job)
 
     def _job_cancelled(self, event: JobCancelled) -> None:
         job = self._job(event, event.job)
@@ -172,6 +174,7 @@ class Machine:
             return
         held = job.held
         self._ledger.let_go(job)
+        self._ledger.give_back(job, stage)
         state = self._ledger.add_stage(job, stage)
         self._policy.asked(stage, job)
         if not self._limits.resources_may_join and not self._pool.could_ever(stage.demand):
@@ -184,8 +187,8 @@ class Machine:
         job.story.tell(event.now, event)
         placement = self._release(job, state, done=True)
         self._ledger.finish(job, state)
-        if self._limits.bundling and job.closing is None and not job.held and not job.startable:
-            self._keep(job, placement, state.stage.then)
+        if job.closing is None and placement is not None:
+            self._keep_what_it_had(job, state.stage, placement)
         self._remove_if_over(job)
 
     def _stage_failed(self, event: StageFailed) -> None:
@@ -214,9 +217,17 @@ class Machine:
         self._policy.ended(state.stage, job, self._ledger.now - state.since, done=done)
         return placement
 
-    def _keep(self, job: JobState, placement: Placement | None, then: Demand | None) -> None:
-        """Keep what the stage had for the next one, if that will do with it."""
-        if placement is None or then is None or (placement.device is None) != (then.device is None):
+    def _keep_what_it_had(self, job: JobState, stage: Stage, placement: Placement) -> None:
+        """Keep it for the very next stage if that will do with it, or for when the job comes back, if it may."""
+        if self._limits.bundling and not job.held and not job.startable:
+            self._hold(job, placement, stage.then)
+        if not job.held and self._ledger.may_keep(job, stage, placement):
+            kept = self._ledger.kept(stage.demand.device)
+            if self._policy.keeps(stage, job, placement, kept):
+                self._ledger.keep(job, stage, placement)
+
+    def _hold(self, job: JobState, placement: Placement, then: Demand | None) -> None:
+        if then is None or (placement.device is None) != (then.device is None):
             return
         if placement.device is None:
             placement = Placement(placement.host, then.cores, then.memory_mb)

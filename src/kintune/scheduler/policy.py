@@ -52,6 +52,9 @@ class Policy:
     def added(self, job: JobFacts) -> None:
         """A job exists."""
 
+    def reweighed(self, job: JobFacts, before: float) -> None:
+        """The job's priority, which was `before`, is another one."""
+
     def expects(self, job: JobFacts, ahead: Mapping[str, int]) -> None:
         """How many stages of each duration key the job will still ask for, by its own account."""
 
@@ -63,6 +66,14 @@ class Policy:
 
     def ended(self, stage: Stage, job: JobFacts, seconds: float, *, done: bool) -> None:
         """A stage has given back its resources after `seconds`; `done` if it has succeeded."""
+
+    def keeps(self, stage: Stage, job: JobFacts, placement: Placement, kept: int) -> bool:
+        """Whether what this stage, which is done, had shall be kept until its job wants the like again.
+
+        Asked after `ended`.  The device is kept, or the cores on the host where the job's process lives; `kept` is how
+        many devices of that type, or cores, are kept already, for whichever jobs.
+        """
+        return False
 
     def left(self, job: JobFacts) -> None:
         """A job is over, and nothing of it runs."""

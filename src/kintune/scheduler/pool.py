@@ -154,6 +154,14 @@ class ResourcePool:
         host = min(hosts, key=lambda state: (len(state.users), state.order)).host.id
         return Placement(host, demand.cores, demand.memory_mb, device, demand.exclusive)
 
+    def type_of(self, device: str) -> str:
+        """The type of a device that has joined."""
+        return self._devices[device].device.type
+
+    def is_claimed(self, host: str | None) -> bool:
+        """Whether the host is kept for somebody large."""
+        return host is not None and self._hosts[host].claimed_by is not None
+
     def usable(self, host: str) -> bool:
         """Whether the host has joined and is not lost."""
         return host in self._hosts and not self._hosts[host].lost

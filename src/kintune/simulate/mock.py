@@ -15,7 +15,8 @@ __all__ = ["MockJob"]
 class MockJob(msgspec.Struct, frozen=True):
     """A tuning job by the lengths of its stages, in seconds.
 
-    It begins with `start_s` on a host (import, lowering) and ends with `end_s` (packing, writing).  In between come
+    It begins with `start_s` on a host (import, lowering) and ends with `end_s` there (packing, writing) and `prove_s` alone on
+    a device (timing what was made).  In between come
     `rounds` of select, build, profile and update; the profile runs alone on a device, all others on `cores` of a host,
     those that need what the job has learnt in its own process.  At most `inflight` rounds are under way at once.
     `stretch` multiplies all times; `spread` is how widely single stages scatter (the sigma of a lognormal with mean 1).
@@ -29,6 +30,7 @@ class MockJob(msgspec.Struct, frozen=True):
     update_s: float = 0.0
     start_s: float = 0.0
     end_s: float = 0.0
+    prove_s: float = 0.0
     cores: int = 1
     build_cores: int | None = None
     inflight: int = 1
@@ -60,10 +62,12 @@ class MockJob(msgspec.Struct, frozen=True):
         }
         lengths = {"select": self.select_s, "build": self.build_s, "profile": self.profile_s, "update": self.update_s}
         kinds = [kind for kind, seconds in lengths.items() if seconds > 0]
+        closing = [("end", self.end_s, here), ("prove", self.prove_s, demands["profile"])]
+        closing = [stage for stage in closing if stage[1] > 0]
         stages: list[PlannedStage] = []
 
         def add(name: str, kind: str, demand: Demand, seconds: float, after: tuple[str, ...], then: Demand | None) -> None:
-            own = kind not in ("build", "profile")
+            own = kind not in ("build", "profile", "prove")
             key = f"{known_as or id}/{kind}"
             stage = Stage(name, id, kind, demand, id if own else None, key, after=after, then=then)
             stages.append(PlannedStage(stage, seconds * self.stretch * self._scatter(draw)))
@@ -79,11 +83,13 @@ class MockJob(msgspec.Struct, frozen=True):
                 else:
                     after = "start" if self.start_s > 0 else ""
                 last = n == self.rounds - 1 and position == len(kinds) - 1
-                follows = here if last and self.end_s > 0 else None if last else demands[kinds[(position + 1) % len(kinds)]]
+                follows = closing[0][2] if last and closing else None if last else demands[kinds[(position + 1) % len(kinds)]]
                 add(f"{kind}-{n}", kind, demands[kind], lengths[kind], (after,) if after else (), follows)
-        if self.end_s > 0:
-            ends = tuple(f"{kinds[-1]}-{n}" for n in range(max(0, self.rounds - self.inflight), self.rounds))
-            add("end", "end", here, self.end_s, ends, None)
+        ends = tuple(f"{kinds[-1]}-{n}" for n in range(max(0, self.rounds - self.inflight), self.rounds) if kinds)
+        for position, (kind, seconds, demand) in enumerate(closing):
+            follows = closing[position + 1][2] if position + 1 < len(closing) else None
+            add(kind, kind, demand, seconds, ends, follows)
+            ends = (kind,)
         return PlannedJob(id, tuple(stages), at, priority, deadline, tells)
 
     def _scatter(self, draw: random.Random) -> float:

@@ -80,6 +80,7 @@ class _JobEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     update_s: float = 0.0
     start_s: float = 0.0
     end_s: float = 0.0
+    prove_s: float = 0.0
     cores: int = 1
     build_cores: int | None = None
     inflight: int = 1
@@ -214,7 +215,7 @@ class _Reader:
             for key in ("rounds", "count", "cores", "inflight"):
                 if getattr(job, key) < 1:
                     self._document.refuse((*place, key), f"{key} = {getattr(job, key)}: must be 1 or more")
-            for key in ("select_s", "build_s", "profile_s", "update_s", "start_s", "end_s", "at", "spread", "stretch"):
+            for key in ("select_s", "build_s", "profile_s", "update_s", "start_s", "end_s", "prove_s", "at", "spread", "stretch"):
                 if not 0 <= getattr(job, key) < float("inf"):
                     self._document.refuse((*place, key), f"{key} = {getattr(job, key):g}: must be 0 or more")
             if job.priority <= 0:
