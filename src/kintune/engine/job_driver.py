@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,6 +20,7 @@ from kintune.scheduler.events import (
     Event,
     JobAdded,
     JobEnded,
+    JobExpects,
     RetryDue,
     StageDone,
     StageDropped,
@@ -140,10 +142,12 @@ class JobDriver:
         if self.job.stop_reason is not None:
             yield Stop(self.job.stop_reason)
 
-    def offered(self, works: tuple[Work, ...]) -> None:
+    def offered(self, works: tuple[Work, ...], ahead: Mapping[str, int] | None) -> None:
         """Hand new stages to the scheduler; those that a restarted process offers again are known."""
         job = self.job
         offered = {work.stage.id for work in works}
+        if ahead is not None and job.end is None:
+            self._expect(works, ahead)
         for work in works:
             stage = work.stage
             if job.end is not None:
@@ -157,6 +161,13 @@ class JobDriver:
                 job.works[stage.id] = work
                 self._shop.tell(StageReady(self._shop.clock(), job.without_the_past(stage, offered)))
         self._watch_for_silence()
+
+    def _expect(self, works: tuple[Work, ...], ahead: Mapping[str, int]) -> None:
+        """Tell the scheduler what lies ahead: what is offered and not closed, and what comes after."""
+        coming = {**self.job.works, **{work.stage.id: work for work in works if work.stage.id not in self.job.closed}}
+        counts = Counter(ahead)
+        counts.update(work.stage.duration_key for work in coming.values())
+        self._shop.tell(JobExpects(self._shop.clock(), self.job.id, dict(counts)))
 
     def progressed(self, payload: bytes) -> None:
         """Pass on what is to be shown."""

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import TypeAlias
 
 from kintune.engine.command import Command
 from kintune.engine.interrupts import Interrupts
@@ -24,7 +25,9 @@ from kintune.scheduler.machine import Machine
 from kintune.scheduler.resources import Resource
 from kintune.wire.messages import Work
 
-__all__ = ["LocalEngine"]
+__all__ = ["LocalEngine", "Observe"]
+
+Observe: TypeAlias = Callable[[Event, Sequence[Decision]], None]
 
 
 class LocalEngine:
@@ -45,6 +48,8 @@ class LocalEngine:
         log: Path | None = None,
         settings: EngineSettings | None = None,
         clock: Callable[[], float] = time.monotonic,
+        observe: Observe | None = None,
+        crowded: bool = False,
     ) -> None:
         """Make an engine; no process is started yet.
 
@@ -56,14 +61,17 @@ class LocalEngine:
             log: the file to which the output of all processes is appended.
             settings: how patient it is.
             clock: seconds, never going back.
+            observe: gets every event of the scheduler, with the decisions it led to.
+            crowded: whether a device may have more than one worker at once, as a policy that waives its limits needs.
         """
         self._machine = machine
         self._journal = journal
         self._settings = settings or EngineSettings()
         self._clock = clock
+        self._observe = observe or _ignore
         self._log = RunLog(log)
         self._reactor = Reactor(clock)
-        self._pool = WorkerPool(self._reactor, commands, self._log, self._settings, clock)
+        self._pool = WorkerPool(self._reactor, commands, self._log, self._settings, clock, crowded=crowded)
         self._drivers: dict[str, JobDriver] = {}
         self._present: set[str] = set()
         self._events: deque[Event] = deque()
@@ -196,7 +204,10 @@ class LocalEngine:
         self._telling = True
         try:
             while self._events:
-                for decision in self._machine.handle(self._events.popleft()):
+                event = self._events.popleft()
+                decisions = self._machine.handle(event)
+                self._observe(event, decisions)
+                for decision in decisions:
                     self._carry_out(decision)
         finally:
             self._telling = False

@@ -9,18 +9,20 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
 from kintune.doctor.software import require_tried_versions
 from kintune.engine.devices import cores_lock
 from kintune.engine.job_run import JobEnd, JobLaunch
-from kintune.engine.local import LocalEngine
+from kintune.engine.local import LocalEngine, Observe
 from kintune.errors import InputError, KintuneError
 from kintune.front.journal import TuningJournal
 from kintune.front.place import Place, choose_place
 from kintune.front.report import RunReport
 from kintune.front.request import TuneRequest
+from kintune.front.schedule_log import ScheduleLog
 from kintune.front.shipping import discard
 from kintune.front.ticket import Ticket
 from kintune.job.progress import ProgressReport
@@ -28,6 +30,7 @@ from kintune.measure.about import DeviceAbout
 from kintune.records import Store
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import POLICIES, policy
+from kintune.scheduler.recording import Header
 from kintune.space.feature_version import FEATURES
 
 __all__ = ["Ending", "OnProgress", "Scheduling", "tune_all"]
@@ -40,10 +43,18 @@ Ending = RunReport | KintuneError
 
 
 class Scheduling(msgspec.Struct, frozen=True):
-    """How runs share the machine; `policy` is one of `kintune.scheduler.policies`."""
+    """How runs share the machine.
+
+    `policy` is one of `kintune.scheduler.policies`.  With `pipelined`, a run whose device is not the host prepares its next
+    round while one is measured.  What is decided is recorded in the file `log`, if one is named.  `job_module` is the
+    module that a job's process runs; benchmarks have their own.
+    """
 
     policy: str = "sequential"
     bundling: bool = False
+    pipelined: bool = True
+    log: str | None = None
+    job_module: str = "kintune.job.process"
 
 
 def tune_all(
@@ -69,8 +80,9 @@ def tune_all(
         def waiting(holder: str) -> None:
             _tell_all(show, requests, f"waiting for the cores, held by {holder}")
 
-        with cores_lock({*place.device, *place.host}, waiting):
+        with cores_lock(place.cores, waiting):
             tickets = [Ticket(request, store, place) for request in requests]
+            _check_distinct(tickets)
             return _Campaign(tickets, store, place, scheduling, show).run()
 
 
@@ -95,18 +107,9 @@ class _Campaign:
             ticket.log = log
             self._show(self._numbers[ticket.run_id], ProgressReport(stage="prepare", phase="starting"))
         journal = TuningJournal(self._store, FEATURES)
-        machine = Machine(policy(self._scheduling.policy), Limits(bundling=self._scheduling.bundling))
-        commands = place.commands(tickets[0].request.target)
-        outputs: list[str] = []
-        with _on_cores(place), LocalEngine(machine, journal, commands, place.resources(), log=log) as engine:
-            about = msgspec.msgpack.decode(engine.about("device", "cpu"), type=DeviceAbout)
-            launches: list[JobLaunch] = []
-            for ticket in tickets:
-                spec = ticket.open(about)
-                journal.enter(spec, about.compiler, use_known=not ticket.request.fresh)
-                job = place.on_host("kintune.job.process")
-                launches.append(JobLaunch(ticket.run_id, job, msgspec.msgpack.encode(spec)))
-                outputs.append(spec.output)
+        with _on_cores(place), self._recording() as recording, self._engine(journal, log, recording.observe) as engine:
+            about = msgspec.msgpack.decode(engine.about("device", place.names[0]), type=DeviceAbout)
+            launches = [self._launch(ticket, journal, about) for ticket in tickets]
             try:
                 ends = engine.run(launches, on_progress=self._progressed, on_stage=journal.watch)
                 return [self._conclude(ticket, ends) for ticket in tickets]
@@ -115,8 +118,33 @@ class _Campaign:
                     ticket.interrupted()
                 raise
             finally:
-                for output in outputs:
-                    discard(output)
+                for ticket in tickets:
+                    discard(ticket.request.output)
+
+    def _recording(self) -> ScheduleLog:
+        scheduling = self._scheduling
+        title = ", ".join(ticket.request.model.name for ticket in self._tickets.values())
+        return ScheduleLog(scheduling.log, Header(scheduling.policy, scheduling.bundling, title))
+
+    def _engine(self, journal: TuningJournal, log: Path, observe: Observe) -> LocalEngine:
+        chosen = policy(self._scheduling.policy)
+        target = next(iter(self._tickets.values())).request.target
+        return LocalEngine(
+            Machine(chosen, Limits(bundling=self._scheduling.bundling)),
+            journal,
+            self._place.commands(target),
+            self._place.resources(),
+            log=log,
+            observe=observe,
+            crowded=chosen.waives,
+        )
+
+    def _launch(self, ticket: Ticket, journal: TuningJournal, about: DeviceAbout) -> JobLaunch:
+        scheduling, host = self._scheduling, self._place.host
+        cores = max(1, len(host) // len(self._tickets))  # so that runs can be on the host side by side
+        spec = ticket.open(about, cores=cores, pipelined=scheduling.pipelined)
+        journal.enter(spec, about.compiler, use_known=not ticket.request.fresh)
+        return JobLaunch(ticket.run_id, self._place.on_host(scheduling.job_module), msgspec.msgpack.encode(spec))
 
     def _conclude(self, ticket: Ticket, ends: Mapping[str, JobEnd]) -> Ending:
         try:
@@ -144,6 +172,18 @@ def _check(requests: Sequence[TuneRequest], scheduling: Scheduling) -> None:
         if request.output in outputs:
             raise InputError(f"{request.model.name} and {outputs[request.output]} would both be written to {request.output}")
         outputs[request.output] = request.model.name
+
+
+def _check_distinct(tickets: Sequence[Ticket]) -> None:
+    """Two requests cannot go on with the same run."""
+    by_run: dict[str, Ticket] = {}
+    for ticket in tickets:
+        other = by_run.setdefault(ticket.run_id, ticket)
+        if other is not ticket:
+            raise InputError(
+                f"{other.request.output} and {ticket.request.output} are the same work, which is under way already; "
+                "ask for it once"
+            )
 
 
 @contextlib.contextmanager

@@ -26,25 +26,27 @@ from kintune.space.feature_version import FEATURES
 
 __all__ = ["Ticket"]
 
-_IN_FLIGHT = 2  # rounds of a job that may be under way, where the device is not the host
-
 
 class Ticket:
     """A request with its run in the records: one that goes on, or a new one."""
 
     def __init__(self, request: TuneRequest, store: Store, place: Place) -> None:
+        """Find the run to go on with, or name a new one; nothing is written yet."""
         self.request = request
         self._store = store
         self._place = place
-        self._key = run_key(request, len(place.device), inspect_machine().cpu)
+        self._key = run_key(request, place.threads, inspect_machine().cpu)
         self._unfinished = self._find_unfinished()
         self.run_id = self._unfinished.run_id if self._unfinished else secrets.token_hex(6)
         self.log = Path(request.log) if request.log else Path(platformdirs.user_log_dir("kintune"), f"{self.run_id}.log")
         self._run: Run | None = None
 
-    def open(self, about: DeviceAbout) -> JobSpec:
-        """The job's specification; its run is in the records from now on."""
-        self._spec = spec = self._specify(about)
+    def open(self, about: DeviceAbout, *, cores: int, pipelined: bool) -> JobSpec:
+        """The job's specification; its run is in the records from now on.
+
+        Its stages on the host take so many `cores`.  `pipelined` lets more than one round be under way, if that pays.
+        """
+        self._spec = spec = self._specify(about, cores, pipelined=pipelined)
         self._run = self._unfinished or self._create(spec, about)
         return spec
 
@@ -88,7 +90,7 @@ class Ticket:
             unfinished = self._store.runs.find_unfinished(self._key)
         return unfinished
 
-    def _specify(self, about: DeviceAbout) -> JobSpec:
+    def _specify(self, about: DeviceAbout, cores: int, *, pipelined: bool) -> JobSpec:
         request, place = self.request, self._place
         fresh = JobSpec(
             run_id=self.run_id,
@@ -98,9 +100,10 @@ class Ticket:
             options=request.options,
             output=request.output,
             inputs=request.inputs,
-            cores=len(place.host),
+            cores=cores,
             device=DEVICE,
-            inflight=1 if place.shared else _IN_FLIGHT,
+            devices=len(place.devices),
+            inflight=1 if place.shared or not pipelined else 1 + len(place.devices),
         )
         if self._unfinished is None:
             return fresh

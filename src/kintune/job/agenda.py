@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kintune.job.limits import Limits
+from kintune.job.prospect import stages_ahead
 from kintune.job.state import JobState
 from kintune.job.works import Works
 from kintune.space.candidate import Candidate
@@ -16,6 +17,7 @@ TRIES = 3
 """How often a stage without which there is no result is tried before the job is given up."""
 
 _OWN = -1  # the place of a stage that is no round's: one at a time
+_LEAST_PART = 8  # candidates of a round that are worth a device of their own
 _FRUITLESS = 3  # rounds without anything measured after which a search is over
 
 
@@ -30,7 +32,7 @@ class Agenda:
         self.reason = ""
         self._state = state
         self._works = works
-        self._offered: dict[str, int] = {}
+        self._offered: dict[str, tuple[int, str]] = {}  # by stage: of which round, and of what kind
 
     def closed(self, stage: str) -> None:
         """A stage is over."""
@@ -40,6 +42,12 @@ class Agenda:
     def idle(self) -> bool:
         """Whether everything that was offered is closed."""
         return not self._offered
+
+    def ahead(self) -> dict[str, int] | None:
+        """How many stages of each duration key will follow those that are offered; None while nobody can tell."""
+        kinds = [kind for _, kind in self._offered.values()]
+        counts = stages_ahead(self._state, kinds, searching=not self.reason)
+        return None if counts is None else {self._works.duration_key(kind): count for kind, count in counts.items()}
 
     def next(self, asked_to_stop: str) -> list[Work]:
         """The works to offer now; with none, and nothing open, the job is over."""
@@ -56,7 +64,7 @@ class Agenda:
             return []
         awaited = state.finalists.pending
         if awaited:
-            return [self._offer(self._measure(awaited, None), _OWN)]
+            return [self._offer(work, _OWN) for work in self._measure(awaited, None)]
         if state.packaged is None:
             return [self._offer(self._works.package(state.finalists.chosen()), _OWN)]
         if state.proof is None:
@@ -67,9 +75,9 @@ class Agenda:
         state, session = self._state, self._state.session
         if not asked_to_stop:
             for number, pending in session.open_rounds.items():
-                if number not in self._offered.values():
-                    yield self._offer(self._measure(pending, number), number)
-        if _OWN in self._offered.values():
+                if not self._is_offered(number):
+                    yield from (self._offer(work, number) for work in self._measure(pending, number))
+        if self._is_offered(_OWN):
             return
         if session.unlearnt and not asked_to_stop:
             yield self._offer(self._works.update(session.round), _OWN)
@@ -86,16 +94,28 @@ class Agenda:
         elif not under_way and self.idle:
             self.reason = reason or "converged"
 
-    def _measure(self, awaited: Sequence[Candidate], number: int | None) -> Work:
-        """Build what is not built yet, references included, then time it; without a number, for the closing."""
+    def _measure(self, awaited: Sequence[Candidate], number: int | None) -> list[Work]:
+        """Build what is not built yet, references included, then time it; without a number, for the closing.
+
+        Where more devices than rounds are there, a round is timed on several of them.
+        """
         built, references = self._state.built, self._state.references
         missing = [candidate for candidate in awaited if candidate not in built]
         if missing:
             workloads = dict.fromkeys(candidate.workload for candidate in awaited)
             untuned = [Candidate.untuned(w) for w in workloads if w not in references]
-            return self._works.build(list(dict.fromkeys(missing + untuned)), number)
-        return self._works.profile(awaited, built, references, number)
+            return [self._works.build(list(dict.fromkeys(missing + untuned)), number)]
+        parts = 1
+        if number is not None:
+            parts = self._state.spec.devices // max(1, len(self._state.session.open_rounds))
+            parts = max(1, min(parts, len(awaited) // _LEAST_PART))
+        if parts == 1:
+            return [self._works.profile(awaited, built, references, number)]
+        return [self._works.profile(awaited[at::parts], built, references, number, at) for at in range(parts)]
+
+    def _is_offered(self, place: int) -> bool:
+        return any(where == place for where, _ in self._offered.values())
 
     def _offer(self, work: Work, place: int) -> Work:
-        self._offered[work.stage.id] = place
+        self._offered[work.stage.id] = (place, work.stage.kind)
         return work

@@ -53,6 +53,18 @@ class Limits:
             bounds.append(max(1, int(self._seconds_for_search() / self._trial_s)))
         return min(bounds) if bounds else None
 
+    def rounds_left(self) -> int | None:
+        """About how many more rounds the limits allow, those under way left out; None when nobody can tell yet."""
+        bounds: list[float] = []
+        options, ledger, rounds = self._options, self._ledger, self._session.round
+        size = ledger.trials / rounds if rounds and ledger.trials else options.strategy.round_size
+        if options.trials is not None:
+            under_way = sum(candidate.sketch != UNTUNED for candidate in self._session.pending)
+            bounds.append((options.trials - ledger.trials - under_way) / size)
+        if options.minutes is not None and rounds:
+            bounds.append(self._seconds_for_search() * rounds / ledger.at if ledger.at else 0.0)
+        return max(0, math.ceil(min(bounds))) if bounds else None
+
     def seconds_left(self, *, searching: bool) -> float | None:
         """Seconds until the result is expected to be written; None while nothing is known."""
         if not searching:

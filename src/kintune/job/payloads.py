@@ -100,6 +100,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     inputs: str | None = None  # an .npz with the user's own inputs for the proof
     cores: int = 1  # of the host, for selecting and building
     device: str = "cpu"  # the type of device to time on, as the scheduler knows it
+    devices: int = 1  # how many of them there are
     inflight: int = 1  # rounds that may be under way at once; more than one pays where the device is not the host
 
 
