@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kintune.bench.errors import SpecError
+from kintune.spec.errors import SpecError
 from kintune.bench.experiment import ModelFacts
 from kintune.bench.imports import check_imports, import_models
 from kintune.errors import EngineError, ModelError

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kintune.bench import collect, ledger
 from kintune.bench.cell import Cell
 from kintune.bench.display import open_bench_display
-from kintune.bench.errors import SpecError
+from kintune.spec.errors import SpecError
 from kintune.bench.experiment import ModelFacts
 from kintune.bench.ledger import Ledger
 from kintune.bench.record import State

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kintune.bench.errors import SpecError
+from kintune.spec.errors import SpecError
 from kintune.bench.spec import MOST_CELLS, read_spec
 from kintune.errors import InputError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
-from kintune.bench.errors import SpecError
+from kintune.spec.errors import SpecError
 from kintune.bench.experiment import ModelFacts
 from kintune.errors import InputError, KintuneError
 from kintune.estimate.preparation import preparing

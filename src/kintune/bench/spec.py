@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from kintune.bench.cell import Cell, Method
-from kintune.bench.document import Document
+from kintune.spec.document import Document
 from kintune.bench.errors import OptionError
 from kintune.bench.experiment import Experiment
 from kintune.bench.experiments import experiment_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -13,73 +14,89 @@ from kintune.errors import InputError
 from kintune.files import check_writable
 from kintune.kinship.picture import check_picture
 from kintune.simulate.gantt import draw_gantt
-from kintune.simulate.simulation import Outcome, Simulated, play, simulate
-from kintune.simulate.spec import Setup, Spec, read_spec
+from kintune.simulate.live import simulate_live
+from kintune.simulate.outcome import Outcome, Simulated
+from kintune.simulate.recorded import read_recording
+from kintune.simulate.simulation import again, simulate, simulate_recorded
+from kintune.simulate.span import Story
+from kintune.simulate.spec import Scenario, Setup, read_spec
 from kintune.terminal.quantities import duration
 
 __all__ = ["command"]
 
 
 @click.command("simulate", short_help="Play schedules in virtual time.")
-@click.argument("spec", metavar="SPEC.toml")
+@click.argument("source", metavar="SPEC.toml|SCHEDULE.jsonl")
 @click.option("--seeds", type=click.IntRange(min=1), help="How many seeds.  [default: as the spec says]")
 @click.option("--setup", "labels", multiple=True, metavar="LABEL", help="Play only this setup; may be given again.")
 @click.option("--audit", is_flag=True, help="Check every decision against books kept apart; slower.")
 @click.option("--picture", metavar="FILE", default="", help="Draw who ran where: a .png or .svg for each setup.")
 @click.option("--until", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Draw the beginning only.")
+@click.option("--live", is_flag=True, help="Play with real processes that sleep, as well.")
+@click.option("--speed", type=click.FloatRange(min=0, min_open=True), default=1.0, help="How many times faster, live.")
 @json_option
 def command(
-    spec: str,
+    source: str,
     seeds: int | None,
     labels: tuple[str, ...],
     audit: bool,
     picture: str,
     until: float | None,
+    live: bool,
+    speed: float,
     json_target: JsonTarget,
 ) -> None:
     """Play the jobs of SPEC.toml under each of its setups, and compare what comes of it.
 
-    The scheduler is the one that runs tuning jobs; only time is virtual.
+    The scheduler is the one that runs tuning jobs; only time is virtual.  SCHEDULE.jsonl is what 'kintune tune
+    --schedule' has recorded: its stages are played under other policies as well.
     """
-    read = _chosen(read_spec(spec), seeds, labels)
-    pictures = _pictures(picture, read)
-    with click.progressbar(length=len(read.seeds) * len(read.setups), label="playing", file=_stderr()) as bar:
-        simulated = simulate(read, audit=audit, on_progress=lambda _done, _all: bar.update(1))
+    if picture:
+        check_picture(picture)
+        check_writable(picture, "--picture")
+    drawn: list[str] = []
+
+    def draw(name: str, scenario: Scenario, story: Story) -> None:
+        if picture:
+            path = Path(picture) if alone else Path(picture).with_stem(f"{Path(picture).stem}-{_slug(name)}")
+            draw_gantt(f"{title}: {name}", story, scenario.resources, path, until)
+            drawn.append(f"The picture of {name} is {path}")
+
+    if source.endswith(".jsonl"):
+        if live:
+            raise InputError("--live plays specs; a recording has been live before")
+        recorded = read_recording(source)
+        setups = _chosen(again(recorded), labels, source)
+        alone, title = False, recorded.header.title
+        simulated = simulate_recorded(recorded, setups=setups, audit=audit, on_story=draw)
+    else:
+        spec = read_spec(source)
+        setups = _chosen(spec.setups, labels, spec.name)
+        spec = msgspec.structs.replace(
+            spec, setups=tuple(setups), seeds=spec.seeds if seeds is None else tuple(range(seeds))
+        )
+        alone, title = len(setups) == 1 and not live, spec.name
+        todo = len(setups) * (1 if live else len(spec.seeds))
+        with click.progressbar(length=todo, label="playing", file=click.get_text_stream("stderr")) as bar:
+
+            def advance(_done: int, _all: int) -> None:
+                bar.update(1)
+
+            if live:
+                simulated = simulate_live(spec, speed=speed, on_progress=advance, on_story=draw)
+            else:
+                simulated = simulate(spec, audit=audit, on_progress=advance, on_story=draw)
     write_document(json_target, simulated)
-    for line in _lines(simulated):
+    for line in (*_lines(simulated), *drawn):
         echo(line, json_target)
-    for setup, path in pictures:
-        scenario, story = play(read, setup, read.seeds[0], audit=False)
-        title = f"{read.name}: {setup.name}"
-        draw_gantt(title, story, scenario.resources, path, until)
-        echo(f"The picture of {setup.name} is {path}", json_target)
 
 
-def _stderr() -> object:
-    return click.get_text_stream("stderr")
-
-
-def _chosen(spec: Spec, seeds: int | None, labels: tuple[str, ...]) -> Spec:
+def _chosen(setups: Sequence[Setup], labels: tuple[str, ...], of: str) -> list[Setup]:
     for label in labels:
-        if label not in [setup.name for setup in spec.setups]:
-            known = ", ".join(repr(setup.name) for setup in spec.setups)
-            raise InputError(f"--setup {label}: there is no such setup in {spec.name}; there are {known}")
-    setups = tuple(setup for setup in spec.setups if not labels or setup.name in labels)
-    return msgspec.structs.replace(spec, setups=setups, seeds=spec.seeds if seeds is None else tuple(range(seeds)))
-
-
-def _pictures(picture: str, spec: Spec) -> list[tuple[Setup, Path]]:
-    if not picture:
-        return []
-    check_picture(picture)
-    path = Path(picture)
-    paths = [
-        (setup, path if len(spec.setups) == 1 else path.with_stem(f"{path.stem}-{_slug(setup.name)}"))
-        for setup in spec.setups
-    ]
-    for _, each in paths:
-        check_writable(str(each), "--picture")
-    return paths
+        if label not in [setup.name for setup in setups]:
+            known = ", ".join(repr(setup.name) for setup in setups)
+            raise InputError(f"--setup {label}: there is no such setup in {of}; there are {known}")
+    return [setup for setup in setups if not labels or setup.name in labels]
 
 
 def _slug(name: str) -> str:

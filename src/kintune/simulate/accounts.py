@@ -43,10 +43,15 @@ class Accounts(msgspec.Struct, frozen=True):
     decisions: int
 
 
-def accounts_of(story: Story, jobs: Sequence[PlannedJob], resources: Sequence[Resource]) -> Accounts:
-    """The figures of one schedule; failed and cancelled jobs count for what they used, but not for speed."""
+def accounts_of(
+    story: Story, jobs: Sequence[PlannedJob], resources: Sequence[Resource], *, chains: bool = True
+) -> Accounts:
+    """The figures of one schedule; failed and cancelled jobs count for what they used, but not for speed.
+
+    Without `chains` the bound is that of the resources alone: what came after what in a recording may be of its policy.
+    """
     makespan = max((job.end for job in story.jobs), default=0.0)
-    bound: Bound = lower_bound(jobs, resources)
+    bound: Bound = lower_bound(jobs, resources, chains=chains)
     done = [job for job in story.jobs if job.ending is Ending.DONE]
     weights = sum(job.priority for job in story.jobs)
     slowdowns = [((job.end - job.since) / job.path_s, job.priority) for job in done if job.path_s > 0]

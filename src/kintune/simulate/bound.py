@@ -20,13 +20,13 @@ class Bound(msgspec.Struct, frozen=True):
     what: str
 
 
-def lower_bound(jobs: Sequence[PlannedJob], resources: Sequence[Resource]) -> Bound:
-    """The larger of two bounds: the longest job alone, and the busiest kind of resource.
+def lower_bound(jobs: Sequence[PlannedJob], resources: Sequence[Resource], *, chains: bool = True) -> Bound:
+    """The larger of two bounds: the longest job alone (unless `chains` are left out), and the busiest kind of resource.
 
     A kind of resource is busy for all work that needs it over how many there are, and cannot begin before the first
     stage that needs it could be reached, nor end before what follows the last one is done.
     """
-    bounds = [Bound(job.at + job.path_s(), f"the longest chain of {job.id}") for job in jobs]
+    bounds = [Bound(job.at + job.path_s(), f"the longest chain of {job.id}") for job in jobs] if chains else []
     capacity: dict[str | None, int] = {}
     for resource in resources:
         kind, many = (None, resource.cores) if isinstance(resource, Host) else (resource.type, 1)

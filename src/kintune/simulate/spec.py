@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kintune.bench.document import Document
+from kintune.spec.document import Document
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.resources import Device, Host, Resource

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kintune.bench.errors import SpecError
+from kintune.spec.errors import SpecError
 from kintune.bench.experiment import CellProgress, ModelFacts
 from kintune.bench.experiments import race
 from kintune.bench.experiments.race import EXPERIMENT

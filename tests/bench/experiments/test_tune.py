@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kintune.bench.errors import SpecError
+from kintune.spec.errors import SpecError
 from kintune.bench.experiment import CellProgress
 from kintune.bench.experiments.tune import EXPERIMENT
 from kintune.bench.spec import Spec, read_spec

@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path as FilePath
 from typing import Any, NoReturn
 
-from kintune.bench.errors import SpecError
-from kintune.bench.lines import Path, lines_of
+from kintune.spec.errors import SpecError
+from kintune.spec.lines import Path, lines_of
 from kintune.errors import InputError
 from kintune.files import check_readable
 
