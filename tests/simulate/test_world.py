@@ -66,7 +66,10 @@ def test_a_bundle_keeps_the_host_from_update_to_build() -> None:
     assert handed_over(loose) > 0
     assert all(
         two.job == one.job
-        for one, two in zip(*(sorted((s for s in bundled.spans if not s.placement.device), key=lambda s: s.start)[n:] for n in (0, 1)), strict=False)
+        for one, two in zip(
+            *(sorted((s for s in bundled.spans if not s.placement.device), key=lambda s: s.start)[n:] for n in (0, 1)),
+            strict=False,
+        )
         if one.kind == "update" and one.stage == "update-0"
     )
 

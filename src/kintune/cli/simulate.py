@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,7 +32,9 @@ __all__ = ["command"]
 @click.option("--setup", "labels", multiple=True, metavar="LABEL", help="Play only this setup; may be given again.")
 @click.option("--audit", is_flag=True, help="Check every decision against books kept apart; slower.")
 @click.option("--picture", metavar="FILE", default="", help="Draw who ran where: a .png or .svg for each setup.")
-@click.option("--until", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Draw the beginning only.")
+@click.option(
+    "--until", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Draw the beginning only."
+)
 @click.option("--live", is_flag=True, help="Play with real processes that sleep, as well.")
 @click.option("--speed", type=click.FloatRange(min=0, min_open=True), default=1.0, help="How many times faster, live.")
 @json_option
@@ -77,7 +80,7 @@ def command(
         )
         alone, title = len(setups) == 1 and not live, spec.name
         todo = len(setups) * (1 if live else len(spec.seeds))
-        with click.progressbar(length=todo, label="playing", file=click.get_text_stream("stderr")) as bar:
+        with click.progressbar(length=todo, label="playing", file=sys.stderr) as bar:
 
             def advance(_done: int, _all: int) -> None:
                 bar.update(1)
@@ -105,15 +108,31 @@ def _slug(name: str) -> str:
 
 def _lines(simulated: Simulated) -> list[str]:
     many = f"median of {simulated.seeds} seeds" if simulated.seeds > 1 else "one seed"
-    lines = [f"{simulated.name}: {simulated.description}".rstrip(": "), f"({many}; use is the mean over hosts and devices)"]
+    lines = [
+        f"{simulated.name}: {simulated.description}".rstrip(": "),
+        f"({many}; use is the mean over hosts and devices)",
+    ]
     measured = any(outcome.measured_s is not None for outcome in simulated.outcomes)
-    head = ["setup", "all done", "over bound", "worst", "mean job", "hosts", "devices", "longest wait", "share", "fairness"]
+    head = [
+        "setup",
+        "all done",
+        "over bound",
+        "worst",
+        "mean job",
+        "hosts",
+        "devices",
+        "longest wait",
+        "share",
+        "fairness",
+    ]
     if measured:
         head += ["measured", "difference"]
     rows = [head, *(_row(outcome, measured) for outcome in simulated.outcomes)]
     widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
     for row in rows:
-        first, *others = (cell.ljust(w) if at == 0 else cell.rjust(w) for at, (cell, w) in enumerate(zip(row, widths, strict=True)))
+        first, *others = (
+            cell.ljust(w) if at == 0 else cell.rjust(w) for at, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
         lines.append("  ".join([first, *others]).rstrip())
     return lines
 

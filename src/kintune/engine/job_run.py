@@ -82,8 +82,9 @@ class StageRun:
     def errand(self, index: int, done: Callable[[ItemEnd], None]) -> Errand:
         """What a process must do for one item."""
         stage, timeout_s = self.work.stage, self.work.item_timeout_s
-        begin = Begin(stage.id, self.attempt, stage.kind, self.work.context)
-        item = Item(stage.id, self.attempt, index, self.work.items[index])
+        name = f"{stage.job}/{stage.id}"  # a worker serves many jobs, whose stages may be called alike
+        begin = Begin(name, self.attempt, stage.kind, self.work.context)
+        item = Item(name, self.attempt, index, self.work.items[index])
         return Errand(self, begin, item, timeout_s, done)
 
 

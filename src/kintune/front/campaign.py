@@ -170,7 +170,9 @@ def _check(requests: Sequence[TuneRequest], scheduling: Scheduling) -> None:
     outputs: dict[str, str] = {}
     for request in requests:
         if request.output in outputs:
-            raise InputError(f"{request.model.name} and {outputs[request.output]} would both be written to {request.output}")
+            raise InputError(
+                f"{request.model.name} and {outputs[request.output]} would both be written to {request.output}"
+            )
         outputs[request.output] = request.model.name
 
 

@@ -103,7 +103,9 @@ def choose_place(device: str, threads: int | None) -> Place:
     if not host:
         raise TargetError(f"device {device!r}: no core is left to build on; leave it one, or measure on 'cpu'")
     if threads not in (None, len(devices[0])):
-        raise TargetError(f"device {device!r} has {len(devices[0])} cores, and threads={threads}; leave one of both away")
+        raise TargetError(
+            f"device {device!r} has {len(devices[0])} cores, and threads={threads}; leave one of both away"
+        )
     return Place(devices, host)
 
 

@@ -38,7 +38,9 @@ class Ticket:
         self._key = run_key(request, place.threads, inspect_machine().cpu)
         self._unfinished = self._find_unfinished()
         self.run_id = self._unfinished.run_id if self._unfinished else secrets.token_hex(6)
-        self.log = Path(request.log) if request.log else Path(platformdirs.user_log_dir("kintune"), f"{self.run_id}.log")
+        self.log = (
+            Path(request.log) if request.log else Path(platformdirs.user_log_dir("kintune"), f"{self.run_id}.log")
+        )
         self._run: Run | None = None
 
     def open(self, about: DeviceAbout, *, cores: int, pipelined: bool) -> JobSpec:

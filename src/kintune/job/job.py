@@ -24,7 +24,7 @@ from kintune.search.model_version import ModelVersion
 from kintune.search.plan import Round
 from kintune.space.candidate import Candidate, digest_of
 from kintune.wire.job import Saying
-from kintune.wire.messages import Committed, Finished, Offer, Progress, StageClosed, Work
+from kintune.wire.messages import Committed, Finished, Offer, Progress, StageClosed
 
 __all__ = ["TuningJob"]
 

@@ -145,9 +145,7 @@ class Works:
     def _device(self) -> Demand:
         return Demand(device=self._spec.device, exclusive=True)
 
-    def _stage(
-        self, kind: str, name: str, demand: Demand, *, then: Demand | None = None, own: bool = False
-    ) -> Stage:
+    def _stage(self, kind: str, name: str, demand: Demand, *, then: Demand | None = None, own: bool = False) -> Stage:
         name = next(n for n in _numbered(name) if n not in self._used)
         self._used.add(name)
         run = self._spec.run_id

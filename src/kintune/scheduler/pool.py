@@ -313,9 +313,7 @@ class ResourcePool:
             return first
         return next((id for id in self._freest.in_order() if self._host_fits(id, demand)), None)
 
-    def _on_device(
-        self, id: str, demand: Demand, home: str | None, who: Hashable | None = None
-    ) -> Placement | None:
+    def _on_device(self, id: str, demand: Demand, home: str | None, who: Hashable | None = None) -> Placement | None:
         device = self._devices[id].device
         if demand.exclusive and device.on_host_cores:
             who = self._hosts[device.host or ""].claimed_by  # it is for such as this one that hosts are claimed

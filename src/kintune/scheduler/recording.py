@@ -47,4 +47,3 @@ def encode_line(line: Line) -> bytes:
 def decode_line(text: bytes) -> Line:
     """The line; raises msgspec.MsgspecError where it is none."""
     return _decoder.decode(text)
-

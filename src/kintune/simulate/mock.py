@@ -66,7 +66,9 @@ class MockJob(msgspec.Struct, frozen=True):
         closing = [stage for stage in closing if stage[1] > 0]
         stages: list[PlannedStage] = []
 
-        def add(name: str, kind: str, demand: Demand, seconds: float, after: tuple[str, ...], then: Demand | None) -> None:
+        def add(
+            name: str, kind: str, demand: Demand, seconds: float, after: tuple[str, ...], then: Demand | None
+        ) -> None:
             own = kind not in ("build", "profile", "prove")
             key = f"{known_as or id}/{kind}"
             stage = Stage(name, id, kind, demand, id if own else None, key, after=after, then=then)
@@ -83,7 +85,9 @@ class MockJob(msgspec.Struct, frozen=True):
                 else:
                     after = "start" if self.start_s > 0 else ""
                 last = n == self.rounds - 1 and position == len(kinds) - 1
-                follows = closing[0][2] if last and closing else None if last else demands[kinds[(position + 1) % len(kinds)]]
+                follows = (
+                    closing[0][2] if last and closing else None if last else demands[kinds[(position + 1) % len(kinds)]]
+                )
                 add(f"{kind}-{n}", kind, demands[kind], lengths[kind], (after,) if after else (), follows)
         ends = tuple(f"{kinds[-1]}-{n}" for n in range(max(0, self.rounds - self.inflight), self.rounds) if kinds)
         for position, (kind, seconds, demand) in enumerate(closing):
@@ -94,4 +98,3 @@ class MockJob(msgspec.Struct, frozen=True):
 
     def _scatter(self, draw: random.Random) -> float:
         return draw.lognormvariate(-(self.spread**2) / 2, self.spread) if self.spread else 1.0
-

@@ -54,6 +54,7 @@ class Simulated(msgspec.Struct, frozen=True):
 
 def outcome_of(setup: Setup, all: Sequence[Accounts]) -> Outcome:
     """Medians and worst over all seeds."""
+
     def median(values: Sequence[float]) -> float:
         return statistics.median(values)
 

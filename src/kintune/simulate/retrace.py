@@ -46,7 +46,9 @@ class _Job:
             if id not in self.seconds:
                 continue
             kept = tuple(dict.fromkeys(other for other in after if other in done))
-            again = Stage(id, stage.job, stage.kind, stage.demand, stage.affinity, stage.duration_key, 0, kept, stage.then)
+            again = Stage(
+                id, stage.job, stage.kind, stage.demand, stage.affinity, stage.duration_key, 0, kept, stage.then
+            )
             stages.append(PlannedStage(again, self.seconds[id]))
             done.add(id)
         return PlannedJob(self.id, tuple(stages), self.since - began, self.priority, self.deadline)

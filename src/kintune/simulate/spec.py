@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kintune.spec.document import Document
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.resources import Device, Host, Resource
@@ -15,6 +14,7 @@ from kintune.simulate.faults import NO_FAULTS, Faults
 from kintune.simulate.mix import Mix
 from kintune.simulate.mock import MockJob
 from kintune.simulate.plan import PlannedJob
+from kintune.spec.document import Document
 
 __all__ = ["Scenario", "Setup", "Spec", "read_spec"]
 
@@ -215,7 +215,18 @@ class _Reader:
             for key in ("rounds", "count", "cores", "inflight"):
                 if getattr(job, key) < 1:
                     self._document.refuse((*place, key), f"{key} = {getattr(job, key)}: must be 1 or more")
-            for key in ("select_s", "build_s", "profile_s", "update_s", "start_s", "end_s", "prove_s", "at", "spread", "stretch"):
+            for key in (
+                "select_s",
+                "build_s",
+                "profile_s",
+                "update_s",
+                "start_s",
+                "end_s",
+                "prove_s",
+                "at",
+                "spread",
+                "stretch",
+            ):
                 if not 0 <= getattr(job, key) < float("inf"):
                     self._document.refuse((*place, key), f"{key} = {getattr(job, key):g}: must be 0 or more")
             if job.priority <= 0:
