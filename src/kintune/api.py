@@ -123,9 +123,9 @@ class Model:
         The search ends when `trials` programs were measured, after `minutes`, or once the network is estimated to take
         at most `until_ms`, whichever comes first; with none of the three it is 1000 trials.  `threads` is all physical
         cores by default.  `device` "cpu" is these cores, on which nothing else runs while they measure; "cpu:1" is core
-        1 alone, and the others choose and build meanwhile ("cpu:2+cpu:3": two such devices).  `families` says which subgraphs learn together: those with the same core operator ("op") or
-        the same sequence of operators ("hash"), those whose programs rank each other's well ("measured"), none of them
-        ("ind"), or all ("none").
+        1 alone, and the others choose and build meanwhile ("cpu:2+cpu:3": two such devices).  `families` says which
+        subgraphs learn together: those with the same core operator ("op") or the same sequence of operators ("hash"),
+        those whose programs rank each other's well ("measured"), none of them ("ind"), or all ("none").
 
         A full round measures `round_size` programs of one subgraph (64 unless told otherwise).  `foresee` says what
         follows it: a round of a quarter of that for a sibling ("published"), the same as long as such rounds keep
@@ -213,11 +213,13 @@ def tune_all(
     """Tune several models at once on this machine: what came of each, in their order.
 
     One that fails does not end the others; its place holds the error.  `options` are those of `Model.tune`; `output` is
-    the directory that the executables go to (the working directory by default), or, for a single model, the file.  `policy` says who goes first when several could; with `bundling`, a
-    model keeps a resource that its next step wants as well; `pipelined` models prepare a round while another is
-    measured, where the device is not the host.  What the scheduler heard and decided is recorded in the file `schedule`.
+    the directory that the executables go to (the working directory by default), or, for a single model, the file.
+    `policy` says who goes first when several could; with `bundling`, a model keeps a resource that its next step wants
+    as well; `pipelined` models prepare a round while another is measured, where the device is not the host.  What the
+    scheduler heard and decided is recorded in the file `schedule`.
 
-    Raises InputError (or a child) when something is wrong with what is asked, StorageError when records cannot be written.
+    Raises InputError (or a child) when something is wrong with what is asked, StorageError when records cannot be
+    written.
     """
     from kintune.front.campaign import Scheduling, tune_all
 

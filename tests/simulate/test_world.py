@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from kintune.errors import SchedulerError
@@ -60,7 +62,7 @@ def test_a_bundle_keeps_the_host_from_update_to_build() -> None:
 
     def handed_over(story: Story) -> int:
         on_host = sorted((s for s in story.spans if s.placement.device is None), key=lambda s: s.start)
-        pairs = zip(on_host, on_host[1:], strict=False)
+        pairs = itertools.pairwise(on_host)
         return sum(one.kind == "update" and one.job != two.job and two.kind == "build" for one, two in pairs)
 
     assert handed_over(loose) > 0
@@ -114,9 +116,6 @@ def test_a_job_for_which_nothing_is_there_fails() -> None:
 
 
 def test_resources_that_stay_away_are_told() -> None:
-    class Gone(Faults):
-        pass
-
+    world = World(Machine(policy("fair"), Limits(resources_may_join=True)), [HOST], [JOB.plan("a")])
     with pytest.raises(SchedulerError, match="stands still"):
-        machine = Machine(policy("fair"), Limits(resources_may_join=True))
-        World(machine, [HOST], [JOB.plan("a")]).run()
+        world.run()

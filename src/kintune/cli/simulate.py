@@ -70,7 +70,7 @@ def command(
             raise InputError("--live plays specs; a recording has been live before")
         recorded = read_recording(source)
         setups = _chosen(again(recorded), labels, source)
-        alone, title = False, recorded.header.title
+        alone, title = False, ", ".join(dict.fromkeys(recorded.header.names.values()))
         simulated = simulate_recorded(recorded, setups=setups, audit=audit, on_story=draw)
     else:
         spec = read_spec(source)

@@ -45,9 +45,9 @@ Ending = RunReport | KintuneError
 class Scheduling(msgspec.Struct, frozen=True):
     """How runs share the machine.
 
-    `policy` is one of `kintune.scheduler.policies`.  With `pipelined`, a run whose device is not the host prepares its next
-    round while one is measured.  What is decided is recorded in the file `log`, if one is named.  `job_module` is the
-    module that a job's process runs; benchmarks have their own.
+    `policy` is one of `kintune.scheduler.policies`.  With `pipelined`, a run whose device is not the host prepares its
+    next round while one is measured.  What is decided is recorded in the file `log`, if one is named.  `job_module` is
+    the module that a job's process runs; benchmarks have their own.
     """
 
     policy: str = "sequential"
@@ -123,8 +123,8 @@ class _Campaign:
 
     def _recording(self) -> ScheduleLog:
         scheduling = self._scheduling
-        title = ", ".join(ticket.request.model.name for ticket in self._tickets.values())
-        return ScheduleLog(scheduling.log, Header(scheduling.policy, scheduling.bundling, title))
+        names = {run_id: ticket.request.model.name for run_id, ticket in self._tickets.items()}
+        return ScheduleLog(scheduling.log, Header(scheduling.policy, scheduling.bundling, names))
 
     def _engine(self, journal: TuningJournal, log: Path, observe: Observe) -> LocalEngine:
         chosen = policy(self._scheduling.policy)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import RawIOBase
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
 
 from kintune.errors import StorageError
 from kintune.scheduler.decisions import Decision
@@ -21,12 +21,12 @@ class ScheduleLog:
     def __init__(self, path: str | None, header: Header) -> None:
         self._path = path
         self._header = header
-        self._file: BinaryIO | None = None
+        self._file: RawIOBase | None = None
 
     def __enter__(self) -> ScheduleLog:
         if self._path is not None:
             try:
-                self._file = Path(self._path).open("wb")
+                self._file = Path(self._path).open("wb", buffering=0)
                 self._file.write(encode_line(self._header))
             except OSError as error:
                 raise StorageError(f"{self._path}: cannot be written ({error.strerror})") from error

@@ -24,7 +24,7 @@ class Policy:
     """How people call it."""
 
     waives: bool = False
-    """Whether it books more than there is, and devices that somebody has alone: the worst cases, for comparison only."""
+    """Whether it books more than there is, and devices that somebody has alone: for comparison only."""
 
     bounded: bool = False
     """Whether nobody waits for ever: what is large is kept free for once enough that is small has gone before it."""

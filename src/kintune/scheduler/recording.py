@@ -18,11 +18,11 @@ RECORDING_VERSION = 1
 
 
 class Header(msgspec.Struct, frozen=True, tag="schedule"):
-    """The first line: the policy and the limits that decided, and what the schedule was of."""
+    """The first line: the policy and the limits that decided, and what people call the jobs."""
 
     policy: str
     bundling: bool = False
-    title: str = ""
+    names: dict[str, str] = {}
     version: int = RECORDING_VERSION
 
 

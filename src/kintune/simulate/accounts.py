@@ -20,11 +20,11 @@ class Accounts(msgspec.Struct, frozen=True):
 
     `makespan_s` lasts until the last job is over; `mean_completion_s` is from a job's arrival to its end, on average.
     `over_bound` is the makespan over the least that any schedule could take.  `use` is the share of the makespan for
-    which each resource is busy, of a host's cores, on average; `kinds` tells hosts from devices.  `waiting_s` is how long stages that could have run
-    waited, by the kind of resource that they waited for; `worst_wait_s` the longest of these waits.  A job's slowdown
-    is the time it took over what it would have taken alone; `worst_share` is the largest slowdown over what an equal
-    sharing of everything by weight would have made of it (1 or less: nobody got less than that), and `fairness` Jain's
-    index of the weighted speeds: 1 when all are slowed alike.
+    which each resource is busy, of a host's cores, on average; `kinds` tells hosts from devices.  `waiting_s` is how
+    long stages that could have run waited, by the kind of resource that they waited for; `worst_wait_s` the longest of
+    these waits.  A job's slowdown is the time it took over what it would have taken alone; `worst_share` is the largest
+    slowdown over what an equal sharing of everything by weight would have made of it (1 or less: nobody got less than
+    that), and `fairness` Jain's index of the weighted speeds: 1 when all are slowed alike.
     """
 
     makespan_s: float

@@ -21,12 +21,12 @@ class Mix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Jobs whose lengths are drawn from lognormals, one after the other.
 
     `types` says how many devices there are of each type; jobs want a type as often as there are devices of it, times a
-    `crowd` that makes the later types scarcer.  Jobs come within the first `arrive_s`; `priorities` are drawn with equal
-    chances.  A stage's length is the job's own, which is drawn once, times a scatter of sigma `spread`.
+    `crowd` that makes the later types scarcer.  Jobs come within the first `arrive_s`; `priorities` are drawn with
+    equal chances.  A stage's length is the job's own, which is drawn once, times a scatter of sigma `spread`.
 
     The lengths by default are those of the runs of `kintune tune` that have taught in the races of
-    `benchmarks/results` (bert_large, vit_base and bert_base of two layers, mobilenet_v2, mobilenet_v1_0.5; rounds of 64):
-    geometric means over the networks, sigma between them, and the mean sigma within one.
+    `benchmarks/results` (bert_large, vit_base and bert_base of two layers, mobilenet_v2, mobilenet_v1_0.5; rounds of
+    64): geometric means over the networks, sigma between them, and the mean sigma within one.
     """
 
     jobs: int = 100

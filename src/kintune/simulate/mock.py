@@ -15,11 +15,11 @@ __all__ = ["MockJob"]
 class MockJob(msgspec.Struct, frozen=True):
     """A tuning job by the lengths of its stages, in seconds.
 
-    It begins with `start_s` on a host (import, lowering) and ends with `end_s` there (packing, writing) and `prove_s` alone on
-    a device (timing what was made).  In between come
-    `rounds` of select, build, profile and update; the profile runs alone on a device, all others on `cores` of a host,
-    those that need what the job has learnt in its own process.  At most `inflight` rounds are under way at once.
-    `stretch` multiplies all times; `spread` is how widely single stages scatter (the sigma of a lognormal with mean 1).
+    It begins with `start_s` on a host (import, lowering) and ends with `end_s` there (packing, writing) and `prove_s`
+    alone on a device (timing what was made).  In between come `rounds` of select, build, profile and update; the
+    profile runs alone on a device, all others on `cores` of a host, those that need what the job has learnt in its own
+    process.  At most `inflight` rounds are under way at once.  `stretch` multiplies all times; `spread` is how widely
+    single stages scatter (the sigma of a lognormal with mean 1).
     """
 
     device: str
@@ -50,7 +50,7 @@ class MockJob(msgspec.Struct, frozen=True):
     ) -> PlannedJob:
         """The job's stages, one by one.
 
-        Stages of jobs that are `known_as` the same are expected to take equally long.  Stages of no length are left out.
+        Stages of jobs that are `known_as` the same are expected to take equally long.  Those of no length are left out.
         """
         draw = random.Random(f"{seed}/{id}")
         here = Demand(cores=self.cores)

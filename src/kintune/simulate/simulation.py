@@ -87,7 +87,8 @@ def simulate_recorded(
         outcomes.append(outcome_of(setup, [accounts]))
         if on_story is not None:
             on_story(setup.name, scenario, story)
-    return Simulated(recorded.path, header.title, 1, tuple(outcomes), tuple(played))
+    names = ", ".join(dict.fromkeys(header.names.values()))
+    return Simulated(recorded.path, names, 1, tuple(outcomes), tuple(played))
 
 
 def _play(scenario: Scenario, setup: Setup, faults: Faults, *, audit: bool) -> Story:

@@ -10,15 +10,15 @@ import msgspec
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.resources import Device, Host, Resource
+from kintune.simulate.entries import DeviceEntry, GraphEntry, HostEntry, JobEntry
 from kintune.simulate.faults import NO_FAULTS, Faults
 from kintune.simulate.mix import Mix
-from kintune.simulate.mock import MockJob
 from kintune.simulate.plan import PlannedJob
 from kintune.spec.document import Document
 
 __all__ = ["Scenario", "Setup", "Spec", "read_spec"]
 
-_KEYS = ["name", "description", "seeds", "host", "device", "job", "mix", "faults", "setup"]
+_KEYS = ["name", "description", "seeds", "host", "device", "job", "graph", "mix", "faults", "setup"]
 _WHERE = re.compile(r"^(?P<said>.*?)(?: - at `\$(?:\.(?P<key>\w+))?.*`)?$", re.DOTALL)
 
 Struct = TypeVar("Struct")
@@ -55,60 +55,6 @@ class Scenario(msgspec.Struct, frozen=True):
     jobs: tuple[PlannedJob, ...]
 
 
-class _HostEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    id: str
-    cores: int = 1
-    memory_mb: int = 1 << 20
-
-
-class _DeviceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    type: str
-    id: str = ""
-    count: int = 1
-    host: str | None = None
-    on_host_cores: bool = False
-
-
-class _JobEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    device: str
-    rounds: int
-    count: int = 1
-    select_s: float = 0.0
-    build_s: float = 0.0
-    profile_s: float = 0.0
-    update_s: float = 0.0
-    start_s: float = 0.0
-    end_s: float = 0.0
-    prove_s: float = 0.0
-    cores: int = 1
-    build_cores: int | None = None
-    inflight: int = 1
-    stretch: float = 1.0
-    spread: float = 0.0
-    at: float = 0.0
-    priority: float = 1.0
-    deadline: float | None = None
-    tells: bool = True
-
-    def plans(self, seed: int) -> list[PlannedJob]:
-        ours = {name: getattr(self, name) for name in MockJob.__struct_fields__}
-        names = [self.name] if self.count == 1 else [f"{self.name}-{n + 1}" for n in range(self.count)]
-        job = MockJob(**ours)
-        return [
-            job.plan(
-                name,
-                seed=seed,
-                at=self.at,
-                priority=self.priority,
-                deadline=self.deadline,
-                tells=self.tells,
-                known_as=self.name,
-            )
-            for name in names
-        ]
-
-
 class Spec(msgspec.Struct, frozen=True):
     """What a spec asks for: every setup is played with every seed."""
 
@@ -120,7 +66,8 @@ class Spec(msgspec.Struct, frozen=True):
     mix: Mix | None
     hosts: tuple[Host, ...]
     devices: tuple[Device, ...]
-    jobs: tuple[_JobEntry, ...]
+    jobs: tuple[JobEntry, ...]
+    graphs: tuple[GraphEntry, ...] = ()
 
     def scenario(self, seed: int, copies: int = 1) -> Scenario:
         """What there is under a seed, with resources that many times."""
@@ -129,6 +76,7 @@ class Spec(msgspec.Struct, frozen=True):
         else:
             resources = [*self.hosts, *self.devices]
             jobs = [plan for entry in self.jobs for plan in entry.plans(seed)]
+            jobs += [plan for graph in self.graphs for plan in graph.plans()]
         return Scenario(tuple(_copied(resources, copies)), tuple(jobs))
 
 
@@ -149,9 +97,9 @@ class _Reader:
     def spec(self) -> Spec:
         document, content = self._document, self._content
         document.known((), content, _KEYS, "there is no key")
-        entries = any(key in content for key in ("host", "device", "job"))
+        entries = any(key in content for key in ("host", "device", "job", "graph"))
         if ("mix" in content) == entries:
-            document.refuse((), "a spec has either [mix] or [[host]], [[device]] and [[job]]")
+            document.refuse((), "a spec has either [mix] or [[host]], [[device]] and [[job]] or [[graph]]")
         name, description = content.get("name"), content.get("description", "")
         if not isinstance(name, str) or not isinstance(description, str):
             document.refuse(("name",), 'a spec needs a name: name = "..."')
@@ -162,9 +110,10 @@ class _Reader:
             setups=self._setups(),
             faults=self._one("faults", Faults) if "faults" in content else NO_FAULTS,
             mix=self._one("mix", Mix) if "mix" in content else None,
-            hosts=tuple(Host(h.id, h.cores, h.memory_mb) for h in self._many("host", _HostEntry)),
-            devices=tuple(device for entry in self._many("device", _DeviceEntry) for device in _devices(entry)),
-            jobs=tuple(self._many("job", _JobEntry)),
+            hosts=tuple(Host(h.id, h.cores, h.memory_mb) for h in self._many("host", HostEntry)),
+            devices=tuple(device for entry in self._many("device", DeviceEntry) for device in entry.devices()),
+            jobs=tuple(self._many("job", JobEntry)),
+            graphs=tuple(self._many("graph", GraphEntry)),
         )
         self._check(spec)
         return spec
@@ -231,6 +180,32 @@ class _Reader:
                     self._document.refuse((*place, key), f"{key} = {getattr(job, key):g}: must be 0 or more")
             if job.priority <= 0:
                 self._document.refuse((*place, "priority"), f"priority = {job.priority:g}: must be above 0")
+        for index, graph in enumerate(spec.graphs):
+            self._check_graph(("graph", index), graph, types, room)
+
+    def _check_graph(self, place: tuple[str | int, ...], graph: GraphEntry, types: set[str], room: int) -> None:
+        """Its stages can run, and each stands after those that it waits for: so none waits in a circle."""
+        before: set[str] = set()
+        for number, stage in enumerate(graph.stage):
+            here = (*place, "stage", number)
+            if stage.id in before:
+                self._document.refuse(here, f"two stages of {graph.name} are called {stage.id!r}")
+            if not 0 <= stage.seconds < float("inf"):
+                self._document.refuse((*here, "seconds"), f"seconds = {stage.seconds:g}: must be 0 or more")
+            if stage.device is not None and stage.device not in types:
+                known = ", ".join(sorted(types)) or "none"
+                self._document.refuse(
+                    (*here, "device"), f"{stage.id} needs a device of type {stage.device!r}; there are {known}"
+                )
+            if stage.device is None and not 1 <= stage.cores <= room:
+                self._document.refuse((*here, "cores"), f"cores = {stage.cores}: hosts have at most {room}")
+            for other in stage.after:
+                if other not in before:
+                    why = "comes only after it" if other in [s.id for s in graph.stage] else "does not exist"
+                    self._document.refuse(
+                        (*here, "after"), f"{stage.id} waits for {other!r}, which {why}; write stages in their order"
+                    )
+            before.add(stage.id)
 
     def _one(self, key: str, kind: type[Struct]) -> Struct:
         return self._convert((key,), self._document.table((key,), self._content[key]), kind)
@@ -255,12 +230,6 @@ class _Reader:
             said = found.group("said") if found else str(error)
             where = (*place, key) if key else place
             self._document.refuse(where, f"{key or place[0]}: {said[:1].lower()}{said[1:]}")
-
-
-def _devices(entry: _DeviceEntry) -> list[Device]:
-    name = entry.id or entry.type
-    names = [name] if entry.count == 1 else [f"{name}{n}" for n in range(entry.count)]
-    return [Device(each, entry.type, entry.host, entry.on_host_cores) for each in names]
 
 
 def _copied(resources: list[Resource], copies: int) -> list[Resource]:

@@ -34,8 +34,8 @@ _MIB = 1 << 20
 class ResourceLimits(msgspec.Struct, frozen=True):
     """Limits that a child lays on itself before it does anything else; its own children inherit them.
 
-    `address_space_mb` bounds what it may map (None: unbounded), `core_dump_mb` the core file it may leave behind, `cores`
-    are the processors that it may run on (none: those of its parent).
+    `address_space_mb` bounds what it may map (None: unbounded), `core_dump_mb` the core file it may leave behind,
+    `cores` are the processors that it may run on (none: those of its parent).
     """
 
     address_space_mb: int | None = None
