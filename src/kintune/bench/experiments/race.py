@@ -83,7 +83,7 @@ class Race:
     """Implements `kintune.bench.experiment.Experiment`."""
 
     name = "race"
-    version = 1
+    version = 2
     summary = "The stock tuner and ours in turns, judged afterwards."
     options: Options = _OPTIONS
     methods: Mapping[str, Options] = _METHODS
