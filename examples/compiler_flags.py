@@ -22,12 +22,12 @@ from pathlib import Path
 from kintune.engine.command import Command
 from kintune.engine.job_run import JobLaunch
 from kintune.engine.local import LocalEngine
+from kintune.engine.memory_journal import MemoryJournal
 from kintune.errors import KintuneError
 from kintune.scheduler.machine import Machine
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.resources import Device, Host
 from kintune.scheduler.stage import Demand, Stage
-from kintune.testing.journal import MemoryJournal
 from kintune.wire.job import Saying, job_main
 from kintune.wire.messages import Committed, Finished, ItemStatus, Offer, StageClosed, Work
 from kintune.wire.worker import main as worker_main
@@ -95,6 +95,7 @@ class FlagsJob:
 
     def _fold(self, event: Committed) -> None:
         good = event.status is ItemStatus.OK
+        self.step, self.round = event.kind, int(event.stage.rpartition("-")[2])
         if event.kind == "select" and good:
             self.chosen, self.programs = json.loads(event.payload), []
         elif event.kind == "build" and good:
