@@ -203,6 +203,7 @@ def tune_all(
     target: str = "native",
     *,
     policy: str = "predictive",
+    priorities: Sequence[float] | None = None,
     bundling: bool = False,
     pipelined: bool = True,
     schedule: str | os.PathLike[str] | None = None,
@@ -214,7 +215,8 @@ def tune_all(
 
     One that fails does not end the others; its place holds the error.  `options` are those of `Model.tune`; `output` is
     the directory that the executables go to (the working directory by default), or, for a single model, the file.
-    `policy` says who goes first when several could; with `bundling`, a model keeps a resource that its next step wants
+    `policy` says who goes first when several could; `priorities` has a weight for each model: of what is scarce, one of
+    weight 2 gets twice as much as one of weight 1.  With `bundling`, a model keeps a resource that its next step wants
     as well; `pipelined` models prepare a round while another is measured, where the device is not the host.  What the
     scheduler heard and decided is recorded in the file `schedule`.
 
@@ -224,8 +226,12 @@ def tune_all(
     from kintune.front.campaign import Scheduling, tune_all
 
     outputs = _outputs(models, output)
+    weights = priorities if priorities is not None else [1.0] * len(models)
+    if len(weights) != len(models):
+        raise InputError(f"priorities: there are {len(weights)} of them for {len(models)} models; name one for each")
     requests = [
-        tune_request(model.ref, target, output=out, **options) for model, out in zip(models, outputs, strict=True)
+        tune_request(model.ref, target, output=out, priority=weight, **options)
+        for model, out, weight in zip(models, outputs, weights, strict=True)
     ]
     log = None if schedule is None else os.fspath(schedule)
     scheduling = Scheduling(policy, bundling=bundling, pipelined=pipelined, log=log)

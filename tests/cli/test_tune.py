@@ -116,6 +116,8 @@ def test_the_document_has_standard_output_to_itself(kintune: Kintune, fake_front
         (["--shape", "input"], "input=1x3x224x224"),
         (["--schedule", "missing/schedule.jsonl"], "there is no directory"),
         (["zoo:resnet18", "--output", "missing"], "the output missing is not a directory"),
+        (["zoo:resnet18", "--priority", "2"], "there are 1 of them for 2 models"),
+        (["--priority", "0"], "priority must be more than 0, and is 0"),
         (["zoo:resnet18", "--shape", "input=1x2"], "--shape and --input are for one model"),
     ],
 )
@@ -172,12 +174,13 @@ def test_several_models_are_tuned_at_once(kintune: Kintune, fake_front: FakeFron
     (tmp_path / "out").mkdir()
     said = kintune(
         "tune", ZOO, "zoo:resnet18", "--policy", "fair", "--bundling", "--no-pipeline", "--schedule", "s.jsonl",
-        "--output", "out", "--device", "cpu:1", "--json", "report.json",
+        "--output", "out", "--device", "cpu:1", "--json", "report.json", "--priority", 1, "--priority", 2.5,
     )  # fmt: skip
     assert said.code == 0
     assert fake_front.scheduling == Scheduling("fair", bundling=True, pipelined=False, log=str(tmp_path / "s.jsonl"))
     assert [Path(request.output).name for request in fake_front.requests] == ["mobilenet_v1_0.5.kt", "resnet18.kt"]
     assert {request.device for request in fake_front.requests} == {"cpu:1"}
+    assert [request.priority for request in fake_front.requests] == [1.0, 2.5]
     assert {Path(request.output).parent for request in fake_front.requests} == {tmp_path / "out"}
     assert said.out.count("2.00x faster") == 2
     assert "mobilenet_v1_0.5: " in said.err

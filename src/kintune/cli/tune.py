@@ -52,6 +52,7 @@ Ending: TypeAlias = "api.Result | KintuneError"
 @click.option("--fresh", is_flag=True, help="Neither go on with an unfinished run nor reuse what was measured.")
 @click.option("--log", metavar="FILE", help="Where the details go.")
 @click.option("--policy", default="predictive", show_default=True, help="Who goes first among several models.")
+@click.option("--priority", "priorities", type=float, multiple=True, help="A weight for each model, in their order.")
 @click.option("--bundling", is_flag=True, help="A model keeps what its next step needs as well.")
 @click.option("--no-pipeline", is_flag=True, help="Never prepare a round while another is measured.")
 @click.option("--schedule", metavar="FILE.jsonl", help="Record what is scheduled, for 'kintune simulate'.")
@@ -80,6 +81,7 @@ def command(
     fresh: bool,
     log: str | None,
     policy: str,
+    priorities: tuple[float, ...],
     bundling: bool,
     no_pipeline: bool,
     schedule: str | None,
@@ -118,6 +120,7 @@ def command(
         loaded,
         target,
         policy=policy,
+        priorities=priorities or None,
         bundling=bundling,
         pipelined=not no_pipeline,
         schedule=None if schedule is None else str(check_writable(schedule, "--schedule")),

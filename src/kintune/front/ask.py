@@ -47,6 +47,7 @@ def tune_request(
     output: Path | None = None,
     fresh: bool = False,
     log: Path | None = None,
+    priority: float = 1.0,
 ) -> TuneRequest:
     """What `kintune.Model.tune` is asked, checked; raises InputError when something is wrong."""
     strategy = _strategy(families, foresee, carry=carry, round_size=round_size)
@@ -61,6 +62,7 @@ def tune_request(
         fresh=fresh,
         inputs=None if inputs is None else str(check_readable(inputs, "the inputs")),
         log=None if log is None else str(check_writable(log, "the log")),
+        priority=_positive("priority", priority) or 1.0,
     )
 
 

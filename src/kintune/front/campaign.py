@@ -144,7 +144,8 @@ class _Campaign:
         cores = max(1, len(host) // len(self._tickets))  # so that runs can be on the host side by side
         spec = ticket.open(about, cores=cores, pipelined=scheduling.pipelined)
         journal.enter(spec, about.compiler, use_known=not ticket.request.fresh)
-        return JobLaunch(ticket.run_id, self._place.on_host(scheduling.job_module), msgspec.msgpack.encode(spec))
+        command = self._place.on_host(scheduling.job_module)
+        return JobLaunch(ticket.run_id, command, msgspec.msgpack.encode(spec), ticket.request.priority)
 
     def _conclude(self, ticket: Ticket, ends: Mapping[str, JobEnd]) -> Ending:
         try:

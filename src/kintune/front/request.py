@@ -15,7 +15,7 @@ class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
     `device` is "cpu", all physical cores, on which nothing else runs while they measure; or cores of their own,
     "cpu:1".  `records` is the place of the records (None: the user's own), `inputs` an `.npz` to prove the result on,
     `log` the file for details (None: one in the user's log directory).  `fresh` ignores unfinished runs and what is
-    known.
+    known.  Of several that are tuned at once, one of `priority` 2 gets twice as much of what is scarce as one of 1.
     """
 
     model: ModelRef
@@ -28,3 +28,4 @@ class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
     fresh: bool = False
     inputs: str | None = None
     log: str | None = None
+    priority: float = 1.0
