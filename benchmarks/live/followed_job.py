@@ -27,9 +27,7 @@ class FollowedJob(TuningJob):
     def _run_select(self, payload: bytes) -> bytes:
         plan = msgspec.msgpack.decode(payload, type=Round)
         super()._run_select(payload)
-        followed = msgspec.msgpack.decode(
-            Path(os.environ[FOLLOW]).read_bytes(), type=dict[str, dict[int, Selected]]
-        )
+        followed = msgspec.msgpack.decode(Path(os.environ[FOLLOW]).read_bytes(), type=dict[str, dict[int, Selected]])
         return msgspec.msgpack.encode(followed[self._state.spec.model.name][plan.number])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -73,7 +74,7 @@ def test_nothing_is_measured_twice(together: Together, place: Place) -> None:
 
 def test_stages_of_both_interleave(together: Together) -> None:
     spans = sorted((span.start, span.job) for span in together.traced.story.spans)
-    changes = sum(one[1] != two[1] for one, two in zip(spans, spans[1:], strict=False))
+    changes = sum(one[1] != two[1] for one, two in pairwise(spans))
     assert changes > 4
     assert {job.ending.value for job in together.traced.story.jobs} == {"done"}
 
@@ -82,7 +83,7 @@ def test_the_device_was_never_shared(together: Together) -> None:
     spans = [s for s in together.traced.story.spans if s.placement.device is not None]
     spans.sort(key=lambda span: span.start)
     assert len(spans) > 6
-    assert all(one.end <= two.start for one, two in zip(spans, spans[1:], strict=False))
+    assert all(one.end <= two.start for one, two in pairwise(spans))
 
 
 def test_a_model_that_cannot_be_read_leaves_the_other_alone(empty_place: Place) -> None:

@@ -58,7 +58,9 @@ def test_a_job_whose_process_is_killed_goes_on(sources: list[str]) -> None:
         killed = False
         while not killed and running.poll() is None:
             for child in psutil.Process(running.pid).children():
-                if child.cmdline()[-3:-2] == ["job"] and any(c != child for c in psutil.Process(running.pid).children()):
+                if child.cmdline()[-3:-2] == ["job"] and any(
+                    c != child for c in psutil.Process(running.pid).children()
+                ):
                     child.kill()
                     killed = True
                     break

@@ -463,7 +463,7 @@ class TestModels:
     def test_one_that_is_lost_is_left_out(self, desk: Desk) -> None:
         lost = next(iter(self.history(desk)[-1].blobs))
         with desk.store.transaction() as connection:
-            connection.execute(text("DELETE FROM blobs WHERE digest = :digest"), {"digest": lost})
+            connection.execute(text("UPDATE blobs SET bytes = 'x' WHERE digest = :digest"), {"digest": lost})
         assert all(lost not in updated.blobs for updated in self.read_again(desk))
 
     def read_again(self, desk: Desk) -> list[Updated]:

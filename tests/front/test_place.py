@@ -32,9 +32,7 @@ def test_the_device_is_the_host_unless_told_otherwise() -> None:
         ("cpu:4+cpu:6", ((4,), (6,)), (0, 2)),
     ],
 )
-def test_devices_on_cores_of_their_own(
-    text: str, devices: tuple[tuple[int, ...], ...], host: tuple[int, ...]
-) -> None:
+def test_devices_on_cores_of_their_own(text: str, devices: tuple[tuple[int, ...], ...], host: tuple[int, ...]) -> None:
     place = choose_place(text, None)
     assert (place.devices, place.host, place.shared) == (devices, host, False)
     assert [resource.id for resource in place.resources()] == ["local", *place.names]

@@ -38,8 +38,9 @@ def test_a_disk_that_fills_up_ends_the_recording_alone(tmp_path: Path, monkeypat
     path = tmp_path / "s.jsonl"
     with ScheduleLog(str(path), HEADER) as log:
         log.observe(JobAdded(1.0, "a"), [])
-        with Path("/dev/full").open("wb", buffering=0) as full:
-            monkeypatch.setattr(log, "_file", full)
+        with monkeypatch.context() as patch, Path("/dev/full").open("wb", buffering=0) as full:
+            patch.setattr(log, "_file", full)
             log.observe(JobAdded(2.0, "b"), [])
-        log.observe(JobAdded(3.0, "c"), [])
+            log.observe(JobAdded(3.0, "c"), [])
+            assert full.closed
     assert len(read_recording(str(path)).steps) == 1

@@ -66,3 +66,13 @@ def test_who_is_gone_has_nothing_ahead(outlook: Outlook) -> None:
     outlook.forget("a")
     outlook.expect("b", {"profile": 1})
     assert outlook.busiest_s() == pytest.approx(15.0)
+
+
+def test_stages_whose_key_was_never_seen_count_as_the_others(outlook: Outlook) -> None:
+    learn(outlook)
+    outlook.expect("a", {"new": 6})
+    assert outlook.busiest_s() == 0.0  # nobody knows what they need
+    outlook.ask(stage("a", "new", Demand(device="gpu")))
+    assert outlook.busiest_s() == pytest.approx(6 * 20 / 2)
+    outlook.done(stage("a", "new", Demand(device="gpu")), 2.0)
+    assert outlook.busiest_s() == pytest.approx(5 * 2 / 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -39,7 +40,7 @@ def test_jobs_are_played_to_their_ends(tmp_path: Path, policy: str) -> None:
         assert span.ready <= span.start < span.end
     profiles = sorted((span.start, span.end) for span in story.spans if span.kind == "profile")
     if policy != "uncontrolled":
-        assert all(one[1] <= two[0] for one, two in zip(profiles, profiles[1:], strict=False))
+        assert all(one[1] <= two[0] for one, two in pairwise(profiles))
 
 
 def test_processes_that_are_killed_are_replaced(tmp_path: Path) -> None:

@@ -62,9 +62,7 @@ def test_a_recording_tells_what_has_happened() -> None:
     names = {"a": "net", "b": "net (2)"}
 
     def facts(of: Story, names: dict[str, str]) -> list[tuple[object, ...]]:
-        return sorted(
-            (names.get(s.job, s.job), s.stage, s.attempt, s.start, s.end, s.ending.value) for s in of.spans
-        )
+        return sorted((names.get(s.job, s.job), s.stage, s.attempt, s.start, s.end, s.ending.value) for s in of.spans)
 
     assert facts(traced.story, {}) == facts(story, names)
     ends = {names[job.job]: (job.end, job.ending) for job in story.jobs}

@@ -66,9 +66,7 @@ def test_a_job_can_be_cancelled_in_every_stage(when: float, bundling: bool) -> N
         auditor = Auditor()
         machine = Machine(policy(name), Limits(bundling=bundling))
         resources = (Host("h", 1, 0), Device("gpu", "gpu"))
-        story = World(
-            machine, resources, (JOB, other), faults=CancelledAt(when=when), observe=auditor.observe
-        ).run()
+        story = World(machine, resources, (JOB, other), faults=CancelledAt(when=when), observe=auditor.observe).run()
         endings = {job.job: job.ending for job in story.jobs}
         assert endings == {"a": Ending.CANCELLED, "b": Ending.DONE}, name
 

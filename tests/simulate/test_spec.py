@@ -25,7 +25,9 @@ def read(tmp_path: Path, text: str) -> Spec:
 
 
 def test_hosts_devices_and_jobs_are_as_written(tmp_path: Path) -> None:
-    text = WHOLE.replace("cores = 2\n", "cores = 2\nmemory_mb = 7\n").replace('type = "gpu"\n', 'type = "gpu"\ncount = 2\n')
+    text = WHOLE.replace("cores = 2\n", "cores = 2\nmemory_mb = 7\n").replace(
+        'type = "gpu"\n', 'type = "gpu"\ncount = 2\n'
+    )
     spec = read(tmp_path, text.replace("rounds = 2\n", "rounds = 2\ncount = 2\nat = 5\npriority = 2\n"))
     scenario = spec.scenario(0)
     assert scenario.resources == (Host("h", 2, 7), Device("gpu0", "gpu"), Device("gpu1", "gpu"))
@@ -96,9 +98,7 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, old: str, new: str
         ([("x", "cores = 9")], "cores = 9: hosts have at most 2"),
     ],
 )
-def test_graphs_that_cannot_be_played_are_refused(
-    tmp_path: Path, stages: list[tuple[str, str]], said: str
-) -> None:
+def test_graphs_that_cannot_be_played_are_refused(tmp_path: Path, stages: list[tuple[str, str]], said: str) -> None:
     graph = '[[graph]]\nname = "g"\n'
     for id, more in stages:
         seconds = "" if "seconds" in more else "seconds = 1\n"

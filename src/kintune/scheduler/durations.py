@@ -32,6 +32,15 @@ class Durations:
         self._by_key.setdefault(key, _Mean()).learn(seconds)
         self._all.learn(seconds)
 
+    def knows(self, key: str) -> bool:
+        """Whether a stage with this key was ever seen."""
+        return key in self._by_key
+
+    @property
+    def mean(self) -> float:
+        """Seconds of any stage, whatever its key."""
+        return self._all.seconds
+
     def expected(self, key: str) -> float:
         """Seconds; 0 while nothing was seen at all."""
         known = self._by_key.get(key)

@@ -1,8 +1,8 @@
 """The startable stages, in lanes: those of one lane need the same, at the same places, and lead to the same.
 
 Whether the first of a lane can start is asked at most once until something it waits for becomes free: a lane without
-room is *blocked* until the resources it names are given back.  So a decision costs what has changed, whatever the number
-of jobs and devices.
+room is *blocked* until the resources it names are given back.  So a decision costs what has changed, whatever the
+number of jobs and devices.
 """
 
 from __future__ import annotations

@@ -363,10 +363,17 @@ class Ledger:
     def give_back(self, job: JobState, stage: Stage | None = None) -> None:
         """Keep nothing for such stages of the job any more, or (None) nothing at all."""
         for name in list(job.kept) if stage is None else [keeper(stage)]:
-            placement = None if name is None else job.kept.pop(name, None)
-            if name is not None and placement is not None:
-                self._count_kept(placement, -1)
-                self._lanes.freed(self._pool.release((job.id, name)))
+            if name in job.kept:
+                self._give_back(job, name)
+
+    def give_up(self, job: JobState) -> bool:
+        """The job waits for something: keep no cores for it, and no device if it waits for one; whether any were."""
+        stages = (job.stages[id].stage for id in job.heads.values())
+        wants_device = any(stage.demand.device is not None for stage in stages)
+        given = [name for name, placement in job.kept.items() if wants_device or placement.cores]
+        for name in given:
+            self._give_back(job, name)
+        return bool(given)
 
     # resources ------------------------------------------------------------------------------------------------------
 
@@ -385,8 +392,7 @@ class Ledger:
             if stage == _HELD:
                 self.let_go(job)
             elif stage in job.kept:
-                self._count_kept(job.kept.pop(stage), -1)
-                self._lanes.freed(self._pool.release((id, stage)))
+                self._give_back(job, stage)
             else:
                 hit.append((job, job.stages[stage]))
         for job in self._known.values():
@@ -408,6 +414,10 @@ class Ledger:
         for lane, times in self._lanes.pass_by(self._pool.tokens(placement.host)):
             if lane != own and times % _PATIENCE == 0:
                 self._pool.claim(lane, lane.demand, lane.home)
+
+    def _give_back(self, job: JobState, name: str) -> None:
+        self._count_kept(job.kept.pop(name), -1)
+        self._lanes.freed(self._pool.release((job.id, name)))
 
     def _count_kept(self, placement: Placement, sign: int) -> None:
         of, many = (None, placement.cores) if placement.device is None else (self._pool.type_of(placement.device), 1)

@@ -100,6 +100,8 @@ class Machine:
             self._ledger.advance(before)
             raise
         self._start_what_the_policy_chooses()
+        if self._gives_up_what_it_keeps(event):
+            self._start_what_the_policy_chooses()
         return self._decisions
 
     def story(self, job: str) -> tuple[str, ...]:
@@ -221,7 +223,7 @@ class Machine:
         """Keep it for the very next stage if that will do with it, or for when the job comes back, if it may."""
         if self._limits.bundling and not job.held and not job.startable:
             self._hold(job, placement, stage.then)
-        if not job.held and self._ledger.may_keep(job, stage, placement):
+        if not job.held and not job.startable and self._ledger.may_keep(job, stage, placement):
             kept = self._ledger.kept(stage.demand.device)
             if self._policy.keeps(stage, job, placement, kept):
                 self._ledger.keep(job, stage, placement)
@@ -286,6 +288,13 @@ class Machine:
                 raise self._error(suggestion, stage.job, f"the policy {self._policy.name!r} chose what cannot start")
             self._start(job, job.stages[stage.id], placement)
 
+    def _gives_up_what_it_keeps(self, event: Event) -> bool:
+        """So that nobody waits in a circle: who waits keeps no cores, and who waits for a device keeps nothing."""
+        job = self._ledger.known(_job_of(event))
+        if job is None or not job.kept or not job.startable:
+            return False
+        return self._ledger.give_up(job)
+
     def _may_start(self, stage: Stage, placement: Placement) -> bool:
         if not self._ledger.is_startable(stage) or self._ledger.home(stage) not in (None, placement.host):
             return False
@@ -326,3 +335,10 @@ class Machine:
 
     def _error(self, what: object, job: str, why: str) -> SchedulerError:
         return SchedulerError("\n  ".join((f"{what}: {why}; lately in job {job!r}:", *self.story(job))))
+
+
+def _job_of(event: Event) -> str:
+    """The job that the event is about, if it is about one."""
+    if isinstance(event, StageReady):
+        return event.stage.job
+    return "" if isinstance(event, ResourceJoined | ResourceLost | ResourceBack) else event.job

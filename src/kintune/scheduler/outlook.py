@@ -30,14 +30,13 @@ class Outlook:
         self._demands: dict[str, Demand] = {}  # by duration key
         self._load: dict[str, int] = {}  # stages still expected, by duration key
         self._capacity: dict[str | None, int] = {}  # cores, and devices by type
-        self._busiest = 0.0
-        self._changes = 1  # in what it depends on, since it was summed up
+        self._seconds: dict[str | None, float] = {}  # of expected stages whose keys were seen, by what they need
+        self._unseen: dict[str | None, float] = {}  # how many others are expected, times what each takes of it
 
     def count(self, resource: Resource, sign: int) -> None:
         """There is one more (1) or one less (-1) of it."""
         of, many = (None, resource.cores) if isinstance(resource, Host) else (resource.type, 1)
         self._capacity[of] = self._capacity.get(of, 0) + sign * many
-        self._changes += 1
 
     def capacity(self, device: str | None) -> int:
         """How many devices of a type there are, or (None) cores."""
@@ -54,23 +53,29 @@ class Outlook:
         of.ahead = dict(ahead)
         of.told = True
         for key, count in ahead.items():
-            self._load[key] = self._load.get(key, 0) + count
-        self._changes += len(ahead)
+            self._shift(key, count)
 
     def ask(self, stage: Stage) -> None:
         """What stages of this key need."""
-        self._demands[stage.duration_key] = stage.demand
+        key = stage.duration_key
+        if self._demands.get(key) != stage.demand:
+            load = self._load.get(key, 0)
+            self._shift(key, -load)
+            self._demands[key] = stage.demand
+            self._shift(key, load)
 
     def done(self, stage: Stage, seconds: float) -> None:
         """A stage took so long."""
         key = stage.duration_key
-        self._changes += 1
+        load = self._load.get(key, 0)
+        self._shift(key, -load)
         self._durations.learn(key, seconds)
+        self._shift(key, load)
         of = self._jobs[stage.job]
         of.had_s += seconds
         if of.ahead.get(key, 0) > 0:
             of.ahead[key] -= 1
-            self._load[key] -= 1
+            self._shift(key, -1)
 
     def forget(self, job: str) -> None:
         """The job is over."""
@@ -90,24 +95,30 @@ class Outlook:
         return self._durations.total(of.ahead) if of.told else of.had_s
 
     def busiest_s(self) -> float:
-        """Seconds for which the busiest kind of resource has work that is known.
+        """Seconds for which the busiest kind of resource has work that is known."""
+        mean = self._durations.mean
+        kinds = {**self._seconds, **self._unseen}
+        return max(
+            ((self._seconds.get(of, 0.0) + self._unseen.get(of, 0.0) * mean) / max(1, self.capacity(of)) for of in kinds),
+            default=0.0,
+        )
 
-        Summed up again after as many changes as there are terms, so that a decision does not pay for their number.
-        """
-        if self._changes > len(self._load):
-            self._changes = 0
-            work: dict[str | None, float] = {}
-            for key, count in self._load.items():
-                demand = self._demands.get(key)
-                if demand is not None:
-                    each = 1 if demand.device is not None else max(1, demand.cores)
-                    work[demand.device] = work.get(demand.device, 0.0) + count * each * self._durations.expected(key)
-            self._busiest = max((s / max(1, self.capacity(of)) for of, s in work.items()), default=0.0)
-        return self._busiest
+    def _shift(self, key: str, count: int) -> None:
+        """So many more (or fewer) stages of this key are expected."""
+        if left := self._load.get(key, 0) + count:
+            self._load[key] = left
+        else:
+            self._load.pop(key, None)
+        demand = self._demands.get(key)
+        if demand is None:
+            return  # nobody has asked for one yet
+        amount = count * (1 if demand.device is not None else max(1, demand.cores))
+        if self._durations.knows(key):
+            seconds = amount * self._durations.expected(key)
+            self._seconds[demand.device] = self._seconds.get(demand.device, 0.0) + seconds
+        else:
+            self._unseen[demand.device] = self._unseen.get(demand.device, 0.0) + amount
 
     def _subtract(self, job: _Job) -> None:
         for key, count in job.ahead.items():
-            if left := self._load.get(key, 0) - count:
-                self._load[key] = left
-            else:
-                self._load.pop(key, None)
+            self._shift(key, -count)

@@ -78,7 +78,7 @@ class JobEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StageEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`[[graph.stage]]`: a stage alone on a device, or on cores of a host; `own` ones run in their job's own process."""
+    """`[[graph.stage]]`: a stage alone on a device, or on cores of a host; `own` ones run in their job's process."""
 
     id: str
     seconds: float

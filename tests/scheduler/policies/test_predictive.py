@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import pytest
 
 from kintune.scheduler.decisions import Start
@@ -36,6 +34,7 @@ class Scene:
         self.auditor = Auditor()
         self.running: dict[str, Start] = {}
         self.now = 0.0
+        self.cores = any(isinstance(resource, Host) for resource in resources)
         for resource in resources:
             self.tell(ResourceJoined(0.0, resource))
 
@@ -50,6 +49,14 @@ class Scene:
                     started.append(f"{decision.job}/{decision.stage}")
                     self.running[started[-1]] = decision
         return started
+
+    def warm_up(self) -> Scene:
+        """So that it is known what a stage takes: a second."""
+        self.tell(JobAdded(self.now, "warm"))
+        self.tell(StageReady(self.now, Stage("w", "warm", "any", CORE if self.cores else GPU, None, "warm")))
+        self.done("warm/w")
+        self.tell(JobEnded(self.now, "warm"))
+        return self
 
     def add(self, *jobs: str, ahead: dict[str, int] | None = None, **more: float) -> None:
         for job in jobs:
@@ -67,29 +74,28 @@ class Scene:
         return self.tell(StageDone(self.now, start.job, start.stage, start.attempt))
 
 
-def names(started: Iterable[str]) -> list[str]:
-    return list(started)
-
-
 @pytest.fixture
 def one() -> Scene:
-    return Scene(Device("g", "gpu"))
+    return Scene(Device("g", "gpu")).warm_up()
 
 
 def test_who_has_more_to_do_goes_first(one: Scene) -> None:
-    one.add("idle", ahead={"profile": 1})
+    one.add("idle", "x", "y", "z")
     one.add("short", ahead={"profile": 2})
-    one.add("long", ahead={"profile": 9})
-    assert one.ask("idle", "0") == ["idle/0"]
-    assert one.ask("short", "0") == []
-    assert one.ask("long", "0") == []
-    assert one.done("idle/0") == ["long/0"]
+    one.add("long", ahead={"profile": 30})
+    for job in ("short", "long", "idle"):
+        assert one.ask(job, "0") == [f"{job}/0"]
+        if job != "idle":
+            one.done(f"{job}/0")
+    assert one.ask("short", "1") == []
+    assert one.ask("long", "1") == []
+    assert one.done("idle/0") == ["long/1"]
 
 
 def test_a_deadline_that_is_near_goes_first(one: Scene) -> None:
     one.add("idle", ahead={"profile": 1})
     one.add("long", ahead={"profile": 3})
-    one.add("urgent", ahead={"profile": 1}, deadline=3.0)
+    one.add("urgent", ahead={"profile": 1}, deadline=2.5)
     one.ask("idle", "0")
     one.ask("long", "0")
     one.ask("urgent", "0")
@@ -102,7 +108,7 @@ def test_a_heavier_job_of_the_same_length_goes_first_and_may_become_it(one: Scen
     one.ask("idle", "0")
     one.ask("a", "0")
     one.ask("b", "0")
-    one.tell(PriorityChanged(0.0, "b", 5.0))
+    one.tell(PriorityChanged(one.now, "b", 5.0))
     assert one.done("idle/0") == ["b/0"]
 
 
@@ -124,7 +130,7 @@ class TestKeeping:
 
     @pytest.fixture
     def three(self) -> Scene:
-        scene = Scene(Host("h", 8, 0), *(Device(f"g{n}", "gpu") for n in range(3)))
+        scene = Scene(Host("h", 8, 0), *(Device(f"g{n}", "gpu") for n in range(3))).warm_up()
         scene.add("critical", ahead={"build": 90, "profile": 90})
         scene.add("other", "third", ahead={"profile": 6})
         scene.ask("critical", "p0")
@@ -170,7 +176,7 @@ class TestKeeping:
         assert three.done("critical/p0") == ["other/p1"]
 
     def test_cores_are_kept_where_its_process_lives_unless_somebody_is_bound_there(self) -> None:
-        scene = Scene(Host("small", 1, 0), Host("large", 7, 0))
+        scene = Scene(Host("small", 1, 0), Host("large", 7, 0)).warm_up()
         scene.add("filler", ahead={})
         scene.ask("filler", "f", Demand(cores=7), "fill")
         scene.add("critical", ahead={"own": 50, "away": 50})
