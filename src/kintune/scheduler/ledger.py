@@ -166,7 +166,7 @@ class Ledger:
 
     def first(self, lane: Lane) -> tuple[Any, Stage] | None:
         """The stage of the lane with the smallest rank, and that rank."""
-        found = self._lanes.first(lane)
+        found = lane.queue.peek()
         if found is None:
             return None
         rank, (job, stage) = found
@@ -174,12 +174,12 @@ class Ledger:
 
     def fit(self, lane: Lane) -> Suggestion | None:
         """Start the lane's first stage there; None when it must wait."""
-        found = self._lanes.first(lane)
-        if found is None:
+        found = lane.queue.peek()
+        if found is None or not self._lanes.is_open(lane):
             return None
         placement = self._place(lane)
         if placement is None:
-            self._lanes.block(lane, self._pool.waits_for(lane.demand, lane.home))
+            self._lanes.block(lane, self._pool.waits_for(lane.demand, lane.home), self._pool.has_claim)
             return None
         job, stage = found[1]
         return Suggestion(self._known[job].stages[stage].stage, placement)
@@ -227,7 +227,7 @@ class Ledger:
 
     def add_stage(self, job: JobState, stage: Stage) -> StageState:
         """The job asks for a stage."""
-        unmet = set(stage.after) - job.done
+        unmet = {id for id in stage.after if id not in job.done}
         state = job.stages[stage.id] = StageState(stage, self._number(), stage.attempt, unmet)
         for other in unmet:
             job.waiters.setdefault(other, []).append(stage.id)
@@ -251,6 +251,7 @@ class Ledger:
         before = job.heads.get(kind)
         if before == able:
             return
+        had_any = bool(job.startable)
         if before is not None:
             del job.heads[kind]
             job.startable.discard(before)
@@ -259,7 +260,8 @@ class Ledger:
             job.heads[kind] = able
             job.startable.put(able, job.stages[able].seq)
             self._put_startable(job, job.stages[able])
-        self._index_job(job)
+        if bool(job.startable) != had_any:
+            self._index_job(job)
 
     def start(self, job: JobState, state: StageState, placement: Placement, now: float) -> None:
         """The stage runs at `placement`."""
@@ -450,7 +452,7 @@ class Ledger:
 
     def _lane(self, stage: Stage) -> Lane:
         then = None if stage.then is None else stage.then.device
-        return Lane(stage.demand, self.home(stage), then)
+        return self._lanes.lane(stage.demand, self.home(stage), then)
 
     def _place(self, lane: Lane) -> Placement | None:
         if self._waives:

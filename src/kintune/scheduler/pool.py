@@ -35,6 +35,7 @@ class _HostState:
     devices: list[str] = field(default_factory=list)
     users: set[StageKey] = field(default_factory=set)
     claimed_by: Hashable | None = None
+    tokens: tuple[str, ...] = ()
 
     @property
     def idle(self) -> bool:
@@ -48,6 +49,7 @@ class _DeviceState:
     lost: bool = False
     exclusive: bool = False
     users: set[StageKey] = field(default_factory=set)
+    tokens: tuple[str, ...] = ()
 
 
 class ResourcePool:
@@ -58,6 +60,7 @@ class ResourcePool:
         self._devices: dict[str, _DeviceState] = {}
         self._bookings: dict[StageKey, Placement] = {}
         self._claims: dict[Hashable, str] = {}
+        self._possible: dict[Demand, bool] = {}
         self._freest: IndexedQueue[str] = IndexedQueue()
         self._idle: dict[str, IndexedQueue[str]] = {}
         self._shareable: dict[str, IndexedQueue[str]] = {}
@@ -71,18 +74,23 @@ class ResourcePool:
         if resource.id in self._hosts or resource.id in self._devices:
             raise SchedulerError(f"a resource {resource.id!r} has joined before")
         order = len(self._hosts) + len(self._devices)
+        self._possible.clear()
         if isinstance(resource, Host):
-            self._hosts[resource.id] = _HostState(resource, order, resource.cores, resource.memory_mb)
+            state = _HostState(resource, order, resource.cores, resource.memory_mb)
+            state.tokens = (_host(resource.id), _ANY_HOST)
+            self._hosts[resource.id] = state
             self._index_host(resource.id)
             return
         if resource.host is not None and resource.host not in self._hosts:
             raise SchedulerError(f"device {resource.id!r} is on host {resource.host!r}, which has not joined")
         if resource.on_host_cores and resource.host is None:
             raise SchedulerError(f"device {resource.id!r} lives on the cores of a host but names none")
-        self._devices[resource.id] = _DeviceState(resource, order)
+        token = _type(resource.type)
+        self._devices[resource.id] = _DeviceState(resource, order, tokens=(token,))
         if resource.host is not None:
             host = self._hosts[resource.host]
             host.devices.append(resource.id)
+            host.tokens = tuple(dict.fromkeys((*host.tokens, token)))
             if resource.on_host_cores:
                 host.core_devices.append(resource.id)
         self._index_device(resource.id)
@@ -119,10 +127,7 @@ class ResourcePool:
 
     def tokens(self, id: str) -> tuple[str, ...]:
         """The names under which `waits_for` speaks of this resource."""
-        if id in self._devices:
-            return (_type(self._devices[id].device.type),)
-        types = (self._devices[device].device.type for device in self._hosts[id].devices)
-        return (_host(id), _ANY_HOST, *(_type(type) for type in dict.fromkeys(types)))
+        return self._devices[id].tokens if id in self._devices else self._hosts[id].tokens
 
     def waits_for(self, demand: Demand, home: str | None) -> tuple[str, ...]:
         """What must be given back, at least in part, before a demand for which there is no room can be met."""
@@ -157,6 +162,10 @@ class ResourcePool:
     def type_of(self, device: str) -> str:
         """The type of a device that has joined."""
         return self._devices[device].device.type
+
+    def has_claim(self, who: Hashable) -> bool:
+        """Whether a host is kept for `who`."""
+        return who in self._claims
 
     def is_claimed(self, host: str | None) -> bool:
         """Whether the host is kept for somebody large."""
@@ -245,6 +254,11 @@ class ResourcePool:
 
     def could_ever(self, demand: Demand) -> bool:
         """Whether any resource that has joined, busy or lost as it may be, could satisfy `demand`."""
+        if demand not in self._possible:
+            self._possible[demand] = self._could_ever(demand)
+        return self._possible[demand]
+
+    def _could_ever(self, demand: Demand) -> bool:
         if demand.device is not None and not any(
             state.device.type == demand.device and self._device_could(state.device, demand)
             for state in self._devices.values()
@@ -286,8 +300,9 @@ class ResourcePool:
             device.exclusive = False
             device.users.discard(stage)
         self._reindex(placement)
-        named = (placement.host, placement.device)
-        return tuple(dict.fromkeys(token for id in named if id is not None for token in self.tokens(id)))
+        of_host = () if placement.host is None else self._hosts[placement.host].tokens
+        of_device = () if placement.device is None else self._devices[placement.device].tokens
+        return (*of_device, *of_host) if of_host and of_device else of_host or of_device
 
     def _state(self, id: str) -> _HostState | _DeviceState:
         state = self._hosts.get(id) or self._devices.get(id)

@@ -12,7 +12,7 @@ StageKey: TypeAlias = tuple[str, str]
 """(job, stage id): what names a stage among those of all jobs."""
 
 
-class Demand(msgspec.Struct, frozen=True):
+class Demand(msgspec.Struct, frozen=True, cache_hash=True):
     """What a stage needs while it runs.
 
     `cores` and `memory_mb` are taken from a host.  `device` names a device type (any device of that type will do);

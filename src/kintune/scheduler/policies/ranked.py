@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 from kintune.scheduler.policy import Policy
 from kintune.scheduler.view import Suggestion, View
 
 __all__ = ["Ranked"]
+
+_BY_RANK = itemgetter(0)
 
 
 class Ranked(Policy):
     """Starts the stage with the smallest rank among those that there is room for."""
 
     def choose(self, view: View) -> Suggestion | None:
-        """The first of all lanes' first stages that fits."""
-        heads = [(found[0], number, lane) for number, lane in enumerate(view.lanes()) if (found := view.first(lane))]
-        for _, _, lane in sorted(heads, key=lambda head: head[:2]):
+        """The first of all lanes' first stages that fits; of equals, that of the lane known longest."""
+        heads = [(found[0], lane) for lane in view.lanes() if (found := view.first(lane)) is not None]
+        if len(heads) > 1:
+            heads.sort(key=_BY_RANK)
+        for _, lane in heads:
             suggestion = view.fit(lane)
             if suggestion is not None:
                 return suggestion
