@@ -69,7 +69,7 @@ class Schedule(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.machine, self.auditor = self.new_machine(), Auditor(waives=self.policy.waives)
+        self.machine, self.auditor = self.new_machine(), Auditor(waives=self.policy.waives, bounded=self.policy.bounded)
         self.now = 0.0
         self.log: list[tuple[Event, list[Decision]]] = []
         self.jobs: list[str] = []

@@ -26,7 +26,7 @@ def soak(seed: int) -> Story:
         inflight=1 + seed % 2,
     )  # fmt: skip
     faults = Faults(seed, failing=0.1, cancelled=0.2, outages_each=30.0, outage_s=8.0, span_s=300.0)
-    auditor = Auditor(waives=POLICIES[name].waives)
+    auditor = Auditor(POLICIES[name].waives, POLICIES[name].bounded)
     machine = Machine(policy(name), Limits(bundling=seed % 4 > 1))
     return World(machine, mix.resources(), mix.draw(seed), faults=faults, observe=auditor.observe).run()
 

@@ -24,7 +24,7 @@ JOB = MockJob(device="gpu", rounds=3, select_s=2, build_s=3, profile_s=5, update
 def played(name: str, jobs: list[PlannedJob], resources: list[Resource], **more: object) -> Story:
     bundling = bool(more.pop("bundling", False))
     machine = Machine(policy(name), Limits(bundling=bundling))
-    auditor = Auditor(waives=POLICIES[name].waives)
+    auditor = Auditor(POLICIES[name].waives, POLICIES[name].bounded)
     return World(machine, resources, jobs, observe=auditor.observe, **more).run()  # type: ignore[arg-type]
 
 

@@ -16,20 +16,39 @@ from kintune.scheduler.stage import Demand, StageKey
 __all__ = ["Lane", "Lanes"]
 
 
+class _Group:
+    """Lanes that differ only in where they lead: whoever of them starts takes the room of the others.
+
+    `due` has each stage by the number of `starts` of the group at which it must come first.
+    """
+
+    __slots__ = ("due", "lanes", "starts")
+
+    def __init__(self) -> None:
+        self.lanes: list[Lane] = []
+        self.starts = 0
+        self.due: IndexedQueue[StageKey] = IndexedQueue()
+
+    def overdue(self) -> tuple[int, StageKey] | None:
+        """The stage that others have gone before often enough, if there is one."""
+        found = self.due.peek()
+        return found if found is not None and found[0] <= self.starts else None
+
+
 class Lane:
     """What its stages have in common: demand, the host they are bound to, and the device type that they lead to.
 
     There is one of each kind, so lanes are compared by identity.
     """
 
-    __slots__ = ("demand", "home", "passed", "queue", "reasons", "then", "twins")
+    __slots__ = ("demand", "group", "home", "passed", "queue", "reasons", "then")
 
-    def __init__(self, demand: Demand, home: str | None, then: str | None, twins: dict[Lane, None]) -> None:
+    def __init__(self, demand: Demand, home: str | None, then: str | None, group: _Group) -> None:
         self.demand = demand
         self.home = home
         self.then = then
         self.queue: IndexedQueue[StageKey] = IndexedQueue()
-        self.twins = twins  # those with the same demand and home, this one among them
+        self.group = group
         self.reasons: tuple[str, ...] = ()  # what must be given back before it has room, while it is blocked
         self.passed = 0  # how often others have got what it waits for
 
@@ -42,7 +61,7 @@ class Lanes:
 
     def __init__(self) -> None:
         self._lanes: dict[tuple[Demand, str | None, str | None], Lane] = {}
-        self._twins: dict[tuple[Demand, str | None], dict[Lane, None]] = {}
+        self._groups: dict[tuple[Demand, str | None], _Group] = {}
         self._of: dict[StageKey, Lane] = {}
         self._open: dict[Lane, None] = {}
         self._blocked: dict[str, dict[Lane, None]] = {}
@@ -53,13 +72,20 @@ class Lanes:
         key = (demand, home, then)
         lane = self._lanes.get(key)
         if lane is None:
-            twins = self._twins.setdefault((demand, home), {})
-            lane = self._lanes[key] = Lane(demand, home, then, twins)
-            twins[lane] = None
+            group = self._groups.get((demand, home))
+            if group is None:
+                group = self._groups[demand, home] = _Group()
+            lane = self._lanes[key] = Lane(demand, home, then, group)
+            group.lanes.append(lane)
         return lane
 
-    def put(self, stage: StageKey, lane: Lane, rank: Any) -> None:
-        """Put a stage in, or move it within its lane."""
+    def put(self, stage: StageKey, lane: Lane, rank: Any, patience: int | None = None) -> None:
+        """Put a stage in, or move it within its lane.
+
+        It comes first once so many others with the same demand and home have started; never if `patience` is None.
+        """
+        if patience is not None and stage not in lane.group.due:
+            lane.group.due.put(stage, lane.group.starts + patience)
         if not lane.queue:
             self._open[lane] = None
             self._count_bound(lane, 1)
@@ -72,6 +98,7 @@ class Lanes:
         if lane is None:
             return None
         lane.queue.discard(stage)
+        lane.group.due.discard(stage)
         if lane.queue:
             return None
         self._open.pop(lane, None)
@@ -83,6 +110,20 @@ class Lanes:
     def of(self, stage: StageKey) -> Lane | None:
         """The lane of a stage that waits."""
         return self._of.get(stage)
+
+    def first(self, lane: Lane) -> tuple[Any, StageKey] | None:
+        """The lane's first stage, with what it is ranked by among those of all lanes: who is overdue comes first."""
+        overdue = lane.group.overdue()
+        if overdue is not None and self._of[overdue[1]] is lane:
+            return (0, overdue[0]), overdue[1]
+        found = lane.queue.peek()
+        return None if found is None else ((1, found[0]), found[1])
+
+    def somebody_is_overdue(self, stage: StageKey) -> bool:
+        """Whether somebody else must come before this waiting stage."""
+        lane = self._of.get(stage)
+        overdue = None if lane is None else lane.group.overdue()
+        return overdue is not None and overdue[1] != stage
 
     def bound_to(self, host: str | None) -> bool:
         """Whether somebody waits who can run on this host alone."""
@@ -98,7 +139,7 @@ class Lanes:
 
     def block(self, lane: Lane, until: tuple[str, ...], has_claim: Callable[[Lane], bool]) -> None:
         """There is no room for the lane until one of the resources is given back, nor for twins without a claim."""
-        for twin in lane.twins:
+        for twin in lane.group.lanes:
             if twin in self._open and (twin is lane or not has_claim(twin)):
                 del self._open[twin]
                 twin.reasons = until
@@ -125,6 +166,7 @@ class Lanes:
     def served(self, lane: Lane) -> None:
         """One of the lane has started."""
         lane.passed = 0
+        lane.group.starts += 1
 
     def _count_bound(self, lane: Lane, sign: int) -> None:
         if lane.home is not None:

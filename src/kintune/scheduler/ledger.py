@@ -88,6 +88,7 @@ class JobState:
 _HELD = "(held)"  # the booking that keeps a resource for a job's next stage
 _KEPT = "(kept) "  # the beginning of those that keep one until a job comes back to it
 _PATIENCE = 8  # stages that may take cores that a lane waits for before it claims a host
+_TURNS = 4  # how often everybody may go before somebody who waits, in equal shares, on top of that
 
 
 def keeper(stage: Stage) -> str | None:
@@ -115,6 +116,7 @@ class Ledger:
         self._next: IndexedQueue[str] = IndexedQueue()
         self._lanes = Lanes()
         self._kept: dict[str | None, int] = {}
+        self._weights = 0.0  # of the jobs that may still start something
 
     # what policies see ----------------------------------------------------------------------------------------------
 
@@ -166,7 +168,7 @@ class Ledger:
 
     def first(self, lane: Lane) -> tuple[Any, Stage] | None:
         """The stage of the lane with the smallest rank, and that rank."""
-        found = lane.queue.peek()
+        found = self._lanes.first(lane)
         if found is None:
             return None
         rank, (job, stage) = found
@@ -174,7 +176,7 @@ class Ledger:
 
     def fit(self, lane: Lane) -> Suggestion | None:
         """Start the lane's first stage there; None when it must wait."""
-        found = lane.queue.peek()
+        found = self._lanes.first(lane)
         if found is None or not self._lanes.is_open(lane):
             return None
         placement = self._place(lane)
@@ -198,6 +200,10 @@ class Ledger:
         """The host on which the process of the stage's affinity lives, if one is known."""
         return None if stage.affinity is None else self._known[stage.job].homes.get(stage.affinity)
 
+    def may_go_on(self, stage: Stage) -> bool:
+        """Whether policies may choose it, and nobody must come before it."""
+        return self.is_startable(stage) and not self._lanes.somebody_is_overdue(stage.key)
+
     def is_startable(self, stage: Stage) -> bool:
         """Whether policies may choose it."""
         job = self._known.get(stage.job)
@@ -213,10 +219,14 @@ class Ledger:
         """A new job without stages."""
         job = self._known[id] = JobState(id, priority, self._number(), story, now, deadline)
         self._open[id] = None
+        self._weights += priority
         return job
 
-    def reindex(self, job: JobState) -> None:
-        """Move the job and its startable stages to where its priority puts them."""
+    def reweigh(self, job: JobState, priority: float) -> None:
+        """Move the job and its startable stages to where another priority puts them."""
+        if job.id in self._open:
+            self._weights += priority - job.priority
+        job.priority = priority
         self.rank_anew(job)
         self._index_job(job)
 
@@ -267,8 +277,7 @@ class Ledger:
         """The stage runs at `placement`."""
         stage = state.stage
         self._pool.book(stage.key, placement)
-        if self._bounded:
-            self._count_passes(stage, placement)
+        self._count_passes(stage, placement)
         if stage.affinity is not None:
             job.busy.add(stage.affinity)
             self._refresh_bound(job, stage)
@@ -314,7 +323,9 @@ class Ledger:
         job.closing = reason
         self.let_go(job)
         self.give_back(job)
-        self._open.pop(job.id, None)
+        if job.id in self._open:
+            del self._open[job.id]
+            self._weights -= job.priority
         for state in [state for state in job.stages.values() if not state.holds_resources]:
             self._forget(job, state.stage)
         self._index_job(job)
@@ -407,6 +418,8 @@ class Ledger:
 
     def _count_passes(self, stage: Stage, placement: Placement) -> None:
         """Who waits for cores that go to others too often claims a host."""
+        if not self._bounded:
+            return
         own = self._lanes.of(stage.key)
         if own is not None:
             self._lanes.served(own)
@@ -464,7 +477,8 @@ class Ledger:
         lane = self._lane(stage)
         if self._lanes.of(stage.key) not in (None, lane):
             self._leave_lane(stage.key)
-        self._lanes.put(stage.key, lane, self._rank(stage, job, self._now))
+        patience = _PATIENCE + int(_TURNS * self._weights / job.priority) if self._bounded else None
+        self._lanes.put(stage.key, lane, self._rank(stage, job, self._now), patience)
 
     def _index_job(self, job: JobState) -> None:
         able = bool(job.startable) and job.closing is None

@@ -131,9 +131,8 @@ class Machine:
         job = self._job(event, event.job)
         self._check_priority(event, event.job, event.priority)
         job.story.tell(event.now, event)
-        before, job.priority = job.priority, event.priority
-        self._policy.reweighed(job, before)
-        self._ledger.reindex(job)
+        self._policy.reweighed(job, event.priority)
+        self._ledger.reweigh(job, event.priority)
 
     def _job_cancelled(self, event: JobCancelled) -> None:
         job = self._job(event, event.job)
@@ -181,7 +180,7 @@ class Machine:
         self._policy.asked(stage, job)
         if not self._limits.resources_may_join and not self._pool.could_ever(stage.demand):
             self._give_up(event.now, job, state, f"no host or device could ever run it: it demands {stage.demand}")
-        elif held is not None and self._ledger.is_startable(stage) and self._pool.fits(held, stage.demand):
+        elif held is not None and self._ledger.may_go_on(stage) and self._pool.fits(held, stage.demand):
             self._start(job, state, held)
 
     def _stage_done(self, event: StageDone) -> None:

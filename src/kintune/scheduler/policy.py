@@ -27,7 +27,11 @@ class Policy:
     """Whether it books more than there is, and devices that somebody has alone: for comparison only."""
 
     bounded: bool = False
-    """Whether nobody waits for ever: what is large is kept free for once enough that is small has gone before it."""
+    """Whether nobody waits for ever.
+
+    What is large is kept free for once enough that is small has gone before it; and whatever its rank, a stage comes
+    first once others that need the same have started often enough.
+    """
 
     def choose(self, view: View) -> Suggestion | None:
         """The stage to start next, or None to wait for the next event."""
@@ -52,8 +56,8 @@ class Policy:
     def added(self, job: JobFacts) -> None:
         """A job exists."""
 
-    def reweighed(self, job: JobFacts, before: float) -> None:
-        """The job's priority, which was `before`, is another one."""
+    def reweighed(self, job: JobFacts, priority: float) -> None:
+        """The job's priority is about to become this one."""
 
     def expects(self, job: JobFacts, ahead: Mapping[str, int]) -> None:
         """How many stages of each duration key the job will still ask for, by its own account."""

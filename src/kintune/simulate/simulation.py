@@ -92,7 +92,7 @@ def simulate_recorded(
 
 
 def _play(scenario: Scenario, setup: Setup, faults: Faults, *, audit: bool) -> Story:
-    auditor = Auditor(waives=POLICIES[setup.policy].waives) if audit else None
+    auditor = Auditor(POLICIES[setup.policy].waives, POLICIES[setup.policy].bounded) if audit else None
     world = World(
         setup.machine(),
         scenario.resources,

@@ -74,9 +74,9 @@ class Predictive(Ranked):
         self._weights += job.priority
         self._jobs += 1
 
-    def reweighed(self, job: JobFacts, before: float) -> None:
+    def reweighed(self, job: JobFacts, priority: float) -> None:
         """It shares with another weight."""
-        self._weights += job.priority - before
+        self._weights += priority - job.priority
 
     def expects(self, job: JobFacts, ahead: Mapping[str, int]) -> None:
         """What lies ahead by the job's own account."""
