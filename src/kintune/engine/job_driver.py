@@ -19,6 +19,7 @@ from kintune.scheduler.decisions import Cancel, GiveUp, RetryAt, Start
 from kintune.scheduler.events import (
     Event,
     JobAdded,
+    JobCancelled,
     JobEnded,
     JobExpects,
     RetryDue,
@@ -91,6 +92,12 @@ class JobDriver:
                 self._say_closed(stage.id, stage.attempt, elapsed=0.0)
                 self._shop.tell(StageDropped(self._shop.clock(), job.id, stage.id))
         self._watch_for_silence()
+
+    def call_off(self, reason: str) -> None:
+        """End the job at once, without a result; what is committed stays."""
+        if self.job.end is None:
+            self._shop.tell(JobCancelled(self._shop.clock(), self.job.id, reason))
+            self._conclude(JobEnding.CANCELLED, cause=reason)
 
     # what the scheduler decides -------------------------------------------------------------------------------------
 
