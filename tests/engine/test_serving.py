@@ -166,6 +166,6 @@ def test_a_dead_process_does_not_end_the_service(serving: Serving) -> None:
 
 
 def test_only_an_engine_that_serves_takes_jobs(serving: Serving) -> None:
-    with pytest.raises(EngineError, match="an engine that serves"), serving.engine:
-        serving.engine.add(quick("a"))
+    serving.engine.add(quick("a"))
+    with pytest.raises(EngineError, match="an engine that serves"):
         serving.engine.run([quick("b")])

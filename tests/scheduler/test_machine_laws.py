@@ -38,7 +38,7 @@ from kintune.scheduler.invariants import Auditor
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import POLICIES, Fair, Greedy, Predictive, Sequential
 from kintune.scheduler.policy import Policy
-from kintune.scheduler.resources import Device, Host
+from kintune.scheduler.resources import Device, Host, Resource
 from kintune.scheduler.stage import Demand, Stage
 
 DEMANDS = [
@@ -49,8 +49,8 @@ DEMANDS = [
     Demand(device="gpu", cores=1),
     Demand(cores=1, device="cpu"),
 ]
-RESOURCES = [Host("h1", 4, 1000), Host("h2", 3, 600)]
-DEVICES = [
+RESOURCES: list[Resource] = [Host("h1", 4, 1000), Host("h2", 3, 600)]
+DEVICES: list[Resource] = [
     Device("c1", "cpu", host="h1", on_host_cores=True),
     Device("g1", "gpu"),
     Device("g2", "gpu", host="h2"),

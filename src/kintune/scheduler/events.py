@@ -75,14 +75,14 @@ class JobEnded(msgspec.Struct, frozen=True, tag="job_ended"):
     job: str
 
 
-class StageReady(msgspec.Struct, frozen=True, tag="stage_ready"):
+class StageReady(msgspec.Struct, frozen=True, gc=False, tag="stage_ready"):
     """The job wants this stage to run, once those in its `after` are done."""
 
     now: float
     stage: Stage
 
 
-class StageDone(msgspec.Struct, frozen=True, tag="stage_done"):
+class StageDone(msgspec.Struct, frozen=True, gc=False, tag="stage_done"):
     """The running attempt of the stage has succeeded."""
 
     now: float
@@ -91,7 +91,7 @@ class StageDone(msgspec.Struct, frozen=True, tag="stage_done"):
     attempt: int
 
 
-class StageFailed(msgspec.Struct, frozen=True, tag="stage_failed"):
+class StageFailed(msgspec.Struct, frozen=True, gc=False, tag="stage_failed"):
     """The running attempt of the stage has ended without success, or has ended because it was cancelled.
 
     A `retryable` failure is tried again within the limits; another one fails the job.
@@ -105,7 +105,7 @@ class StageFailed(msgspec.Struct, frozen=True, tag="stage_failed"):
     retryable: bool = True
 
 
-class StageDropped(msgspec.Struct, frozen=True, tag="stage_dropped"):
+class StageDropped(msgspec.Struct, frozen=True, gc=False, tag="stage_dropped"):
     """The job does without this stage, which is not running; those `after` it may go on."""
 
     now: float
@@ -113,7 +113,7 @@ class StageDropped(msgspec.Struct, frozen=True, tag="stage_dropped"):
     stage: str
 
 
-class RetryDue(msgspec.Struct, frozen=True, tag="retry_due"):
+class RetryDue(msgspec.Struct, frozen=True, gc=False, tag="retry_due"):
     """The time that a `RetryAt` asked for has come."""
 
     now: float

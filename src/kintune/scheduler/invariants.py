@@ -52,8 +52,8 @@ class _Seen:
 class Auditor:
     """Checks every decision against books kept from events and decisions alone.
 
-    Under a policy that waives limits (`waives`), what is booked may be more than there is; everything else holds.  Under
-    a `bounded` one, nobody waits for ever: others that need the same start only so often before a stage does.
+    Under a policy that waives limits (`waives`), what is booked may be more than there is; everything else holds.
+    Under a `bounded` one, nobody waits for ever: others that need the same start only so often before a stage does.
     """
 
     waives: bool = False

@@ -19,20 +19,36 @@ __all__ = ["Lane", "Lanes"]
 class _Group:
     """Lanes that differ only in where they lead: whoever of them starts takes the room of the others.
 
-    `due` has each stage by the number of `starts` of the group at which it must come first.
+    Counts the `starts` of the group, and knows who must come first after how many.
     """
 
-    __slots__ = ("due", "lanes", "starts")
+    __slots__ = ("_due", "_soonest", "lanes", "starts")
 
     def __init__(self) -> None:
         self.lanes: list[Lane] = []
         self.starts = 0
-        self.due: IndexedQueue[StageKey] = IndexedQueue()
+        self._due: IndexedQueue[StageKey] = IndexedQueue()
+        self._soonest = 0  # nobody is due before so many starts
+
+    def wait(self, stage: StageKey, patience: int) -> None:
+        """The stage must come first after so many starts of others."""
+        if stage not in self._due:
+            due = self.starts + patience
+            self._soonest = min(self._soonest, due) if self._due else due
+            self._due.put(stage, due)
+
+    def leave(self, stage: StageKey) -> None:
+        """The stage waits no more."""
+        self._due.discard(stage)
 
     def overdue(self) -> tuple[int, StageKey] | None:
         """The stage that others have gone before often enough, if there is one."""
-        found = self.due.peek()
-        return found if found is not None and found[0] <= self.starts else None
+        if self.starts < self._soonest or not self._due:
+            return None
+        found = self._due.peek()
+        assert found is not None
+        self._soonest = found[0]
+        return found if found[0] <= self.starts else None
 
 
 class Lane:
@@ -84,8 +100,8 @@ class Lanes:
 
         It comes first once so many others with the same demand and home have started; never if `patience` is None.
         """
-        if patience is not None and stage not in lane.group.due:
-            lane.group.due.put(stage, lane.group.starts + patience)
+        if patience is not None:
+            lane.group.wait(stage, patience)
         if not lane.queue:
             self._open[lane] = None
             self._count_bound(lane, 1)
@@ -98,7 +114,7 @@ class Lanes:
         if lane is None:
             return None
         lane.queue.discard(stage)
-        lane.group.due.discard(stage)
+        lane.group.leave(stage)
         if lane.queue:
             return None
         self._open.pop(lane, None)
@@ -146,13 +162,14 @@ class Lanes:
                 for name in until:
                     self._blocked.setdefault(name, {})[twin] = None
 
-    def freed(self, names: Iterable[str]) -> None:
-        """These resources were given back, in part or in full."""
+    def freed(self, names: Iterable[str], cores: int | None = None) -> None:
+        """These resources were given back, in part or in full; there are `cores` now, if nothing else has changed."""
         for name in names:
             waiting = self._blocked.get(name)
             for lane in list(waiting) if waiting else ():
-                self._unblock(lane)
-                self._open[lane] = None
+                if cores is None or lane.demand.cores <= cores:
+                    self._unblock(lane)
+                    self._open[lane] = None
 
     def pass_by(self, names: Iterable[str]) -> Iterable[tuple[Lane, int]]:
         """Somebody else got something of these resources: the lanes that wait for them, and how often that was so."""

@@ -36,7 +36,7 @@ class Phase(Enum):
     CANCELLING = "cancelling"
 
 
-@dataclass
+@dataclass(slots=True)
 class StageState:
     """A live stage; `unmet` are the stages in its `after` that are not done yet, `since` is when it was started."""
 
@@ -55,7 +55,7 @@ class StageState:
         return self.phase in (Phase.RUNNING, Phase.CANCELLING)
 
 
-@dataclass
+@dataclass(slots=True)
 class JobState:
     """A job.
 
@@ -166,13 +166,10 @@ class Ledger:
         """The groups of startable stages that are not known to have no room."""
         return self._lanes.open()
 
-    def first(self, lane: Lane) -> tuple[Any, Stage] | None:
-        """The stage of the lane with the smallest rank, and that rank."""
+    def rank(self, lane: Lane) -> Any:
+        """The rank of the stage of the lane that comes first; None if there is none."""
         found = self._lanes.first(lane)
-        if found is None:
-            return None
-        rank, (job, stage) = found
-        return rank, self._known[job].stages[stage].stage
+        return None if found is None else found[0]
 
     def fit(self, lane: Lane) -> Suggestion | None:
         """Start the lane's first stage there; None when it must wait."""
@@ -299,7 +296,7 @@ class Ledger:
 
     def release(self, job: JobState, state: StageState) -> None:
         """The stage runs no more; it is live still."""
-        self._lanes.freed(self._pool.release(state.stage.key))
+        self._freed(state.stage.key)
         if state.stage.affinity is not None:
             job.busy.discard(state.stage.affinity)
             self._refresh_bound(job, state.stage)
@@ -351,7 +348,7 @@ class Ledger:
         """Keep nothing for the job any more."""
         if job.held is not None:
             job.held = None
-            self._lanes.freed(self._pool.release((job.id, _HELD)))
+            self._freed((job.id, _HELD))
 
     def may_keep(self, job: JobState, stage: Stage, placement: Placement) -> bool:
         """Whether what the stage had may be kept for the job: nobody is bound to the host, or has claimed it."""
@@ -432,7 +429,14 @@ class Ledger:
 
     def _give_back(self, job: JobState, name: str) -> None:
         self._count_kept(job.kept.pop(name), -1)
-        self._lanes.freed(self._pool.release((job.id, name)))
+        self._freed((job.id, name))
+
+    def _freed(self, key: StageKey) -> None:
+        """Give back what is booked under this name."""
+        placement = self._pool.booked(key)
+        names = self._pool.release(key)
+        alone = placement is not None and placement.device is None and placement.host is not None
+        self._lanes.freed(names, self._pool.room(placement.host) if placement is not None and alone else None)
 
     def _count_kept(self, placement: Placement, sign: int) -> None:
         of, many = (None, placement.cores) if placement.device is None else (self._pool.type_of(placement.device), 1)

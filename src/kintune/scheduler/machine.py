@@ -176,8 +176,8 @@ class Machine:
         held = job.held
         self._ledger.let_go(job)
         self._ledger.give_back(job, stage)
-        state = self._ledger.add_stage(job, stage)
         self._policy.asked(stage, job)
+        state = self._ledger.add_stage(job, stage)
         if not self._limits.resources_may_join and not self._pool.could_ever(stage.demand):
             self._give_up(event.now, job, state, f"no host or device could ever run it: it demands {stage.demand}")
         elif held is not None and self._ledger.may_go_on(stage) and self._pool.fits(held, stage.demand):

@@ -99,7 +99,10 @@ class Outlook:
         mean = self._durations.mean
         kinds = {**self._seconds, **self._unseen}
         return max(
-            ((self._seconds.get(of, 0.0) + self._unseen.get(of, 0.0) * mean) / max(1, self.capacity(of)) for of in kinds),
+            (
+                (self._seconds.get(of, 0.0) + self._unseen.get(of, 0.0) * mean) / max(1, self.capacity(of))
+                for of in kinds
+            ),
             default=0.0,
         )
 

@@ -159,6 +159,11 @@ class ResourcePool:
         host = min(hosts, key=lambda state: (len(state.users), state.order)).host.id
         return Placement(host, demand.cores, demand.memory_mb, device, demand.exclusive)
 
+    def room(self, host: str | None) -> int | None:
+        """How many cores of the host are free; None if devices live on it, which ask for all of them."""
+        state = self._hosts[host or ""]
+        return None if state.core_devices else state.free_cores
+
     def type_of(self, device: str) -> str:
         """The type of a device that has joined."""
         return self._devices[device].device.type

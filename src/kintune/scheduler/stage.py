@@ -12,7 +12,7 @@ StageKey: TypeAlias = tuple[str, str]
 """(job, stage id): what names a stage among those of all jobs."""
 
 
-class Demand(msgspec.Struct, frozen=True, cache_hash=True):
+class Demand(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     """What a stage needs while it runs.
 
     `cores` and `memory_mb` are taken from a host.  `device` names a device type (any device of that type will do);
@@ -25,7 +25,7 @@ class Demand(msgspec.Struct, frozen=True, cache_hash=True):
     exclusive: bool = False
 
 
-class Stage(msgspec.Struct, frozen=True):
+class Stage(msgspec.Struct, frozen=True, gc=False):
     """One schedulable piece of a job.
 
     `kind` and `duration_key` are opaque labels: stages of one kind of one job are never reordered, and stages with

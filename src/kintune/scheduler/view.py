@@ -79,8 +79,8 @@ class View(Protocol):
     def lanes(self) -> Iterable[Lane]:
         """The groups of startable stages that are not known to have no room, the longest known first."""
 
-    def first(self, lane: Lane) -> tuple[Any, Stage] | None:
-        """The stage of the lane with the smallest rank, and that rank."""
+    def rank(self, lane: Lane) -> Any:
+        """The rank of the stage of the lane that comes first; None if there is none."""
 
     def fit(self, lane: Lane) -> Suggestion | None:
         """Start the lane's first stage there; None when it must wait, and the lane is left out until it need not."""

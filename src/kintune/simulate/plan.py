@@ -12,7 +12,7 @@ from kintune.scheduler.stage import Stage
 __all__ = ["PlannedJob", "PlannedStage", "check"]
 
 
-class PlannedStage(msgspec.Struct, frozen=True):
+class PlannedStage(msgspec.Struct, frozen=True, gc=False):
     """A stage, and the seconds that it takes when nothing disturbs it; it is asked for once its `after` are done."""
 
     stage: Stage

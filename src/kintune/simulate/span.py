@@ -19,7 +19,7 @@ class Ending(str, Enum):
     CANCELLED = "cancelled"
 
 
-class Span(msgspec.Struct, frozen=True):
+class Span(msgspec.Struct, frozen=True, gc=False):
     """One attempt of a stage.
 
     It was asked for at `ready` (or, for another attempt, could be tried again then), and had its resources from

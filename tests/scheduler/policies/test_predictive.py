@@ -183,6 +183,6 @@ class TestKeeping:
         scene.ask("critical", "o0", CORE, "own", own=True)
         assert scene.running["critical/o0"].placement.host == "small"
         scene.done("critical/o0")
-        scene.add("other", ahead={})
+        scene.add("other", ahead={"own": 3})
         assert scene.ask("other", "x", CORE, "own", own=True) == []
         assert scene.ask("critical", "o1", CORE, "own", own=True) == ["critical/o1"]

@@ -17,7 +17,7 @@ class Ranked(Policy):
 
     def choose(self, view: View) -> Suggestion | None:
         """The first of all lanes' first stages that fits; of equals, that of the lane known longest."""
-        heads = [(found[0], lane) for lane in view.lanes() if (found := view.first(lane)) is not None]
+        heads = [(rank, lane) for lane in view.lanes() if (rank := view.rank(lane)) is not None]
         if len(heads) > 1:
             heads.sort(key=_BY_RANK)
         for _, lane in heads:
