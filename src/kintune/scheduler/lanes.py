@@ -8,12 +8,20 @@ So a decision costs what has changed, whatever the number of jobs and devices.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from kintune.scheduler.queue import IndexedQueue
-from kintune.scheduler.stage import Demand, StageKey
+from kintune.scheduler.stage import Demand
 
-__all__ = ["Lane", "Lanes"]
+__all__ = ["Lane", "Lanes", "Waiting"]
+
+
+class Waiting(Protocol):
+    """A stage that may stand in a lane; `lane` is where it stands."""
+
+    lane: Lane | None
+
+    def __hash__(self) -> int: ...
 
 
 class _Group:
@@ -27,21 +35,21 @@ class _Group:
     def __init__(self) -> None:
         self.lanes: list[Lane] = []
         self.starts = 0
-        self._due: IndexedQueue[StageKey] = IndexedQueue()
+        self._due: IndexedQueue[Waiting] = IndexedQueue()
         self._soonest = 0  # nobody is due before so many starts
 
-    def wait(self, stage: StageKey, patience: int) -> None:
+    def wait(self, stage: Waiting, patience: int) -> None:
         """The stage must come first after so many starts of others."""
         if stage not in self._due:
             due = self.starts + patience
             self._soonest = min(self._soonest, due) if self._due else due
             self._due.put(stage, due)
 
-    def leave(self, stage: StageKey) -> None:
+    def leave(self, stage: Waiting) -> None:
         """The stage waits no more."""
         self._due.discard(stage)
 
-    def overdue(self) -> tuple[int, StageKey] | None:
+    def overdue(self) -> tuple[int, Waiting] | None:
         """The stage that others have gone before often enough, if there is one."""
         if self.starts < self._soonest or not self._due:
             return None
@@ -63,7 +71,7 @@ class Lane:
         self.demand = demand
         self.home = home
         self.then = then
-        self.queue: IndexedQueue[StageKey] = IndexedQueue()
+        self.queue: IndexedQueue[Waiting] = IndexedQueue()
         self.group = group
         self.reasons: tuple[str, ...] = ()  # what must be given back before it has room, while it is blocked
         self.passed = 0  # how often others have got what it waits for
@@ -78,7 +86,6 @@ class Lanes:
     def __init__(self) -> None:
         self._lanes: dict[tuple[Demand, str | None, str | None], Lane] = {}
         self._groups: dict[tuple[Demand, str | None], _Group] = {}
-        self._of: dict[StageKey, Lane] = {}
         self._open: dict[Lane, None] = {}
         self._blocked: dict[str, dict[Lane, None]] = {}
         self._bound: dict[str, int] = {}
@@ -95,7 +102,7 @@ class Lanes:
             group.lanes.append(lane)
         return lane
 
-    def put(self, stage: StageKey, lane: Lane, rank: Any, patience: int | None = None) -> None:
+    def put(self, stage: Waiting, lane: Lane, rank: Any, patience: int | None = None) -> None:
         """Put a stage in, or move it within its lane.
 
         It comes first once so many others with the same demand and home have started; never if `patience` is None.
@@ -104,42 +111,40 @@ class Lanes:
             lane.group.wait(stage, patience)
         if not lane.queue:
             self._open[lane] = None
-            self._count_bound(lane, 1)
+            if lane.home is not None:
+                self._bound[lane.home] = self._bound.get(lane.home, 0) + 1
         lane.queue.put(stage, rank)
-        self._of[stage] = lane
+        stage.lane = lane
 
-    def discard(self, stage: StageKey) -> Lane | None:
+    def discard(self, stage: Waiting) -> Lane | None:
         """Take a stage out, if it is there; returns its lane if nothing is left there."""
-        lane = self._of.pop(stage, None)
+        lane = stage.lane
         if lane is None:
             return None
+        stage.lane = None
         lane.queue.discard(stage)
         lane.group.leave(stage)
         if lane.queue:
             return None
         self._open.pop(lane, None)
         self._unblock(lane)
-        self._count_bound(lane, -1)
+        if lane.home is not None:
+            self._bound[lane.home] -= 1
         lane.passed = 0
         return lane
 
-    def of(self, stage: StageKey) -> Lane | None:
-        """The lane of a stage that waits."""
-        return self._of.get(stage)
-
-    def first(self, lane: Lane) -> tuple[Any, StageKey] | None:
+    def first(self, lane: Lane) -> tuple[Any, Waiting] | None:
         """The lane's first stage, with what it is ranked by among those of all lanes: who is overdue comes first."""
         overdue = lane.group.overdue()
-        if overdue is not None and self._of[overdue[1]] is lane:
+        if overdue is not None and overdue[1].lane is lane:
             return (0, overdue[0]), overdue[1]
         found = lane.queue.peek()
         return None if found is None else ((1, found[0]), found[1])
 
-    def somebody_is_overdue(self, stage: StageKey) -> bool:
-        """Whether somebody else must come before this waiting stage."""
-        lane = self._of.get(stage)
-        overdue = None if lane is None else lane.group.overdue()
-        return overdue is not None and overdue[1] != stage
+    def must_wait(self, stage: Waiting) -> bool:
+        """Whether somebody else must come before this stage."""
+        overdue = None if stage.lane is None else stage.lane.group.overdue()
+        return overdue is not None and overdue[1] is not stage
 
     def bound_to(self, host: str | None) -> bool:
         """Whether somebody waits who can run on this host alone."""
@@ -184,10 +189,6 @@ class Lanes:
         """One of the lane has started."""
         lane.passed = 0
         lane.group.starts += 1
-
-    def _count_bound(self, lane: Lane, sign: int) -> None:
-        if lane.home is not None:
-            self._bound[lane.home] = self._bound.get(lane.home, 0) + sign
 
     def _unblock(self, lane: Lane) -> None:
         for name in lane.reasons:

@@ -1,101 +1,33 @@
 """The jobs and their stages, with the indices that policies look through.
 
 A stage is *live* from the moment its job asks for it until it is done or dropped.  The live stages that hold no
-resources wait in one queue for each kind of their job, in the order in which they were asked for; only the first of a
-queue can be startable, which is what keeps one job's stages of a kind in order, over retries too.  A process does one
+resources wait in one line for each kind of their job, in the order in which they were asked for; only the first of a
+line can be startable, which is what keeps one job's stages of a kind in order, over retries too.  A process does one
 thing at a time, so of the stages of one affinity only one runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any
+from typing import Any, cast
 
+from kintune.scheduler.job_state import JobState, Phase, StageState
+from kintune.scheduler.keeping import Keeping
 from kintune.scheduler.lanes import Lane, Lanes
 from kintune.scheduler.pool import ResourcePool
 from kintune.scheduler.queue import IndexedQueue
 from kintune.scheduler.resources import Placement
-from kintune.scheduler.stage import Stage, StageKey
+from kintune.scheduler.stage import Stage
 from kintune.scheduler.story import Story
 from kintune.scheduler.view import JobFacts, Suggestion
 
-__all__ = ["JobState", "Ledger", "Phase", "Rank", "StageState"]
+__all__ = ["Ledger", "Rank"]
 
 Rank = Callable[[Stage, JobFacts, float], Any]
 """Where a policy puts a stage: `Policy.rank`."""
 
-
-class Phase(Enum):
-    """Where a live stage is."""
-
-    WAITING = "waiting"
-    BACKING_OFF = "backing off"
-    RUNNING = "running"
-    CANCELLING = "cancelling"
-
-
-@dataclass(slots=True)
-class StageState:
-    """A live stage; `unmet` are the stages in its `after` that are not done yet, `since` is when it was started."""
-
-    stage: Stage
-    seq: int
-    attempt: int
-    unmet: set[str]
-    phase: Phase = Phase.WAITING
-    failures: int = 0
-    retry_at: float = 0.0
-    since: float = 0.0
-
-    @property
-    def holds_resources(self) -> bool:
-        """Whether something is booked for it."""
-        return self.phase in (Phase.RUNNING, Phase.CANCELLING)
-
-
-@dataclass(slots=True)
-class JobState:
-    """A job.
-
-    `closing` says why nothing more of it shall start, `over` that it is forgotten once nothing of it runs.  `held` is
-    what is kept for its very next stage, `kept` what is kept until it comes back, by the names that `keeper` gives.
-    """
-
-    id: str
-    priority: float
-    seq: int
-    story: Story
-    since: float = 0.0
-    deadline: float | None = None
-    begun: bool = False
-    closing: str | None = None
-    over: bool = False
-    held: Placement | None = None
-    kept: dict[str, Placement] = field(default_factory=dict)
-    running: int = 0
-    stages: dict[str, StageState] = field(default_factory=dict)
-    done: set[str] = field(default_factory=set)
-    homes: dict[str, str] = field(default_factory=dict)
-    busy: set[str] = field(default_factory=set)
-    waiters: dict[str, list[str]] = field(default_factory=dict)
-    queues: dict[str, IndexedQueue[str]] = field(default_factory=dict)
-    heads: dict[str, str] = field(default_factory=dict)
-    startable: IndexedQueue[str] = field(default_factory=IndexedQueue)
-
-
-_HELD = "(held)"  # the booking that keeps a resource for a job's next stage
-_KEPT = "(kept) "  # the beginning of those that keep one until a job comes back to it
 _PATIENCE = 8  # stages that may take cores that a lane waits for before it claims a host
 _TURNS = 4  # how often everybody may go before somebody who waits, in equal shares, on top of that
-
-
-def keeper(stage: Stage) -> str | None:
-    """The name under which a job is kept what such stages run on; None for those that run anywhere."""
-    if stage.demand.device is not None:
-        return f"{_KEPT}{stage.demand.device}"
-    return None if stage.affinity is None else f"{_KEPT}{stage.affinity}"
 
 
 class Ledger:
@@ -115,8 +47,8 @@ class Ledger:
         self._begun: IndexedQueue[str] = IndexedQueue()
         self._next: IndexedQueue[str] = IndexedQueue()
         self._lanes = Lanes()
-        self._kept: dict[str | None, int] = {}
         self._weights = 0.0  # of the jobs that may still start something
+        self.keeping = Keeping(pool, self._lanes)
 
     # what policies see ----------------------------------------------------------------------------------------------
 
@@ -158,9 +90,8 @@ class Ledger:
 
     def startable(self, job: str) -> Stage | None:
         """The job's earliest startable stage."""
-        state = self._known[job]
-        first = state.startable.first()
-        return None if first is None else state.stages[first].stage
+        first = self._known[job].first_startable()
+        return None if first is None else first.stage
 
     def lanes(self) -> Iterable[Lane]:
         """The groups of startable stages that are not known to have no room."""
@@ -173,19 +104,18 @@ class Ledger:
 
     def fit(self, lane: Lane) -> Suggestion | None:
         """Start the lane's first stage there; None when it must wait."""
-        found = self._lanes.first(lane)
-        if found is None or not self._lanes.is_open(lane):
+        if not self._lanes.is_open(lane):
             return None
         placement = self._place(lane)
         if placement is None:
             self._lanes.block(lane, self._pool.waits_for(lane.demand, lane.home), self._pool.has_claim)
             return None
-        job, stage = found[1]
-        return Suggestion(self._known[job].stages[stage].stage, placement)
+        found = self._lanes.first(lane)
+        return None if found is None else Suggestion(cast(StageState, found[1]).stage, placement)
 
     def placement(self, stage: Stage) -> Placement | None:
         """Where the stage could run now; None when it must wait for resources."""
-        return self._place(self._lane(stage))
+        return self._place(self._lane(self._known[stage.job], stage))
 
     # what the machine asks ------------------------------------------------------------------------------------------
 
@@ -193,18 +123,19 @@ class Ledger:
         """The job, unless it was never added or is forgotten."""
         return self._known.get(job)
 
+    def startable_state(self, stage: Stage) -> StageState | None:
+        """The state of a stage that policies may choose; None if they may not."""
+        job = self._known.get(stage.job)
+        state = None if job is None else job.heads.get(stage.kind)
+        return state if state is not None and state.stage.id == stage.id else None
+
     def home(self, stage: Stage) -> str | None:
         """The host on which the process of the stage's affinity lives, if one is known."""
         return None if stage.affinity is None else self._known[stage.job].homes.get(stage.affinity)
 
-    def may_go_on(self, stage: Stage) -> bool:
+    def may_go_on(self, state: StageState) -> bool:
         """Whether policies may choose it, and nobody must come before it."""
-        return self.is_startable(stage) and not self._lanes.somebody_is_overdue(stage.key)
-
-    def is_startable(self, stage: Stage) -> bool:
-        """Whether policies may choose it."""
-        job = self._known.get(stage.job)
-        return job is not None and job.heads.get(stage.kind) == stage.id
+        return state.lane is not None and not self._lanes.must_wait(state)
 
     # what changes it ------------------------------------------------------------------------------------------------
 
@@ -229,61 +160,58 @@ class Ledger:
 
     def rank_anew(self, job: JobState) -> None:
         """Something is known of the job that may change where its stages stand."""
-        for stage in job.heads.values():
-            self._put_startable(job, job.stages[stage])
+        for state in job.heads.values():
+            self._put_startable(job, state)
 
     def add_stage(self, job: JobState, stage: Stage) -> StageState:
         """The job asks for a stage."""
-        unmet = {id for id in stage.after if id not in job.done}
-        state = job.stages[stage.id] = StageState(stage, self._number(), stage.attempt, unmet)
+        unmet = [id for id in stage.after if id not in job.done] if stage.after else ()
+        state = StageState(stage, stage.key, self._number(), stage.attempt, len(unmet))
+        job.stages[stage.id] = state
         for other in unmet:
-            job.waiters.setdefault(other, []).append(stage.id)
+            job.waiters.setdefault(other, []).append(state)
         self.queue(job, state)
         return state
 
     def queue(self, job: JobState, state: StageState) -> None:
         """Let a live stage wait (again) in its place among those of its kind."""
-        job.queues.setdefault(state.stage.kind, IndexedQueue()).put(state.stage.id, state.seq)
+        job.line_up(state)
         self.refresh(job, state.stage.kind)
 
     def refresh(self, job: JobState, kind: str) -> None:
         """Find out anew which stage of this kind is startable."""
-        first = job.queues[kind].first()
-        able = first
-        if first is not None:
-            state = job.stages[first]
-            occupied = state.stage.affinity in job.busy
-            if job.closing is not None or state.phase is not Phase.WAITING or state.unmet or occupied:
-                able = None
+        line = job.waiting.get(kind)
+        able = line[0] if line else None
+        if able is not None and (
+            able.unmet
+            or able.phase is not Phase.WAITING
+            or job.closing is not None
+            or (able.stage.affinity is not None and able.stage.affinity in job.busy)
+        ):
+            able = None
         before = job.heads.get(kind)
-        if before == able:
+        if before is able:
             return
-        had_any = bool(job.startable)
+        had_any = bool(job.heads)
         if before is not None:
             del job.heads[kind]
-            job.startable.discard(before)
-            self._leave_lane((job.id, before))
+            self._leave_lane(before)
         if able is not None:
             job.heads[kind] = able
-            job.startable.put(able, job.stages[able].seq)
-            self._put_startable(job, job.stages[able])
-        if bool(job.startable) != had_any:
+            self._put_startable(job, able)
+        if bool(job.heads) is not had_any:
             self._index_job(job)
 
     def start(self, job: JobState, state: StageState, placement: Placement, now: float) -> None:
         """The stage runs at `placement`."""
         stage = state.stage
-        self._pool.book(stage.key, placement)
-        self._count_passes(stage, placement)
+        self._pool.book(state.key, placement)
+        state.placement = placement
+        if self._bounded:
+            self._count_passes(state, placement)
         if stage.affinity is not None:
-            job.busy.add(stage.affinity)
-            self._refresh_bound(job, stage)
-        if stage.affinity is not None and placement.host is not None:
-            settled = job.homes.get(stage.affinity) == placement.host
-            job.homes[stage.affinity] = placement.host
-            if not settled:
-                self.rank_anew(job)
-        job.queues[stage.kind].discard(stage.id)
+            self._settle(job, stage.affinity, placement, state)
+        job.step_out(state)
         self.refresh(job, stage.kind)
         state.phase = Phase.RUNNING
         state.since = now
@@ -292,98 +220,53 @@ class Ledger:
         if not job.begun:
             job.begun = True
             self._begun.put(job.id, self._number())
-            self._index_job(job)
+            self._next.discard(job.id)
 
-    def release(self, job: JobState, state: StageState) -> None:
-        """The stage runs no more; it is live still."""
-        self._freed(state.stage.key)
+    def release(self, job: JobState, state: StageState) -> Placement:
+        """The stage runs no more, and is live still; returns what it held."""
+        placement, state.placement = state.placement, None
+        assert placement is not None
+        self.keeping.release(state.key, placement)
         if state.stage.affinity is not None:
             job.busy.discard(state.stage.affinity)
-            self._refresh_bound(job, state.stage)
+            self._refresh_bound(job, state)
         state.phase = Phase.WAITING
         job.running -= 1
         self._running -= 1
+        return placement
 
     def finish(self, job: JobState, state: StageState) -> None:
         """The stage, which holds no resources, is live no more, and those after it may go on."""
-        stage = state.stage
-        job.done.add(stage.id)
-        self._forget(job, stage)
-        for id in job.waiters.pop(stage.id, ()):
-            waiter = job.stages.get(id)
-            if waiter is not None:
-                waiter.unmet.discard(stage.id)
+        job.done.add(state.stage.id)
+        self.forget_stage(job, state)
+        for waiter in job.waiters.pop(state.stage.id, ()):
+            waiter.unmet -= 1
+            if not waiter.unmet and job.stages.get(waiter.stage.id) is waiter:
                 self.refresh(job, waiter.stage.kind)
 
     def close(self, job: JobState, reason: str) -> None:
         """Nothing more of the job shall start: forget its stages that hold no resources."""
         job.closing = reason
-        self.let_go(job)
-        self.give_back(job)
+        self.keeping.let_go(job)
+        self.keeping.give_back(job)
         if job.id in self._open:
             del self._open[job.id]
             self._weights -= job.priority
         for state in [state for state in job.stages.values() if not state.holds_resources]:
-            self._forget(job, state.stage)
+            self.forget_stage(job, state)
         self._index_job(job)
 
     def forget_stage(self, job: JobState, state: StageState) -> None:
-        """A stage of a closing job, which holds no resources any more."""
-        self._forget(job, state.stage)
+        """The stage, which holds no resources, is live no more."""
+        job.step_out(state)
+        self.refresh(job, state.stage.kind)
+        del job.stages[state.stage.id]
 
     def remove_job(self, job: JobState) -> None:
         """Forget a job of which nothing runs."""
         del self._known[job.id]
         self._begun.discard(job.id)
         self._next.discard(job.id)
-
-    # resources kept for a job ---------------------------------------------------------------------------------------
-
-    def hold(self, job: JobState, placement: Placement) -> None:
-        """Keep what a stage of the job had for the one that follows."""
-        job.held = placement
-        self._pool.book((job.id, _HELD), placement)
-
-    def let_go(self, job: JobState) -> None:
-        """Keep nothing for the job any more."""
-        if job.held is not None:
-            job.held = None
-            self._freed((job.id, _HELD))
-
-    def may_keep(self, job: JobState, stage: Stage, placement: Placement) -> bool:
-        """Whether what the stage had may be kept for the job: nobody is bound to the host, or has claimed it."""
-        name = keeper(stage)
-        if name is None or name in job.kept:
-            return False
-        host = placement.host
-        return placement.device is not None or not (self._lanes.bound_to(host) or self._pool.is_claimed(host))
-
-    def kept(self, device: str | None) -> int:
-        """How many devices of this type, or (None) how many cores, are kept for jobs."""
-        return self._kept.get(device, 0)
-
-    def keep(self, job: JobState, stage: Stage, placement: Placement) -> None:
-        """Keep what a stage of the job had until the job asks for another such stage."""
-        name = keeper(stage)
-        assert name is not None
-        job.kept[name] = placement
-        self._pool.book((job.id, name), placement)
-        self._count_kept(placement, 1)
-
-    def give_back(self, job: JobState, stage: Stage | None = None) -> None:
-        """Keep nothing for such stages of the job any more, or (None) nothing at all."""
-        for name in list(job.kept) if stage is None else [keeper(stage)]:
-            if name in job.kept:
-                self._give_back(job, name)
-
-    def give_up(self, job: JobState) -> bool:
-        """The job waits for something: keep no cores for it, and no device if it waits for one; whether any were."""
-        stages = (job.stages[id].stage for id in job.heads.values())
-        wants_device = any(stage.demand.device is not None for stage in stages)
-        given = [name for name, placement in job.kept.items() if wants_device or placement.cores]
-        for name in given:
-            self._give_back(job, name)
-        return bool(given)
 
     # resources ------------------------------------------------------------------------------------------------------
 
@@ -397,14 +280,10 @@ class Ledger:
         What lives on a lost host has to begin elsewhere, so nothing is bound to it any more.
         """
         hit: list[tuple[JobState, StageState]] = []
-        for id, stage in sorted(self._pool.lose(resource)):
+        for id, name in sorted(self._pool.lose(resource)):
             job = self._known[id]
-            if stage == _HELD:
-                self.let_go(job)
-            elif stage in job.kept:
-                self._give_back(job, stage)
-            else:
-                hit.append((job, job.stages[stage]))
+            if not self.keeping.lost(job, name):
+                hit.append((job, job.stages[name]))
         for job in self._known.values():
             if resource in job.homes.values():
                 job.homes = {name: host for name, host in job.homes.items() if host != resource}
@@ -413,63 +292,44 @@ class Ledger:
 
     # inside ---------------------------------------------------------------------------------------------------------
 
-    def _count_passes(self, stage: Stage, placement: Placement) -> None:
+    def _settle(self, job: JobState, affinity: str, placement: Placement, state: StageState) -> None:
+        """The process of this affinity is at work, and lives where its stage was placed."""
+        job.busy.add(affinity)
+        self._refresh_bound(job, state)
+        if placement.host is not None and job.homes.get(affinity) != placement.host:
+            job.homes[affinity] = placement.host
+            self.rank_anew(job)
+
+    def _count_passes(self, state: StageState, placement: Placement) -> None:
         """Who waits for cores that go to others too often claims a host."""
-        if not self._bounded:
-            return
-        own = self._lanes.of(stage.key)
+        own = state.lane
         if own is not None:
             self._lanes.served(own)
             self._lanes.freed(self._pool.unclaim(own))
         if placement.host is None or placement.device is not None:
             return
         for lane, times in self._lanes.pass_by(self._pool.tokens(placement.host)):
-            if lane != own and times % _PATIENCE == 0:
+            if lane is not own and times % _PATIENCE == 0:
                 self._pool.claim(lane, lane.demand, lane.home)
 
-    def _give_back(self, job: JobState, name: str) -> None:
-        self._count_kept(job.kept.pop(name), -1)
-        self._freed((job.id, name))
-
-    def _freed(self, key: StageKey) -> None:
-        """Give back what is booked under this name."""
-        placement = self._pool.booked(key)
-        names = self._pool.release(key)
-        alone = placement is not None and placement.device is None and placement.host is not None
-        self._lanes.freed(names, self._pool.room(placement.host) if placement is not None and alone else None)
-
-    def _count_kept(self, placement: Placement, sign: int) -> None:
-        of, many = (None, placement.cores) if placement.device is None else (self._pool.type_of(placement.device), 1)
-        self._kept[of] = self._kept.get(of, 0) + sign * many
-
-    def _refresh_bound(self, job: JobState, stage: Stage) -> None:
+    def _refresh_bound(self, job: JobState, state: StageState) -> None:
         """The process of a stage is busy now, or free again: see to what else is bound to it."""
-        for kind in list(job.queues):
-            first = job.queues[kind].first()
-            if first is not None and first != stage.id and job.stages[first].stage.affinity == stage.affinity:
+        for kind, line in job.waiting.items():
+            if line and line[0] is not state and line[0].stage.affinity == state.stage.affinity:
                 self.refresh(job, kind)
 
-    def _leave_lane(self, stage: StageKey) -> None:
-        emptied = self._lanes.discard(stage)
+    def _leave_lane(self, state: StageState) -> None:
+        emptied = self._lanes.discard(state)
         if emptied is not None and self._bounded:
             self._lanes.freed(self._pool.unclaim(emptied))
-
-    def _forget(self, job: JobState, stage: Stage) -> None:
-        queue = job.queues.get(stage.kind)
-        if queue is not None:
-            queue.discard(stage.id)
-            self.refresh(job, stage.kind)
-            if not queue:
-                del job.queues[stage.kind]
-        del job.stages[stage.id]
 
     def _number(self) -> int:
         self._issued += 1
         return self._issued
 
-    def _lane(self, stage: Stage) -> Lane:
-        then = None if stage.then is None else stage.then.device
-        return self._lanes.lane(stage.demand, self.home(stage), then)
+    def _lane(self, job: JobState, stage: Stage) -> Lane:
+        home = None if stage.affinity is None else job.homes.get(stage.affinity)
+        return self._lanes.lane(stage.demand, home, None if stage.then is None else stage.then.device)
 
     def _place(self, lane: Lane) -> Placement | None:
         if self._waives:
@@ -477,20 +337,21 @@ class Ledger:
         return self._pool.place(lane.demand, lane.home, lane)
 
     def _put_startable(self, job: JobState, state: StageState) -> None:
-        stage = state.stage
-        lane = self._lane(stage)
-        if self._lanes.of(stage.key) not in (None, lane):
-            self._leave_lane(stage.key)
+        lane = self._lane(job, state.stage)
+        if state.lane is not None and state.lane is not lane:
+            self._leave_lane(state)
         patience = _PATIENCE + int(_TURNS * self._weights / job.priority) if self._bounded else None
-        self._lanes.put(stage.key, lane, self._rank(stage, job, self._now), patience)
+        self._lanes.put(state, lane, self._rank(state.stage, job, self._now), patience)
 
     def _index_job(self, job: JobState) -> None:
-        able = bool(job.startable) and job.closing is None
+        able = bool(job.heads) and job.closing is None
         if able:
             self._waiting.add(job.id)
         else:
             self._waiting.discard(job.id)
-        if able and not job.begun:
+        if job.begun:
+            return
+        if able:
             self._next.put(job.id, (-job.priority, job.seq))
         else:
             self._next.discard(job.id)

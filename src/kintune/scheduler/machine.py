@@ -30,7 +30,8 @@ from kintune.scheduler.events import (
     StageFailed,
     StageReady,
 )
-from kintune.scheduler.ledger import JobState, Ledger, Phase, StageState
+from kintune.scheduler.job_state import JobState, Phase, StageState
+from kintune.scheduler.ledger import Ledger
 from kintune.scheduler.policy import Policy
 from kintune.scheduler.pool import ResourcePool
 from kintune.scheduler.resources import Placement, Resource
@@ -174,13 +175,13 @@ class Machine:
         if job.closing is not None:
             return
         held = job.held
-        self._ledger.let_go(job)
-        self._ledger.give_back(job, stage)
+        self._ledger.keeping.let_go(job)
+        self._ledger.keeping.give_back(job, stage)
         self._policy.asked(stage, job)
         state = self._ledger.add_stage(job, stage)
         if not self._limits.resources_may_join and not self._pool.could_ever(stage.demand):
             self._give_up(event.now, job, state, f"no host or device could ever run it: it demands {stage.demand}")
-        elif held is not None and self._ledger.may_go_on(stage) and self._pool.fits(held, stage.demand):
+        elif held is not None and self._ledger.may_go_on(state) and self._pool.fits(held, stage.demand):
             self._start(job, state, held)
 
     def _stage_done(self, event: StageDone) -> None:
@@ -188,7 +189,7 @@ class Machine:
         job.story.tell(event.now, event)
         placement = self._release(job, state, done=True)
         self._ledger.finish(job, state)
-        if job.closing is None and placement is not None:
+        if job.closing is None:
             self._keep_what_it_had(job, state.stage, placement)
         self._remove_if_over(job)
 
@@ -212,20 +213,21 @@ class Machine:
             self._decide(event.now, job, RetryAt(state.stage.id, job.id, state.attempt, state.retry_at, event.cause))
         self._ledger.queue(job, state)
 
-    def _release(self, job: JobState, state: StageState, *, done: bool) -> Placement | None:
-        placement = self._pool.booked(state.stage.key)
-        self._ledger.release(job, state)
+    def _release(self, job: JobState, state: StageState, *, done: bool) -> Placement:
+        placement = self._ledger.release(job, state)
         self._policy.ended(state.stage, job, self._ledger.now - state.since, done=done)
         return placement
 
     def _keep_what_it_had(self, job: JobState, stage: Stage, placement: Placement) -> None:
         """Keep it for the very next stage if that will do with it, or for when the job comes back, if it may."""
-        if self._limits.bundling and not job.held and not job.startable:
+        keeping = self._ledger.keeping
+        if job.heads:
+            return
+        if self._limits.bundling:
             self._hold(job, placement, stage.then)
-        if not job.held and not job.startable and self._ledger.may_keep(job, stage, placement):
-            kept = self._ledger.kept(stage.demand.device)
-            if self._policy.keeps(stage, job, placement, kept):
-                self._ledger.keep(job, stage, placement)
+        if not job.held and keeping.may_keep(job, stage, placement):
+            if self._policy.keeps(stage, job, placement, keeping.kept(stage.demand.device)):
+                keeping.keep(job, stage, placement)
 
     def _hold(self, job: JobState, placement: Placement, then: Demand | None) -> None:
         if then is None or (placement.device is None) != (then.device is None):
@@ -233,7 +235,7 @@ class Machine:
         if placement.device is None:
             placement = Placement(placement.host, then.cores, then.memory_mb)
         if self._pool.fits(placement, then):
-            self._ledger.hold(job, placement)
+            self._ledger.keeping.hold(job, placement)
 
     def _give_up(self, now: float, job: JobState, state: StageState, cause: str) -> None:
         self._decide(now, job, GiveUp(state.stage.id, job.id, cause, job.story.lines()))
@@ -282,20 +284,18 @@ class Machine:
     def _start_what_the_policy_chooses(self) -> None:
         while (suggestion := self._policy.choose(self._ledger)) is not None:
             stage, placement = suggestion.stage, suggestion.placement
-            job = self._ledger.known(stage.job)
-            if job is None or not self._may_start(stage, placement):
+            job, state = self._ledger.known(stage.job), self._ledger.startable_state(stage)
+            if job is None or state is None or not self._may_start(stage, placement):
                 raise self._error(suggestion, stage.job, f"the policy {self._policy.name!r} chose what cannot start")
-            self._start(job, job.stages[stage.id], placement)
+            self._start(job, state, placement)
 
     def _gives_up_what_it_keeps(self, event: Event) -> bool:
         """So that nobody waits in a circle: who waits keeps no cores, and who waits for a device keeps nothing."""
         job = self._ledger.known(_job_of(event))
-        if job is None or not job.kept or not job.startable:
-            return False
-        return self._ledger.give_up(job)
+        return job is not None and bool(job.kept and job.heads) and self._ledger.keeping.give_up(job)
 
     def _may_start(self, stage: Stage, placement: Placement) -> bool:
-        if not self._ledger.is_startable(stage) or self._ledger.home(stage) not in (None, placement.host):
+        if self._ledger.home(stage) not in (None, placement.host):
             return False
         if self._policy.waives:
             return self._pool.fits_anyway(placement, stage.demand)
