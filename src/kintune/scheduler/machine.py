@@ -225,9 +225,10 @@ class Machine:
             return
         if self._limits.bundling:
             self._hold(job, placement, stage.then)
-        if not job.held and keeping.may_keep(job, stage, placement):
-            if self._policy.keeps(stage, job, placement, keeping.kept(stage.demand.device)):
-                keeping.keep(job, stage, placement)
+        if job.held or not keeping.may_keep(job, stage, placement):
+            return
+        if self._policy.keeps(stage, job, placement, keeping.kept(stage.demand.device)):
+            keeping.keep(job, stage, placement)
 
     def _hold(self, job: JobState, placement: Placement, then: Demand | None) -> None:
         if then is None or (placement.device is None) != (then.device is None):

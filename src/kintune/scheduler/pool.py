@@ -238,15 +238,21 @@ class ResourcePool:
         elif demand.device is not None:
             hosts = [s.device.host for s in self._devices.values() if s.device.type == demand.device and s.device.host]
         else:
-            hosts = self._freest.in_order()
+            first = self._freest.first()
+            hosts = [] if first is None else [first]
+            if first is None or not self._may_claim(first, demand):
+                hosts = self._freest.in_order()
         for id in hosts:
-            state = self._hosts[id]
-            large = state.host.cores >= demand.cores and state.host.memory_mb >= demand.memory_mb
-            if large and not state.lost and state.claimed_by is None:
-                state.claimed_by = who
+            if self._may_claim(id, demand):
+                self._hosts[id].claimed_by = who
                 self._claims[who] = id
                 self._index_host(id)
                 return
+
+    def _may_claim(self, id: str, demand: Demand) -> bool:
+        state = self._hosts[id]
+        large = state.host.cores >= demand.cores and state.host.memory_mb >= demand.memory_mb
+        return large and not state.lost and state.claimed_by is None
 
     def unclaim(self, who: Hashable) -> tuple[str, ...]:
         """Give a claimed host back to all; returns what became free, by the names of `waits_for`."""
