@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
 
 from kintune.errors import SchedulerError
+from kintune.scheduler.places import ANY_HOST, DeviceState, HostState, host_token, type_token
 from kintune.scheduler.queue import IndexedQueue
 from kintune.scheduler.resources import Device, Host, Placement, Resource
 from kintune.scheduler.stage import Demand, StageKey
@@ -13,51 +13,12 @@ from kintune.scheduler.stage import Demand, StageKey
 __all__ = ["ResourcePool"]
 
 
-_ANY_HOST = "any host"
-
-
-def _host(id: str) -> str:
-    return f"host {id}"
-
-
-def _type(name: str) -> str:
-    return f"type {name}"
-
-
-@dataclass
-class _HostState:
-    host: Host
-    order: int
-    free_cores: int
-    free_memory_mb: int
-    lost: bool = False
-    core_devices: list[str] = field(default_factory=list)
-    devices: list[str] = field(default_factory=list)
-    users: set[StageKey] = field(default_factory=set)
-    claimed_by: Hashable | None = None
-    tokens: tuple[str, ...] = ()
-
-    @property
-    def idle(self) -> bool:
-        return self.free_cores == self.host.cores
-
-
-@dataclass
-class _DeviceState:
-    device: Device
-    order: int
-    lost: bool = False
-    exclusive: bool = False
-    users: set[StageKey] = field(default_factory=set)
-    tokens: tuple[str, ...] = ()
-
-
 class ResourcePool:
     """Hosts and devices, who has booked what of them, and indices over what is free."""
 
     def __init__(self) -> None:
-        self._hosts: dict[str, _HostState] = {}
-        self._devices: dict[str, _DeviceState] = {}
+        self._hosts: dict[str, HostState] = {}
+        self._devices: dict[str, DeviceState] = {}
         self._bookings: dict[StageKey, Placement] = {}
         self._claims: dict[Hashable, str] = {}
         self._possible: dict[Demand, bool] = {}
@@ -76,8 +37,8 @@ class ResourcePool:
         order = len(self._hosts) + len(self._devices)
         self._possible.clear()
         if isinstance(resource, Host):
-            state = _HostState(resource, order, resource.cores, resource.memory_mb)
-            state.tokens = (_host(resource.id), _ANY_HOST)
+            state = HostState(resource, order, resource.cores, resource.memory_mb)
+            state.tokens = (host_token(resource.id), ANY_HOST)
             self._hosts[resource.id] = state
             self._index_host(resource.id)
             return
@@ -85,8 +46,8 @@ class ResourcePool:
             raise SchedulerError(f"device {resource.id!r} is on host {resource.host!r}, which has not joined")
         if resource.on_host_cores and resource.host is None:
             raise SchedulerError(f"device {resource.id!r} lives on the cores of a host but names none")
-        token = _type(resource.type)
-        self._devices[resource.id] = _DeviceState(resource, order, tokens=(token,))
+        token = type_token(resource.type)
+        self._devices[resource.id] = DeviceState(resource, order, tokens=(token,))
         if resource.host is not None:
             host = self._hosts[resource.host]
             host.devices.append(resource.id)
@@ -106,7 +67,7 @@ class ResourcePool:
             raise SchedulerError(f"resource {id!r} is lost already")
         state.lost = True
         hit = set(state.users)
-        if isinstance(state, _HostState):
+        if isinstance(state, HostState):
             self._claims.pop(state.claimed_by, None)
             state.claimed_by = None
             hit.update(*(self._devices[device].users for device in state.devices))
@@ -131,10 +92,10 @@ class ResourcePool:
 
     def waits_for(self, demand: Demand, home: str | None) -> tuple[str, ...]:
         """What must be given back, at least in part, before a demand for which there is no room can be met."""
-        hosts = _ANY_HOST if home is None else _host(home)
+        hosts = ANY_HOST if home is None else host_token(home)
         if demand.device is None:
             return (hosts,)
-        return (_type(demand.device), hosts) if demand.cores or demand.memory_mb else (_type(demand.device),)
+        return (type_token(demand.device), hosts) if demand.cores or demand.memory_mb else (type_token(demand.device),)
 
     def place_anyway(self, demand: Demand, home: str | None = None) -> Placement | None:
         """Where `demand` would disturb least, whoever is there already; None when nothing of the kind is usable."""
@@ -315,7 +276,7 @@ class ResourcePool:
         of_device = () if placement.device is None else self._devices[placement.device].tokens
         return (*of_device, *of_host) if of_host and of_device else of_host or of_device
 
-    def _state(self, id: str) -> _HostState | _DeviceState:
+    def _state(self, id: str) -> HostState | DeviceState:
         state = self._hosts.get(id) or self._devices.get(id)
         if state is None:
             raise SchedulerError(f"no resource {id!r} has joined")
@@ -354,7 +315,7 @@ class ResourcePool:
         host = self._host_for(demand, device.host or home, who)
         return None if host is None else Placement(host, demand.cores, demand.memory_mb, id, demand.exclusive)
 
-    def _device_usable(self, state: _DeviceState) -> bool:
+    def _device_usable(self, state: DeviceState) -> bool:
         host = state.device.host
         return not state.lost and not (host is not None and self._hosts[host].lost)
 
