@@ -1,0 +1,91 @@
+"""What is going on now, from the orchestrator's news: the latest of each job, the stages of the last minutes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import contextmanager
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kintune.job.progress import ProgressReport
+from kintune.scheduler.resources import Placement
+from kintune.service.orchestrator.news import Changed, News, Progressed, StageBegan, StageEnded
+
+__all__ = ["Board", "Stage"]
+
+_KEPT_S = 600.0
+_MOST_STAGES = 5000
+_BEHIND = 100  # news that a watcher may be behind
+
+
+class Stage(NamedTuple):
+    """A stage that ran, or runs (`end` is None), in seconds since 1970."""
+
+    job: str
+    name: str
+    kind: str
+    placement: Placement
+    begin: float
+    end: float | None
+
+
+class Board:
+    """One for all viewers, so that a viewer costs what is sent to it and nothing else."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._progress: dict[str, ProgressReport] = {}
+        self._running: dict[tuple[str, str], Stage] = {}
+        self._past: deque[Stage] = deque(maxlen=_MOST_STAGES)
+        self._watchers: dict[asyncio.Queue[News], str | None] = {}
+
+    def told(self, news: News) -> None:
+        """The orchestrator says something."""
+        match news:
+            case Progressed():
+                self._progress[news.job] = news.report
+            case Changed() if news.state.over:
+                self._progress.pop(news.job, None)
+            case StageBegan():
+                self._running[news.job, news.stage] = Stage(
+                    news.job, news.stage, news.kind, news.placement, news.at, None
+                )
+            case StageEnded():
+                begun = self._running.pop((news.job, news.stage), None)
+                if begun is not None:
+                    self._past.append(begun._replace(end=news.at))
+            case _:
+                pass
+        for queue, job in self._watchers.items():
+            if job in (None, news.job) and not queue.full():
+                queue.put_nowait(news)
+
+    def progress(self, job: str) -> ProgressReport | None:
+        """Where a job stands, if anything is known."""
+        return self._progress.get(job)
+
+    def running(self) -> list[Stage]:
+        """The stages that run."""
+        return list(self._running.values())
+
+    def stages(self, seconds: float = _KEPT_S) -> list[Stage]:
+        """The stages of the last so many seconds, those that run included."""
+        since = self._now() - seconds
+        return [stage for stage in self._past if (stage.end or 0.0) >= since] + self.running()
+
+    @contextmanager
+    def watching(self, job: str | None = None) -> Iterator[AsyncIterator[News]]:
+        """News of one job, or of all, as they come; one who does not keep up misses some."""
+        queue: asyncio.Queue[News] = asyncio.Queue(_BEHIND)
+        self._watchers[queue] = job
+
+        async def news() -> AsyncIterator[News]:
+            while True:
+                yield await queue.get()
+
+        try:
+            yield news()
+        finally:
+            del self._watchers[queue]
