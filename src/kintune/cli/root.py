@@ -18,6 +18,11 @@ COMMANDS = {
     "simulate": Entry("kintune.cli.simulate", "Play schedules in virtual time."),
     "families": Entry("kintune.cli.families", "Show which subgraphs of a model learn together."),
     "records": Entry("kintune.cli.records", "Look at, check, exchange and learn from what was measured."),
+    "serve": Entry("kintune.cli.serve", "Tune models as a service."),
+    "service": Entry("kintune.cli.service", "Look after a service on this machine."),
+    "submit": Entry("kintune.cli.submit", "Have a service make a model fast."),
+    "jobs": Entry("kintune.cli.jobs", "List your jobs at a service."),
+    "job": Entry("kintune.cli.job", "Look at one job at a service, or change it."),
     "models": Entry("kintune.cli.models", "List the models of the zoo."),
     "doctor": Entry("kintune.cli.doctor", "Check that this machine can tune."),
 }

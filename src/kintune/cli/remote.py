@@ -1,0 +1,53 @@
+"""Options that all commands for a service share, and how jobs are told to people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+from kintune.terminal.quantities import duration, milliseconds, times
+
+__all__ = ["job_line", "news_line", "service_options"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def service_options(command: Command) -> Command:
+    """`--service` and `--token`."""
+    command = click.option("--service", metavar="URL", help="The service.  [default: $KINTUNE_SERVICE, or this machine]")(
+        command
+    )
+    return click.option("--token", metavar="TOKEN", help="Who you are.  [default: $KINTUNE_TOKEN]")(command)
+
+
+def job_line(job: Mapping[str, Any], now: float) -> str:
+    """One job in a list."""
+    age = duration(max(0.0, now - float(job["created"])))
+    said = f" ({job['reason']})" if job["reason"] else ""
+    return f"{job['id']}  {job['state']:10}  {age:>10} ago  {_progress(job.get('progress'))}{said}".rstrip()
+
+
+def news_line(kind: str, data: Mapping[str, Any]) -> str:
+    """One line of news; "" for what nobody needs to read."""
+    if kind == "job":
+        return f"{data['state']}{': ' + data['reason'] if data['reason'] else ''}"
+    if kind == "changed":
+        return f"{data['state']}{': ' + data['reason'] if data.get('reason') else ''}"
+    if kind == "progressed":
+        return _progress(data["report"])
+    return ""
+
+
+def _progress(report: Mapping[str, Any] | None) -> str:
+    if not report:
+        return ""
+    parts = [f"{report['trials']} trials"]
+    if best := report.get("best_ms"):
+        parts.append(f"estimated {milliseconds(best)}")
+        if untuned := report.get("untuned_ms"):
+            parts.append(f"{times(untuned / best)} faster than untuned")
+    if (left := report.get("time_left_s")) is not None:
+        parts.append(f"about {duration(left)} left")
+    return ", ".join(parts)

@@ -1,0 +1,18 @@
+"""`kintune service`: users and tokens of a service on this machine."""
+
+from __future__ import annotations
+
+from kintune.cli.lazy import Entry, LazyGroup
+
+__all__ = ["COMMANDS", "command"]
+
+COMMANDS = {
+    "add-user": Entry("kintune.cli.service.people", "Add a user.", "add_user"),
+    "users": Entry("kintune.cli.service.people", "List the users.", "list_users"),
+    "lock": Entry("kintune.cli.service.people", "Lock a user out, or let them in again.", "lock"),
+    "add-token": Entry("kintune.cli.service.tokens", "Make a token, which is shown once.", "add_token"),
+    "tokens": Entry("kintune.cli.service.tokens", "List the tokens.", "list_tokens"),
+    "revoke": Entry("kintune.cli.service.tokens", "Revoke a token.", "revoke"),
+}
+
+command = LazyGroup("service", COMMANDS, help="Look after a service on this machine.")
