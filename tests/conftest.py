@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from kintune.errors import KintuneError
+from kintune.front.campaign import Ending, OnProgress, Scheduling
 from kintune.front.report import RunReport
 from kintune.front.request import TuneRequest
 from kintune.job.progress import ProgressReport
@@ -61,20 +64,35 @@ def _own_places(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
 
 
 class FakeFront:
-    """Takes requests to tune, shows two reports, and answers with `outcome`."""
+    """Takes requests to tune, shows two reports, and answers with `outcome`, or with those of `outcomes` by model."""
 
     def __init__(self) -> None:
         self.requests: list[TuneRequest] = []
+        self.scheduling: Scheduling | None = None
         self.outcome: RunReport | BaseException = example_report()
+        self.outcomes: dict[str, RunReport | BaseException] = {}
 
     def tune(self, request: TuneRequest, on_progress: Callable[[ProgressReport], None] | None = None) -> RunReport:
         self.requests.append(request)
         if on_progress is not None:
             on_progress(example_progress(trials=1))
             on_progress(example_progress(trials=2))
-        if isinstance(self.outcome, BaseException):
-            raise self.outcome
-        return self.outcome
+        outcome = self.outcomes.get(request.model.name, self.outcome)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    def tune_all(
+        self, requests: Sequence[TuneRequest], scheduling: Scheduling, on_progress: OnProgress
+    ) -> list[Ending]:
+        self.scheduling = scheduling
+        endings: list[Ending] = []
+        for number, request in enumerate(requests):
+            try:
+                endings.append(self.tune(request, partial(on_progress, number)))
+            except KintuneError as error:
+                endings.append(error)
+        return endings
 
 
 @pytest.fixture
@@ -82,4 +100,5 @@ def fake_front(monkeypatch: pytest.MonkeyPatch) -> FakeFront:
     """Tuning without a tuner."""
     fake = FakeFront()
     monkeypatch.setattr("kintune.front.run.tune", fake.tune)
+    monkeypatch.setattr("kintune.front.campaign.tune_all", fake.tune_all)
     return fake

@@ -15,10 +15,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kintune.api import Model, Result, load, open
+    from kintune.api import Model, Result, load, open, tune_all
     from kintune.errors import InputError, KintuneError
 
-__all__ = ["InputError", "KintuneError", "Model", "Result", "__version__", "load", "open"]
+__all__ = ["InputError", "KintuneError", "Model", "Result", "__version__", "load", "open", "tune_all"]
 
 __version__ = "0.1.0"
 
@@ -28,6 +28,7 @@ _HOMES = {
     "Model": "kintune.api",
     "Result": "kintune.api",
     "load": "kintune.api",
+    "tune_all": "kintune.api",
     "open": "kintune.api",
 }
 

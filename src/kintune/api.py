@@ -13,34 +13,23 @@ Nothing here imports the compiler until `Result.build` or `open` needs its runti
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, cast, get_args
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import msgspec
-
-from kintune.errors import InputError, ModelError, OrderError
-from kintune.files import check_readable, check_writable
+from kintune.errors import InputError, KintuneError, ModelError, OrderError
+from kintune.front.ask import DEFAULT_TRIALS, tune_request
 from kintune.front.report import RunReport
-from kintune.front.request import TuneRequest
-from kintune.job.payloads import ModelRef, Options
+from kintune.job.payloads import ModelRef
 from kintune.job.progress import ProgressReport
-from kintune.search.family import check_algorithm
-from kintune.search.strategy import Foresee, Strategy
 
 if TYPE_CHECKING:
     import torch
 
     from kintune.graph.executable import Executable
 
-__all__ = ["DEFAULT_TRIALS", "Model", "Result", "load", "open"]
-
-DEFAULT_TRIALS = 1000
-"""The budget when none is given."""
-
-_FORESEE_SHARE = 4  # of a full round is what a foresee round has (FamilySeer: 16 of 64)
+__all__ = ["DEFAULT_TRIALS", "Model", "Result", "load", "open", "tune_all"]
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -109,6 +98,7 @@ class Model:
         self,
         target: str = "native",
         *,
+        device: str = "cpu",
         threads: int | None = None,
         trials: int | None = None,
         minutes: float | None = None,
@@ -132,9 +122,10 @@ class Model:
 
         The search ends when `trials` programs were measured, after `minutes`, or once the network is estimated to take
         at most `until_ms`, whichever comes first; with none of the three it is 1000 trials.  `threads` is all physical
-        cores by default.  `families` says which subgraphs learn together: those with the same core operator ("op") or
-        the same sequence of operators ("hash"), those whose programs rank each other's well ("measured"), none of them
-        ("ind"), or all ("none").
+        cores by default.  `device` "cpu" is these cores, on which nothing else runs while they measure; "cpu:1" is core
+        1 alone, and the others choose and build meanwhile ("cpu:2+cpu:3": two such devices).  `families` says which
+        subgraphs learn together: those with the same core operator ("op") or the same sequence of operators ("hash"),
+        those whose programs rank each other's well ("measured"), none of them ("ind"), or all ("none").
 
         A full round measures `round_size` programs of one subgraph (64 unless told otherwise).  `foresee` says what
         follows it: a round of a quarter of that for a sibling ("published"), the same as long as such rounds keep
@@ -150,17 +141,27 @@ class Model:
         """
         from kintune.front import run
 
-        strategy = _strategy(families, foresee, carry=carry, round_size=round_size)
-        request = TuneRequest(
-            model=self.ref,
-            target=target,
-            threads=_at_least_one("threads", threads),
-            options=_options(trials, minutes, until_ms, strategy, kin=kin, seed=seed, rtol=rtol, atol=atol),
-            records=None if records is None else os.fspath(records),
-            output=str(check_writable(output or f"{self.name}.kt", "the output")),
+        request = tune_request(
+            self.ref,
+            target,
+            device=device,
+            threads=threads,
+            trials=trials,
+            minutes=minutes,
+            until_ms=until_ms,
+            families=families,
+            foresee=foresee,
+            carry=carry,
+            kin=kin,
+            round_size=round_size,
+            seed=seed,
+            inputs=inputs,
+            rtol=rtol,
+            atol=atol,
+            records=records,
+            output=output,
             fresh=fresh,
-            inputs=None if inputs is None else str(check_readable(inputs, "the inputs")),
-            log=None if log is None else str(check_writable(log, "the log")),
+            log=log,
         )
         with _watching(progress, f"{self.name}, target {target}") as watch:
             return Result(run.tune(request, watch))
@@ -197,50 +198,56 @@ class Result:
     evaluate = save = run
 
 
-def _options(
-    trials: int | None, minutes: float | None, until_ms: float | None, strategy: Strategy, *, kin: bool, seed: int,
-    rtol: float, atol: float,
-) -> Options:  # fmt: skip
-    if trials is None and minutes is None and until_ms is None:
-        trials = DEFAULT_TRIALS
-    if seed < 0:
-        raise InputError(f"seed must not be negative, and is {seed}")
-    for name, tolerance in (("rtol", rtol), ("atol", atol)):
-        if not (math.isfinite(tolerance) and tolerance >= 0):
-            raise InputError(f"{name} must be a number of 0 or more, and is {tolerance}")
-    return Options(
-        trials=_at_least_one("trials", trials),
-        minutes=_positive("minutes", minutes),
-        until_ms=_positive("until_ms", until_ms),
-        strategy=strategy,
-        kin=kin,
-        seed=seed,
-        rtol=rtol,
-        atol=atol,
-    )
+def tune_all(
+    models: Sequence[Model],
+    target: str = "native",
+    *,
+    policy: str = "predictive",
+    priorities: Sequence[float] | None = None,
+    bundling: bool = False,
+    pipelined: bool = True,
+    schedule: str | os.PathLike[str] | None = None,
+    output: str | os.PathLike[str] | None = None,
+    progress: bool | Callable[[int, ProgressReport], None] = True,
+    **options: Any,
+) -> list[Result | KintuneError]:
+    """Tune several models at once on this machine: what came of each, in their order.
+
+    One that fails does not end the others; its place holds the error.  `options` are those of `Model.tune`; `output` is
+    the directory that the executables go to (the working directory by default), or, for a single model, the file.
+    `policy` says who goes first when several could; `priorities` has a weight for each model: of what is scarce, one of
+    weight 2 gets twice as much as one of weight 1.  With `bundling`, a model keeps a resource that its next step wants
+    as well; `pipelined` models prepare a round while another is measured, where the device is not the host.  What the
+    scheduler heard and decided is recorded in the file `schedule`.
+
+    Raises InputError (or a child) when something is wrong with what is asked, StorageError when records cannot be
+    written.
+    """
+    from kintune.front.campaign import Scheduling, tune_all
+
+    outputs = _outputs(models, output)
+    weights = priorities if priorities is not None else [1.0] * len(models)
+    if len(weights) != len(models):
+        raise InputError(f"priorities: there are {len(weights)} of them for {len(models)} models; name one for each")
+    requests = [
+        tune_request(model.ref, target, output=out, priority=weight, **options)
+        for model, out, weight in zip(models, outputs, weights, strict=True)
+    ]
+    log = None if schedule is None else os.fspath(schedule)
+    scheduling = Scheduling(policy, bundling=bundling, pipelined=pipelined, log=log)
+    with _watching_all(progress, target, policy, [model.name for model in models]) as watch:
+        endings = tune_all(requests, scheduling, watch)
+    return [ending if isinstance(ending, KintuneError) else Result(ending) for ending in endings]
 
 
-def _strategy(families: str, foresee: str, *, carry: bool, round_size: int | None) -> Strategy:
-    check_algorithm(families)
-    if foresee not in get_args(Foresee):
-        raise InputError(f"unknown foresee {foresee!r}; use one of: {', '.join(get_args(Foresee))}")
-    strategy = Strategy(families=families, foresee=cast(Foresee, foresee), carry=carry)
-    size = _at_least_one("round_size", round_size)
-    if size is None:
-        return strategy
-    return msgspec.structs.replace(strategy, round_size=size, foresee_size=max(1, size // _FORESEE_SHARE))
-
-
-def _at_least_one(name: str, value: int | None) -> int | None:
-    if value is not None and value < 1:
-        raise InputError(f"{name} must be 1 or more, and is {value}")
-    return value
-
-
-def _positive(name: str, value: float | None) -> float | None:
-    if value is not None and not (math.isfinite(value) and value > 0):
-        raise InputError(f"{name} must be more than 0, and is {value:g}")
-    return value
+def _outputs(models: Sequence[Model], output: str | os.PathLike[str] | None) -> list[str | os.PathLike[str]]:
+    """Where each executable goes."""
+    if len(models) == 1:
+        return [output or f"{models[0].name}.kt"]
+    directory = output or "."
+    if not os.path.isdir(directory):
+        raise InputError(f"the output {directory} is not a directory; create it first, the executables go into it")
+    return [os.path.join(directory, f"{model.name}.kt") for model in models]
 
 
 def _is_torch_module(source: object) -> bool:
@@ -260,3 +267,20 @@ def _watching(
 
     with contextlib.closing(open_display(title, quiet=not progress)) as display:
         yield display.show
+
+
+@contextlib.contextmanager
+def _watching_all(
+    progress: bool | Callable[[int, ProgressReport], None], target: str, policy: str, names: Sequence[str]
+) -> Iterator[Callable[[int, ProgressReport], None]]:
+    if callable(progress):
+        yield progress
+    elif len(names) == 1:
+        with _watching(progress, f"{names[0]}, target {target}") as watch:
+            yield lambda _, report: watch(report)
+    else:
+        from kintune.terminal.fleet import open_fleet_display
+
+        title = f"{len(names)} models, target {target}, policy {policy}"
+        with contextlib.closing(open_fleet_display(title, names, quiet=not progress)) as display:
+            yield display.show

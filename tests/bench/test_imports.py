@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from kintune.bench.errors import SpecError
 from kintune.bench.experiment import ModelFacts
 from kintune.bench.imports import check_imports, import_models
 from kintune.errors import EngineError, ModelError
+from kintune.spec.errors import SpecError
 
 
 def test_the_first_model_that_cannot_be_imported_is_named_with_its_line() -> None:

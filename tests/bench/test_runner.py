@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from kintune.bench import collect, ledger
 from kintune.bench.cell import Cell
 from kintune.bench.display import open_bench_display
-from kintune.bench.errors import SpecError
 from kintune.bench.experiment import ModelFacts
 from kintune.bench.ledger import Ledger
 from kintune.bench.record import State
@@ -20,6 +19,7 @@ from kintune.bench.runner import Bench, models_of
 from kintune.bench.spec import Spec, read_spec
 from kintune.errors import InputError, JobFailed
 from kintune.files import write_whole
+from kintune.spec.errors import SpecError
 from kintune.testing.fake_experiment import FakeExperiment
 
 if TYPE_CHECKING:

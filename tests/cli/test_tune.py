@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from kintune.errors import JobFailed, TargetError
+from kintune.front.campaign import Scheduling
 from kintune.front.report import Latencies
 from kintune.search.strategy import Strategy
 from kintune.testing.reports import example_report
@@ -113,6 +114,11 @@ def test_the_document_has_standard_output_to_itself(kintune: Kintune, fake_front
         (["--log", "missing/out.log"], "there is no directory"),
         (["--input", "missing.npz"], "missing.npz does not exist"),
         (["--shape", "input"], "input=1x3x224x224"),
+        (["--schedule", "missing/schedule.jsonl"], "there is no directory"),
+        (["zoo:resnet18", "--output", "missing"], "the output missing is not a directory"),
+        (["zoo:resnet18", "--priority", "2"], "there are 1 of them for 2 models"),
+        (["--priority", "0"], "priority must be more than 0, and is 0"),
+        (["zoo:resnet18", "--shape", "input=1x2"], "--shape and --input are for one model"),
     ],
 )
 def test_bad_input_is_one_line_before_any_work(
@@ -162,3 +168,36 @@ def test_a_written_document_can_be_read_by_whom_the_umask_allows(
     (tmp_path / "plain").touch()
     modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "report.json")}
     assert len(modes) == 1
+
+
+def test_several_models_are_tuned_at_once(kintune: Kintune, fake_front: FakeFront, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    said = kintune(
+        "tune", ZOO, "zoo:resnet18", "--policy", "fair", "--bundling", "--no-pipeline", "--schedule", "s.jsonl",
+        "--output", "out", "--device", "cpu:1", "--json", "report.json", "--priority", 1, "--priority", 2.5,
+    )  # fmt: skip
+    assert said.code == 0
+    assert fake_front.scheduling == Scheduling("fair", bundling=True, pipelined=False, log=str(tmp_path / "s.jsonl"))
+    assert [Path(request.output).name for request in fake_front.requests] == ["mobilenet_v1_0.5.kt", "resnet18.kt"]
+    assert {request.device for request in fake_front.requests} == {"cpu:1"}
+    assert [request.priority for request in fake_front.requests] == [1.0, 2.5]
+    assert {Path(request.output).parent for request in fake_front.requests} == {tmp_path / "out"}
+    assert said.out.count("2.00x faster") == 2
+    assert "mobilenet_v1_0.5: " in said.err
+    document = json.loads((tmp_path / "report.json").read_text())
+    assert (document["schema_version"], document["policy"], len(document["runs"])) == (1, "fair", 2)
+
+
+def test_one_of_several_that_fails_does_not_hide_the_others(kintune: Kintune, fake_front: FakeFront) -> None:
+    fake_front.outcomes = {"resnet18": JobFailed("nothing ran")}
+    said = kintune("tune", "zoo:resnet18", ZOO, "--quiet", "--json", "report.json")
+    assert said.code == 1
+    assert "2.00x faster" in said.out
+    assert said.err == "kintune: error: 1 of 2 models failed: resnet18: nothing ran\n"
+    (failed,) = json.loads(Path("report.json").read_text())["failed"]
+    assert failed == {"model": "resnet18", "error": "JobFailed", "reason": "nothing ran"}
+
+
+def test_if_nothing_but_input_was_wrong_the_exit_code_says_so(kintune: Kintune, fake_front: FakeFront) -> None:
+    fake_front.outcome = TargetError("unknown target")
+    assert kintune("tune", "zoo:resnet18", ZOO, "--quiet").code == 2

@@ -16,7 +16,7 @@ from kintune.engine.local import LocalEngine
 from kintune.engine.settings import EngineSettings
 from kintune.errors import EngineError, InputError, WireError
 from kintune.scheduler.machine import Limits, Machine
-from kintune.scheduler.policies import Sequential
+from kintune.scheduler.policies import Fair, Sequential
 from kintune.scheduler.resources import Device, Host
 from kintune.scheduler.stage import Demand, Stage
 from kintune.testing.journal import MemoryJournal
@@ -407,3 +407,24 @@ def test_a_worker_of_another_kind_is_found_out() -> None:
         pytest.raises(WireError, match="'build' worker"),
     ):
         engine.about("build")
+
+
+def test_jobs_whose_stages_are_called_alike_share_workers(tmp_path: Path) -> None:
+    def plot(job: str) -> Plot:
+        return Plot(
+            (
+                (
+                    work("build", *(echo(f"b{n}") for n in range(4)), context=job.encode(), job=job),
+                    work("profile", echo("p"), worker="device", context=job.encode(), job=job),
+                ),
+            )
+        )
+
+    engine = LocalEngine(
+        Machine(Fair()), MemoryJournal(), COMMANDS, RESOURCES, log=tmp_path / "run.log", settings=QUICK
+    )
+    with engine:
+        all_ends = engine.run([JobLaunch(job, JOB, plot(job).encode()) for job in ("a", "b")])
+    for job, end in all_ends.items():
+        payloads = {payload for _, payload in ends(told(end).events).values()}
+        assert payloads == {f"{job}{text}".encode() for text in ("b0", "b1", "b2", "b3", "p")}

@@ -12,7 +12,7 @@ from sqlalchemy import text
 from kintune.engine.journal import Entry
 from kintune.errors import OrderError
 from kintune.front.journal import TuningJournal
-from kintune.job.payloads import JobSpec, Known, Options, Prepared, Profiled, StageName, Summary, Taught
+from kintune.job.payloads import JobSpec, Known, Options, Prepared, Profiled, StageName, Summary, Taught, Updated
 from kintune.measure.outcome import Outcome, Status
 from kintune.measure.requests import BuildItem, Built, ProfileItem
 from kintune.records import RunState, Store
@@ -419,3 +419,53 @@ def _work(kind: str, item: BuildItem | ProfileItem) -> Work:
 def test_a_cast_is_what_a_worker_answers() -> None:
     """The stand-in for workers keeps to what real ones say."""
     assert Cast().time(Candidate("w0", UNTUNED, ()), StageName.PROFILE).ok
+
+
+class TestRoundsInFlight:
+    SPEC = msgspec.structs.replace(toy_spec(), inflight=2)
+
+    def test_what_was_picked_is_known_until_it_is_measured(self, desk: Desk) -> None:
+        rehearsal = Rehearsal(ToyTools, self.SPEC, journal=desk.journal(self.SPEC)).run()
+        found = {m.candidate: m for m in desk.store.measurements.find(run_id="run")}
+        for selected in rehearsal.selections:
+            for pick in selected.picks:
+                assert (found[pick.candidate].features, found[pick.candidate].origin) == (pick.features, pick.origin)
+
+    def test_also_when_the_front_was_killed_in_between(self, desk: Desk) -> None:
+        def die(rehearsal: Rehearsal) -> None:
+            if len(rehearsal.history) == 40:
+                rehearsal.kill()
+
+        Rehearsal(ToyTools, self.SPEC, journal=desk.journal(self.SPEC), interfere=die).run()
+        rehearsal = Rehearsal(ToyTools, self.SPEC, journal=desk.journal(self.SPEC)).run()
+        assert ended(rehearsal).trials == 40
+        found = {m.candidate: m for m in desk.store.measurements.find(run_id="run")}
+        picks = [pick for selected in rehearsal.selections for pick in selected.picks]
+        assert all(found[pick.candidate].features == pick.features for pick in picks)
+
+
+class TestModels:
+    """A job that is opened again has the models that it had."""
+
+    def history(self, desk: Desk) -> list[Updated]:
+        Rehearsal(ToyTools, toy_spec(), journal=desk.journal(toy_spec())).run()
+        events = desk.journal(toy_spec()).history("run")
+        return [msgspec.msgpack.decode(e.payload, type=Updated) for e in events if e.kind == StageName.UPDATE]
+
+    def test_the_latest_of_each_family_is_handed_back(self, desk: Desk) -> None:
+        updates = self.history(desk)
+        versions = [version for updated in updates for version in updated.versions]
+        latest = {version.family: version.blob for version in versions}
+        handed = {digest: blob for updated in updates for digest, blob in updated.blobs.items()}
+        assert handed.keys() == set(latest.values())
+        assert len(versions) > len(latest)
+
+    def test_one_that_is_lost_is_left_out(self, desk: Desk) -> None:
+        lost = next(iter(self.history(desk)[-1].blobs))
+        with desk.store.transaction() as connection:
+            connection.execute(text("UPDATE blobs SET bytes = 'x' WHERE digest = :digest"), {"digest": lost})
+        assert all(lost not in updated.blobs for updated in self.read_again(desk))
+
+    def read_again(self, desk: Desk) -> list[Updated]:
+        events = desk.journal(toy_spec()).history("run")
+        return [msgspec.msgpack.decode(e.payload, type=Updated) for e in events if e.kind == StageName.UPDATE]

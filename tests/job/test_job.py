@@ -37,7 +37,7 @@ from kintune.testing.rehearsal import Cast, PlainJournal, Rehearsal
 from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
 from kintune.testing.toy_knowledge import toy_knowledge
 from kintune.testing.toy_tools import ToyTools, toy_space, toy_spec
-from kintune.wire.messages import Committed, ItemStatus, Offer
+from kintune.wire.messages import Committed, ItemStatus, Offer, Work
 
 KNOWLEDGE = toy_knowledge(Product("k0", 64, 320, 64, operator="dense0"), Product("k1", 128, 128, 64, operator="dense1"))
 BUILD_FAILED = Outcome(Status.BUILD_FAILED, cause="linking failed: no linker")
@@ -552,3 +552,54 @@ def _decided(summary: Summary) -> object:
         [(trials, latency_ms) for _, trials, latency_ms in summary.curve],
         math.isfinite(summary.kernels_ms),
     )
+
+
+class TestRoundsInFlight:
+    """While a round of one subgraph is measured, the next one of another is chosen and built."""
+
+    SPEC = msgspec.structs.replace(toy_spec(), inflight=2)
+
+    def test_it_ends_like_any_other(self) -> None:
+        rehearsal = Rehearsal(ToyTools, self.SPEC).run()
+        summary = ended(rehearsal)
+        assert (summary.reason, summary.trials) == ("trials", 40)
+        assert max(profiled(rehearsal).values()) == 1
+
+    def test_a_round_is_chosen_before_the_last_one_is_measured(self) -> None:
+        history = Rehearsal(ToyTools, self.SPEC).run().history
+        order = [event.kind for event in history if event.kind in (StageName.SELECT, StageName.PROFILE)]
+        runs = [kind for kind, _ in itertools.groupby(order)]
+        selections = [len(list(group)) for kind, group in itertools.groupby(order) if kind == StageName.SELECT]
+        assert len(runs) > 4
+        assert max(selections) == 2
+
+    @pytest.mark.parametrize("at", [4, 9, 17, 30, 44, 61, 75])
+    def test_a_job_killed_at_any_moment_measures_nothing_twice(self, at: int) -> None:
+        def die(rehearsal: Rehearsal) -> None:
+            if len(rehearsal.history) == at:
+                rehearsal.kill_process()
+
+        rehearsal = Rehearsal(ToyTools, self.SPEC, interfere=die).run()
+        assert ended(rehearsal).trials == 40
+        assert max(profiled(rehearsal).values()) == 1
+
+    def test_several_devices_share_a_round(self) -> None:
+        options = msgspec.structs.replace(
+            self.SPEC.options, trials=80, strategy=Strategy(round_size=24, foresee_size=6, survey=())
+        )
+        spec = msgspec.structs.replace(self.SPEC, options=options, devices=3, inflight=1)
+        offered: list[tuple[str, int]] = []
+
+        class Watched(PlainJournal):
+            def watch(self, job: str, work: Work) -> None:
+                if work.stage.kind == StageName.PROFILE:
+                    offered.append((work.stage.id, len(work.items)))
+                super().watch(job, work)
+
+        rehearsal = Rehearsal(ToyTools, spec, journal=Watched()).run()
+        assert ended(rehearsal).trials == 80
+        (first, many), (second, others) = offered[:2]
+        assert (first, second) == ("profile-0-part0", "profile-0-part1")
+        assert abs(many - others) <= 1
+        assert many >= 8
+        assert max(profiled(rehearsal).values()) == 1

@@ -20,6 +20,8 @@ from kintune.scheduler.events import (
 from kintune.scheduler.invariants import Auditor
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import Sequential
+from kintune.scheduler.policies.ranked import Ranked
+from kintune.scheduler.policy import Policy
 from kintune.scheduler.resources import Device, Host, Placement
 from kintune.scheduler.stage import Demand, Stage
 from kintune.scheduler.view import Suggestion, View
@@ -30,25 +32,16 @@ CORES = Demand(cores=2, memory_mb=100)
 ALONE = Demand(device="cpu-type", exclusive=True)
 
 
-class Eager:
+class Eager(Ranked):
     """Starts whatever fits, so that the machine's own rules are what keeps order."""
 
     name = "eager"
-
-    def choose(self, view: View) -> Suggestion | None:
-        for demand in view.demands():
-            stage = view.first(demand)
-            assert stage is not None
-            placement = view.placement(stage)
-            if placement is not None:
-                return Suggestion(stage, placement)
-        return None
 
 
 class Audited:
     """A machine with a witness, and a clock that the test moves."""
 
-    def __init__(self, policy: Sequential | Eager, limits: Limits | None = None) -> None:
+    def __init__(self, policy: Policy, limits: Limits | None = None) -> None:
         self.machine = Machine(policy, limits)
         self.auditor = Auditor()
 
@@ -292,7 +285,7 @@ def test_a_timer_that_comes_too_late_is_nobody_s_fault(eager: Audited) -> None:
 
 
 def test_a_policy_that_chooses_what_cannot_start_is_found_out() -> None:
-    class Careless:
+    class Careless(Policy):
         name = "careless"
 
         def choose(self, view: View) -> Suggestion | None:
@@ -306,7 +299,7 @@ def test_a_policy_that_chooses_what_cannot_start_is_found_out() -> None:
 def test_a_story_is_bounded() -> None:
     machine = Machine(Eager(), Limits(story_length=5))
     machine.handle(JobAdded(0, "j"))
-    for priority in range(20):
+    for priority in range(1, 21):
         machine.handle(PriorityChanged(0, "j", priority))
     assert len(machine.story("j")) == 5
     assert machine.story("x") == ()

@@ -1,7 +1,6 @@
-"""Laws that hold for every sequence of events, under the strictest and the laxest policy."""
+"""Laws that hold for every sequence of events, under every policy, with bundling and without."""
 
 import sys
-from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -9,7 +8,14 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from kintune.scheduler.decisions import Cancel, Decision, GiveUp, RetryAt
 from kintune.scheduler.events import (
@@ -17,6 +23,7 @@ from kintune.scheduler.events import (
     JobAdded,
     JobCancelled,
     JobEnded,
+    JobExpects,
     PriorityChanged,
     ResourceBack,
     ResourceJoined,
@@ -28,11 +35,11 @@ from kintune.scheduler.events import (
     StageReady,
 )
 from kintune.scheduler.invariants import Auditor
-from kintune.scheduler.machine import Machine
-from kintune.scheduler.policies import Sequential
-from kintune.scheduler.resources import Device, Host
+from kintune.scheduler.machine import Limits, Machine
+from kintune.scheduler.policies import POLICIES, Fair, Greedy, Predictive, Sequential
+from kintune.scheduler.policy import Policy
+from kintune.scheduler.resources import Device, Host, Resource
 from kintune.scheduler.stage import Demand, Stage
-from kintune.scheduler.view import Policy, Suggestion, View
 
 DEMANDS = [
     Demand(cores=1),
@@ -42,8 +49,8 @@ DEMANDS = [
     Demand(device="gpu", cores=1),
     Demand(cores=1, device="cpu"),
 ]
-RESOURCES = [Host("h1", 4, 1000), Host("h2", 3, 600)]
-DEVICES = [
+RESOURCES: list[Resource] = [Host("h1", 4, 1000), Host("h2", 3, 600)]
+DEVICES: list[Resource] = [
     Device("c1", "cpu", host="h1", on_host_cores=True),
     Device("g1", "gpu"),
     Device("g2", "gpu", host="h2"),
@@ -51,25 +58,18 @@ DEVICES = [
 KINDS = ["select", "build", "profile"]
 
 
-class Eager:
-    name = "eager"
-
-    def choose(self, view: View) -> Suggestion | None:
-        for demand in view.demands():
-            stage = view.first(demand)
-            if stage is not None and (placement := view.placement(stage)) is not None:
-                return Suggestion(stage, placement)
-        return None
-
-
 class Schedule(RuleBasedStateMachine):
     """Drives a machine as an engine would, with everything that can go wrong, in any order."""
 
-    policy: Callable[[], Policy]
+    policy: type[Policy]
+    bundling: bool
+
+    def new_machine(self) -> Machine:
+        return Machine(self.policy(), Limits(bundling=self.bundling))
 
     @initialize()
     def begin(self) -> None:
-        self.machine, self.auditor = Machine(self.policy()), Auditor()
+        self.machine, self.auditor = self.new_machine(), Auditor(waives=self.policy.waives, bounded=self.policy.bounded)
         self.now = 0.0
         self.log: list[tuple[Event, list[Decision]]] = []
         self.jobs: list[str] = []
@@ -101,15 +101,26 @@ class Schedule(RuleBasedStateMachine):
     def live(self) -> list[str]:
         return [job for job in self.jobs if job not in self.closing]
 
-    @rule(priority=st.integers(0, 3))
-    def add_job(self, priority: int) -> None:
+    @rule(priority=st.sampled_from([0.5, 1.0, 3.0]), deadline=st.none() | st.floats(0, 100))
+    def add_job(self, priority: float, deadline: float | None) -> None:
         job = "j" + self.number()
         self.jobs.append(job)
-        self.tell(JobAdded(self.now, job, priority))
+        self.tell(JobAdded(self.now, job, priority, deadline))
 
     @precondition(lambda self: self.live())
-    @rule(data=st.data(), kind=st.sampled_from(KINDS), demand=st.sampled_from(DEMANDS), bound=st.booleans())
-    def ask(self, data: st.DataObject, kind: str, demand: Demand, bound: bool) -> None:
+    @rule(data=st.data(), ahead=st.dictionaries(st.sampled_from(KINDS), st.integers(0, 5)))
+    def expect(self, data: st.DataObject, ahead: dict[str, int]) -> None:
+        self.tell(JobExpects(self.now, data.draw(st.sampled_from(self.live())), ahead))
+
+    @precondition(lambda self: self.live())
+    @rule(
+        data=st.data(),
+        kind=st.sampled_from(KINDS),
+        demand=st.sampled_from(DEMANDS),
+        bound=st.booleans(),
+        then=st.none() | st.sampled_from(DEMANDS),
+    )
+    def ask(self, data: st.DataObject, kind: str, demand: Demand, bound: bool, then: Demand | None) -> None:
         job = data.draw(st.sampled_from(self.live()))
         mine = [stage.id for stage in self.waiting if stage.job == job]
         after = tuple(data.draw(st.lists(st.sampled_from(mine), max_size=2, unique=True))) if mine else ()
@@ -119,7 +130,9 @@ class Schedule(RuleBasedStateMachine):
             kind,
             demand,
             affinity=job if bound and demand.device is None else None,
+            duration_key=kind,
             after=after,
+            then=then,
         )
         self.waiting.append(stage)
         self.tell(StageReady(self.now, stage))
@@ -151,8 +164,8 @@ class Schedule(RuleBasedStateMachine):
             self.tell(StageDropped(self.now, job, id))
 
     @precondition(lambda self: self.live())
-    @rule(data=st.data(), priority=st.integers(0, 3))
-    def change_priority(self, data: st.DataObject, priority: int) -> None:
+    @rule(data=st.data(), priority=st.sampled_from([0.5, 1.0, 3.0]))
+    def change_priority(self, data: st.DataObject, priority: float) -> None:
         self.tell(PriorityChanged(self.now, data.draw(st.sampled_from(self.live())), priority))
 
     @precondition(lambda self: self.live())
@@ -189,7 +202,7 @@ class Schedule(RuleBasedStateMachine):
 
     @invariant()
     def one_job_at_a_time_if_sequential(self) -> None:
-        if isinstance(getattr(self, "policy", None), Sequential):
+        if self.policy is Sequential and hasattr(self, "auditor"):
             assert len(self.auditor.running) <= 1
 
     def teardown(self) -> None:
@@ -199,7 +212,7 @@ class Schedule(RuleBasedStateMachine):
         self.everything_ends_once_nothing_goes_wrong()
 
     def replays(self) -> None:
-        again = Machine(self.policy())
+        again = self.new_machine()
         for event, decisions in self.log:
             read_back = msgspec.json.decode(msgspec.json.encode(event), type=Event)
             assert again.handle(read_back) == decisions
@@ -224,19 +237,20 @@ class Schedule(RuleBasedStateMachine):
         assert self.auditor.live == []
 
 
-class SequentialSchedule(Schedule):
-    policy = Sequential
+@pytest.mark.parametrize("bundling", [False, True], ids=["", "bundling"])
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_laws_hold(name: str, bundling: bool) -> None:
+    class ThisSchedule(Schedule):
+        pass
 
-
-class EagerSchedule(Schedule):
-    policy = Eager
-
-
-quick = settings(max_examples=50, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
-TestSequential = SequentialSchedule.TestCase
-TestSequential.settings = quick
-TestEager = EagerSchedule.TestCase
-TestEager.settings = quick
+    ThisSchedule.policy = POLICIES[name]
+    ThisSchedule.bundling = bundling
+    run_state_machine_as_test(
+        ThisSchedule,
+        settings=settings(
+            max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )
 
 
 def calls_an_event(policy: Policy, jobs: int, devices: int) -> float:
@@ -267,8 +281,8 @@ def calls_an_event(policy: Policy, jobs: int, devices: int) -> float:
     return calls / rounds
 
 
-@pytest.mark.parametrize("policy", [Sequential(), Eager()], ids=["sequential", "eager"])
-def test_a_decision_costs_no_more_with_many_jobs_and_devices(policy: Policy) -> None:
-    few = calls_an_event(policy, jobs=60, devices=50)
-    many = calls_an_event(policy, jobs=3000, devices=500)
+@pytest.mark.parametrize("policy", [Sequential, Greedy, Fair, Predictive])
+def test_a_decision_costs_no_more_with_many_jobs_and_devices(policy: type[Policy]) -> None:
+    few = calls_an_event(policy(), jobs=60, devices=50)
+    many = calls_an_event(policy(), jobs=3000, devices=500)
     assert many < 1.5 * few

@@ -20,7 +20,7 @@ def test_the_first_is_always_the_smallest(moves: list[tuple[str, int | None]]) -
         expected = sorted(model, key=lambda each: model[each])
         assert queue.in_order() == expected
         assert queue.first() == (expected[0] if expected else None)
-        assert queue.first_key() == (model[expected[0]][0] if expected else None)
+        assert queue.peek() == ((model[expected[0]][0], expected[0]) if expected else None)
         assert len(queue) == len(model)
         assert (entry in queue) == (entry in model)
 

@@ -1,14 +1,10 @@
-"""What can be wrong with a spec, and with one of its options."""
+"""What can be wrong with an option of a cell."""
 
 from __future__ import annotations
 
 from kintune.errors import InputError
 
-__all__ = ["OptionError", "SpecError"]
-
-
-class SpecError(InputError):
-    """A spec cannot be used; the message begins with its file and line."""
+__all__ = ["OptionError"]
 
 
 class OptionError(InputError):

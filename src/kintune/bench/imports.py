@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
-from kintune.bench.errors import SpecError
 from kintune.bench.experiment import ModelFacts
 from kintune.errors import InputError, KintuneError
 from kintune.estimate.preparation import preparing
 from kintune.job.payloads import Prepared
 from kintune.models.ref import parse_ref
+from kintune.spec.errors import SpecError
 
 __all__ = ["Importer", "check_imports", "import_models"]
 

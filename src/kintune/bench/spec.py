@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from kintune.bench.cell import Cell, Method
-from kintune.bench.document import Document
 from kintune.bench.errors import OptionError
 from kintune.bench.experiment import Experiment
 from kintune.bench.experiments import experiment_of
@@ -19,6 +18,7 @@ from kintune.bench.matrix import product_of, size_of
 from kintune.bench.option import Kind, Option, Options, Value, spelled
 from kintune.errors import InputError
 from kintune.models.ref import ZOO, parse_ref
+from kintune.spec.document import Document
 
 __all__ = ["MOST_CELLS", "Spec", "read_spec"]
 

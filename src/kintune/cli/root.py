@@ -15,6 +15,7 @@ COMMANDS = {
     "evaluate": Entry("kintune.cli.evaluate", "Time a tuned model."),
     "estimate": Entry("kintune.cli.estimate", "Say what tuning a model will take, before doing it."),
     "bench": Entry("kintune.cli.bench", "Run a whole matrix of experiments unattended."),
+    "simulate": Entry("kintune.cli.simulate", "Play schedules in virtual time."),
     "families": Entry("kintune.cli.families", "Show which subgraphs of a model learn together."),
     "records": Entry("kintune.cli.records", "Look at, check, exchange and learn from what was measured."),
     "models": Entry("kintune.cli.models", "List the models of the zoo."),

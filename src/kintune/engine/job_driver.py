@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,7 +19,9 @@ from kintune.scheduler.decisions import Cancel, GiveUp, RetryAt, Start
 from kintune.scheduler.events import (
     Event,
     JobAdded,
+    JobCancelled,
     JobEnded,
+    JobExpects,
     RetryDue,
     StageDone,
     StageDropped,
@@ -90,6 +93,12 @@ class JobDriver:
                 self._shop.tell(StageDropped(self._shop.clock(), job.id, stage.id))
         self._watch_for_silence()
 
+    def call_off(self, reason: str) -> None:
+        """End the job at once, without a result; what is committed stays."""
+        if self.job.end is None:
+            self._shop.tell(JobCancelled(self._shop.clock(), self.job.id, reason))
+            self._conclude(JobEnding.CANCELLED, cause=reason)
+
     # what the scheduler decides -------------------------------------------------------------------------------------
 
     def start(self, decision: Start) -> None:
@@ -140,10 +149,12 @@ class JobDriver:
         if self.job.stop_reason is not None:
             yield Stop(self.job.stop_reason)
 
-    def offered(self, works: tuple[Work, ...]) -> None:
+    def offered(self, works: tuple[Work, ...], ahead: Mapping[str, int] | None) -> None:
         """Hand new stages to the scheduler; those that a restarted process offers again are known."""
         job = self.job
         offered = {work.stage.id for work in works}
+        if ahead is not None and job.end is None:
+            self._expect(works, ahead)
         for work in works:
             stage = work.stage
             if job.end is not None:
@@ -157,6 +168,13 @@ class JobDriver:
                 job.works[stage.id] = work
                 self._shop.tell(StageReady(self._shop.clock(), job.without_the_past(stage, offered)))
         self._watch_for_silence()
+
+    def _expect(self, works: tuple[Work, ...], ahead: Mapping[str, int]) -> None:
+        """Tell the scheduler what lies ahead: what is offered and not closed, and what comes after."""
+        coming = {**self.job.works, **{work.stage.id: work for work in works if work.stage.id not in self.job.closed}}
+        counts = Counter(ahead)
+        counts.update(work.stage.duration_key for work in coming.values())
+        self._shop.tell(JobExpects(self._shop.clock(), self.job.id, dict(counts)))
 
     def progressed(self, payload: bytes) -> None:
         """Pass on what is to be shown."""

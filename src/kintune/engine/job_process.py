@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -40,8 +40,8 @@ class JobListener(Protocol):
     def opening(self) -> Iterable[Open | Stop]:
         """What the process is to be told first, now that it is up."""
 
-    def offered(self, works: tuple[Work, ...]) -> None:
-        """The job wants these done next."""
+    def offered(self, works: tuple[Work, ...], ahead: Mapping[str, int] | None) -> None:
+        """The job wants these done next; `ahead` is as in `Offer`."""
 
     def progressed(self, payload: bytes) -> None:
         """Something to show."""
@@ -154,7 +154,7 @@ class JobProcess:
                 self._desk.answer(message)
             case Offer():
                 self._open()
-                self._listener.offered(message.works)
+                self._listener.offered(message.works, message.ahead)
             case Progress():
                 self._listener.progressed(message.payload)
             case Finished():

@@ -26,7 +26,7 @@ class JobLaunch(msgspec.Struct, frozen=True):
     job: str
     command: Command
     spec: bytes
-    priority: int = 0
+    priority: float = 1.0
 
 
 class JobEnding(str, Enum):
@@ -35,6 +35,7 @@ class JobEnding(str, Enum):
     FINISHED = "finished"  # by its own account, which may say that it failed
     REFUSED = "refused"  # something handed in is wrong; `cause` is the line for the user
     FAILED = "failed"  # a stage could not be done, or its process could not be kept alive
+    CANCELLED = "cancelled"  # somebody wanted it no longer
 
 
 class JobEnd(msgspec.Struct, frozen=True):
@@ -82,8 +83,9 @@ class StageRun:
     def errand(self, index: int, done: Callable[[ItemEnd], None]) -> Errand:
         """What a process must do for one item."""
         stage, timeout_s = self.work.stage, self.work.item_timeout_s
-        begin = Begin(stage.id, self.attempt, stage.kind, self.work.context)
-        item = Item(stage.id, self.attempt, index, self.work.items[index])
+        name = f"{stage.job}/{stage.id}"  # a worker serves many jobs, whose stages may be called alike
+        begin = Begin(name, self.attempt, stage.kind, self.work.context)
+        item = Item(name, self.attempt, index, self.work.items[index])
         return Errand(self, begin, item, timeout_s, done)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import TypeAlias
 
 from kintune.engine.command import Command
 from kintune.engine.interrupts import Interrupts
@@ -19,12 +21,14 @@ from kintune.engine.settings import EngineSettings
 from kintune.engine.worker_pool import WorkerPool
 from kintune.errors import EngineError
 from kintune.scheduler.decisions import Cancel, Decision, GiveUp, RetryAt, Start
-from kintune.scheduler.events import Event, ResourceJoined
+from kintune.scheduler.events import Event, PriorityChanged, ResourceJoined
 from kintune.scheduler.machine import Machine
 from kintune.scheduler.resources import Resource
 from kintune.wire.messages import Work
 
-__all__ = ["LocalEngine"]
+__all__ = ["LocalEngine", "Observe"]
+
+Observe: TypeAlias = Callable[[Event, Sequence[Decision]], None]
 
 
 class LocalEngine:
@@ -45,6 +49,8 @@ class LocalEngine:
         log: Path | None = None,
         settings: EngineSettings | None = None,
         clock: Callable[[], float] = time.monotonic,
+        observe: Observe | None = None,
+        crowded: bool = False,
     ) -> None:
         """Make an engine; no process is started yet.
 
@@ -56,19 +62,23 @@ class LocalEngine:
             log: the file to which the output of all processes is appended.
             settings: how patient it is.
             clock: seconds, never going back.
+            observe: gets every event of the scheduler, with the decisions it led to.
+            crowded: whether a device may have more than one worker at once, as a policy that waives its limits needs.
         """
         self._machine = machine
         self._journal = journal
         self._settings = settings or EngineSettings()
         self._clock = clock
+        self._observe = observe or _ignore
         self._log = RunLog(log)
         self._reactor = Reactor(clock)
-        self._pool = WorkerPool(self._reactor, commands, self._log, self._settings, clock)
+        self._pool = WorkerPool(self._reactor, commands, self._log, self._settings, clock, crowded=crowded)
         self._drivers: dict[str, JobDriver] = {}
-        self._present: set[str] = set()
         self._events: deque[Event] = deque()
         self._telling = False
-        self._stop_reason: str | None = None
+        self._posted: deque[Callable[[], None]] = deque()
+        self._leaving = False
+        self._begin: Callable[[JobLaunch], None] = _nobody_serves
         self._closed = False
         for resource in resources:
             self._tell(ResourceJoined(clock(), resource))
@@ -127,41 +137,74 @@ class LocalEngine:
             EngineError: a kind of worker cannot be started.
             InputError: a worker refuses its arguments.
         """
-        self._check_open()
-        shop = Shop(
-            self._reactor,
-            self._pool,
-            self._journal,
-            self._log,
-            self._settings,
-            self._clock,
-            tell=self._tell,
-            progressed=on_progress or _ignore,
-            stage_began=on_stage or _ignore,
-            left=self._present.discard,
-            stalled=[],
-        )
-        try:
-            with Interrupts(lambda: self.stop("interrupted")):
-                self._drivers = {launch.job: JobDriver(launch, shop) for launch in jobs}
-                self._present.update(self._drivers)
-                for driver in self._drivers.values():
-                    driver.begin()
-                while self._present:
-                    self._stop_jobs_if_asked()
-                    self._reactor.turn()
-        except BaseException:
-            self.close(at_once=True)
-            raise
-        return {job: driver.job.end for job, driver in self._drivers.items() if driver.job.end is not None}
+        ends: dict[str, JobEnd] = {}
+        shop = self._open_shop(on_progress, on_stage, ends.__setitem__)
+        with self._closing_on_error(), Interrupts(lambda: self.stop("interrupted")):
+            self._drivers = {launch.job: JobDriver(launch, shop) for launch in jobs}
+            for driver in list(self._drivers.values()):
+                driver.begin()
+            while self._drivers:
+                self._turn()
+        return ends
+
+    def serve(
+        self,
+        *,
+        on_progress: Callable[[str, bytes], None] | None = None,
+        on_stage: Callable[[str, Work], None] | None = None,
+        on_end: Callable[[str, JobEnd], None] | None = None,
+    ) -> None:
+        """Run jobs as they are added (`add`), until somebody calls `leave`; those under way then are not ended.
+
+        `on_end` is called with a job's id and how it ended.  Exceptions are as in `run`.
+        """
+        shop = self._open_shop(on_progress, on_stage, on_end or _ignore)
+        self._leaving = False
+
+        def begin(launch: JobLaunch) -> None:
+            driver = self._drivers[launch.job] = JobDriver(launch, shop)
+            driver.begin()
+
+        self._begin = begin
+        with self._closing_on_error():
+            while not self._leaving:
+                self._turn()
+
+    def add(self, launch: JobLaunch) -> None:
+        """Have a job run by `serve`; may be called from any thread, as all that follow."""
+        self.post(lambda: self._begin(launch))
+
+    def call_off(self, job: str, reason: str) -> None:
+        """End a job at once, without a result; one that is not there is left alone."""
+        self.post(lambda: self._drivers[job].call_off(reason) if job in self._drivers else None)
+
+    def finish(self, job: str, reason: str) -> None:
+        """Ask a job to finish with what there is."""
+        self.post(lambda: self._drivers[job].stop(reason) if job in self._drivers else None)
+
+    def prioritize(self, job: str, priority: float) -> None:
+        """Give a job another weight."""
+        self.post(lambda: self._prioritize(job, priority))
+
+    def leave(self) -> None:
+        """Return from `serve` at once; what is committed stays, and the jobs can be gone on with."""
+
+        def leaving() -> None:
+            self._leaving = True
+
+        self.post(leaving)
+
+    def post(self, act: Callable[[], None]) -> None:
+        """Have the engine's thread do something soon; its exceptions end the run."""
+        self._posted.append(act)
+        self._reactor.wake()
 
     def stop(self, reason: str) -> None:
         """Ask all jobs to finish with what there is; may be called from any thread and from signal handlers.
 
         Items that run are completed; those of droppable works that have not begun are left out.
         """
-        self._stop_reason = reason
-        self._reactor.wake()
+        self.post(lambda: self._stop(reason))
 
     def close(self, at_once: bool = False) -> None:
         """End all processes: idle workers are asked to leave first, unless it must be `at_once`."""
@@ -182,11 +225,54 @@ class LocalEngine:
         while patient and self._reactor.children:
             self._reactor.turn()
 
-    def _stop_jobs_if_asked(self) -> None:
-        reason, self._stop_reason = self._stop_reason, None
-        if reason is not None:
-            for driver in self._drivers.values():
-                driver.stop(reason)
+    def _open_shop(
+        self,
+        on_progress: Callable[[str, bytes], None] | None,
+        on_stage: Callable[[str, Work], None] | None,
+        on_end: Callable[[str, JobEnd], None],
+    ) -> Shop:
+        self._check_open()
+
+        def left(job: str) -> None:
+            end = self._drivers.pop(job).job.end
+            assert end is not None
+            on_end(job, end)
+
+        return Shop(
+            self._reactor,
+            self._pool,
+            self._journal,
+            self._log,
+            self._settings,
+            self._clock,
+            tell=self._tell,
+            progressed=on_progress or _ignore,
+            stage_began=on_stage or _ignore,
+            left=left,
+            stalled=[],
+        )
+
+    @contextmanager
+    def _closing_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.close(at_once=True)
+            raise
+
+    def _turn(self) -> None:
+        if not self._posted:
+            self._reactor.turn()
+        while self._posted:
+            self._posted.popleft()()
+
+    def _stop(self, reason: str) -> None:
+        for driver in list(self._drivers.values()):
+            driver.stop(reason)
+
+    def _prioritize(self, job: str, priority: float) -> None:
+        if job in self._drivers:
+            self._tell(PriorityChanged(self._clock(), job, priority))
 
     def _tell(self, event: Event) -> None:
         """Hand an event to the scheduler; events that its decisions bring about come after them."""
@@ -196,13 +282,18 @@ class LocalEngine:
         self._telling = True
         try:
             while self._events:
-                for decision in self._machine.handle(self._events.popleft()):
+                event = self._events.popleft()
+                decisions = self._machine.handle(event)
+                self._observe(event, decisions)
+                for decision in decisions:
                     self._carry_out(decision)
         finally:
             self._telling = False
 
     def _carry_out(self, decision: Decision) -> None:
-        driver = self._drivers[decision.job]
+        driver = self._drivers.get(decision.job)
+        if driver is None:
+            return  # the job is gone
         match decision:
             case Start():
                 driver.start(decision)
@@ -220,3 +311,7 @@ class LocalEngine:
 
 def _ignore(*_: object) -> None:
     pass
+
+
+def _nobody_serves(_: JobLaunch) -> None:
+    raise EngineError("jobs are added to an engine that serves")

@@ -94,14 +94,14 @@ class Reactor:
 
     def turn(self) -> None:
         """Sleep until something happens, then call back all whom it concerns."""
-        due = self._alarms.first_key()
-        timeout = None if due is None else max(0.0, due - self._clock())
+        due = self._alarms.peek()
+        timeout = None if due is None else max(0.0, due[0] - self._clock())
         for key, _ in self._selector.select(timeout):
             if self._selector.get_map().get(key.fd) is key:  # not detached by an earlier callback
                 key.data()
         now = self._clock()
-        while (due := self._alarms.first_key()) is not None and due <= now:
-            name = self._alarms.first()
+        while (due := self._alarms.peek()) is not None and due[0] <= now:
+            name = due[1]
             callback = self._callbacks[name]
             self.clear_alarm(name)
             callback()

@@ -19,7 +19,7 @@ from kintune.wire.messages import FromJob, Hello, ItemDone, ItemFailed, ItemStat
 __all__ = ["Slot", "WorkerPool"]
 
 Slot: TypeAlias = tuple[str, str | None]
-"""What workers are interchangeable: (kind, device).  A slot with a device has one worker."""
+"""What workers are interchangeable: (kind, device).  A slot with a device has one worker, unless it may be crowded."""
 
 
 class WorkerPool:
@@ -36,6 +36,8 @@ class WorkerPool:
         log: RunLog,
         settings: EngineSettings,
         clock: Callable[[], float],
+        *,
+        crowded: bool = False,
     ) -> None:
         """Make a pool without workers.
 
@@ -45,12 +47,14 @@ class WorkerPool:
             log: takes their output.
             settings: how long they may take, and how often fail to start.
             clock: seconds, never going back.
+            crowded: whether a device may have more than one worker.
         """
         self._reactor = reactor
         self._commands = commands
         self._log = log
         self._settings = settings
         self._clock = clock
+        self._crowded = crowded
         self._workers: dict[Slot, list[_Worker]] = {}
         self._failures: dict[Slot, int] = {}
         self._started = 0
@@ -69,7 +73,7 @@ class WorkerPool:
         workers = self._workers.setdefault(slot, [])
         idle = next((worker for worker in workers if worker.desk.errand is None), None)
         if idle is None:
-            if slot[1] is not None and workers:
+            if slot[1] is not None and workers and not self._crowded:
                 return False
             idle = self._start(slot)
         idle.do(errand)

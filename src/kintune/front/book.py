@@ -6,12 +6,15 @@ measurement, and what can be made again (built programs, trained models' bytes) 
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections import deque
 from typing import Any
 
 import msgspec
 
 from kintune.engine.journal import Entry
+from kintune.errors import RecordsError
 from kintune.job.outcomes import MEASURING, built_of, profiled_of
 from kintune.job.payloads import JobSpec, Known, Pick, Prepared, Profiled, Selected, StageName, Updated
 from kintune.knowledge.conditions import Conditions
@@ -46,6 +49,7 @@ class RunBook:
         self._feature_version = feature_version
         self._device_type = spec.device_type.digest
         self._items: dict[str, list[str]] = {}
+        self._left: dict[str, int] = {}
         self._workloads: list[str] = []
         self._failed: set[str] = set()
         self._picks: dict[str, Pick] = {}
@@ -54,25 +58,25 @@ class RunBook:
 
     def watch(self, work: Work) -> None:
         """A stage begins.  Only its candidates are kept: built programs would fill the memory over a run."""
-        if work.stage.kind == StageName.SELECT:
-            self._items.clear()
-            self._candidates.clear()
-        elif work.stage.kind == StageName.BUILD:
+        if work.stage.kind == StageName.BUILD:
             candidates = [_decode(item, BuildItem).candidate for item in work.items]
             self._candidates.update((candidate.digest, candidate) for candidate in candidates)
-            self._items[work.stage.id] = [candidate.digest for candidate in candidates]
+            self._begin(work, [candidate.digest for candidate in candidates])
         elif work.stage.kind in MEASURING:
-            self._items[work.stage.id] = [_decode(item, ProfileItem).built.candidate for item in work.items]
+            self._begin(work, [_decode(item, ProfileItem).built.candidate for item in work.items])
 
     def history(self) -> list[Committed]:
         """All events committed so far, as the job wants them."""
         events = self._store.events.history(self._spec.run_id)
+        selections: deque[Committed] = deque(maxlen=self._spec.inflight + 1)
         for event in events:
             if event.kind == StageName.PREPARE and event.status is ItemStatus.OK:
                 self._enlist(_decode(event.payload, Prepared))
             if event.kind == StageName.SELECT and event.status is ItemStatus.OK:
-                self._remember(_decode(event.payload, Selected))
-        return [self._expanded(event) for event in events]
+                selections.append(event)
+        for selection in selections:
+            self._remember(_decode(selection.payload, Selected))
+        return self._with_models([self._expanded(event) for event in events])
 
     def commit(self, entry: Entry) -> list[Committed]:
         """Commit an entry with the facts it brings, after PREPARE also what is known of these and other workloads."""
@@ -87,7 +91,22 @@ class RunBook:
                 events.append(self._expanded(self._append_kin(entry, prepared)))
             self._store.runs.update(self._spec.run_id, active_seconds=entry.at)
         self._sequence += len(events)
+        self._tidy(entry)
         return events
+
+    def _begin(self, work: Work, candidates: list[str]) -> None:
+        self._items[work.stage.id] = candidates
+        self._left[work.stage.id] = len(candidates)
+
+    def _tidy(self, entry: Entry) -> None:
+        """Forget the items of a stage once all of them have ended."""
+        left = self._left.get(entry.stage)
+        if left is not None:
+            self._left[entry.stage] = left - 1
+            if left == 1:
+                del self._left[entry.stage]
+                for digest in self._items.pop(entry.stage) if entry.kind in MEASURING else ():
+                    self._candidates.pop(digest, None)
 
     # -- events -----------------------------------------------------------------------------------------------
 
@@ -168,6 +187,24 @@ class RunBook:
             suggestion=not self._is_fact(measurement),
         )
 
+    def _with_models(self, events: list[Committed]) -> list[Committed]:
+        """The same events, in which the latest model of each family is there; the job trains those that are lost."""
+        seen: set[str] = set()
+        for at in reversed(range(len(events))):
+            if events[at].kind != StageName.UPDATE or events[at].status is not ItemStatus.OK:
+                continue
+            updated: Updated = _decode(events[at].payload, Updated)
+            blobs: dict[str, bytes] = {}
+            for version in updated.versions:
+                if version.family not in seen:
+                    seen.add(version.family)
+                    with contextlib.suppress(RecordsError):
+                        blobs[version.blob] = self._store.blobs.get(version.blob)
+            if blobs:
+                payload = _encode(msgspec.structs.replace(updated, blobs=blobs))
+                events[at] = msgspec.structs.replace(events[at], payload=payload)
+        return events
+
     # -- facts ------------------------------------------------------------------------------------------------
 
     def _keep_facts(self, entry: Entry, payload: bytes) -> None:
@@ -208,10 +245,10 @@ class RunBook:
         self._store.runs.update(self._spec.run_id, model_digest=prepared.model_digest)
 
     def _remember(self, selected: Selected) -> None:
-        self._picks = {pick.candidate.digest: pick for pick in selected.picks}
+        self._picks.update((pick.candidate.digest, pick) for pick in selected.picks)
 
     def _measured(self, digest: str, outcome: Outcome) -> Candidate:
-        pick = self._picks.get(digest)
+        pick = self._picks.pop(digest, None)
         candidate = pick.candidate if pick else self._candidates[digest]
         self._store.measurements.add(
             Measurement(

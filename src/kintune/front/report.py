@@ -12,7 +12,9 @@ from kintune.job.payloads import KnowledgeUse, Options
 
 __all__ = [
     "REPORT_SCHEMA",
+    "CampaignReport",
     "CurvePoint",
+    "FailedRun",
     "Latencies",
     "ModelIdentity",
     "RunReport",
@@ -171,3 +173,20 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
             for cause, count in subgraph.failures.items():
                 counts[cause] = counts.get(cause, 0) + count
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+class FailedRun(msgspec.Struct, frozen=True):
+    """A model of which nothing came, and why."""
+
+    model: str
+    error: str
+    reason: str
+
+
+class CampaignReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Several models that were tuned at once."""
+
+    schema_version: int = REPORT_SCHEMA
+    policy: str
+    runs: tuple[RunReport, ...]
+    failed: tuple[FailedRun, ...] = ()

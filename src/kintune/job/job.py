@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from kintune.errors import OrderError
+from kintune.job.agenda import TRIES, Agenda
 from kintune.job.limits import Limits
 from kintune.job.payloads import JobSpec, Pick, Selected, StageName, Updated
 from kintune.job.state import JobState
@@ -23,11 +24,9 @@ from kintune.search.model_version import ModelVersion
 from kintune.search.plan import Round
 from kintune.space.candidate import Candidate, digest_of
 from kintune.wire.job import Saying
-from kintune.wire.messages import Committed, Finished, Offer, Progress, StageClosed, Work
+from kintune.wire.messages import Committed, Finished, Offer, Progress, StageClosed
 
 __all__ = ["TuningJob"]
-
-_TRIES = 3  # of a stage without which there is no result, before the job is given up
 
 _encode = msgspec.msgpack.encode
 
@@ -43,10 +42,8 @@ class TuningJob:
         self._tools = tools
         self._feature_version = feature_version
         self._opened: JobState | None = None
-        self._reason = ""
         self._asked_to_stop = ""
         self._kind = ""
-        self._offered: set[str] = set()
 
     # -- what the engine tells --------------------------------------------------------------------------------
 
@@ -56,6 +53,7 @@ class TuningJob:
         asked = _decode(spec, JobSpec)
         self._works = Works(asked)
         self._opened = state = JobState(asked, self._tools, self._works)
+        self._agenda = Agenda(state, self._works)
         for event in history:
             self._works.used(event.stage)
             state.fold(event)
@@ -69,9 +67,9 @@ class TuningJob:
         return [self._progress(event.kind)]
 
     def closed(self, closed: StageClosed) -> Iterable[Saying]:
-        """A stage is over: say what is next, unless it was offered by a process that is gone and ours is still open."""
-        self._offered.discard(closed.stage)
-        return [] if self._offered else self._next()
+        """A stage is over: say what is next."""
+        self._agenda.closed(closed.stage)
+        return self._next()
 
     def stop(self, reason: str) -> Iterable[Saying]:
         """Finish with what there is, once the stage now running is closed."""
@@ -128,7 +126,7 @@ class TuningJob:
             rows = sum(len(state.features) for state in seen)
             versions.append(ModelVersion(digest, family, device_type, self._feature_version, rows))
             blobs[digest] = blob
-        return _encode(Updated(tuple(versions), blobs, learnt.families))
+        return _encode(Updated(tuple(versions), blobs, learnt.families, learnt.rounds))
 
     def _run_package(self, payload: bytes) -> bytes:
         return _encode(self._tools.package(_decode(payload, dict[str, Candidate])))
@@ -136,74 +134,26 @@ class TuningJob:
     # -- what is next -----------------------------------------------------------------------------------------
 
     def _next(self) -> Iterable[Saying]:
-        work = self._next_work()
-        if work is not None:
-            self._offered.add(work.stage.id)
-            yield Offer((work,))
-            yield self._progress(work.stage.kind)
-        else:
+        works = self._agenda.next(self._asked_to_stop)
+        if works:
+            yield Offer(tuple(works), self._agenda.ahead())
+            yield self._progress(works[-1].stage.kind)
+        elif self._agenda.idle:
             yield self._finish()
-
-    def _next_work(self) -> Work | None:
-        works, state = self._works, self._state
-        if state.setbacks >= _TRIES:
-            return None
-        if state.prepared is None:
-            return works.prepare()
-        if not self._reason:
-            searching = self._search()
-            if searching is not None:
-                return searching
-        if not state.anything_measured():
-            return None
-        awaited = state.finalists.pending
-        if awaited:
-            return self._measure(awaited, confirm=True)
-        if state.packaged is None:
-            return works.package(state.finalists.chosen())
-        if state.proof is None:
-            return works.prove(state.packaged)
-        return None
-
-    def _search(self) -> Work | None:
-        """The next work of the search; None, with the reason noted, when it is over."""
-        state = self._state
-        session = state.session
-        limits = self._limits(state.finalists.expected)
-        if not self._asked_to_stop and session.pending:
-            return self._measure(session.pending, confirm=False)
-        if state.update_due and not self._asked_to_stop:
-            return self._works.update(session.round)
-        self._reason = limits.reached(self._asked_to_stop)
-        if self._reason:
-            return None
-        plan = session.plan(limits.affordable())
-        if plan is None or (session.round >= 3 and not state.anything_measured()):
-            self._reason = "converged"
-            return None
-        return self._works.select(plan)
-
-    def _measure(self, awaited: Sequence[Candidate], *, confirm: bool) -> Work | None:
-        """Build what is not built yet, references included, then time it."""
-        built, references = self._state.built, self._state.references
-        missing = [candidate for candidate in awaited if candidate not in built]
-        if missing:
-            workloads = dict.fromkeys(candidate.workload for candidate in awaited)
-            untuned = [Candidate.untuned(w) for w in workloads if w not in references]
-            return self._works.build(list(dict.fromkeys(missing + untuned)), confirm=confirm)
-        return self._works.profile(awaited, built, references, confirm=confirm)
 
     def _finish(self) -> Finished:
         state = self._state
-        if state.setbacks >= _TRIES:
+        if state.setbacks >= TRIES:
             return Finished(True, f"{state.setback} (tried {state.setbacks} times)", b"")
         if state.prepared is None:
             raise OrderError("the model must be prepared first")
         if not state.anything_measured():
             why = state.ledger.story() or self._asked_to_stop or "no candidate was valid"
             return Finished(True, f"nothing could be measured: {why}", b"")
-        summary = state.finalists.summary(state.prepared, state.ledger, self._reason, state.packaged, state.proof)
-        return Finished(False, self._reason, _encode(summary))
+        summary = state.finalists.summary(
+            state.prepared, state.ledger, self._agenda.reason, state.packaged, state.proof
+        )
+        return Finished(False, self._agenda.reason, _encode(summary))
 
     # -- showing ----------------------------------------------------------------------------------------------
 
@@ -212,16 +162,14 @@ class TuningJob:
         session = state.session if state.prepared else None
         left = None
         if session is not None:
-            remaining = len(state.finalists.pending) if self._reason else state.finalists.expected
-            left = self._limits(remaining).seconds_left(searching=not self._reason)
+            over = bool(self._agenda.reason)
+            remaining = len(state.finalists.pending) if over else state.finalists.expected
+            left = Limits(state.spec.options, state.ledger, session, remaining).seconds_left(searching=not over)
         entries = state.plan.entries if state.plan else ()
         name = ""
         if len(entries) == 1 and state.prepared is not None:
             name = next((s.name for s in state.prepared.subgraphs if s.workload == entries[0].workload), "")
         return Progress(_encode(state.ledger.report(stage, name, state.spec.options, session, left)))
-
-    def _limits(self, confirmations: int) -> Limits:
-        return Limits(self._state.spec.options, self._state.ledger, self._state.session, confirmations)
 
     @property
     def _state(self) -> JobState:

@@ -100,6 +100,8 @@ class JobSpec(msgspec.Struct, frozen=True):
     inputs: str | None = None  # an .npz with the user's own inputs for the proof
     cores: int = 1  # of the host, for selecting and building
     device: str = "cpu"  # the type of device to time on, as the scheduler knows it
+    devices: int = 1  # how many of them there are
+    inflight: int = 1  # rounds that may be under way at once; more than one pays where the device is not the host
 
 
 class Tensor(msgspec.Struct, frozen=True):
@@ -168,12 +170,14 @@ class Profiled(msgspec.Struct, frozen=True):
 class Updated(msgspec.Struct, frozen=True):
     """UPDATE's result: the models trained, and their bytes (`TrainedModel`) by blob digest.
 
-    `families` has the new family of each workload that has changed to another one.
+    `families` has the new family of each workload that has changed to another one, `rounds` the numbers of those that
+    were learnt from.
     """
 
     versions: tuple[ModelVersion, ...]
     blobs: dict[str, bytes]
     families: dict[str, str] = {}
+    rounds: tuple[int, ...] = ()
 
 
 class Known(msgspec.Struct, frozen=True):

@@ -55,8 +55,8 @@ class JobState:
     """The state of one job.
 
     `setbacks` counts failures in a row of stages without which there is no result, `setback` is the last of them;
-    `update_due` says that a round was selected whose models are not trained yet.  `session` and `finalists` raise
-    OrderError before the model is prepared.
+    `plan` is the round that was selected last, `built` has the programs that are still to be timed.  `session` and
+    `finalists` raise OrderError before the model is prepared.
     """
 
     def __init__(self, spec: JobSpec, tools: Tools, works: Works) -> None:
@@ -68,7 +68,6 @@ class JobState:
         self.plan: Round | None = None
         self.built: dict[Candidate, Built] = {}
         self.references: dict[str, Built] = {}
-        self.update_due = False
         self.setbacks = 0
         self.setback = ""
         self._tools = tools
@@ -102,7 +101,7 @@ class JobState:
     def retrain(self) -> None:
         """Train what a process that is gone had trained; the same samples give the same models."""
         if self._stale_models:
-            self.session.adopt(self.session.train(sorted(self._stale_models)))
+            self.session.adopt(self.session.train(sorted(self._stale_models)), rounds=())
             self._stale_models.clear()
 
     def anything_measured(self) -> bool:
@@ -173,10 +172,8 @@ class JobState:
     def _fold_select(self, selected: Selected) -> None:
         self.plan = Round(selected.round, tuple(selected.entries))
         picks = {pick.candidate: _features(pick.features) for pick in selected.picks}
-        self.built = {}
-        self._of_kin = {pick.candidate for pick in selected.picks if pick.origin == "kin"}
+        self._of_kin.update(pick.candidate for pick in selected.picks if pick.origin == "kin")
         self.session.begin(self.plan, picks, {pick.candidate: pick.predicted for pick in selected.picks})
-        self.update_due = bool(picks)
 
     def _fold_build(self, built: Built) -> None:
         if built.failure is not None:
@@ -200,6 +197,8 @@ class JobState:
             return False
         self.ledger.count(candidate, outcome, trial=True, of_kin=candidate in self._of_kin)
         self.session.observe(candidate, outcome)
+        self.built.pop(candidate, None)
+        self._of_kin.discard(candidate)
         self._point()
         return True
 
@@ -213,7 +212,6 @@ class JobState:
         return True
 
     def _fold_update(self, updated: Updated) -> None:
-        self.update_due = False
         models: dict[str, CostModel] = {}
         for version in updated.versions:
             blob = updated.blobs.get(version.blob)
@@ -222,7 +220,7 @@ class JobState:
             else:
                 models[version.family] = Trees.from_bytes(TrainedModel.from_bytes(blob).trees)
                 self._stale_models.discard(version.family)
-        self.session.adopt(models, updated.families)
+        self.session.adopt(models, updated.families, updated.rounds)
 
     def _point(self) -> None:
         if self.session.states:

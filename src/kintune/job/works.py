@@ -36,7 +36,6 @@ class Works:
     def __init__(self, spec: JobSpec) -> None:
         self._spec = spec
         self._used: set[str] = set()
-        self._round = 0
         self._modules: dict[str, bytes] = {}
         self._prepared: Prepared | None = None
         self._candidates: dict[str, Candidate] = {}
@@ -60,7 +59,6 @@ class Works:
 
     def select(self, plan: Round) -> Work:
         """Choose the candidates of a round."""
-        self._round = plan.number
         return self._own(StageName.SELECT, f"select-{plan.number}", _encode(plan), _SELECT_S)
 
     def update(self, finished_rounds: int) -> Work:
@@ -71,8 +69,8 @@ class Works:
         """Compile the network."""
         return self._own(StageName.PACKAGE, StageName.PACKAGE, _encode(dict(chosen)), _PACKAGE_S)
 
-    def build(self, candidates: Sequence[Candidate], *, confirm: bool) -> Work:
-        """Build candidates, on all cores of the host."""
+    def build(self, candidates: Sequence[Candidate], number: int | None) -> Work:
+        """Build candidates of a round, or (None) of the closing, on all cores of the host."""
         workloads = {c.workload for c in candidates}
         sketches = {c.sketch for c in candidates}
         known = self._prepared.sketches if self._prepared else ()
@@ -82,21 +80,21 @@ class Works:
             sketches={s.digest: s for s in known if s.digest in sketches},
         )
         self._candidates.update((c.digest, c) for c in candidates)
-        stage = self._stage(
-            StageName.BUILD, f"build-{'end' if confirm else self._round}", Demand(cores=self._spec.cores)
-        )
+        name = f"build-{'end' if number is None else number}"
+        stage = self._stage(StageName.BUILD, name, self._here(), then=self._device())
         items = tuple(_encode(BuildItem(c)) for c in candidates)
-        return Work(stage, "build", _encode(context), items, _BUILD_S, droppable=not confirm)
+        return Work(stage, "build", _encode(context), items, _BUILD_S, droppable=number is not None)
 
     def profile(
         self,
         candidates: Sequence[Candidate],
         built: Mapping[Candidate, Built],
         references: Mapping[str, Built],
-        *,
-        confirm: bool,
+        number: int | None,
+        part: int | None = None,
     ) -> Work:
-        """Time built candidates, alone on the device."""
+        """Time built candidates of a round (or a part of it), or (None) of the closing, alone on a device."""
+        confirm = number is None
         options, protocol = self._spec.options, self._spec.protocol
         if confirm:
             protocol = msgspec.structs.replace(
@@ -110,7 +108,8 @@ class Works:
             atol=options.atol,
         )
         kind = StageName.CONFIRM if confirm else StageName.PROFILE
-        stage = self._stage(kind, f"{kind}-{'end' if confirm else self._round}", self._device())
+        name = f"{kind}-{'end' if number is None else number}{'' if part is None else f'-part{part}'}"
+        stage = self._stage(kind, name, self._device(), then=self._here())
         items = tuple(_encode(ProfileItem(c.workload, built[c])) for c in candidates)
         timeout = _REFERENCE_S if len(workloads) > 1 or confirm else _PROFILE_S + _REFERENCE_S / 2
         return Work(stage, "device", _encode(context), items, timeout, droppable=not confirm)
@@ -131,18 +130,27 @@ class Works:
         stage = self._stage(StageName.PROVE, StageName.PROVE, self._device())
         return Work(stage, "device", _encode(context), (_encode(item),), _PROVE_S)
 
+    def duration_key(self, kind: str) -> str:
+        """What stages of this kind are expected to take as long as: those of the same model, whichever job's."""
+        return f"{self._spec.model.name}/{kind}"
+
     def _own(self, kind: str, name: str, payload: bytes, timeout_s: float) -> Work:
-        stage = self._stage(kind, name, Demand(cores=self._spec.cores), own=True)
+        follows = self._device() if kind == StageName.PACKAGE else self._here()
+        stage = self._stage(kind, name, self._here(), then=follows, own=True)
         return Work(stage, "job", b"", (payload,), timeout_s)
+
+    def _here(self) -> Demand:
+        return Demand(cores=self._spec.cores)
 
     def _device(self) -> Demand:
         return Demand(device=self._spec.device, exclusive=True)
 
-    def _stage(self, kind: str, name: str, demand: Demand, *, own: bool = False) -> Stage:
+    def _stage(self, kind: str, name: str, demand: Demand, *, then: Demand | None = None, own: bool = False) -> Stage:
         name = next(n for n in _numbered(name) if n not in self._used)
         self._used.add(name)
         run = self._spec.run_id
-        return Stage(name, run, kind, demand, affinity=run if own else None, duration_key=kind)
+        key = self.duration_key(kind)
+        return Stage(name, run, kind, demand, affinity=run if own else None, duration_key=key, then=then)
 
 
 def _numbered(name: str) -> Iterator[str]:

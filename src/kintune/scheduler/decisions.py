@@ -11,7 +11,7 @@ from kintune.scheduler.resources import Placement
 __all__ = ["Cancel", "Decision", "GiveUp", "RetryAt", "Start"]
 
 
-class Start(msgspec.Struct, frozen=True, tag="start"):
+class Start(msgspec.Struct, frozen=True, gc=False, tag="start"):
     """Run the stage there; answer with `StageDone` or `StageFailed` of this attempt."""
 
     stage: str
@@ -20,7 +20,7 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
     placement: Placement
 
 
-class RetryAt(msgspec.Struct, frozen=True, tag="retry_at"):
+class RetryAt(msgspec.Struct, frozen=True, gc=False, tag="retry_at"):
     """Answer with `RetryDue` at the time `when`; `attempt` is the one to come, `cause` why the last one failed."""
 
     stage: str
@@ -42,7 +42,7 @@ class GiveUp(msgspec.Struct, frozen=True, tag="give_up"):
     story: tuple[str, ...]
 
 
-class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
+class Cancel(msgspec.Struct, frozen=True, gc=False, tag="cancel"):
     """Stop the running attempt; answer with `StageFailed` (or `StageDone`) when it has let go of its resources."""
 
     stage: str

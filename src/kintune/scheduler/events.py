@@ -18,6 +18,7 @@ __all__ = [
     "JobAdded",
     "JobCancelled",
     "JobEnded",
+    "JobExpects",
     "PriorityChanged",
     "ResourceBack",
     "ResourceJoined",
@@ -31,11 +32,24 @@ __all__ = [
 
 
 class JobAdded(msgspec.Struct, frozen=True, tag="job_added"):
-    """A job exists and will bring stages; a higher `priority` goes first."""
+    """A job exists and will bring stages.
+
+    `priority` is its weight, above 0: of what is scarce, a job of priority 2 gets twice as much as one of priority 1.
+    `deadline` is the time, on the clock of `now`, at which it should be over.
+    """
 
     now: float
     job: str
-    priority: int = 0
+    priority: float = 1.0
+    deadline: float | None = None
+
+
+class JobExpects(msgspec.Struct, frozen=True, tag="job_expects"):
+    """How many stages of each duration key the job thinks it will still ask for; replaces what it said before."""
+
+    now: float
+    job: str
+    ahead: dict[str, int]
 
 
 class PriorityChanged(msgspec.Struct, frozen=True, tag="priority_changed"):
@@ -43,7 +57,7 @@ class PriorityChanged(msgspec.Struct, frozen=True, tag="priority_changed"):
 
     now: float
     job: str
-    priority: int
+    priority: float
 
 
 class JobCancelled(msgspec.Struct, frozen=True, tag="job_cancelled"):
@@ -61,14 +75,14 @@ class JobEnded(msgspec.Struct, frozen=True, tag="job_ended"):
     job: str
 
 
-class StageReady(msgspec.Struct, frozen=True, tag="stage_ready"):
+class StageReady(msgspec.Struct, frozen=True, gc=False, tag="stage_ready"):
     """The job wants this stage to run, once those in its `after` are done."""
 
     now: float
     stage: Stage
 
 
-class StageDone(msgspec.Struct, frozen=True, tag="stage_done"):
+class StageDone(msgspec.Struct, frozen=True, gc=False, tag="stage_done"):
     """The running attempt of the stage has succeeded."""
 
     now: float
@@ -77,7 +91,7 @@ class StageDone(msgspec.Struct, frozen=True, tag="stage_done"):
     attempt: int
 
 
-class StageFailed(msgspec.Struct, frozen=True, tag="stage_failed"):
+class StageFailed(msgspec.Struct, frozen=True, gc=False, tag="stage_failed"):
     """The running attempt of the stage has ended without success, or has ended because it was cancelled.
 
     A `retryable` failure is tried again within the limits; another one fails the job.
@@ -91,7 +105,7 @@ class StageFailed(msgspec.Struct, frozen=True, tag="stage_failed"):
     retryable: bool = True
 
 
-class StageDropped(msgspec.Struct, frozen=True, tag="stage_dropped"):
+class StageDropped(msgspec.Struct, frozen=True, gc=False, tag="stage_dropped"):
     """The job does without this stage, which is not running; those `after` it may go on."""
 
     now: float
@@ -99,7 +113,7 @@ class StageDropped(msgspec.Struct, frozen=True, tag="stage_dropped"):
     stage: str
 
 
-class RetryDue(msgspec.Struct, frozen=True, tag="retry_due"):
+class RetryDue(msgspec.Struct, frozen=True, gc=False, tag="retry_due"):
     """The time that a `RetryAt` asked for has come."""
 
     now: float
@@ -138,6 +152,7 @@ Event: TypeAlias = (
     | PriorityChanged
     | JobCancelled
     | JobEnded
+    | JobExpects
     | StageReady
     | StageDone
     | StageFailed

@@ -16,6 +16,7 @@ from kintune.scheduler.events import (
     JobAdded,
     JobCancelled,
     JobEnded,
+    PriorityChanged,
     ResourceBack,
     ResourceJoined,
     ResourceLost,
@@ -43,12 +44,21 @@ class _Seen:
     placement: Placement | None = None
     retry_at: float | None = None
     cancelled: bool = False
+    overtaken: int = 0
+    most: float = 0.0
 
 
 @dataclass
 class Auditor:
-    """Checks every decision against books kept from events and decisions alone."""
+    """Checks every decision against books kept from events and decisions alone.
 
+    Under a policy that waives limits (`waives`), what is booked may be more than there is; everything else holds.
+    Under a `bounded` one, nobody waits for ever: others that need the same start only so often before a stage does.
+    """
+
+    waives: bool = False
+    bounded: bool = False
+    _weights: dict[str, float] = field(default_factory=dict)
     _live: dict[StageKey, _Seen] = field(default_factory=dict)
     _done: set[StageKey] = field(default_factory=set)
     _closed: set[str] = field(default_factory=set)
@@ -65,7 +75,8 @@ class Auditor:
         self._take(event)
         for decision in decisions:
             self._check(event.now, decision)
-        self._check_books()
+        if not self.waives:
+            self._check_books()
 
     @property
     def running(self) -> list[tuple[Stage, int]]:
@@ -79,7 +90,10 @@ class Auditor:
 
     def _take(self, event: Event) -> None:
         match event:
+            case PriorityChanged():
+                self._weights[event.job] = event.priority
             case JobAdded():
+                self._weights[event.job] = event.priority
                 self._closed.discard(event.job)
                 self._done = {key for key in self._done if key[0] != event.job}
             case JobEnded() | JobCancelled():
@@ -133,6 +147,9 @@ class Auditor:
                 _require(seen is not None, f"{key} started but is not live")
                 assert seen is not None
                 self._check_start(key, seen, decision)
+                if self.bounded:
+                    self._count_overtaken(key, seen.stage)
+                seen.overtaken, seen.most = 0, 0.0
                 seen.placement, seen.attempt = decision.placement, decision.attempt
             case RetryAt():
                 _require(seen is not None and seen.placement is None, f"{key} is retried but has not failed")
@@ -166,7 +183,42 @@ class Auditor:
                 and other_seen.placement is None
             )
             _require(not overtaken, f"{key} overtook {other_key} of its kind")
+            both = other_key[0] == key[0] and seen.stage.affinity == other_seen.stage.affinity is not None
+            busy = both and other_key != key and other_seen.placement is not None
+            _require(not busy, f"{key} started while its process is busy with {other_key}")
         self._check_placement(key, seen.stage, start.placement)
+
+    def _count_overtaken(self, key: StageKey, started: Stage) -> None:
+        """All that could have started instead, and are bound to no host, were overtaken once more."""
+        if started.affinity is not None:
+            return
+        passed = [
+            (other, seen)
+            for other, seen in self._live.items()
+            if other != key and seen.stage.affinity is None and seen.stage.demand == started.demand
+            if self._could_start(other, seen)
+        ]
+        weights = sum(weight for job, weight in self._weights.items() if job not in self._closed)
+        for other, seen in passed:
+            seen.overtaken += 1
+            seen.most = max(seen.most, 8 + 4 * weights / self._weights[other[0]] + len(passed))
+            _require(
+                seen.overtaken <= 2 * seen.most,
+                f"{other} waits while {seen.overtaken} others that need the same have started",
+            )
+
+    def _could_start(self, key: StageKey, seen: _Seen) -> bool:
+        if seen.placement is not None or seen.retry_at is not None or key[0] in self._closed:
+            return False
+        if any((key[0], other) not in self._done for other in seen.stage.after):
+            return False
+        return not any(
+            other[0] == key[0]
+            and one.stage.kind == seen.stage.kind
+            and one.order < seen.order
+            and one.placement is None
+            for other, one in self._live.items()
+        )
 
     def _check_placement(self, key: StageKey, stage: Stage, placement: Placement) -> None:
         demand = stage.demand
@@ -183,7 +235,7 @@ class Auditor:
             _require(device.type == demand.device, f"{key} wants a {demand.device}, got {device}")
             _require(device.host not in self._lost, f"{key} started on {device.id}, whose host is lost")
             _require(device.host in (None, placement.host), f"{key}: {device.id} is not on {placement.host}")
-            if device.on_host_cores and placement.exclusive:
+            if device.on_host_cores and placement.exclusive and not self.waives:
                 host = self._resources[device.host or ""]
                 assert isinstance(host, Host)
                 _require(placement.cores == host.cores, f"{key} has {device.id} alone but not all of its cores")

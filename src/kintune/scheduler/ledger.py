@@ -1,84 +1,54 @@
 """The jobs and their stages, with the indices that policies look through.
 
 A stage is *live* from the moment its job asks for it until it is done or dropped.  The live stages that hold no
-resources wait in one queue for each kind of their job, in the order in which they were asked for; only the first of a
-queue can be startable, which is what keeps one job's stages of a kind in order, over retries too.
+resources wait in one line for each kind of their job, in the order in which they were asked for; only the first of a
+line can be startable, which is what keeps one job's stages of a kind in order, over retries too.  A process does one
+thing at a time, so of the stages of one affinity only one runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Callable, Iterable
+from typing import Any, cast
 
+from kintune.scheduler.job_state import JobState, Phase, StageState
+from kintune.scheduler.keeping import Keeping
+from kintune.scheduler.lanes import Lane, Lanes
 from kintune.scheduler.pool import ResourcePool
 from kintune.scheduler.queue import IndexedQueue
 from kintune.scheduler.resources import Placement
-from kintune.scheduler.stage import Demand, Stage, StageKey
+from kintune.scheduler.stage import Stage
 from kintune.scheduler.story import Story
+from kintune.scheduler.view import JobFacts, Suggestion
 
-__all__ = ["JobState", "Ledger", "Phase", "StageState"]
+__all__ = ["Ledger", "Rank"]
 
+Rank = Callable[[Stage, JobFacts, float], Any]
+"""Where a policy puts a stage: `Policy.rank`."""
 
-class Phase(Enum):
-    """Where a live stage is."""
-
-    WAITING = "waiting"
-    BACKING_OFF = "backing off"
-    RUNNING = "running"
-    CANCELLING = "cancelling"
-
-
-@dataclass
-class StageState:
-    """A live stage; `unmet` are the stages in its `after` that are not done yet."""
-
-    stage: Stage
-    seq: int
-    attempt: int
-    unmet: set[str]
-    phase: Phase = Phase.WAITING
-    failures: int = 0
-    retry_at: float = 0.0
-
-    @property
-    def holds_resources(self) -> bool:
-        """Whether something is booked for it."""
-        return self.phase in (Phase.RUNNING, Phase.CANCELLING)
-
-
-@dataclass
-class JobState:
-    """A job; `closing` says why nothing more of it shall start, `over` that it is forgotten once nothing of it runs."""
-
-    id: str
-    priority: int
-    seq: int
-    story: Story
-    begun: bool = False
-    closing: str | None = None
-    over: bool = False
-    running: int = 0
-    stages: dict[str, StageState] = field(default_factory=dict)
-    done: set[str] = field(default_factory=set)
-    homes: dict[str, str] = field(default_factory=dict)
-    waiters: dict[str, list[str]] = field(default_factory=dict)
-    queues: dict[str, IndexedQueue[str]] = field(default_factory=dict)
-    heads: dict[str, str] = field(default_factory=dict)
-    startable: IndexedQueue[str] = field(default_factory=IndexedQueue)
+_PATIENCE = 8  # stages that may take cores that a lane waits for before it claims a host
+_TURNS = 4  # how often everybody may go before somebody who waits, in equal shares, on top of that
 
 
 class Ledger:
     """All jobs; it is the `View` that policies get.  Only the machine calls what changes it, after checking."""
 
-    def __init__(self, pool: ResourcePool) -> None:
-        self.jobs: dict[str, JobState] = {}
+    def __init__(self, pool: ResourcePool, rank: Rank, *, waives: bool = False, bounded: bool = False) -> None:
+        self._known: dict[str, JobState] = {}
         self._now = float("-inf")
         self._pool = pool
+        self._rank = rank
+        self._waives = waives
+        self._bounded = bounded
         self._issued = 0
+        self._running = 0
+        self._open: dict[str, None] = {}
+        self._waiting: set[str] = set()
         self._begun: IndexedQueue[str] = IndexedQueue()
         self._next: IndexedQueue[str] = IndexedQueue()
-        self._by_demand: dict[Demand, IndexedQueue[StageKey]] = {}
+        self._lanes = Lanes()
+        self._weights = 0.0  # of the jobs that may still start something
+        self.keeping = Keeping(pool, self._lanes)
 
     # what policies see ----------------------------------------------------------------------------------------------
 
@@ -86,6 +56,21 @@ class Ledger:
     def now(self) -> float:
         """The time of the event that is being handled."""
         return self._now
+
+    @property
+    def running_stages(self) -> int:
+        """How many stages hold resources."""
+        return self._running
+
+    @property
+    def open_jobs(self) -> int:
+        """How many jobs may still start something."""
+        return len(self._open)
+
+    @property
+    def waiting_jobs(self) -> int:
+        """How many of them have something startable."""
+        return len(self._waiting)
 
     def begun_job(self) -> str | None:
         """The job that began first among those that have begun and are not over."""
@@ -95,43 +80,62 @@ class Ledger:
         """The job of the highest priority, then the oldest, that has something startable and has not begun."""
         return self._next.first()
 
+    def jobs(self) -> Iterable[str]:
+        """The jobs that may still start something, oldest first."""
+        return list(self._open)
+
     def running(self, job: str) -> int:
         """How many stages of the job hold resources."""
-        return self.jobs[job].running
+        return self._known[job].running
 
     def startable(self, job: str) -> Stage | None:
         """The job's earliest startable stage."""
-        state = self.jobs[job]
-        first = state.startable.first()
-        return None if first is None else state.stages[first].stage
+        first = self._known[job].first_startable()
+        return None if first is None else first.stage
 
-    def demands(self) -> Iterable[Demand]:
-        """The distinct demands for which some job has a startable stage."""
-        return self._by_demand.keys()
+    def lanes(self) -> Iterable[Lane]:
+        """The groups of startable stages that are not known to have no room."""
+        return self._lanes.open()
 
-    def first(self, demand: Demand) -> Stage | None:
-        """Of the startable stages with this demand, the one of the highest priority, then of the oldest job."""
-        queue = self._by_demand.get(demand)
-        key = None if queue is None else queue.first()
-        return None if key is None else self.jobs[key[0]].stages[key[1]].stage
+    def rank(self, lane: Lane) -> Any:
+        """The rank of the stage of the lane that comes first; None if there is none."""
+        found = self._lanes.first(lane)
+        return None if found is None else found[0]
+
+    def fit(self, lane: Lane) -> Suggestion | None:
+        """Start the lane's first stage there; None when it must wait."""
+        if not self._lanes.is_open(lane):
+            return None
+        placement = self._place(lane)
+        if placement is None:
+            self._lanes.block(lane, self._pool.waits_for(lane.demand, lane.home), self._pool.has_claim)
+            return None
+        found = self._lanes.first(lane)
+        return None if found is None else Suggestion(cast(StageState, found[1]).stage, placement)
 
     def placement(self, stage: Stage) -> Placement | None:
         """Where the stage could run now; None when it must wait for resources."""
-        return self._pool.place(stage.demand, self.home(stage))
+        return self._place(self._lane(self._known[stage.job], stage))
 
     # what the machine asks ------------------------------------------------------------------------------------------
 
-    def home(self, stage: Stage) -> str | None:
-        """The host on which the process of the stage's affinity lives, if one is known and usable."""
-        if stage.affinity is None:
-            return None
-        home = self.jobs[stage.job].homes.get(stage.affinity)
-        return home if home is not None and self._pool.usable(home) else None
+    def known(self, job: str) -> JobState | None:
+        """The job, unless it was never added or is forgotten."""
+        return self._known.get(job)
 
-    def is_startable(self, stage: Stage) -> bool:
-        """Whether policies may choose it."""
-        job = self.jobs.get(stage.job)
-        return job is not None and job.heads.get(stage.kind) == stage.id
+    def startable_state(self, stage: Stage) -> StageState | None:
+        """The state of a stage that policies may choose; None if they may not."""
+        job = self._known.get(stage.job)
+        state = None if job is None else job.heads.get(stage.kind)
+        return state if state is not None and state.stage.id == stage.id else None
+
+    def home(self, stage: Stage) -> str | None:
+        """The host on which the process of the stage's affinity lives, if one is known."""
+        return None if stage.affinity is None else self._known[stage.job].homes.get(stage.affinity)
+
+    def may_go_on(self, state: StageState) -> bool:
+        """Whether policies may choose it, and nobody must come before it."""
+        return state.lane is not None and not self._lanes.must_wait(state)
 
     # what changes it ------------------------------------------------------------------------------------------------
 
@@ -139,126 +143,215 @@ class Ledger:
         """The time is `now`."""
         self._now = now
 
-    def add_job(self, id: str, priority: int, story: Story) -> JobState:
+    def add_job(self, id: str, priority: float, deadline: float | None, story: Story, now: float) -> JobState:
         """A new job without stages."""
-        job = self.jobs[id] = JobState(id, priority, self._number(), story)
+        job = self._known[id] = JobState(id, priority, self._number(), story, now, deadline)
+        self._open[id] = None
+        self._weights += priority
         return job
 
-    def set_priority(self, job: JobState, priority: int) -> None:
-        """Move the job and its startable stages to where the priority puts them."""
+    def reweigh(self, job: JobState, priority: float) -> None:
+        """Move the job and its startable stages to where another priority puts them."""
+        if job.id in self._open:
+            self._weights += priority - job.priority
         job.priority = priority
-        for stage in job.heads.values():
-            self._put_startable(job, job.stages[stage])
+        self.rank_anew(job)
         self._index_job(job)
+
+    def rank_anew(self, job: JobState) -> None:
+        """Something is known of the job that may change where its stages stand."""
+        for state in job.heads.values():
+            self._put_startable(job, state)
 
     def add_stage(self, job: JobState, stage: Stage) -> StageState:
         """The job asks for a stage."""
-        unmet = set(stage.after) - job.done
-        state = job.stages[stage.id] = StageState(stage, self._number(), stage.attempt, unmet)
+        unmet = [id for id in stage.after if id not in job.done] if stage.after else ()
+        state = StageState(stage, stage.key, self._number(), stage.attempt, len(unmet))
+        job.stages[stage.id] = state
         for other in unmet:
-            job.waiters.setdefault(other, []).append(stage.id)
+            job.waiters.setdefault(other, []).append(state)
         self.queue(job, state)
         return state
 
     def queue(self, job: JobState, state: StageState) -> None:
         """Let a live stage wait (again) in its place among those of its kind."""
-        job.queues.setdefault(state.stage.kind, IndexedQueue()).put(state.stage.id, state.seq)
+        job.line_up(state)
         self.refresh(job, state.stage.kind)
 
     def refresh(self, job: JobState, kind: str) -> None:
         """Find out anew which stage of this kind is startable."""
-        first = job.queues[kind].first()
-        able = first
-        if first is not None:
-            state = job.stages[first]
-            if job.closing is not None or state.phase is not Phase.WAITING or state.unmet:
-                able = None
+        line = job.waiting.get(kind)
+        able = line[0] if line else None
+        if able is not None and (
+            able.unmet
+            or able.phase is not Phase.WAITING
+            or job.closing is not None
+            or (able.stage.affinity is not None and able.stage.affinity in job.busy)
+        ):
+            able = None
         before = job.heads.get(kind)
-        if before == able:
+        if before is able:
             return
+        had_any = bool(job.heads)
         if before is not None:
             del job.heads[kind]
-            job.startable.discard(before)
-            self._discard_startable(job.stages[before].stage)
+            self._leave_lane(before)
         if able is not None:
             job.heads[kind] = able
-            job.startable.put(able, job.stages[able].seq)
-            self._put_startable(job, job.stages[able])
-        self._index_job(job)
+            self._put_startable(job, able)
+        if bool(job.heads) is not had_any:
+            self._index_job(job)
 
-    def start(self, job: JobState, state: StageState, placement: Placement) -> None:
+    def start(self, job: JobState, state: StageState, placement: Placement, now: float) -> None:
         """The stage runs at `placement`."""
         stage = state.stage
-        self._pool.book(stage.key, placement)
-        if stage.affinity is not None and placement.host is not None:
-            job.homes[stage.affinity] = placement.host
-        job.queues[stage.kind].discard(stage.id)
+        self._pool.book(state.key, placement)
+        state.placement = placement
+        if self._bounded:
+            self._count_passes(state, placement)
+        if stage.affinity is not None:
+            self._settle(job, stage.affinity, placement, state)
+        job.step_out(state)
         self.refresh(job, stage.kind)
         state.phase = Phase.RUNNING
+        state.since = now
         job.running += 1
+        self._running += 1
         if not job.begun:
             job.begun = True
             self._begun.put(job.id, self._number())
-            self._index_job(job)
+            self._next.discard(job.id)
 
-    def release(self, job: JobState, state: StageState) -> None:
-        """The stage runs no more; it is live still."""
-        self._pool.release(state.stage.key)
+    def release(self, job: JobState, state: StageState) -> Placement:
+        """The stage runs no more, and is live still; returns what it held."""
+        placement, state.placement = state.placement, None
+        assert placement is not None
+        self.keeping.release(state.key, placement)
+        if state.stage.affinity is not None:
+            job.busy.discard(state.stage.affinity)
+            self._refresh_bound(job, state)
         state.phase = Phase.WAITING
         job.running -= 1
+        self._running -= 1
+        return placement
 
     def finish(self, job: JobState, state: StageState) -> None:
         """The stage, which holds no resources, is live no more, and those after it may go on."""
-        stage = state.stage
-        job.done.add(stage.id)
-        self._forget(job, stage)
-        for id in job.waiters.pop(stage.id, ()):
-            waiter = job.stages.get(id)
-            if waiter is not None:
-                waiter.unmet.discard(stage.id)
+        job.done.add(state.stage.id)
+        self.forget_stage(job, state)
+        for waiter in job.waiters.pop(state.stage.id, ()):
+            waiter.unmet -= 1
+            if not waiter.unmet and job.stages.get(waiter.stage.id) is waiter:
                 self.refresh(job, waiter.stage.kind)
 
     def close(self, job: JobState, reason: str) -> None:
         """Nothing more of the job shall start: forget its stages that hold no resources."""
         job.closing = reason
+        self.keeping.let_go(job)
+        self.keeping.give_back(job)
+        if job.id in self._open:
+            del self._open[job.id]
+            self._weights -= job.priority
         for state in [state for state in job.stages.values() if not state.holds_resources]:
-            self._forget(job, state.stage)
+            self.forget_stage(job, state)
+        self._index_job(job)
 
     def forget_stage(self, job: JobState, state: StageState) -> None:
-        """A stage of a closing job, which holds no resources any more."""
-        self._forget(job, state.stage)
+        """The stage, which holds no resources, is live no more."""
+        job.step_out(state)
+        self.refresh(job, state.stage.kind)
+        del job.stages[state.stage.id]
 
     def remove_job(self, job: JobState) -> None:
         """Forget a job of which nothing runs."""
-        del self.jobs[job.id]
+        del self._known[job.id]
         self._begun.discard(job.id)
         self._next.discard(job.id)
 
-    def _forget(self, job: JobState, stage: Stage) -> None:
-        queue = job.queues.get(stage.kind)
-        if queue is not None:
-            queue.discard(stage.id)
-            self.refresh(job, stage.kind)
-            if not queue:
-                del job.queues[stage.kind]
-        del job.stages[stage.id]
+    # resources ------------------------------------------------------------------------------------------------------
+
+    def usable_again(self, resource: str) -> None:
+        """A resource has joined or is back."""
+        self._lanes.freed(self._pool.tokens(resource))
+
+    def evict(self, resource: str) -> list[tuple[JobState, StageState]]:
+        """Take a resource out of use; returns the stages that hold it.
+
+        What lives on a lost host has to begin elsewhere, so nothing is bound to it any more.
+        """
+        hit: list[tuple[JobState, StageState]] = []
+        for id, name in sorted(self._pool.lose(resource)):
+            job = self._known[id]
+            if not self.keeping.lost(job, name):
+                hit.append((job, job.stages[name]))
+        for job in self._known.values():
+            if resource in job.homes.values():
+                job.homes = {name: host for name, host in job.homes.items() if host != resource}
+                self.rank_anew(job)
+        return hit
+
+    # inside ---------------------------------------------------------------------------------------------------------
+
+    def _settle(self, job: JobState, affinity: str, placement: Placement, state: StageState) -> None:
+        """The process of this affinity is at work, and lives where its stage was placed."""
+        job.busy.add(affinity)
+        self._refresh_bound(job, state)
+        if placement.host is not None and job.homes.get(affinity) != placement.host:
+            job.homes[affinity] = placement.host
+            self.rank_anew(job)
+
+    def _count_passes(self, state: StageState, placement: Placement) -> None:
+        """Who waits for cores that go to others too often claims a host."""
+        own = state.lane
+        if own is not None:
+            self._lanes.served(own)
+            self._lanes.freed(self._pool.unclaim(own))
+        if placement.host is None or placement.device is not None:
+            return
+        for lane, times in self._lanes.pass_by(self._pool.tokens(placement.host)):
+            if lane is not own and times % _PATIENCE == 0:
+                self._pool.claim(lane, lane.demand, lane.home)
+
+    def _refresh_bound(self, job: JobState, state: StageState) -> None:
+        """The process of a stage is busy now, or free again: see to what else is bound to it."""
+        for kind, line in job.waiting.items():
+            if line and line[0] is not state and line[0].stage.affinity == state.stage.affinity:
+                self.refresh(job, kind)
+
+    def _leave_lane(self, state: StageState) -> None:
+        emptied = self._lanes.discard(state)
+        if emptied is not None and self._bounded:
+            self._lanes.freed(self._pool.unclaim(emptied))
 
     def _number(self) -> int:
         self._issued += 1
         return self._issued
 
-    def _put_startable(self, job: JobState, state: StageState) -> None:
-        queue = self._by_demand.setdefault(state.stage.demand, IndexedQueue())
-        queue.put(state.stage.key, (-job.priority, job.seq, state.seq))
+    def _lane(self, job: JobState, stage: Stage) -> Lane:
+        home = None if stage.affinity is None else job.homes.get(stage.affinity)
+        return self._lanes.lane(stage.demand, home, None if stage.then is None else stage.then.device)
 
-    def _discard_startable(self, stage: Stage) -> None:
-        queue = self._by_demand[stage.demand]
-        queue.discard(stage.key)
-        if not queue:
-            del self._by_demand[stage.demand]
+    def _place(self, lane: Lane) -> Placement | None:
+        if self._waives:
+            return self._pool.place_anyway(lane.demand, lane.home)
+        return self._pool.place(lane.demand, lane.home, lane)
+
+    def _put_startable(self, job: JobState, state: StageState) -> None:
+        lane = self._lane(job, state.stage)
+        if state.lane is not None and state.lane is not lane:
+            self._leave_lane(state)
+        patience = _PATIENCE + int(_TURNS * self._weights / job.priority) if self._bounded else None
+        self._lanes.put(state, lane, self._rank(state.stage, job, self._now), patience)
 
     def _index_job(self, job: JobState) -> None:
-        if not job.begun and job.startable:
+        able = bool(job.heads) and job.closing is None
+        if able:
+            self._waiting.add(job.id)
+        else:
+            self._waiting.discard(job.id)
+        if job.begun:
+            return
+        if able:
             self._next.put(job.id, (-job.priority, job.seq))
         else:
             self._next.discard(job.id)

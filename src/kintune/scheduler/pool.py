@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Hashable
 
 from kintune.errors import SchedulerError
+from kintune.scheduler.places import ANY_HOST, DeviceState, HostState, host_token, type_token
 from kintune.scheduler.queue import IndexedQueue
 from kintune.scheduler.resources import Device, Host, Placement, Resource
 from kintune.scheduler.stage import Demand, StageKey
@@ -12,38 +13,15 @@ from kintune.scheduler.stage import Demand, StageKey
 __all__ = ["ResourcePool"]
 
 
-@dataclass
-class _HostState:
-    host: Host
-    order: int
-    free_cores: int
-    free_memory_mb: int
-    lost: bool = False
-    core_devices: list[str] = field(default_factory=list)
-    devices: list[str] = field(default_factory=list)
-    users: set[StageKey] = field(default_factory=set)
-
-    @property
-    def idle(self) -> bool:
-        return self.free_cores == self.host.cores
-
-
-@dataclass
-class _DeviceState:
-    device: Device
-    order: int
-    lost: bool = False
-    exclusive: bool = False
-    users: set[StageKey] = field(default_factory=set)
-
-
 class ResourcePool:
     """Hosts and devices, who has booked what of them, and indices over what is free."""
 
     def __init__(self) -> None:
-        self._hosts: dict[str, _HostState] = {}
-        self._devices: dict[str, _DeviceState] = {}
+        self._hosts: dict[str, HostState] = {}
+        self._devices: dict[str, DeviceState] = {}
         self._bookings: dict[StageKey, Placement] = {}
+        self._claims: dict[Hashable, str] = {}
+        self._possible: dict[Demand, bool] = {}
         self._freest: IndexedQueue[str] = IndexedQueue()
         self._idle: dict[str, IndexedQueue[str]] = {}
         self._shareable: dict[str, IndexedQueue[str]] = {}
@@ -57,18 +35,23 @@ class ResourcePool:
         if resource.id in self._hosts or resource.id in self._devices:
             raise SchedulerError(f"a resource {resource.id!r} has joined before")
         order = len(self._hosts) + len(self._devices)
+        self._possible.clear()
         if isinstance(resource, Host):
-            self._hosts[resource.id] = _HostState(resource, order, resource.cores, resource.memory_mb)
+            state = HostState(resource, order, resource.cores, resource.memory_mb)
+            state.tokens = (host_token(resource.id), ANY_HOST)
+            self._hosts[resource.id] = state
             self._index_host(resource.id)
             return
         if resource.host is not None and resource.host not in self._hosts:
             raise SchedulerError(f"device {resource.id!r} is on host {resource.host!r}, which has not joined")
         if resource.on_host_cores and resource.host is None:
             raise SchedulerError(f"device {resource.id!r} lives on the cores of a host but names none")
-        self._devices[resource.id] = _DeviceState(resource, order)
+        token = type_token(resource.type)
+        self._devices[resource.id] = DeviceState(resource, order, tokens=(token,))
         if resource.host is not None:
             host = self._hosts[resource.host]
             host.devices.append(resource.id)
+            host.tokens = tuple(dict.fromkeys((*host.tokens, token)))
             if resource.on_host_cores:
                 host.core_devices.append(resource.id)
         self._index_device(resource.id)
@@ -84,7 +67,9 @@ class ResourcePool:
             raise SchedulerError(f"resource {id!r} is lost already")
         state.lost = True
         hit = set(state.users)
-        if isinstance(state, _HostState):
+        if isinstance(state, HostState):
+            self._claims.pop(state.claimed_by, None)
+            state.claimed_by = None
             hit.update(*(self._devices[device].users for device in state.devices))
         self._index(id)
         return hit
@@ -101,14 +86,68 @@ class ResourcePool:
         state.lost = False
         self._index(id)
 
+    def tokens(self, id: str) -> tuple[str, ...]:
+        """The names under which `waits_for` speaks of this resource."""
+        return self._devices[id].tokens if id in self._devices else self._hosts[id].tokens
+
+    def waits_for(self, demand: Demand, home: str | None) -> tuple[str, ...]:
+        """What must be given back, at least in part, before a demand for which there is no room can be met."""
+        hosts = ANY_HOST if home is None else host_token(home)
+        if demand.device is None:
+            return (hosts,)
+        return (type_token(demand.device), hosts) if demand.cores or demand.memory_mb else (type_token(demand.device),)
+
+    def place_anyway(self, demand: Demand, home: str | None = None) -> Placement | None:
+        """Where `demand` would disturb least, whoever is there already; None when nothing of the kind is usable."""
+        device: str | None = None
+        if demand.device is not None:
+            states = [
+                state
+                for state in self._devices.values()
+                if state.device.type == demand.device
+                and self._device_usable(state)
+                and home in (None, state.device.host, None if state.device.host else home)
+            ]
+            if not states:
+                return None
+            chosen = min(states, key=lambda state: (len(state.users), state.order))
+            device, home = chosen.device.id, chosen.device.host or home
+            if home is None and not (demand.cores or demand.memory_mb):
+                return Placement(None, 0, 0, device, demand.exclusive)
+        hosts = [s for s in self._hosts.values() if not s.lost and home in (None, s.host.id)]
+        if not hosts:
+            return None
+        host = min(hosts, key=lambda state: (len(state.users), state.order)).host.id
+        return Placement(host, demand.cores, demand.memory_mb, device, demand.exclusive)
+
+    def room(self, host: str | None) -> int | None:
+        """How many cores of the host are free; None if devices live on it, which ask for all of them."""
+        state = self._hosts[host or ""]
+        return None if state.core_devices else state.free_cores
+
+    def type_of(self, device: str) -> str:
+        """The type of a device that has joined."""
+        return self._devices[device].device.type
+
+    def has_claim(self, who: Hashable) -> bool:
+        """Whether a host is kept for `who`."""
+        return who in self._claims
+
+    def is_claimed(self, host: str | None) -> bool:
+        """Whether the host is kept for somebody large."""
+        return host is not None and self._hosts[host].claimed_by is not None
+
     def usable(self, host: str) -> bool:
         """Whether the host has joined and is not lost."""
         return host in self._hosts and not self._hosts[host].lost
 
-    def place(self, demand: Demand, home: str | None = None) -> Placement | None:
-        """Where `demand` fits now, on the host `home` if one is given; None when it must wait."""
+    def place(self, demand: Demand, home: str | None = None, who: Hashable | None = None) -> Placement | None:
+        """Where `demand` fits now, on the host `home` if one is given; None when it must wait.
+
+        What others have claimed is left out; what `who` has claimed comes first.
+        """
         if demand.device is None:
-            host = self._host_for(demand, home)
+            host = self._host_for(demand, home, who)
             return None if host is None else Placement(host, demand.cores, demand.memory_mb)
         index = (self._idle if demand.exclusive else self._shareable).get(demand.device)
         if index is None:
@@ -116,10 +155,10 @@ class ResourcePool:
         first = index.first()
         if first is None:
             return None
-        placement = self._on_device(first, demand, home)
+        placement = self._on_device(first, demand, home, who)
         if placement is not None or len(index) == 1:
             return placement
-        return next((there for id in index.in_order() if (there := self._on_device(id, demand, home))), None)
+        return next((there for id in index.in_order() if (there := self._on_device(id, demand, home, who))), None)
 
     def fits(self, placement: Placement, demand: Demand) -> bool:
         """Whether `placement` satisfies `demand` and is free."""
@@ -130,15 +169,68 @@ class ResourcePool:
             index = (self._idle if demand.exclusive else self._shareable)[device.device.type]
             if device.device.type != demand.device or placement.device not in index:
                 return False
-            return self._on_device(placement.device, demand, placement.host) == placement
+            owner = None if placement.host is None else self._hosts[placement.host].claimed_by
+            return self._on_device(placement.device, demand, placement.host, owner) == placement
         if demand.device is not None or placement.host is None or placement.host not in self._hosts:
             return False
         return self._host_fits(placement.host, demand) and placement == Placement(
             placement.host, demand.cores, demand.memory_mb
         )
 
+    def fits_anyway(self, placement: Placement, demand: Demand) -> bool:
+        """Whether `placement` satisfies `demand`, be it free or not."""
+        host, device = self._hosts.get(placement.host or ""), self._devices.get(placement.device or "")
+        if (device is None) != (demand.device is None) or (host is not None and host.lost):
+            return False
+        if device is not None and (device.device.type != demand.device or not self._device_usable(device)):
+            return False
+        return placement.cores >= demand.cores and placement.memory_mb >= demand.memory_mb
+
+    def claim(self, who: Hashable, demand: Demand, home: str | None = None) -> None:
+        """Keep a host for those who are too large for what is free, until `unclaim`; nothing else starts there.
+
+        It is their home, the host of a device that they want, or the freest one that is large enough; none if all of
+        these are claimed, or if they have a claim already.
+        """
+        if who in self._claims:
+            return
+        if home is not None:
+            hosts = [home]
+        elif demand.device is not None:
+            hosts = [s.device.host for s in self._devices.values() if s.device.type == demand.device and s.device.host]
+        else:
+            first = self._freest.first()
+            hosts = [] if first is None else [first]
+            if first is None or not self._may_claim(first, demand):
+                hosts = self._freest.in_order()
+        for id in hosts:
+            if self._may_claim(id, demand):
+                self._hosts[id].claimed_by = who
+                self._claims[who] = id
+                self._index_host(id)
+                return
+
+    def _may_claim(self, id: str, demand: Demand) -> bool:
+        state = self._hosts[id]
+        large = state.host.cores >= demand.cores and state.host.memory_mb >= demand.memory_mb
+        return large and not state.lost and state.claimed_by is None
+
+    def unclaim(self, who: Hashable) -> tuple[str, ...]:
+        """Give a claimed host back to all; returns what became free, by the names of `waits_for`."""
+        id = self._claims.pop(who, None)
+        if id is None:
+            return ()
+        self._hosts[id].claimed_by = None
+        self._index_host(id)
+        return self.tokens(id)
+
     def could_ever(self, demand: Demand) -> bool:
         """Whether any resource that has joined, busy or lost as it may be, could satisfy `demand`."""
+        if demand not in self._possible:
+            self._possible[demand] = self._could_ever(demand)
+        return self._possible[demand]
+
+    def _could_ever(self, demand: Demand) -> bool:
         if demand.device is not None and not any(
             state.device.type == demand.device and self._device_could(state.device, demand)
             for state in self._devices.values()
@@ -163,8 +255,12 @@ class ResourcePool:
             device.users.add(stage)
         self._reindex(placement)
 
-    def release(self, stage: StageKey) -> None:
-        """Take back what `stage` was given."""
+    def booked(self, stage: StageKey) -> Placement | None:
+        """What a stage was given."""
+        return self._bookings.get(stage)
+
+    def release(self, stage: StageKey) -> tuple[str, ...]:
+        """Take back what `stage` was given; returns what became free, by the names of `waits_for`."""
         placement = self._bookings.pop(stage)
         if placement.host is not None:
             host = self._hosts[placement.host]
@@ -176,8 +272,11 @@ class ResourcePool:
             device.exclusive = False
             device.users.discard(stage)
         self._reindex(placement)
+        of_host = () if placement.host is None else self._hosts[placement.host].tokens
+        of_device = () if placement.device is None else self._devices[placement.device].tokens
+        return (*of_device, *of_host) if of_host and of_device else of_host or of_device
 
-    def _state(self, id: str) -> _HostState | _DeviceState:
+    def _state(self, id: str) -> HostState | DeviceState:
         state = self._hosts.get(id) or self._devices.get(id)
         if state is None:
             raise SchedulerError(f"no resource {id!r} has joined")
@@ -187,9 +286,13 @@ class ResourcePool:
         host = self._hosts[id]
         return not host.lost and host.free_cores >= demand.cores and host.free_memory_mb >= demand.memory_mb
 
-    def _host_for(self, demand: Demand, home: str | None) -> str | None:
+    def _host_for(self, demand: Demand, home: str | None, who: Hashable | None = None) -> str | None:
         if home is not None:
-            return home if self._host_fits(home, demand) else None
+            free = self._hosts[home].claimed_by in (None, who)
+            return home if free and self._host_fits(home, demand) else None
+        claimed = self._claims.get(who)
+        if claimed is not None and self._host_fits(claimed, demand):
+            return claimed
         first = self._freest.first()
         if first is None or self._hosts[first].free_cores < demand.cores:
             return None
@@ -197,9 +300,10 @@ class ResourcePool:
             return first
         return next((id for id in self._freest.in_order() if self._host_fits(id, demand)), None)
 
-    def _on_device(self, id: str, demand: Demand, home: str | None) -> Placement | None:
+    def _on_device(self, id: str, demand: Demand, home: str | None, who: Hashable | None = None) -> Placement | None:
         device = self._devices[id].device
         if demand.exclusive and device.on_host_cores:
+            who = self._hosts[device.host or ""].claimed_by  # it is for such as this one that hosts are claimed
             cores = self._hosts[device.host or ""].host.cores
             if demand.cores > cores:
                 return None
@@ -208,8 +312,12 @@ class ResourcePool:
             return None
         if device.host is None and not (demand.cores or demand.memory_mb):
             return Placement(None, 0, 0, id, demand.exclusive)
-        host = self._host_for(demand, device.host or home)
+        host = self._host_for(demand, device.host or home, who)
         return None if host is None else Placement(host, demand.cores, demand.memory_mb, id, demand.exclusive)
+
+    def _device_usable(self, state: DeviceState) -> bool:
+        host = state.device.host
+        return not state.lost and not (host is not None and self._hosts[host].lost)
 
     def _device_could(self, device: Device, demand: Demand) -> bool:
         host = None if device.host is None else self._hosts[device.host].host
@@ -231,7 +339,7 @@ class ResourcePool:
 
     def _index_host(self, id: str) -> None:
         host = self._hosts[id]
-        if host.lost:
+        if host.lost or host.claimed_by is not None:
             self._freest.discard(id)
         else:
             self._freest.put(id, (-host.free_cores, -host.free_memory_mb, host.order))
@@ -242,7 +350,7 @@ class ResourcePool:
         state = self._devices[id]
         device = state.device
         host = None if device.host is None else self._hosts[device.host]
-        usable = not state.lost and not (host is not None and host.lost)
+        usable = self._device_usable(state)
         cores_free = not device.on_host_cores or host is None or host.idle
         idle = self._idle.setdefault(device.type, IndexedQueue())
         shareable = self._shareable.setdefault(device.type, IndexedQueue())

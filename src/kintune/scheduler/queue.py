@@ -17,6 +17,8 @@ class IndexedQueue(Generic[Entry]):
     Keys of one queue must be comparable with each other.  Equal keys are served in the order in which they came.
     """
 
+    __slots__ = ("_heap", "_issued", "_tickets")
+
     def __init__(self) -> None:
         self._heap: list[tuple[Any, int, Entry]] = []
         self._tickets: dict[Entry, int] = {}
@@ -43,13 +45,18 @@ class IndexedQueue(Generic[Entry]):
 
     def first(self) -> Entry | None:
         """The entry with the smallest key, or None."""
-        self._settle()
-        return self._heap[0][2] if self._heap else None
+        found = self.peek()
+        return None if found is None else found[1]
 
-    def first_key(self) -> Any:
-        """The smallest key, or None."""
-        self._settle()
-        return self._heap[0][0] if self._heap else None
+    def peek(self) -> tuple[Any, Entry] | None:
+        """The smallest key and its entry, or None."""
+        heap, tickets = self._heap, self._tickets
+        while heap:
+            key, ticket, entry = heap[0]
+            if tickets.get(entry) == ticket:
+                return key, entry
+            heapq.heappop(heap)
+        return None
 
     def in_order(self) -> list[Entry]:
         """All entries, smallest key first; O(n log n), for the rare look beyond the first."""
@@ -58,7 +65,3 @@ class IndexedQueue(Generic[Entry]):
             for _, ticket, entry in sorted(self._heap, key=lambda item: item[:2])
             if self._tickets.get(entry) == ticket
         ]
-
-    def _settle(self) -> None:
-        while self._heap and self._tickets.get(self._heap[0][2]) != self._heap[0][1]:
-            heapq.heappop(self._heap)

@@ -33,7 +33,7 @@ class Device(msgspec.Struct, frozen=True, tag_field="resource", tag="device"):
 Resource: TypeAlias = Host | Device
 
 
-class Placement(msgspec.Struct, frozen=True):
+class Placement(msgspec.Struct, frozen=True, gc=False):
     """Where a stage runs: `cores` and `memory_mb` of `host`, and `device`, alone on it if `exclusive`."""
 
     host: str | None = None

@@ -12,7 +12,7 @@ StageKey: TypeAlias = tuple[str, str]
 """(job, stage id): what names a stage among those of all jobs."""
 
 
-class Demand(msgspec.Struct, frozen=True):
+class Demand(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     """What a stage needs while it runs.
 
     `cores` and `memory_mb` are taken from a host.  `device` names a device type (any device of that type will do);
@@ -25,13 +25,14 @@ class Demand(msgspec.Struct, frozen=True):
     exclusive: bool = False
 
 
-class Stage(msgspec.Struct, frozen=True):
+class Stage(msgspec.Struct, frozen=True, gc=False):
     """One schedulable piece of a job.
 
     `kind` and `duration_key` are opaque labels: stages of one kind of one job are never reordered, and stages with
     equal duration keys are expected to take equally long.  `affinity` names the process that must run it (its job's),
     or is None when any worker of its kind may.  `after` lists the stages of the same job that must be done before.
-    `attempt` counts from 0; a result is accepted only for the attempt that is running.
+    `then` is what the job will demand once this one is done, as far as it knows.  `attempt` counts from 0; a result is
+    accepted only for the attempt that is running.
     """
 
     id: str
@@ -42,6 +43,7 @@ class Stage(msgspec.Struct, frozen=True):
     duration_key: str = ""
     attempt: int = 0
     after: tuple[str, ...] = ()
+    then: Demand | None = None
 
     @property
     def key(self) -> StageKey:

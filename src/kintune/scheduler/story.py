@@ -13,18 +13,20 @@ __all__ = ["Story"]
 
 
 class Story:
-    """The last `length` events and decisions about a job, as lines that start with the time."""
+    """The last `length` events and decisions about a job; they become lines, each with its time, when asked for."""
+
+    __slots__ = ("_told",)
 
     def __init__(self, length: int) -> None:
-        self._lines: deque[str] = deque(maxlen=length)
+        self._told: deque[tuple[float, Event | Decision]] = deque(maxlen=length)
 
     def tell(self, now: float, what: Event | Decision) -> None:
         """Add one event or decision."""
-        self._lines.append(f"{now:.3f} {_line(what)}")
+        self._told.append((now, what))
 
     def lines(self) -> tuple[str, ...]:
         """What is remembered, oldest first."""
-        return tuple(self._lines)
+        return tuple(f"{now:.3f} {_line(what)}" for now, what in self._told)
 
 
 def _line(what: Event | Decision) -> str:

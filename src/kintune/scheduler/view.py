@@ -3,26 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
+from kintune.scheduler.lanes import Lane
 from kintune.scheduler.resources import Placement
-from kintune.scheduler.stage import Demand, Stage
+from kintune.scheduler.stage import Stage
 
-__all__ = ["Policy", "Suggestion", "View"]
+__all__ = ["JobFacts", "Suggestion", "View"]
+
+
+class JobFacts(Protocol):
+    """What a policy may know of a job."""
+
+    @property
+    def id(self) -> str:
+        """Its name."""
+
+    @property
+    def priority(self) -> float:
+        """Its weight, above 0."""
+
+    @property
+    def deadline(self) -> float | None:
+        """When it should be over."""
+
+    @property
+    def since(self) -> float:
+        """When it was added."""
+
+    @property
+    def seq(self) -> int:
+        """Its number in the order of arrival."""
 
 
 class View(Protocol):
     """The scheduler's state as policies see it.
 
     A stage is *startable* when those in its `after` are done, it is not waiting for a retry, and no earlier stage of
-    its kind and job still waits.  Whether resources for it are free is another question: ask `placement`.
+    its kind and job still waits.  Whether resources for it are free is another question: ask `fit` or `placement`.
     """
 
     @property
     def now(self) -> float:
         """The time of the event that is being handled."""
+
+    @property
+    def running_stages(self) -> int:
+        """How many stages hold resources."""
+
+    @property
+    def open_jobs(self) -> int:
+        """How many jobs may still start something."""
+
+    @property
+    def waiting_jobs(self) -> int:
+        """How many of them have something startable."""
 
     def begun_job(self) -> str | None:
         """The job that began first among those that have begun and are not over."""
@@ -30,17 +67,23 @@ class View(Protocol):
     def next_job(self) -> str | None:
         """The job of the highest priority, then the oldest, that has something startable and has not begun."""
 
+    def jobs(self) -> Iterable[str]:
+        """The jobs that may still start something, oldest first; for policies that look at all of them."""
+
     def running(self, job: str) -> int:
         """How many stages of the job hold resources."""
 
     def startable(self, job: str) -> Stage | None:
         """The job's earliest startable stage."""
 
-    def demands(self) -> Iterable[Demand]:
-        """The distinct demands for which some job has a startable stage."""
+    def lanes(self) -> Iterable[Lane]:
+        """The groups of startable stages that are not known to have no room, the longest known first."""
 
-    def first(self, demand: Demand) -> Stage | None:
-        """Of the startable stages with this demand, the one of the highest priority, then of the oldest job."""
+    def rank(self, lane: Lane) -> Any:
+        """The rank of the stage of the lane that comes first; None if there is none."""
+
+    def fit(self, lane: Lane) -> Suggestion | None:
+        """Start the lane's first stage there; None when it must wait, and the lane is left out until it need not."""
 
     def placement(self, stage: Stage) -> Placement | None:
         """Where the stage could run now; None when it must wait for resources."""
@@ -51,14 +94,3 @@ class Suggestion(msgspec.Struct, frozen=True):
 
     stage: Stage
     placement: Placement
-
-
-class Policy(Protocol):
-    """Chooses between jobs.  The same view gives the same answer, so that a recorded run replays."""
-
-    @property
-    def name(self) -> str:
-        """How people call it."""
-
-    def choose(self, view: View) -> Suggestion | None:
-        """The stage to start next, or None to wait for the next event; asked again after each start."""

@@ -3,6 +3,8 @@
 Free of clock, compiler and global randomness.  `know`, `suggest`, `teach`, `begin`, `observe` and `adopt` take in what
 was committed, once for each event; `plan`, `select`, `learn` and `train` decide and change nothing.  So the same events
 lead to the same decisions, however often they are asked for.
+
+Several rounds may be open at once, of different subgraphs: while one is measured, the next can be chosen.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from kintune.search.family import Samples, Subject, families
 from kintune.search.foresee import sibling
 from kintune.search.kin import Kin
 from kintune.search.knowledge import Knowledge
+from kintune.search.open_round import OpenRound
 from kintune.search.plan import Entry, Round
 from kintune.search.priors import Priors
 from kintune.search.propose import Proposal, Proposer, propose
@@ -40,10 +43,14 @@ _LEAST_ROWS = 12  # samples below which a family has no model of its own
 
 
 class Learnt(NamedTuple):
-    """What an update yields: trained models by family, and the family of each workload where that has changed."""
+    """What an update yields.
+
+    Trained models by family, the family of each workload where that has changed, and the rounds that were learnt from.
+    """
 
     models: dict[str, Trees]
     families: dict[str, str]
+    rounds: tuple[int, ...]
 
 
 class Session:
@@ -65,6 +72,7 @@ class Session:
         self.states = {s.workload: SubgraphState(s, assigned[s.workload]) for s in subjects}
         self.models: dict[str, CostModel] = {}
         self.round = 0
+        self.begun = 0
         self._space = space
         self._strategy = strategy
         self._seed = seed
@@ -75,23 +83,28 @@ class Session:
         self._trust = Trust()
         self._survey = Survey(space, strategy, self._kin)
         self._surveyed = 0
+        self._open: dict[int, OpenRound] = {}
         self._last: Round | None = None
-        self._before: dict[str, float] = {}
-        self._pending: dict[Candidate, NDArray[np.float32]] = {}
-        self._predicted: dict[Candidate, float] = {}
+        self._unlearnt: list[Round] = []
 
     # -- decisions --------------------------------------------------------------------------------------------
 
     def plan(self, trials_left: int | None = None) -> Round | None:
-        """The next round, of at most `trials_left` candidates; None when no subgraph is expected to gain."""
+        """The next round, of at most `trials_left` candidates of subgraphs of which no round is open.
+
+        None when no such subgraph is expected to gain, or a survey must be measured first.
+        """
         _, entries = self._survey.plan(list(self.states.values()), self._surveyed)
+        if entries and self._open:
+            return None
         if not entries:
-            entries = self._foresee()
+            busy = {entry.workload for opened in self._open.values() for entry in opened.plan.entries}
+            entries = self._foresee(busy)
             if not entries or self._strategy.width > 1:
-                entries = (*self._search({entry.workload for entry in entries}), *entries)
+                entries = (*self._search({*busy, *(entry.workload for entry in entries)}), *entries)
         if trials_left is not None:
             entries = _at_most(entries, trials_left)
-        return Round(self.round, entries) if entries else None
+        return Round(self.begun, entries) if entries else None
 
     def select(self, plan: Round) -> tuple[list[Proposal], int]:
         """The candidates of a round, and how many drafts were no programs.
@@ -99,6 +112,7 @@ class Session:
         A survey also times the untuned programs, last, for the gain they are the measure of; they cost no trial.
         """
         states = list(self.states.values())
+        number = plan.number
         proposals: list[Proposal] = []
         untuned: list[Proposal] = []
         invalid = 0
@@ -106,7 +120,7 @@ class Session:
             state = self.states[entry.workload]
             model = self._model(state.family)
             if entry.how == "rule":
-                found, bad = self._survey.choose(state, states, model, entry.size, self._rng(entry.workload))
+                found, bad = self._survey.choose(state, states, model, entry.size, self._rng(number, entry.workload))
                 plain = Candidate.untuned(entry.workload)
                 if plain not in state.times_us:
                     untuned.append(Proposal(Draft(plain, _NO_FEATURES), None, "untuned"))
@@ -116,7 +130,7 @@ class Session:
                     self._space,
                     model,
                     entry.size,
-                    self._rng(entry.workload),
+                    self._rng(number, entry.workload),
                     explore=entry.how == "search",
                     rules=self._strategy.rules,
                     carried=self._kin.carried(state, states) if self._strategy.carry else (),
@@ -128,7 +142,7 @@ class Session:
         return proposals + untuned, invalid
 
     def learn(self) -> Learnt:
-        """What the last round teaches: families anew, where they depend on what was measured, and fresh models.
+        """What the last rounds teach: families anew, where they depend on what was measured, and fresh models.
 
         Trains the families that were measured or have other members now.
         """
@@ -137,10 +151,10 @@ class Session:
             evidence = [Samples(s.subject, *self._samples([s])) for s in self.states.values()]
             now.update(self._families.group(evidence, now))
         moved = {workload: key for workload, key in now.items() if key != self.states[workload].family}
-        entries = self._last.entries if self._last else ()
-        touched = [now[entry.workload] for entry in entries]
+        touched = [now[entry.workload] for plan in self._unlearnt for entry in plan.entries]
         left = [self.states[workload].family for workload in moved]
-        return Learnt(self._train(dict.fromkeys([*touched, *left, *moved.values()]), now), moved)
+        models = self._train(dict.fromkeys([*touched, *left, *moved.values()]), now)
+        return Learnt(models, moved, tuple(plan.number for plan in self._unlearnt))
 
     def train(self, families: Iterable[str]) -> dict[str, Trees]:
         """Freshly trained models of those of the families that have samples enough."""
@@ -187,29 +201,39 @@ class Session:
         if all(entry.how == "rule" for entry in plan.entries):
             level, _ = self._survey.plan(list(self.states.values()), self._surveyed)
             self._surveyed = level + 1
-        self._last = plan
-        self._before = {entry.workload: self.states[entry.workload].best_us for entry in plan.entries}
-        self._pending = dict(picks)
-        self._predicted = {c: score for c, score in (predicted or {}).items() if score is not None}
+        self._last = None
+        self.begun = plan.number + 1
+        before = {entry.workload: self.states[entry.workload].best_us for entry in plan.entries}
+        scores = {c: score for c, score in (predicted or {}).items() if score is not None}
+        self._open[plan.number] = opened = OpenRound(plan, dict(picks), scores, before)
         for entry in plan.entries:
             found = sum(c.workload == entry.workload for c in picks)
             if found < entry.size and entry.how != "rule":
                 self.states[entry.workload].exhausted = found == 0
         if not picks:
-            self._close_round()
+            self._close(opened)
 
     def observe(self, candidate: Candidate, outcome: Outcome) -> None:
-        """An outcome of the current round has been committed."""
-        features = self._pending.pop(candidate, None)
+        """An outcome of an open round has been committed."""
+        opened = next((each for each in self._open.values() if candidate in each.pending), None)
+        features = None if opened is None else opened.pending.pop(candidate)
         self.states[candidate.workload].observe(candidate, outcome, features, counts=candidate.sketch != UNTUNED)
-        if not self._pending:
-            self._close_round()
+        if opened is not None and not opened.pending:
+            self._close(opened)
+            self._unlearnt.append(opened.plan)
 
-    def adopt(self, models: Mapping[str, CostModel], families: Mapping[str, str] | None = None) -> None:
+    def adopt(
+        self,
+        models: Mapping[str, CostModel],
+        families: Mapping[str, str] | None = None,
+        rounds: Collection[int] | None = None,
+    ) -> None:
         """What was learnt has been committed: trained models, and which workloads changed their family.
 
-        A family whose members changed has no model but the one trained since.
+        `rounds` are those that it was learnt from; None: all that are measured.  A family whose members changed has no
+        model but the one trained since.
         """
+        self._unlearnt = [plan for plan in self._unlearnt if rounds is not None and plan.number not in rounds]
         for workload, family in (families or {}).items():
             for changed in (self.states[workload].family, family):
                 self.models.pop(changed, None)
@@ -218,41 +242,45 @@ class Session:
 
     @property
     def pending(self) -> list[Candidate]:
-        """Candidates of the current round that have no outcome yet, in the order of selection."""
-        return list(self._pending)
+        """Candidates of the open rounds that have no outcome yet, in the order of selection."""
+        return [candidate for opened in self._open.values() for candidate in opened.pending]
 
-    def touched(self) -> list[str]:
-        """The families of the last round, each once."""
-        entries = self._last.entries if self._last else ()
-        return list(dict.fromkeys(self.states[e.workload].family for e in entries))
+    @property
+    def open_rounds(self) -> dict[int, list[Candidate]]:
+        """The rounds that were begun and are not measured yet, with what is pending of each."""
+        return {number: list(opened.pending) for number, opened in self._open.items()}
+
+    @property
+    def unlearnt(self) -> bool:
+        """Whether a round was measured that no update has learnt from."""
+        return bool(self._unlearnt)
 
     # -- inside -----------------------------------------------------------------------------------------------
 
-    def _close_round(self) -> None:
-        last = self._last
-        if last is None:
-            return
-        for entry in last.entries:
+    def _close(self, opened: OpenRound) -> None:
+        for entry in opened.plan.entries:
             state = self.states[entry.workload]
             if entry.how == "rule":
                 state.history.append(state.best_us)
             else:
-                self._judge(entry)
+                self._judge(entry, opened)
                 state.close_round(entry.size / self._strategy.round_size)
+        del self._open[opened.plan.number]
+        self._last = opened.plan
         self.round += 1
 
-    def _judge(self, entry: Entry) -> None:
+    def _judge(self, entry: Entry, opened: OpenRound) -> None:
         state = self.states[entry.workload]
-        scored = [(score, state.times_us[c]) for c, score in self._predicted.items() if c.workload == entry.workload]
+        scored = [(score, state.times_us[c]) for c, score in opened.predicted.items() if c.workload == entry.workload]
         self._trust.judge(
             state.family,
             [score for score, _ in scored],
             [time for _, time in scored],
             foreseen=entry.how == "foresee",
-            improved=state.best_us < self._before[entry.workload],
+            improved=state.best_us < opened.before[entry.workload],
         )
 
-    def _foresee(self) -> tuple[Entry, ...]:
+    def _foresee(self, busy: Collection[str]) -> tuple[Entry, ...]:
         """After a full round and its update: the steepest sibling, with the few that the fresh model ranks best."""
         last = self._last
         if self._strategy.foresee == "none" or last is None:
@@ -266,7 +294,7 @@ class Session:
             size = self._strategy.foresee_size
             if self._strategy.foresee == "guarded":
                 size = self._trust.size(tuned.family, size)
-            others = [s for w, s in self.states.items() if w == workload or w not in (*searched, *chosen)]
+            others = [s for w, s in self.states.items() if w == workload or w not in (*searched, *chosen, *busy)]
             other = sibling(tuned, others) if size and self._is_modelled(tuned.family) else None
             if other is not None:
                 chosen[other.subject.workload] = Entry(other.subject.workload, size, "foresee")
@@ -315,8 +343,8 @@ class Session:
         best = np.array([s.best_us for s in members], dtype=np.float64)
         return np.stack([f for _, _, f in rows]), relative_speeds(workloads, times, best)
 
-    def _rng(self, workload: str) -> np.random.Generator:
-        material = hashlib.sha256(f"{self._seed}/{workload}/{self.round}".encode()).digest()
+    def _rng(self, number: int, workload: str) -> np.random.Generator:
+        material = hashlib.sha256(f"{self._seed}/{workload}/{number}".encode()).digest()
         return np.random.default_rng(int.from_bytes(material[:8], "little"))
 
 

@@ -40,6 +40,7 @@ class Adopted(msgspec.Struct, frozen=True):
 
     models: Mapping[str, CostModel]
     families: Mapping[str, str] = {}
+    rounds: tuple[int, ...] | None = None
 
 
 Event: TypeAlias = Began | Observed | Adopted
@@ -66,7 +67,7 @@ def fold(session: Session, events: Sequence[Event]) -> Session:
         elif isinstance(event, Observed):
             session.observe(event.candidate, event.outcome)
         else:
-            session.adopt(event.models, event.families)
+            session.adopt(event.models, event.families, event.rounds)
     return session
 
 

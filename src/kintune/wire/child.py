@@ -34,11 +34,13 @@ _MIB = 1 << 20
 class ResourceLimits(msgspec.Struct, frozen=True):
     """Limits that a child lays on itself before it does anything else; its own children inherit them.
 
-    `address_space_mb` bounds what it may map (None: unbounded), `core_dump_mb` the core file it may leave behind.
+    `address_space_mb` bounds what it may map (None: unbounded), `core_dump_mb` the core file it may leave behind,
+    `cores` are the processors that it may run on (none: those of its parent).
     """
 
     address_space_mb: int | None = None
     core_dump_mb: int = 0
+    cores: tuple[int, ...] = ()
 
     def to_environment(self) -> dict[str, str]:
         """The variables that hand these limits to a child."""
@@ -49,6 +51,8 @@ class ResourceLimits(msgspec.Struct, frozen=True):
         _lower(resource.RLIMIT_CORE, self.core_dump_mb * _MIB)
         if self.address_space_mb is not None:
             _lower(resource.RLIMIT_AS, self.address_space_mb * _MIB)
+        if self.cores:
+            os.sched_setaffinity(0, self.cores)
 
 
 def connect(argv: Sequence[str] | None = None) -> tuple[Channel[ToWorker], list[str]]:

@@ -177,9 +177,13 @@ class ItemFailed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 class Offer(msgspec.Struct, frozen=True, tag="offer"):
-    """The job wants these done next, in this order."""
+    """The job wants these done next, in this order.
+
+    `ahead` is how many stages of each duration key it thinks it will still ask for after these; None: it cannot tell.
+    """
 
     works: tuple[Work, ...]
+    ahead: dict[str, int] | None = None
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from kintune.bench.errors import SpecError
 from kintune.bench.experiment import CellProgress, ModelFacts
 from kintune.bench.experiments import race
 from kintune.bench.experiments.race import EXPERIMENT
@@ -14,6 +13,7 @@ from kintune.bench.strategy import strategy_of
 from kintune.bench.tables import Tables
 from kintune.integrations.contest.orders import Ours, Stock, StockFamily
 from kintune.search.strategy import Strategy
+from kintune.spec.errors import SpecError
 
 REPOSITORY = Path(__file__).parents[3]
 

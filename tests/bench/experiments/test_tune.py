@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kintune.bench.errors import SpecError
 from kintune.bench.experiment import CellProgress
 from kintune.bench.experiments.tune import EXPERIMENT
 from kintune.bench.spec import Spec, read_spec
@@ -14,6 +13,7 @@ from kintune.bench.tables import check_tables
 from kintune.errors import InputError
 from kintune.front.report import StopReason
 from kintune.records import Store
+from kintune.spec.errors import SpecError
 from kintune.testing.reports import example_report
 
 if TYPE_CHECKING:

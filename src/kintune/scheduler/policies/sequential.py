@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from kintune.scheduler.policy import Policy
 from kintune.scheduler.view import Suggestion, View
 
 __all__ = ["Sequential"]
 
 
-class Sequential:
+class Sequential(Policy):
     """Finishes the job that began first before it looks at the next, which is then that of the highest priority."""
 
     name = "sequential"

@@ -9,10 +9,10 @@ from difflib import get_close_matches
 from pathlib import Path as FilePath
 from typing import Any, NoReturn
 
-from kintune.bench.errors import SpecError
-from kintune.bench.lines import Path, lines_of
 from kintune.errors import InputError
 from kintune.files import check_readable
+from kintune.spec.errors import SpecError
+from kintune.spec.lines import Path, lines_of
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -1,0 +1,112 @@
+"""From what people write to a request; whatever is wrong is said before any work."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import cast, get_args
+
+import msgspec
+
+from kintune.errors import InputError
+from kintune.files import check_readable, check_writable
+from kintune.front.request import TuneRequest
+from kintune.job.payloads import ModelRef, Options
+from kintune.search.family import check_algorithm
+from kintune.search.strategy import Foresee, Strategy
+
+__all__ = ["DEFAULT_TRIALS", "tune_request"]
+
+DEFAULT_TRIALS = 1000
+"""The budget when none is given."""
+
+_FORESEE_SHARE = 4  # of a full round is what a foresee round has (FamilySeer: 16 of 64)
+
+Path = str | os.PathLike[str]
+
+
+def tune_request(
+    model: ModelRef,
+    target: str = "native",
+    *,
+    device: str = "cpu",
+    threads: int | None = None,
+    trials: int | None = None,
+    minutes: float | None = None,
+    until_ms: float | None = None,
+    families: str = "op",
+    foresee: str = "guarded",
+    carry: bool = True,
+    kin: bool = True,
+    round_size: int | None = None,
+    seed: int = 0,
+    inputs: Path | None = None,
+    rtol: float = 1e-3,
+    atol: float = 1e-3,
+    records: Path | None = None,
+    output: Path | None = None,
+    fresh: bool = False,
+    log: Path | None = None,
+    priority: float = 1.0,
+) -> TuneRequest:
+    """What `kintune.Model.tune` is asked, checked; raises InputError when something is wrong."""
+    strategy = _strategy(families, foresee, carry=carry, round_size=round_size)
+    return TuneRequest(
+        model=model,
+        target=target,
+        threads=_at_least_one("threads", threads),
+        device=device,
+        options=_options(trials, minutes, until_ms, strategy, kin=kin, seed=seed, rtol=rtol, atol=atol),
+        records=None if records is None else os.fspath(records),
+        output=str(check_writable(output or f"{model.name}.kt", "the output")),
+        fresh=fresh,
+        inputs=None if inputs is None else str(check_readable(inputs, "the inputs")),
+        log=None if log is None else str(check_writable(log, "the log")),
+        priority=_positive("priority", priority) or 1.0,
+    )
+
+
+def _options(
+    trials: int | None, minutes: float | None, until_ms: float | None, strategy: Strategy, *, kin: bool, seed: int,
+    rtol: float, atol: float,
+) -> Options:  # fmt: skip
+    if trials is None and minutes is None and until_ms is None:
+        trials = DEFAULT_TRIALS
+    if seed < 0:
+        raise InputError(f"seed must not be negative, and is {seed}")
+    for name, tolerance in (("rtol", rtol), ("atol", atol)):
+        if not (math.isfinite(tolerance) and tolerance >= 0):
+            raise InputError(f"{name} must be a number of 0 or more, and is {tolerance}")
+    return Options(
+        trials=_at_least_one("trials", trials),
+        minutes=_positive("minutes", minutes),
+        until_ms=_positive("until_ms", until_ms),
+        strategy=strategy,
+        kin=kin,
+        seed=seed,
+        rtol=rtol,
+        atol=atol,
+    )
+
+
+def _strategy(families: str, foresee: str, *, carry: bool, round_size: int | None) -> Strategy:
+    check_algorithm(families)
+    if foresee not in get_args(Foresee):
+        raise InputError(f"unknown foresee {foresee!r}; use one of: {', '.join(get_args(Foresee))}")
+    strategy = Strategy(families=families, foresee=cast(Foresee, foresee), carry=carry)
+    size = _at_least_one("round_size", round_size)
+    if size is None:
+        return strategy
+    return msgspec.structs.replace(strategy, round_size=size, foresee_size=max(1, size // _FORESEE_SHARE))
+
+
+def _at_least_one(name: str, value: int | None) -> int | None:
+    if value is not None and value < 1:
+        raise InputError(f"{name} must be 1 or more, and is {value}")
+    return value
+
+
+def _positive(name: str, value: float | None) -> float | None:
+    if value is not None and not (math.isfinite(value) and value > 0):
+        raise InputError(f"{name} must be more than 0, and is {value:g}")
+    return value

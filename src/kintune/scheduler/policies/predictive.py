@@ -1,0 +1,98 @@
+"""Knows how long stages take, and so what everybody still has to do: who would end last goes first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kintune.scheduler.outlook import Outlook
+from kintune.scheduler.policies.ranked import Ranked
+from kintune.scheduler.resources import Placement, Resource
+from kintune.scheduler.stage import Stage
+from kintune.scheduler.view import JobFacts
+
+__all__ = ["Predictive"]
+
+_MOST_DEVICES, _MOST_CORES = 0.5, 0.25  # the share that is kept for jobs at most
+
+
+class Predictive(Ranked):
+    """Least slack first: the time at which a job should be over, less what it still has to do one after the other.
+
+    Durations are learnt by the stages' opaque keys; what lies ahead is what jobs say they expect, or, of one that says
+    nothing, as much again as it has had.  A job should be over by its deadline.  Without one, it should be over when
+    the busiest resource could be done with all that is known, sooner by as much as its weight is above the average,
+    and never later than a fair share of everything would have let it.  Its slack shrinks while a job waits and not
+    while it moves, so that nobody waits for ever.
+
+    A job with more to do, one stage after the other, than the busiest resource has is *critical*: whenever it waits,
+    everything ends later.  So what it has used is kept for it while it is elsewhere, where there is enough for others.
+    """
+
+    name = "predictive"
+    bounded = True
+
+    def __init__(self) -> None:
+        self._outlook = Outlook()
+        self._weights = 0.0
+        self._jobs = 0
+
+    def rank(self, stage: Stage, job: JobFacts, now: float) -> Any:
+        """The latest moment at which the stage could begin."""
+        outlook = self._outlook
+        ahead_s = outlook.ahead_s(job.id)
+        if job.deadline is not None:
+            return job.deadline - ahead_s
+        horizon = now + max(outlook.busiest_s(), ahead_s) * self._weights / self._jobs / job.priority
+        share = job.since + (outlook.had_s(job.id) + ahead_s) * self._weights / job.priority
+        return min(horizon, share) - ahead_s
+
+    def keeps(self, stage: Stage, job: JobFacts, placement: Placement, kept: int) -> bool:
+        """Whether the job is critical, and enough is left for others."""
+        outlook, of = self._outlook, stage.demand.device
+        if not outlook.told(job.id) or outlook.ahead_s(job.id) < outlook.busiest_s():
+            return False
+        if of is None:
+            return kept + placement.cores <= _MOST_CORES * outlook.capacity(None)
+        return kept + 1 <= _MOST_DEVICES * outlook.capacity(of)
+
+    def joined(self, resource: Resource) -> None:
+        """There is more of it."""
+        self._outlook.count(resource, 1)
+
+    def lost(self, resource: Resource) -> None:
+        """There is less of it."""
+        self._outlook.count(resource, -1)
+
+    def back(self, resource: Resource) -> None:
+        """There is more of it again."""
+        self._outlook.count(resource, 1)
+
+    def added(self, job: JobFacts) -> None:
+        """One more to share with."""
+        self._outlook.add(job.id)
+        self._weights += job.priority
+        self._jobs += 1
+
+    def reweighed(self, job: JobFacts, priority: float) -> None:
+        """It shares with another weight."""
+        self._weights += priority - job.priority
+
+    def expects(self, job: JobFacts, ahead: Mapping[str, int]) -> None:
+        """What lies ahead by the job's own account."""
+        self._outlook.expect(job.id, ahead)
+
+    def asked(self, stage: Stage, job: JobFacts) -> None:
+        """What stages of this key need."""
+        self._outlook.ask(stage)
+
+    def ended(self, stage: Stage, job: JobFacts, seconds: float, *, done: bool) -> None:
+        """Learn from it."""
+        if done:
+            self._outlook.done(stage, seconds)
+
+    def left(self, job: JobFacts) -> None:
+        """One less to share with."""
+        self._outlook.forget(job.id)
+        self._weights -= job.priority
+        self._jobs -= 1

@@ -1,0 +1,171 @@
+"""Jobs that come and go while the engine serves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from kintune.engine.command import Command
+from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch
+from kintune.engine.local import LocalEngine
+from kintune.engine.settings import EngineSettings
+from kintune.errors import EngineError
+from kintune.scheduler.machine import Machine
+from kintune.scheduler.policies import Fair
+from kintune.scheduler.resources import Device, Host
+from kintune.scheduler.stage import Demand, Stage
+from kintune.testing.journal import MemoryJournal
+from kintune.testing.script import Act, Deed, Plot
+from kintune.testing.scripted_job import Told
+from kintune.wire.messages import Work
+
+WORKER = (sys.executable, "-m", "kintune.testing.scripted_worker")
+JOB = Command((sys.executable, "-m", "kintune.testing.scripted_job"))
+COMMANDS = {"build": Command(WORKER), "device": Command((*WORKER, "--kind", "device"))}
+
+
+def work(job: str, id: str, *deeds: Deed, droppable: bool = False) -> Work:
+    stage = Stage(id, job, "build", Demand(cores=1))
+    return Work(stage, "build", b"", tuple(deed.encode() for deed in deeds), 60.0, droppable)
+
+
+def launch(job: str, *works: Work) -> JobLaunch:
+    return JobLaunch(job, JOB, Plot(tuple((each,) for each in works)).encode())
+
+
+def quick(job: str) -> JobLaunch:
+    return launch(job, work(job, "w", Deed(text=job)))
+
+
+def endless(job: str) -> JobLaunch:
+    return launch(job, work(job, "first", Deed(text="done")), work(job, "w", Deed(Act.HANG)))
+
+
+class Serving:
+    """An engine that serves in the test's thread; `when` says what is done once a job has ended or a stage begins."""
+
+    def __init__(self, journal: MemoryJournal, log: Path) -> None:
+        self.journal = journal
+        self.ends: dict[str, JobEnd] = {}
+        self.stages: list[str] = []
+        self.on_end: Callable[[str], None] = lambda job: None
+        self.on_stage: Callable[[str], None] = lambda stage: None
+        self.engine = LocalEngine(
+            Machine(Fair()), journal, COMMANDS, [Host("h", 2, 1000), Device("cpu0", "cpu")], log=log,
+            settings=EngineSettings(leave_timeout_s=5),
+        )  # fmt: skip
+
+    def serve(self) -> None:
+        def ended(job: str, end: JobEnd) -> None:
+            self.ends[job] = end
+            self.on_end(job)
+
+        def began(job: str, work: Work) -> None:
+            self.stages.append(f"{job}/{work.stage.id}")
+            self.on_stage(self.stages[-1])
+
+        with self.engine:
+            self.engine.serve(on_stage=began, on_end=ended)
+
+
+@pytest.fixture(autouse=True)
+def no_child_is_left() -> Iterator[None]:
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    yield
+    assert [c for c in psutil.Process().children(recursive=True) if c.pid not in before] == []
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Serving:
+    return Serving(MemoryJournal(), tmp_path / "log")
+
+
+def test_jobs_are_added_while_others_run(serving: Serving) -> None:
+    def next_one(job: str) -> None:
+        if job == "a":
+            serving.engine.add(quick("b"))
+        else:
+            serving.engine.leave()
+
+    serving.on_end = next_one
+    serving.engine.add(quick("a"))
+    serving.serve()
+    assert {job: end.ending for job, end in serving.ends.items()} == dict.fromkeys("ab", JobEnding.FINISHED)
+
+
+def test_jobs_may_be_added_from_another_thread(serving: Serving) -> None:
+    serving.on_end = lambda job: serving.engine.leave()
+    threading.Timer(0.3, lambda: serving.engine.add(quick("late"))).start()
+    serving.serve()
+    assert list(serving.ends) == ["late"]
+
+
+def test_a_job_is_called_off_at_once(serving: Serving) -> None:
+    serving.on_stage = lambda stage: serving.engine.call_off("a", "unwanted") if stage == "a/w" else None
+    serving.on_end = lambda job: serving.engine.leave()
+    serving.engine.add(endless("a"))
+    serving.serve()
+    end = serving.ends["a"]
+    assert (end.ending, end.cause) == (JobEnding.CANCELLED, "unwanted")
+    assert [event.stage for event in serving.journal.history("a")] == ["first"]
+
+
+def test_a_job_is_asked_to_finish(serving: Serving) -> None:
+    plot = launch("a", work("a", "w", *(Deed(text=str(n)) for n in range(4)), droppable=True))
+    serving.on_stage = lambda stage: serving.engine.finish("a", "enough")
+    serving.on_end = lambda job: serving.engine.leave()
+    serving.engine.add(plot)
+    serving.serve()
+    finished = serving.ends["a"].finished
+    assert finished is not None
+    assert msgspec.msgpack.decode(finished.summary, type=Told).stopped == "enough"
+
+
+def test_who_is_not_there_can_be_neither_called_off_nor_finished(serving: Serving) -> None:
+    serving.engine.call_off("nobody", "unwanted")
+    serving.engine.finish("nobody", "enough")
+    serving.engine.prioritize("nobody", 3.0)
+    serving.engine.leave()
+    serving.serve()
+    assert serving.ends == {}
+
+
+def test_leaving_keeps_what_is_committed_for_the_next_engine(serving: Serving, tmp_path: Path) -> None:
+    serving.on_stage = lambda stage: serving.engine.leave() if stage == "a/w" else None
+    serving.engine.add(endless("a"))
+    serving.serve()
+    assert serving.ends == {}
+    again = Serving(serving.journal, tmp_path / "again.log")
+    again.on_end = lambda job: again.engine.leave()
+    again.engine.add(launch("a", work("a", "first", Deed(text="done")), work("a", "w", Deed(text="short now"))))
+    again.serve()
+    assert again.stages == ["a/w"]
+    assert again.ends["a"].ending is JobEnding.FINISHED
+
+
+def test_a_dead_process_does_not_end_the_service(serving: Serving) -> None:
+    def kill(stage: str) -> None:
+        if stage == "a/w" and serving.stages.count(stage) == 1:
+            for child in psutil.Process().children():
+                if "scripted_job" in " ".join(child.cmdline()):
+                    os.kill(child.pid, signal.SIGKILL)
+
+    serving.on_stage = kill
+    serving.on_end = lambda job: serving.engine.leave()
+    serving.engine.add(quick("a"))
+    serving.serve()
+    assert serving.ends["a"].ending is JobEnding.FINISHED
+
+
+def test_only_an_engine_that_serves_takes_jobs(serving: Serving) -> None:
+    serving.engine.add(quick("a"))
+    with pytest.raises(EngineError, match="an engine that serves"):
+        serving.engine.run([quick("b")])

@@ -1,0 +1,57 @@
+"""What a job says lies ahead, while it is played."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from kintune.job.payloads import JobSpec, Options, StageName
+from kintune.search.strategy import Strategy
+from kintune.testing.rehearsal import Rehearsal
+from kintune.testing.toy_tools import ToyTools, toy_spec
+from kintune.wire.messages import Offer
+
+
+class Listening(Rehearsal):
+    """Keeps what was offered, and what was said to lie ahead then."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        self.offers: list[Offer] = []
+        super().__init__(ToyTools, spec)
+
+    def _hear(self, sayings: object) -> None:
+        said = list(sayings)  # type: ignore[call-overload]
+        self.offers += [saying for saying in said if isinstance(saying, Offer)]
+        super()._hear(said)
+
+
+def played(trials: int, inflight: int = 1) -> Listening:
+    options = Options(trials=trials, strategy=Strategy(round_size=6, foresee_size=3, survey=(), foresee="none"))
+    listening = Listening(msgspec.structs.replace(toy_spec(options), inflight=inflight))
+    listening.run()
+    return listening
+
+
+def test_nothing_can_be_told_before_the_model_is_known() -> None:
+    assert played(12).offers[0].ahead is None
+
+
+def test_what_lies_ahead_is_what_comes() -> None:
+    offers = played(30).offers
+    for position, offer in enumerate(offers[1:], start=2):
+        coming = Counter(w.stage.duration_key for later in offers[position:] for w in later.works)
+        ahead = offer.ahead or {}
+        for kind in (StageName.SELECT, StageName.UPDATE, StageName.PROFILE, StageName.PROVE):
+            assert abs(ahead.get(f"toy/{kind}", 0) - coming[f"toy/{kind}"]) <= 1, (position, kind)
+
+
+def test_the_last_offer_has_nothing_after_it() -> None:
+    assert played(12).offers[-1].ahead == {}
+
+
+def test_who_follows_is_told_of_every_stage() -> None:
+    for offer in played(12).offers:
+        for work in offer.works:
+            leads_to_a_device = work.stage.then is not None and work.stage.then.device is not None
+            assert leads_to_a_device == (work.stage.kind in (StageName.BUILD, StageName.PACKAGE))

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from kintune.scheduler.decisions import Start
+from kintune.scheduler.events import JobAdded, ResourceJoined, StageDone, StageReady
+from kintune.scheduler.machine import Machine
+from kintune.scheduler.policies import Fair, Predictive
+from kintune.scheduler.policy import Policy
+from kintune.scheduler.resources import Device, Host
+from kintune.scheduler.stage import Demand, Stage
+
+GPU = Demand(device="gpu", exclusive=True)
+
+
+def turns(policy: Policy, weights: dict[str, float], rounds: int) -> list[str]:
+    """Who gets the one device, when everybody always wants it."""
+    machine = Machine(policy)
+    machine.handle(ResourceJoined(0, Device("g", "gpu")))
+    running: Start | None = None
+    for job, weight in weights.items():
+        machine.handle(JobAdded(0, job, weight))
+    for job in weights:
+        for decision in machine.handle(StageReady(0, Stage("0", job, "profile", GPU))):
+            assert isinstance(decision, Start)
+            running = decision
+    order: list[str] = []
+    for n in range(1, rounds + 1):
+        assert running is not None
+        order.append(running.job)
+        machine.handle(StageReady(n, Stage(str(n), running.job, "profile", GPU)))
+        (decision,) = machine.handle(StageDone(n, running.job, running.stage, 0))
+        assert isinstance(decision, Start)
+        running = decision
+    return order
+
+
+def test_jobs_of_equal_weight_take_turns() -> None:
+    order = turns(Fair(), {"a": 1, "b": 1, "c": 1}, 30)
+    assert order == ["a", "b", "c"] * 10
+
+
+def test_a_job_of_twice_the_weight_has_twice_as_many_turns() -> None:
+    counts = Counter(turns(Fair(), {"a": 2, "b": 1, "c": 1}, 400))
+    assert counts["a"] == pytest.approx(200, abs=4)
+    assert counts["b"] == pytest.approx(100, abs=4)
+
+
+@pytest.mark.parametrize("policy", [Fair, Predictive])
+def test_what_is_large_does_not_wait_for_ever_behind_what_is_small(policy: type[Policy]) -> None:
+    machine = Machine(policy())
+    machine.handle(ResourceJoined(0, Host("h", 2, 0)))
+    for job in ("small1", "small2", "small3", "large"):
+        machine.handle(JobAdded(0, job))
+    small = Demand(cores=1)
+    running = [d for n in (1, 2, 3) for d in machine.handle(StageReady(0, Stage("0", f"small{n}", "x", small)))]
+    machine.handle(StageReady(0, Stage("0", "large", "x", Demand(cores=2))))
+    for n in range(1, 60):
+        ended = running.pop(0)
+        assert isinstance(ended, Start)
+        if ended.job == "large":
+            return
+        running += machine.handle(StageReady(n, Stage(str(n), ended.job, "x", small)))
+        running += machine.handle(StageDone(n, ended.job, ended.stage, ended.attempt))
+    pytest.fail("the large one never ran")

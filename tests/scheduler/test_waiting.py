@@ -1,0 +1,76 @@
+"""Nobody waits for ever under a bounded policy, whatever its ranks say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kintune.scheduler.decisions import Start
+from kintune.scheduler.events import Event, JobAdded, ResourceJoined, StageDone, StageReady
+from kintune.scheduler.invariants import Auditor, InvariantError
+from kintune.scheduler.machine import Limits, Machine
+from kintune.scheduler.policies.ranked import Ranked
+from kintune.scheduler.resources import Device, Host
+from kintune.scheduler.stage import Demand, Stage
+from kintune.scheduler.view import JobFacts
+
+GPU = Demand(device="gpu", exclusive=True)
+CORE = Demand(cores=1)
+
+
+class Unkind(Ranked):
+    """Job `late` goes last, always."""
+
+    name = "unkind"
+
+    def rank(self, stage: Stage, job: JobFacts, now: float) -> Any:
+        return (job.id == "late", job.seq)
+
+
+class UnkindButBounded(Unkind):
+    bounded = True
+
+
+def starts_before_late(policy: Ranked, demand: Demand, *, leads: bool, bundling: bool = False, most: int = 400) -> int:
+    """How many stages of two others start before the one of `late`, with an auditor who minds waiting."""
+    machine, auditor = Machine(policy, Limits(bundling=bundling)), Auditor(bounded=True)
+    started: list[Start] = []
+    running: list[Start] = []
+
+    def tell(event: Event) -> None:
+        decisions = machine.handle(event)
+        auditor.observe(event, decisions)
+        for decision in decisions:
+            assert isinstance(decision, Start)
+            started.append(decision)
+            running.append(decision)
+
+    def ask(job: str, n: int) -> None:
+        then = (GPU if leads and job != "late" else CORE) if demand is CORE else None
+        tell(StageReady(float(n), Stage(str(n), job, "stage", demand, then=then)))
+
+    tell(ResourceJoined(0.0, Host("h", 1, 0)))
+    tell(ResourceJoined(0.0, Device("g", "gpu")))
+    for job in ("a", "b", "late"):
+        tell(JobAdded(0.0, job))
+        ask(job, 0)
+    for n in range(1, most):
+        done = running.pop(0)
+        if done.job == "late":
+            return len(started)
+        ask(done.job, n)
+        tell(StageDone(float(n), done.job, done.stage, 0))
+    return most
+
+
+@pytest.mark.parametrize("bundling", [False, True])
+@pytest.mark.parametrize("demand", [GPU, CORE])
+@pytest.mark.parametrize("leads", [False, True])
+def test_a_bounded_policy_lets_everybody_go(demand: Demand, leads: bool, bundling: bool) -> None:
+    assert starts_before_late(UnkindButBounded(), demand, leads=leads, bundling=bundling) <= 8 + 4 * 3 + 4
+
+
+def test_the_auditor_sees_it_when_one_does_not() -> None:
+    with pytest.raises(InvariantError, match="waits while"):
+        starts_before_late(Unkind(), GPU, leads=False)

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kintune.scheduler.resources import Device, Host, Placement
+from kintune.simulate.gantt import draw_gantt, rows_of
+from kintune.simulate.span import Ending, JobStory, Span, Story
+
+RESOURCES = (Host("h", 2, 0), Device("g", "gpu"))
+
+
+def span(job: str, start: float, end: float, cores: int = 1, device: str | None = None) -> Span:
+    placement = Placement(device=device, exclusive=True) if device else Placement("h", cores)
+    return Span(job, f"s{start}", "build", placement, start, start, end, end - start)
+
+
+def rows(*spans: Span) -> dict[str, list[str]]:
+    return {name: [each.job for each in line] for name, line in rows_of(Story(spans, ()), RESOURCES)}
+
+
+def test_there_is_a_row_for_each_core_and_each_device() -> None:
+    assert rows(span("a", 0, 2), span("b", 1, 3), span("c", 1, 2, device="g")) == {
+        "h core 0": ["a"],
+        "h core 1": ["b"],
+        "g": ["c"],
+    }
+
+
+def test_who_has_several_cores_stands_in_several_rows() -> None:
+    assert rows(span("a", 0, 2, cores=2), span("b", 2, 3)) == {"h core 0": ["a", "b"], "h core 1": ["a"], "g": []}
+
+
+def test_what_is_booked_above_what_there_is_gets_rows_of_its_own() -> None:
+    assert rows(span("a", 0, 2, cores=2), span("b", 1, 3)) == {
+        "h core 0": ["a"],
+        "h core 1": ["a"],
+        "h core 2": ["b"],
+        "g": [],
+    }
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_a_picture_is_drawn(tmp_path: Path, suffix: str) -> None:
+    spans = (span("a", 0, 2), span("b", 1, 3, device="g"))
+    jobs = tuple(JobStory(job, 1.0, 0.0, 3.0, Ending.DONE, 2.0) for job in "ab")
+    path = tmp_path / f"picture.{suffix}"
+    draw_gantt("two jobs", Story(spans, jobs), RESOURCES, path, until=2.5)
+    assert path.stat().st_size > 1000
+    if suffix == "svg":
+        text = path.read_text()
+        assert "two jobs" in text
+        assert ">g<" in text.replace("\n", "")

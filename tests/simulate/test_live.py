@@ -1,0 +1,108 @@
+"""Mock jobs with real processes; only their names for time differ from a simulation."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from kintune.errors import InputError
+from kintune.scheduler.resources import Device, Host
+from kintune.simulate.live import play_live
+from kintune.simulate.mock import MockJob
+from kintune.simulate.mock_item import item
+from kintune.simulate.mock_process import MockProcess
+from kintune.simulate.plan import PlannedJob
+from kintune.simulate.span import Ending
+from kintune.simulate.spec import Scenario, Setup
+from kintune.wire.messages import Finished, Offer, StageClosed
+
+RESOURCES = (Host("host", 1, 1000), Device("gpu", "gpu"))
+JOB = MockJob(device="gpu", rounds=3, select_s=2, build_s=3, profile_s=5, update_s=1)
+
+
+def scenario(jobs: str = "ab") -> Scenario:
+    return Scenario(RESOURCES, tuple(JOB.plan(job) for job in jobs))
+
+
+@pytest.mark.parametrize("policy", ["fair", "predictive", "uncontrolled"])
+def test_jobs_are_played_to_their_ends(tmp_path: Path, policy: str) -> None:
+    story = play_live(scenario(), Setup(policy), speed=100.0, log=tmp_path / "log")
+    assert {(job.job, job.ending) for job in story.jobs} == {("a", Ending.DONE), ("b", Ending.DONE)}
+    assert len(story.spans) == 2 * 12
+    for span in story.spans:
+        assert span.ready <= span.start < span.end
+    profiles = sorted((span.start, span.end) for span in story.spans if span.kind == "profile")
+    if policy != "uncontrolled":
+        assert all(one[1] <= two[0] for one, two in pairwise(profiles))
+
+
+def test_processes_that_are_killed_are_replaced(tmp_path: Path) -> None:
+    """Whatever dies, every job ends; what a dead worker had in hand is over."""
+    killed: list[str] = []
+    over = threading.Event()
+
+    def kill() -> None:
+        me = psutil.Process()
+        while not over.wait(0.25) and len(killed) < 4:
+            for kind in ("mock_process", "mock_worker"):
+                for child in me.children():
+                    try:
+                        if kind in " ".join(child.cmdline()) and killed.count(kind) < 2:
+                            os.kill(child.pid, signal.SIGKILL)
+                            killed.append(kind)
+                            break
+                    except psutil.Error:
+                        continue
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        story = play_live(scenario(), Setup("fair"), speed=10.0, log=tmp_path / "log")
+    finally:
+        over.set()
+        killer.join()
+    assert set(killed) == {"mock_process", "mock_worker"}
+    assert {job.ending for job in story.jobs} == {Ending.DONE}
+
+
+def test_what_cannot_be_played_live_is_refused() -> None:
+    late = Scenario(RESOURCES, (JOB.plan("a", at=5.0),))
+    with pytest.raises(InputError, match="job a arrives later"):
+        play_live(late, Setup("fair"))
+    with pytest.raises(InputError, match="interference is simulated"):
+        play_live(scenario(), Setup("fair", interference={"update": 2.0}))
+
+
+class TestTheProcess:
+    def opened(self, job: PlannedJob) -> tuple[MockProcess, Offer]:
+        process = MockProcess(lambda seconds: None)
+        (said,) = process.open(job.id, msgspec.msgpack.encode(job), ())
+        assert isinstance(said, Offer)
+        return process, said
+
+    def test_it_offers_what_can_run_and_tells_what_lies_ahead(self) -> None:
+        process, offer = self.opened(JOB.plan("a"))
+        assert [work.stage.id for work in offer.works] == ["select-0"]
+        assert offer.ahead == {"a/select": 2, "a/build": 3, "a/profile": 3, "a/update": 3}
+        (after,) = process.closed(StageClosed("select-0", 0, 0.0, 0.0))
+        assert isinstance(after, Offer)
+        (work,) = after.works
+        assert (work.stage.id, work.worker) == ("build-0", "mock")
+        assert process.item(item(3.0)) == b""
+
+    def test_one_that_tells_nothing_tells_nothing(self) -> None:
+        _, offer = self.opened(JOB.plan("a", tells=False))
+        assert offer.ahead is None
+
+    def test_asked_to_stop_it_finishes_once_nothing_is_under_way(self) -> None:
+        process, _ = self.opened(JOB.plan("a"))
+        assert list(process.stop("interrupted")) == []
+        (last,) = process.closed(StageClosed("select-0", 0, 0.0, 0.0))
+        assert isinstance(last, Finished)

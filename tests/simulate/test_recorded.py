@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kintune.errors import InputError
+from kintune.scheduler.decisions import Decision
+from kintune.scheduler.events import Event
+from kintune.scheduler.machine import Limits, Machine
+from kintune.scheduler.policies import policy
+from kintune.scheduler.recording import Header, Step, encode_line
+from kintune.scheduler.resources import Device, Host
+from kintune.simulate.faults import Faults
+from kintune.simulate.mock import MockJob
+from kintune.simulate.recorded import Recorded, read_recording
+from kintune.simulate.retrace import retrace
+from kintune.simulate.simulation import again, simulate_recorded
+from kintune.simulate.span import Story
+from kintune.simulate.world import World
+
+RESOURCES = (Host("host", 1, 1000), Device("gpu", "gpu"))
+JOB = MockJob(device="gpu", rounds=3, select_s=2, build_s=3, profile_s=5, update_s=1, inflight=2)
+
+
+def record(name: str = "fair", faults: Faults | None = None) -> tuple[Story, Recorded]:
+    """A simulated schedule of two jobs, and its recording."""
+    steps: list[Step] = []
+
+    def observe(event: Event, decisions: Sequence[Decision]) -> None:
+        steps.append(Step(event, tuple(decisions)))
+
+    machine = Machine(policy(name), Limits(bundling=True))
+    jobs = [JOB.plan(job) for job in "ab"]
+    story = World(machine, RESOURCES, jobs, faults=faults or Faults(), observe=observe).run()
+    return story, Recorded("s.jsonl", Header(name, bundling=True, names={"a": "net", "b": "net"}), tuple(steps))
+
+
+def write(path: Path, recorded: Recorded, cut: int = 0) -> str:
+    text = b"".join(map(encode_line, (recorded.header, *recorded.steps)))
+    path.write_bytes(text[: len(text) - cut])
+    return str(path)
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    _, recorded = record()
+    read = read_recording(write(tmp_path / "s.jsonl", recorded))
+    assert (read.header, read.steps, read.resources) == (recorded.header, recorded.steps, RESOURCES)
+    read.play_again()
+
+
+def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
+    _, recorded = record()
+    assert read_recording(write(tmp_path / "s.jsonl", recorded, cut=3)).steps == recorded.steps[:-1]
+
+
+def test_a_recording_tells_what_has_happened() -> None:
+    story, recorded = record(faults=Faults(seed=2, failing=0.2))
+    traced = retrace(recorded)
+    names = {"a": "net", "b": "net (2)"}
+
+    def facts(of: Story, names: dict[str, str]) -> list[tuple[object, ...]]:
+        return sorted((names.get(s.job, s.job), s.stage, s.attempt, s.start, s.end, s.ending.value) for s in of.spans)
+
+    assert facts(traced.story, {}) == facts(story, names)
+    ends = {names[job.job]: (job.end, job.ending) for job in story.jobs}
+    assert {job.job: (job.end, job.ending) for job in traced.story.jobs} == ends
+    assert any(span.attempt for span in traced.story.spans)
+
+
+def test_its_jobs_can_be_played_again() -> None:
+    story, recorded = record()
+    traced = retrace(recorded)
+    assert sorted(sum(p.seconds for p in job.stages) for job in traced.jobs) == [33.0, 33.0]
+    simulated = simulate_recorded(recorded, setups=again(recorded), audit=True)
+    labels = [outcome.setup for outcome in simulated.outcomes]
+    assert labels[0] == "as recorded (fair)"
+    assert labels[1:] == ["sequential, bundled", "greedy, bundled", "fair, bundled", "predictive, bundled"]
+    assert simulated.outcomes[0].makespan_s == max(job.end for job in story.jobs)
+    assert simulated.outcomes[1].makespan_s >= simulated.outcomes[0].makespan_s
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda lines: lines[1:], "is no recorded schedule"),
+        (lambda lines: [], "is no recorded schedule"),
+        (lambda lines: [lines[0], b'{"type":"nothing"}', *lines[1:]], "s.jsonl:2: is no line"),
+        (lambda lines: [lines[0], b"garbage", *lines[1:]], "s.jsonl:2: is no line"),
+        (lambda lines: [*lines[:4], lines[0], *lines[4:]], "s.jsonl:5: a second schedule begins"),
+        (lambda lines: [lines[0].replace(b'"version":1', b'"version":9'), *lines[1:]], "another version"),
+        (lambda lines: [lines[0].replace(b'"fair"', b'"foul"'), *lines[1:]], "another version"),
+    ],
+)
+def test_what_is_no_recording_is_refused(tmp_path: Path, spoil: object, said: str) -> None:
+    _, recorded = record()
+    lines = [msgspec.json.encode(line) for line in (recorded.header, *recorded.steps)]
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(b"".join(line + b"\n" for line in spoil(lines)))  # type: ignore[operator]
+    with pytest.raises(InputError) as raised:
+        read_recording(str(path))
+    assert said in str(raised.value)
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(InputError, match=r"nowhere\.jsonl: cannot be read"):
+        read_recording("nowhere.jsonl")
+
+
+def test_decisions_that_would_not_be_made_today_are_named() -> None:
+    _, recorded = record()
+    at = next(n for n, step in enumerate(recorded.steps) if step.decisions)
+    forged = list(recorded.steps)
+    forged[at] = Step(forged[at].event)
+    with pytest.raises(InputError, match=rf"s\.jsonl:{at + 2}: today's scheduler decides otherwise"):
+        recorded._replace(steps=tuple(forged)).play_again()
+
+
+def test_events_that_cannot_happen_are_named() -> None:
+    _, recorded = record()
+    with pytest.raises(InputError, match=r"s\.jsonl:4: cannot have happened"):
+        recorded._replace(steps=(*recorded.steps[:2], recorded.steps[-1], *recorded.steps[2:])).play_again()

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from kintune.errors import SchedulerError
+from kintune.scheduler.invariants import Auditor
+from kintune.scheduler.machine import Limits, Machine
+from kintune.scheduler.policies import POLICIES, policy
+from kintune.scheduler.resources import Device, Host, Resource
+from kintune.simulate.faults import Faults
+from kintune.simulate.mix import Mix
+from kintune.simulate.mock import MockJob
+from kintune.simulate.plan import PlannedJob
+from kintune.simulate.span import Ending, Story
+from kintune.simulate.world import World
+
+HOST = Host("host", 1, 1000)
+GPU = Device("gpu", "gpu")
+JOB = MockJob(device="gpu", rounds=3, select_s=2, build_s=3, profile_s=5, update_s=1)
+
+
+def played(name: str, jobs: list[PlannedJob], resources: list[Resource], **more: object) -> Story:
+    bundling = bool(more.pop("bundling", False))
+    machine = Machine(policy(name), Limits(bundling=bundling))
+    auditor = Auditor(POLICIES[name].waives, POLICIES[name].bounded)
+    return World(machine, resources, jobs, observe=auditor.observe, **more).run()  # type: ignore[arg-type]
+
+
+def test_a_job_alone_takes_as_long_as_its_stages() -> None:
+    (job,) = played("greedy", [JOB.plan("a")], [HOST, GPU]).jobs
+    assert (job.end, job.ending) == (33.0, Ending.DONE)
+
+
+@pytest.mark.parametrize("name", ["greedy", "fair", "predictive"])
+def test_two_jobs_interleave(name: str) -> None:
+    story = played(name, [JOB.plan("a"), JOB.plan("b")], [HOST, GPU])
+    assert max(job.end for job in story.jobs) < 2 * 33 * 0.65
+
+
+def test_sequential_does_one_job_after_the_other() -> None:
+    story = played("sequential", [JOB.plan("a"), JOB.plan("b")], [HOST, GPU])
+    assert [job.end for job in story.jobs] == [33.0, 66.0]
+
+
+def test_jobs_in_step_disturb_each_other() -> None:
+    alone = MockJob(device="gpu", rounds=1, build_s=4, profile_s=6, update_s=10)
+    story = played("synchronous", [alone.plan("a"), alone.plan("b")], [HOST, GPU], interference={"update": 1.5})
+    assert [job.end for job in story.jobs] == [25.0, 25.0]
+
+
+def test_who_is_left_alone_goes_on_at_full_speed() -> None:
+    short, long = MockJob(device="gpu", rounds=1, update_s=4), MockJob(device="gpu", rounds=1, update_s=10)
+    story = played("uncontrolled", [short.plan("a"), long.plan("b")], [HOST, GPU], interference={"update": 2.0})
+    assert [job.end for job in story.jobs] == [8.0, 14.0]
+
+
+def test_a_bundle_keeps_the_host_from_update_to_build() -> None:
+    jobs = [MockJob(device="gpu", rounds=2, build_s=3, profile_s=1, update_s=2).plan(id) for id in "abc"]
+    loose, bundled = (played("fair", jobs, [HOST, GPU], bundling=bundling) for bundling in (False, True))
+
+    def handed_over(story: Story) -> int:
+        on_host = sorted((s for s in story.spans if s.placement.device is None), key=lambda s: s.start)
+        pairs = itertools.pairwise(on_host)
+        return sum(one.kind == "update" and one.job != two.job and two.kind == "build" for one, two in pairs)
+
+    assert handed_over(loose) > 0
+    assert all(
+        two.job == one.job
+        for one, two in zip(
+            *(sorted((s for s in bundled.spans if not s.placement.device), key=lambda s: s.start)[n:] for n in (0, 1)),
+            strict=False,
+        )
+        if one.kind == "update" and one.stage == "update-0"
+    )
+
+
+def test_rounds_in_flight_overlap() -> None:
+    one = MockJob(device="gpu", rounds=10, select_s=2, build_s=3, profile_s=5)
+    (alone,) = played("fair", [one.plan("a")], [HOST, GPU]).jobs
+    two = MockJob(device="gpu", rounds=10, select_s=2, build_s=3, profile_s=5, inflight=2)
+    (pipelined,) = played("fair", [two.plan("a")], [HOST, GPU]).jobs
+    assert alone.end == 100.0
+    assert pipelined.end <= 57.0  # the host needs 50 seconds, the last profile 5
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_whatever_goes_wrong_every_job_ends(name: str) -> None:
+    mix = Mix(jobs=6, hosts=2, types=(2, 1), rounds=(4.0, 0.5))
+    faults = Faults(seed=3, failing=0.05, cancelled=0.2, outages_each=20, outage_s=5, span_s=600)
+    story = played(name, mix.draw(1), mix.resources(), faults=faults)
+    assert len(story.jobs) == 6
+    assert {span.ending for span in story.spans} == set(Ending)
+
+
+def test_a_stage_that_always_fails_ends_its_job_and_no_other() -> None:
+    story = played("fair", [JOB.plan("a")], [HOST, GPU], faults=Faults(failing=1.0))
+    (job,) = story.jobs
+    assert job.ending is Ending.FAILED
+    assert [span.start for span in story.spans] == [0.0, 2.0, 5.0, 10.0]
+    assert "select-0" in job.cause
+
+
+def test_the_same_seed_plays_the_same() -> None:
+    mix = Mix(jobs=10, hosts=2, types=(2, 1), rounds=(3.0, 0.5))
+    faults = Faults(seed=3, failing=0.05, outages_each=1, span_s=300)
+    one, two = (played("predictive", mix.draw(5), mix.resources(), faults=faults) for _ in range(2))
+    assert one == two
+
+
+def test_a_job_for_which_nothing_is_there_fails() -> None:
+    story = played("fair", [JOB.plan("a")], [HOST])
+    assert [job.ending for job in story.jobs] == [Ending.FAILED]
+    assert "no host or device could ever run it" in story.jobs[0].cause
+
+
+def test_resources_that_stay_away_are_told() -> None:
+    world = World(Machine(policy("fair"), Limits(resources_may_join=True)), [HOST], [JOB.plan("a")])
+    with pytest.raises(SchedulerError, match="stands still"):
+        world.run()
