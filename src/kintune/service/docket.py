@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import AbstractContextManager
 
 import msgspec
 from sqlalchemy import Connection, func, insert, select, update
@@ -63,6 +64,10 @@ class Docket:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    def together(self) -> AbstractContextManager[Connection]:
+        """A block whose changes are kept together or not at all."""
+        return self._database.transaction()
 
     # what visitors ask ----------------------------------------------------------------------------------------------
 

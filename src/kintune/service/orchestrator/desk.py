@@ -18,6 +18,7 @@ from kintune.front.ticket import Ticket
 from kintune.job.payloads import StageName
 from kintune.job.progress import ProgressReport
 from kintune.measure.about import DeviceAbout
+from kintune.service.calls import Calls
 from kintune.service.content import Content
 from kintune.service.docket import Docket, Job, PendingWish
 from kintune.service.life import State, Wish
@@ -60,6 +61,7 @@ class Desk:
     def __init__(
         self,
         docket: Docket,
+        calls: Calls,
         content: Content,
         intake: Intake,
         engine: LocalEngine,
@@ -71,6 +73,7 @@ class Desk:
         publish: Callable[[News], None],
     ) -> None:
         self._docket = docket
+        self._calls = calls
         self._content = content
         self._intake = intake
         self._engine = engine
@@ -188,6 +191,10 @@ class Desk:
         return self._content.put(ticket.log) if ticket.log.exists() else None
 
     def _step(self, underway: _Underway, state: State, reason: str, **facts: str | None) -> None:
-        underway.job = self._docket.step(underway.job.id, state, reason, self._now(), **facts)
+        now = self._now()
+        with self._docket.together():
+            underway.job = self._docket.step(underway.job.id, state, reason, now, **facts)
+            if state.over:
+                self._calls.ask(underway.job, now)
         underway.state = state
         self._publish(Changed(underway.job.id, state, reason))

@@ -24,6 +24,7 @@ from kintune.scheduler.decisions import Decision, Start
 from kintune.scheduler.events import Event, StageDone, StageFailed
 from kintune.scheduler.machine import Machine
 from kintune.scheduler.policies import policy
+from kintune.service.calls import Calls
 from kintune.service.content import Content
 from kintune.service.database import open_database
 from kintune.service.docket import Docket
@@ -97,6 +98,7 @@ def orchestrate(settings: Settings) -> None:
         news.append(bus)
         desk = Desk(
             docket,
+            Calls(database),
             content,
             Intake(settings, library, content, store, place),
             engine,

@@ -11,9 +11,11 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from kintune import __version__
 from kintune.errors import KintuneError
+from kintune.service.orchestrator.news import Changed, News
 from kintune.service.web import jobs, live, models, operators
 from kintune.service.web.board import Board
 from kintune.service.web.doors import install_error_handlers
+from kintune.service.web.errands import Errands
 from kintune.service.web.line import Line
 from kintune.service.web.metrics import render
 from kintune.service.web.rooms import Rooms
@@ -31,15 +33,24 @@ _HEADERS = {
 def make_app(rooms: Rooms) -> FastAPI:
     """The application over these rooms."""
     board = Board(rooms.now)
-    line = Line(rooms.settings.socket, board.told)
+    errands = Errands(rooms)
+
+    def told(news: News) -> None:
+        board.told(news)
+        if isinstance(news, Changed) and news.state.over:
+            errands.look()
+
+    line = Line(rooms.settings.socket, told)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
         line.start()
+        errands.start()
         try:
             yield
         finally:
             await line.close()
+            await errands.close()
 
     app = FastAPI(title="Kintune", version=__version__, lifespan=life, docs_url="/api/docs", redoc_url=None)
     app.state.rooms, app.state.board, app.state.line = rooms, board, line

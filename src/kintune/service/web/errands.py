@@ -1,0 +1,102 @@
+"""What the web process does by itself: webhooks that are due, and once an hour the sweep of what nobody needs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+import httpx
+
+from kintune.errors import KintuneError
+from kintune.service.calls import Call, Calls, is_public
+from kintune.service.web.rooms import Rooms
+
+__all__ = ["Errands", "sweep"]
+
+_SWEEP_S = 3600.0
+_CALL_S = 15.0
+_log = logging.getLogger(__name__)
+
+
+class Errands:
+    """Two tasks in the loop of the web process.  `look` says that a job has ended: a call may be due."""
+
+    def __init__(self, rooms: Rooms, *, local_calls: bool = False) -> None:
+        self._rooms = rooms
+        self._calls = Calls(rooms.database)
+        self._local_calls = local_calls
+        self._news = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin."""
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._make_calls()), loop.create_task(self._sweep_now_and_then())]
+
+    def look(self) -> None:
+        """A call may be due."""
+        self._news.set()
+
+    async def close(self) -> None:
+        """End."""
+        for task in self._tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _make_calls(self) -> None:
+        while True:
+            for call in await asyncio.to_thread(self._calls.due, self._rooms.now()):
+                await self._call(call)
+            due = await asyncio.to_thread(self._calls.next_due)
+            wait = None if due is None else max(0.5, due - self._rooms.now())
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._news.wait(), wait)
+            self._news.clear()
+
+    async def _call(self, call: Call) -> None:
+        heard, outcome = False, "its address is none of the public internet"
+        if self._local_calls or await asyncio.to_thread(is_public, call.url):
+            body = {"job": call.job}
+            try:
+                async with httpx.AsyncClient(timeout=_CALL_S, follow_redirects=False) as client:
+                    response = await client.post(call.url, json=body)
+                heard, outcome = response.is_success, f"answered {response.status_code}"
+            except httpx.HTTPError as error:
+                outcome = f"{type(error).__name__}: {error}"
+        await asyncio.to_thread(self._calls.made, call, outcome, self._rooms.now(), heard=heard)
+
+    async def _sweep_now_and_then(self) -> None:
+        while True:
+            try:
+                await asyncio.to_thread(sweep, self._rooms)
+            except KintuneError as error:
+                _log.warning("the sweep failed: %s", error)
+            await asyncio.sleep(_SWEEP_S)
+
+
+def sweep(rooms: Rooms) -> int:
+    """Delete models whose time is over, and files that nobody refers to; returns how many files went.
+
+    Files are looked at before the references: what comes in meanwhile is not among them.
+    """
+    now = rooms.now()
+    files = list(rooms.content.digests())
+    for model in rooms.library.expire(now):
+        rooms.diary.note(now, "expire", f"model {model}")
+    needed = rooms.library.files() | rooms.docket.files()
+    gone = [file for file in files if file not in needed and _is_old(rooms, file, now)]
+    for file in gone:
+        rooms.content.remove(file)
+    if gone:
+        rooms.diary.note(now, "sweep", f"{len(gone)} files")
+    return len(gone)
+
+
+def _is_old(rooms: Rooms, file: str, now: float) -> bool:
+    """Whether it has lain there for an hour: what was put there just now is about to be referred to."""
+    try:
+        return now - rooms.content.path(file).stat().st_mtime > _SWEEP_S
+    except FileNotFoundError:
+        return False
