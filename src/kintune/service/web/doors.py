@@ -12,7 +12,7 @@ from kintune.service.access import Forbidden, NotFound, Scope, Unauthorized, Vis
 from kintune.service.content import TooLarge
 from kintune.service.web.rooms import Rooms
 
-__all__ = ["COOKIE", "Admin", "Reader", "RoomsOf", "Submitter", "address_of", "install_error_handlers"]
+__all__ = ["COOKIE", "Admin", "Reader", "RoomsOf", "Submitter", "address_of", "install_error_handlers", "require_own_origin"]
 
 COOKIE = "kintune_session"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -53,11 +53,12 @@ def visitor_of(request: Request, rooms: RoomsOf) -> Visitor:
     if not token:
         raise Unauthorized("this takes a token: send it as 'Authorization: Bearer kt_...'")
     if request.method not in _SAFE:
-        _require_own_origin(request)
+        require_own_origin(request)
     return rooms.people.visitor(token, rooms.now())
 
 
-def _require_own_origin(request: Request) -> None:
+def require_own_origin(request: Request) -> None:
+    """See that a request that changes something comes from the service's own pages.  Raises Forbidden."""
     origin = request.headers.get("origin") or ""
     site = request.headers.get("sec-fetch-site") or ""
     own = f"{request.url.scheme}://{request.headers.get('host', '')}"
