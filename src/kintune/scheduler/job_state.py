@@ -41,6 +41,8 @@ class StageState:
     retry_at: float = 0.0
     since: float = 0.0
     lane: Lane | None = None
+    ticket: int = 0
+    due_ticket: int = 0
     placement: Placement | None = None
 
     @property

@@ -7,71 +7,67 @@ So a decision costs what has changed, whatever the number of jobs and devices.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from kintune.scheduler.queue import IndexedQueue
 from kintune.scheduler.stage import Demand
 
 __all__ = ["Lane", "Lanes", "Waiting"]
 
 
 class Waiting(Protocol):
-    """A stage that may stand in a lane; `lane` is where it stands."""
+    """A stage that may stand in a lane; `lane` is where it stands.
+
+    Its `ticket` and `due_ticket` tell entries of heaps that count from those that were moved or taken out since.
+    """
 
     lane: Lane | None
-
-    def __hash__(self) -> int: ...
+    ticket: int
+    due_ticket: int
 
 
 class _Group:
     """Lanes that differ only in where they lead: whoever of them starts takes the room of the others.
 
-    Counts the `starts` of the group, and knows who must come first after how many.
+    Counts the `starts` of the group; `due` is a heap of who must come first after how many, and nobody must before
+    there were `soonest`.
     """
 
-    __slots__ = ("_due", "_soonest", "lanes", "starts")
+    __slots__ = ("due", "lanes", "soonest", "starts", "waiting")
 
     def __init__(self) -> None:
         self.lanes: list[Lane] = []
         self.starts = 0
-        self._due: IndexedQueue[Waiting] = IndexedQueue()
-        self._soonest = 0  # nobody is due before so many starts
-
-    def wait(self, stage: Waiting, patience: int) -> None:
-        """The stage must come first after so many starts of others."""
-        if stage not in self._due:
-            due = self.starts + patience
-            self._soonest = min(self._soonest, due) if self._due else due
-            self._due.put(stage, due)
-
-    def leave(self, stage: Waiting) -> None:
-        """The stage waits no more."""
-        self._due.discard(stage)
+        self.due: list[tuple[int, int, Waiting]] = []
+        self.soonest = 0
+        self.waiting = 0
 
     def overdue(self) -> tuple[int, Waiting] | None:
         """The stage that others have gone before often enough, if there is one."""
-        if self.starts < self._soonest or not self._due:
+        due = self.due
+        while due and due[0][2].due_ticket != due[0][1]:
+            heapq.heappop(due)
+        if not due:
             return None
-        found = self._due.peek()
-        assert found is not None
-        self._soonest = found[0]
-        return found if found[0] <= self.starts else None
+        self.soonest, _, stage = due[0]
+        return (self.soonest, stage) if self.soonest <= self.starts else None
 
 
 class Lane:
     """What its stages have in common: demand, the host they are bound to, and the device type that they lead to.
 
-    There is one of each kind, so lanes are compared by identity.
+    There is one of each kind, so lanes are compared by identity.  `heap` has its `count` stages by rank.
     """
 
-    __slots__ = ("demand", "group", "home", "passed", "queue", "reasons", "then")
+    __slots__ = ("count", "demand", "group", "heap", "home", "passed", "reasons", "then")
 
     def __init__(self, demand: Demand, home: str | None, then: str | None, group: _Group) -> None:
         self.demand = demand
         self.home = home
         self.then = then
-        self.queue: IndexedQueue[Waiting] = IndexedQueue()
+        self.heap: list[tuple[Any, int, Waiting]] = []
+        self.count = 0
         self.group = group
         self.reasons: tuple[str, ...] = ()  # what must be given back before it has room, while it is blocked
         self.passed = 0  # how often others have got what it waits for
@@ -81,7 +77,7 @@ class Lane:
 
 
 class Lanes:
-    """Startable stages by lane, in the order of their ranks; smaller ranks first."""
+    """Startable stages by lane, in the order of their ranks; smaller ranks first, equal ones as they came."""
 
     def __init__(self) -> None:
         self._lanes: dict[tuple[Demand, str | None, str | None], Lane] = {}
@@ -89,6 +85,7 @@ class Lanes:
         self._open: dict[Lane, None] = {}
         self._blocked: dict[str, dict[Lane, None]] = {}
         self._bound: dict[str, int] = {}
+        self._issued = 0
 
     def lane(self, demand: Demand, home: str | None, then: str | None) -> Lane:
         """The one lane of this kind."""
@@ -107,14 +104,21 @@ class Lanes:
 
         It comes first once so many others with the same demand and home have started; never if `patience` is None.
         """
-        if patience is not None:
-            lane.group.wait(stage, patience)
-        if not lane.queue:
-            self._open[lane] = None
-            if lane.home is not None:
-                self._bound[lane.home] = self._bound.get(lane.home, 0) + 1
-        lane.queue.put(stage, rank)
-        stage.lane = lane
+        self._issued += 1
+        if stage.lane is None:
+            stage.lane = lane
+            if patience is not None:
+                self._wait(stage, lane.group, patience)
+            if not lane.count:
+                self._open[lane] = None
+                if lane.home is not None:
+                    self._bound[lane.home] = self._bound.get(lane.home, 0) + 1
+            lane.count += 1
+        stage.ticket = self._issued
+        heapq.heappush(lane.heap, (rank, self._issued, stage))
+        if len(lane.heap) > 2 * lane.count + 16:
+            lane.heap = [entry for entry in lane.heap if entry[2].ticket == entry[1]]
+            heapq.heapify(lane.heap)
 
     def discard(self, stage: Waiting) -> Lane | None:
         """Take a stage out, if it is there; returns its lane if nothing is left there."""
@@ -122,24 +126,45 @@ class Lanes:
         if lane is None:
             return None
         stage.lane = None
-        lane.queue.discard(stage)
-        lane.group.leave(stage)
-        if lane.queue:
+        stage.ticket = 0
+        if stage.due_ticket:
+            stage.due_ticket = 0
+            lane.group.waiting -= 1
+        lane.count -= 1
+        if lane.count:
             return None
         self._open.pop(lane, None)
         self._unblock(lane)
         if lane.home is not None:
             self._bound[lane.home] -= 1
         lane.passed = 0
+        lane.heap.clear()
         return lane
 
     def first(self, lane: Lane) -> tuple[Any, Waiting] | None:
         """The lane's first stage, with what it is ranked by among those of all lanes: who is overdue comes first."""
-        overdue = lane.group.overdue()
-        if overdue is not None and overdue[1].lane is lane:
-            return (0, overdue[0]), overdue[1]
-        found = lane.queue.peek()
-        return None if found is None else ((1, found[0]), found[1])
+        group = lane.group
+        if group.starts >= group.soonest and group.waiting:
+            overdue = group.overdue()
+            if overdue is not None and overdue[1].lane is lane:
+                return (0, overdue[0]), overdue[1]
+        heap = lane.heap
+        while heap:
+            rank, ticket, stage = heap[0]
+            if stage.ticket == ticket:
+                return (1, rank), stage
+            heapq.heappop(heap)
+        return None
+
+    def _wait(self, stage: Waiting, group: _Group, patience: int) -> None:
+        due = group.starts + patience
+        group.soonest = min(group.soonest, due) if group.waiting else due
+        group.waiting += 1
+        stage.due_ticket = self._issued
+        heapq.heappush(group.due, (due, self._issued, stage))
+        if len(group.due) > 2 * group.waiting + 16:
+            group.due = [entry for entry in group.due if entry[2].due_ticket == entry[1]]
+            heapq.heapify(group.due)
 
     def must_wait(self, stage: Waiting) -> bool:
         """Whether somebody else must come before this stage."""

@@ -52,7 +52,7 @@ class Limits(msgspec.Struct, frozen=True):
 
     retries: int = 3
     backoff_s: float = 1.0
-    story_length: int = 40
+    story_length: int = 16
     resources_may_join: bool = False
     bundling: bool = False
 
