@@ -49,7 +49,7 @@ TWO = {
     "predictive": Scheduling("predictive", pipelined=False),
     "predictive, pipelined": Scheduling("predictive"),
 }
-ONE = {"one job": Scheduling("sequential", pipelined=False), "one job, pipelined": Scheduling("sequential")}
+ONE = {"one job": Scheduling("predictive", pipelined=False), "one job, pipelined": Scheduling("predictive")}
 
 
 def main() -> None:

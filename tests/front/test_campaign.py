@@ -33,3 +33,8 @@ def test_what_cannot_be_is_refused_before_anything_begins(
         tune_all(requests, scheduling)
     assert said in str(raised.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_by_default_a_run_may_do_more_than_one_thing_at_once() -> None:
+    """Otherwise a device of its own would gain nothing: `sequential` never overlaps."""
+    assert Scheduling().policy == "predictive"

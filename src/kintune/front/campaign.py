@@ -50,7 +50,7 @@ class Scheduling(msgspec.Struct, frozen=True):
     the module that a job's process runs; benchmarks have their own.
     """
 
-    policy: str = "sequential"
+    policy: str = "predictive"
     bundling: bool = False
     pipelined: bool = True
     log: str | None = None
