@@ -15,14 +15,17 @@ from kintune.scheduler.policies import policy as policy_of
 from kintune.service.database import open_database
 from kintune.service.people import People
 from kintune.service.settings import Settings
-from kintune.service.supervisor import Supervisor, data_directory
+from kintune.service.supervisor import PARTS, Supervisor, data_directory
 
 __all__ = ["command"]
 
 
 @click.command("serve", short_help="Tune models as a service.")
 @click.option("--data", default="kintune-service", show_default=True, metavar="DIR", help="Where everything is kept.")
-@click.option("--database", default="", metavar="URL", help="A PostgreSQL database instead of files in the directory.")
+@click.option(
+    "--database", default="", metavar="URL", envvar="KINTUNE_DATABASE",
+    help="A PostgreSQL database instead of files in the directory.  [default: $KINTUNE_DATABASE, or none]",
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(1, 65535), default=8190, show_default=True, help="The port to listen on.")
 @click.option("--device", default="cpu", show_default=True, help="What times programs, as for 'kintune tune'.")
@@ -31,6 +34,11 @@ __all__ = ["command"]
 @click.option("--jobs-at-once", type=click.IntRange(1, 64), default=3, show_default=True, help="The others wait.")
 @click.option("--minutes", type=float, default=30.0, show_default=True, help="The budget of jobs that name none.")
 @click.option("--keep-days", type=float, default=90.0, show_default=True, help="How long models are kept; 0: for ever.")
+@click.option("--local-webhooks", is_flag=True, help="Let webhooks call this machine and its private networks.")
+@click.option(
+    "--part", type=click.Choice(["all", "web", "orchestrator"]), default="all", show_default=True,
+    help="What to run here; the parts of one service share its directory.",
+)
 def command(
     data: str,
     database: str,
@@ -42,6 +50,8 @@ def command(
     jobs_at_once: int,
     minutes: float,
     keep_days: float,
+    local_webhooks: bool,
+    part: str,
 ) -> None:
     """Start the REST API, the portal and the tuner on this machine, until Ctrl-C.
 
@@ -62,10 +72,13 @@ def command(
         jobs_at_once=jobs_at_once,
         minutes=minutes,
         keep_days=keep_days,
+        local_webhooks=local_webhooks,
     )
-    _check_doors(settings)
-    click.echo(f"Kintune serves on http://{host}:{port}, data in {settings.data}; Ctrl-C ends it.", err=True)
-    Supervisor(settings, lambda line: click.echo(f"kintune: {line}", err=True)).run()
+    if part != "orchestrator":
+        _check_doors(settings)
+        click.echo(f"Kintune serves on http://{host}:{port}, data in {settings.data}; Ctrl-C ends it.", err=True)
+    parts = PARTS if part == "all" else (part,)
+    Supervisor(settings, lambda line: click.echo(f"kintune: {line}", err=True), parts).run()
 
 
 def _check_doors(settings: Settings) -> None:
@@ -80,8 +93,8 @@ def _check_doors(settings: Settings) -> None:
             f"with: kintune service add-token --data {settings.data} --user NAME --scope admin"
         )
     click.echo(
-        "Nobody has a token yet: make one with "
-        f"kintune service add-token --data {settings.data} --user NAME --scope admin",
+        "Nobody has a token yet, so the service listens on this machine only, and whoever is at it may do everything.  "
+        f"From the first token on, everybody needs one: kintune service add-token --data {settings.data} --user NAME",
         err=True,
     )
 

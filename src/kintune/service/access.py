@@ -45,12 +45,12 @@ class Quota(msgspec.Struct, frozen=True):
 
 
 class Visitor(msgspec.Struct, frozen=True):
-    """Who is asking: a user by a token with a scope."""
+    """Who is asking: a user with a scope, by a token (None: by being at this machine while nobody has one)."""
 
     user: int
     name: str
     scope: Scope
-    token: int
+    token: int | None
     quota: Quota = Quota()
 
     def require(self, scope: Scope) -> None:

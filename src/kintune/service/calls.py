@@ -17,7 +17,7 @@ from kintune.records.database import Database
 from kintune.service.docket import Job
 from kintune.service.schema import calls
 
-__all__ = ["Call", "Calls", "is_public"]
+__all__ = ["Call", "Calls", "public_address"]
 
 _WAITS_S = (10.0, 60.0, 600.0, 3600.0, 6 * 3600.0)
 
@@ -65,16 +65,18 @@ class Calls:
             connection.execute(update(calls).where(calls.c.id == call.id).values(**values))
 
 
-def is_public(url: str) -> bool:
-    """Whether an address leads out of this machine and its private networks.
+def public_address(url: str) -> str | None:
+    """The numeric address that a URL's name stands for; None unless all of them are on the public internet.
 
-    Otherwise users could have the service knock at doors that only it can reach.  All addresses that the name stands
-    for must be public.
+    Otherwise users could have the service knock at doors that only it can reach.  Whoever calls must use this address
+    and not ask for the name again, which might then stand for another.
     """
     parts = urlsplit(url)
     try:
         found = socket.getaddrinfo(parts.hostname or "", parts.port or 443, type=socket.SOCK_STREAM)
     except OSError:
-        return False
+        return None
     addresses = [ipaddress.ip_address(str(entry[4][0])) for entry in found]
-    return bool(addresses) and all(address.is_global and not address.is_multicast for address in addresses)
+    if not addresses or not all(address.is_global and not address.is_multicast for address in addresses):
+        return None
+    return str(addresses[0])

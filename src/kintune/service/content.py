@@ -66,7 +66,12 @@ class Content:
 
     def put(self, source: Path) -> Digest:
         """Keep a copy of a file; returns its digest.  Raises StorageError or StorageFull."""
-        with _reporting(), source.open("rb") as file, self._receiving() as incoming:
+        with _reporting(), source.open("rb") as file:
+            return self.put_open(file)
+
+    def put_open(self, file: IO[bytes]) -> Digest:
+        """Keep a copy of what is left to read of a file; returns its digest."""
+        with _reporting(), self._receiving() as incoming:
             return incoming.finish(iter(lambda: file.read(_CHUNK), b""))
 
     def put_bytes(self, data: bytes) -> Digest:

@@ -102,6 +102,7 @@ class Docket:
                     model=model,
                     wanted=msgspec.json.encode(wanted).decode(),
                     priority=wanted.priority,
+                    share=wanted.share,
                     idempotency_key=key,
                     retry_of=retry_of,
                     state=State.QUEUED.value,
@@ -111,6 +112,24 @@ class Docket:
             )
             connection.execute(insert(steps).values(job=id, seq=0, state=State.QUEUED.value, reason="", at=now))
             return self._get(connection, id), True
+
+    def retry(self, visitor: Visitor, old: Job, now: float) -> tuple[Job, bool]:
+        """A new job that goes on with what is left of an old one, and that it is new; the one that does already.
+
+        Raises:
+            OrderError: the old one has not ended badly.
+            Forbidden: the visitor's quota is used up.
+        """
+        if old.state not in (State.FAILED, State.CANCELLED):
+            raise OrderError(f"job {old.id} is {old.state.value}; only failed and cancelled ones can be retried")
+        first = old.retry_of or old.id
+        with self._database.transaction() as connection:
+            at_it = connection.execute(
+                select(jobs).where(jobs.c.retry_of == first, jobs.c.state.not_in(_OVER)).limit(1)
+            ).one_or_none()
+            if at_it is not None:
+                return _job(at_it._asdict()), False
+            return self.submit(visitor, old.model, old.wanted, now, retry_of=first)
 
     def get(self, visitor: Visitor, job: str) -> Job:
         """A job that the visitor may see.  Raises NotFound."""
@@ -165,6 +184,12 @@ class Docket:
         query = select(jobs).where(jobs.c.state.not_in(_OVER)).order_by(jobs.c.priority.desc(), jobs.c.created)
         with self._database.snapshot() as connection:
             return [_job(row._asdict()) for row in connection.execute(query)]
+
+    def hidden_from(self, owner: int) -> frozenset[str]:
+        """The runs whose measurements this owner's jobs may not use: others' who have not agreed to that."""
+        theirs = (jobs.c.owner != owner) & ~jobs.c.share & jobs.c.run_id.is_not(None)
+        with self._database.snapshot() as connection:
+            return frozenset(connection.scalars(select(jobs.c.run_id).where(theirs)))
 
     def wishes(self) -> list[PendingWish]:
         """What was asked and is not granted yet, in order."""

@@ -16,6 +16,7 @@ from kintune.service.secrets import NewToken, hash_of, looks_like_a_token, new_t
 __all__ = ["People", "Token", "User"]
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
+_LOCAL = "local"
 _DAY_S = 86400.0
 _NOTED_EVERY_S = 60.0  # how exactly it is known when a token was used last
 
@@ -119,6 +120,15 @@ class People:
         valid = tokens.c.revoked.is_(None) & (tokens.c.expires.is_(None) | (tokens.c.expires > now))
         with self._database.snapshot() as connection:
             return connection.scalar(select(tokens.c.id).where(valid).limit(1)) is not None
+
+    def local(self, now: float) -> Visitor:
+        """Whoever sits at this machine, while nobody has a token: the user `local`, who may do everything."""
+        with self._database.transaction():
+            try:
+                user = self.user(_LOCAL)
+            except NotFound:
+                user = self.add_user(_LOCAL, now)
+        return Visitor(user.id, user.name, Scope.ADMIN, None, user.quota)
 
     def revoke(self, token: int, now: float) -> None:
         """Nobody comes in with this token any more.  Raises NotFound."""

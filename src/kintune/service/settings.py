@@ -15,6 +15,7 @@ class Settings(msgspec.Struct, frozen=True):
     `database` is "" for SQLite files in `data`, or the URL of a PostgreSQL server that has all of it.  `device` is as
     for `kintune tune`, and `device_name` what users call it.  At most `jobs_at_once` are under way, the others wait.
     `minutes` is the budget of jobs that name none; models are kept for `keep_days` (0: until they are deleted).
+    Webhooks reach this machine and its private networks only with `local_webhooks`.
     """
 
     data: str
@@ -28,6 +29,7 @@ class Settings(msgspec.Struct, frozen=True):
     jobs_at_once: int = 3
     minutes: float = 30.0
     keep_days: float = 90.0
+    local_webhooks: bool = False
     refresh_every: int = 2000  # measurements after which family models are trained anew
 
     @property

@@ -14,9 +14,13 @@ from pathlib import Path
 import msgspec
 
 from kintune.errors import EngineError
+from kintune.files import write_whole
 from kintune.service.settings import Settings
 
-__all__ = ["Supervisor"]
+__all__ = ["PARTS", "Supervisor", "data_directory"]
+
+PARTS = ("orchestrator", "web")
+"""The processes of a service."""
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
 _STEADY_S = 60.0  # who has lived so long begins anew with the shortest wait
@@ -55,16 +59,13 @@ class _Part:
 class Supervisor:
     """Runs until SIGTERM or SIGINT."""
 
-    def __init__(self, settings: Settings, say: Say) -> None:
+    def __init__(self, settings: Settings, say: Say, parts: Sequence[str] = PARTS) -> None:
         self._settings = settings
         self._say = say
         self._leaving = False
         path = settings.directory / "settings.json"
-        path.write_bytes(msgspec.json.encode(settings))
-        self._parts = [
-            _Part("orchestrator", ("kintune.service.orchestrator.process", str(path))),
-            _Part("web", ("kintune.service.web.process", str(path))),
-        ]
+        write_whole(path, msgspec.json.encode(settings))
+        self._parts = [_Part(name, (f"kintune.service.{name}.process", str(path))) for name in parts]
 
     def run(self) -> None:
         """Serve.

@@ -13,6 +13,8 @@ COMMANDS = {
     "add-token": Entry("kintune.cli.service.tokens", "Make a token, which is shown once.", "add_token"),
     "tokens": Entry("kintune.cli.service.tokens", "List the tokens.", "list_tokens"),
     "revoke": Entry("kintune.cli.service.tokens", "Revoke a token.", "revoke"),
+    "backup": Entry("kintune.cli.service.archive", "Write everything to one file.", "backup"),
+    "restore": Entry("kintune.cli.service.archive", "Make a service out of a back-up.", "restore_"),
 }
 
 command = LazyGroup("service", COMMANDS, help="Look after a service on this machine.")

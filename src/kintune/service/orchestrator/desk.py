@@ -22,6 +22,7 @@ from kintune.service.calls import Calls
 from kintune.service.content import Content
 from kintune.service.docket import Docket, Job, PendingWish
 from kintune.service.life import State, Wish
+from kintune.service.logs import job_logger
 from kintune.service.orchestrator.intake import Intake
 from kintune.service.orchestrator.news import Changed, News, Progressed
 from kintune.wire.messages import Work
@@ -131,6 +132,7 @@ class Desk:
     def ended(self, run: str, end: JobEnd) -> None:
         """A job is over: write down what came of it, and look for the next."""
         underway = self._runs.pop(run)
+        self._journal.leave(run)
         if end.ending is JobEnding.CANCELLED:
             underway.ticket.interrupted()
             self._step(underway, State.CANCELLED, end.cause)
@@ -150,7 +152,8 @@ class Desk:
             return
         underway = self._runs[ticket.run_id] = _Underway(job, ticket, job.state)
         self._step(underway, State.CHECKING, "", run_id=ticket.run_id)
-        self._journal.enter(spec, self._about.compiler, use_known=True)
+        hidden = self._docket.hidden_from(job.owner)
+        self._journal.enter(spec, self._about.compiler, use_known=True, hidden=hidden)
         command = self._intake.command
         self._engine.add(JobLaunch(ticket.run_id, command, msgspec.msgpack.encode(spec), job.priority))
 
@@ -197,4 +200,5 @@ class Desk:
             if state.over:
                 self._calls.ask(underway.job, now)
         underway.state = state
+        job_logger(__name__, underway.job.id).info("%s%s", state.value, f": {reason}" if reason else "")
         self._publish(Changed(underway.job.id, state, reason))

@@ -14,7 +14,7 @@ from nicegui import ui
 from kintune.errors import KintuneError
 from kintune.service.access import NotFound, Unauthorized, Visitor
 from kintune.service.web.board import Board
-from kintune.service.web.doors import COOKIE
+from kintune.service.web.doors import address_of, visitor_of
 from kintune.service.web.rooms import Rooms
 
 __all__ = ["Desk", "frame", "moment", "page", "telling"]
@@ -47,11 +47,10 @@ def page(path: str, title: str) -> Callable[[Callable[..., Awaitable[None]]], An
             state = request.app.state
             rooms: Rooms = state.rooms
             try:
-                visitor = rooms.people.visitor(request.cookies.get(COOKIE, ""), rooms.now())
+                visitor = visitor_of(request, rooms)
             except Unauthorized:
                 return RedirectResponse("/sign-in")
-            address = request.client.host if request.client else ""
-            desk = Desk(rooms, state.board, visitor, state.poke, address)
+            desk = Desk(rooms, state.board, visitor, state.poke, address_of(request))
             with frame(title, visitor):
                 try:
                     await build(desk, **request.path_params)
@@ -79,8 +78,9 @@ def frame(title: str, visitor: Visitor | None) -> Iterator[None]:
             ui.button(icon="contrast", on_click=ui.dark_mode(None).toggle).props("flat dense color=white").tooltip(
                 "Dark or light"
             )
-            with ui.element("form").props('method="post" action="/sign-out"'):
-                ui.button("Sign out").props("flat dense color=white type=submit")
+            if visitor.token is not None:
+                with ui.element("form").props('method="post" action="/sign-out"'):
+                    ui.button("Sign out").props("flat dense color=white type=submit")
     with ui.column().classes("w-full max-w-6xl mx-auto p-4 gap-4"):
         ui.label(title).classes("text-2xl font-semibold")
         yield

@@ -1,4 +1,4 @@
-"""The application: API, health, metrics; the portal is mounted beside."""
+"""The application: API, health, metrics."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
-from nicegui import ui
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from kintune import __version__
 from kintune.errors import KintuneError
 from kintune.service.orchestrator.news import Changed, News
-from kintune.service.portal import doors, others
-from kintune.service.portal import jobs as portal_jobs
-from kintune.service.portal import models as portal_models
 from kintune.service.web import jobs, live, models, operators
 from kintune.service.web.board import Board
 from kintune.service.web.doors import install_error_handlers
@@ -35,7 +31,7 @@ _HEADERS = {
 
 
 def make_app(rooms: Rooms) -> FastAPI:
-    """The application over these rooms."""
+    """The application over these rooms, without the portal."""
     board = Board(rooms.now)
     errands = Errands(rooms)
 
@@ -62,10 +58,6 @@ def make_app(rooms: Rooms) -> FastAPI:
     install_error_handlers(app)
     for part in (jobs, models, live, operators):
         app.include_router(part.router)
-
-    app.include_router(doors.router)
-    for module in (portal_jobs, portal_models, others):
-        assert module.__doc__  # their pages are there once they are imported
 
     @app.middleware("http")
     async def protect(request: Request, call_next):  # type: ignore[no-untyped-def]
@@ -94,5 +86,4 @@ def make_app(rooms: Rooms) -> FastAPI:
         """For Prometheus."""
         return Response(render(rooms, board, connected=line.connected), media_type=CONTENT_TYPE_LATEST)
 
-    ui.run_with(app, title="Kintune", dark=None, show_welcome_message=False, storage_secret=None)
     return app

@@ -12,10 +12,22 @@ from kintune.service.access import Forbidden, NotFound, Scope, Unauthorized, Vis
 from kintune.service.content import TooLarge
 from kintune.service.web.rooms import Rooms
 
-__all__ = ["COOKIE", "Admin", "Reader", "RoomsOf", "Submitter", "address_of", "install_error_handlers", "require_own_origin"]
+__all__ = [
+    "COOKIE",
+    "Admin",
+    "Reader",
+    "RoomsOf",
+    "Submitter",
+    "address_of",
+    "install_error_handlers",
+    "require_own_origin",
+    "visitor_of",
+]
 
 COOKIE = "kintune_session"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+_LOCAL_ADDRESSES = frozenset({"127.0.0.1", "::1"})
 _STATUS: tuple[tuple[type[KintuneError], int], ...] = (
     (Unauthorized, 401),
     (Forbidden, 403),
@@ -40,8 +52,8 @@ RoomsOf = Annotated[Rooms, Depends(rooms_of)]
 def visitor_of(request: Request, rooms: RoomsOf) -> Visitor:
     """Who is asking.
 
-    A cookie counts only for requests that change nothing, or that come from the service's own pages: a browser says
-    where a request comes from, and another site cannot make it lie.
+    A cookie, or being at this machine while nobody has a token, counts only for requests that change nothing, or that
+    come from the service's own pages: a browser says where a request comes from, and another site cannot make it lie.
 
     Raises Unauthorized or Forbidden.
     """
@@ -50,11 +62,15 @@ def visitor_of(request: Request, rooms: RoomsOf) -> Visitor:
     if scheme.lower() == "bearer":
         return rooms.people.visitor(token.strip(), rooms.now())
     token = request.cookies.get(COOKIE, "")
-    if not token:
+    if token:
+        if request.method not in _SAFE:
+            require_own_origin(request)
+        return rooms.people.visitor(token, rooms.now())
+    if not _is_local(request) or rooms.people.any_token(rooms.now()):
         raise Unauthorized("this takes a token: send it as 'Authorization: Bearer kt_...'")
-    if request.method not in _SAFE:
+    if request.method not in _SAFE and _is_browser(request):
         require_own_origin(request)
-    return rooms.people.visitor(token, rooms.now())
+    return rooms.people.local(rooms.now())
 
 
 def require_own_origin(request: Request) -> None:
@@ -64,6 +80,20 @@ def require_own_origin(request: Request) -> None:
     own = f"{request.url.scheme}://{request.headers.get('host', '')}"
     if site not in ("same-origin", "") or (origin and origin != own) or not (origin or site):
         raise Forbidden("this request does not come from the service's own pages")
+
+
+def _is_browser(request: Request) -> bool:
+    """Whether a browser asks: it says where it was sent from whenever something is to change."""
+    return "origin" in request.headers or "sec-fetch-site" in request.headers
+
+
+def _is_local(request: Request) -> bool:
+    """Whether it comes from this machine and by one of its names.
+
+    By its names: a page of another site whose name was made to mean this machine comes by that name.
+    """
+    name = (request.url.hostname or "").strip("[]")
+    return name in _LOCAL_NAMES and address_of(request) in _LOCAL_ADDRESSES
 
 
 def _requiring(scope: Scope) -> object:

@@ -9,7 +9,7 @@ import logging
 import httpx
 
 from kintune.errors import KintuneError
-from kintune.service.calls import Call, Calls, is_public
+from kintune.service.calls import Call, Calls, public_address
 from kintune.service.web.rooms import Rooms
 
 __all__ = ["Errands", "sweep"]
@@ -22,10 +22,9 @@ _log = logging.getLogger(__name__)
 class Errands:
     """Two tasks in the loop of the web process.  `look` says that a job has ended: a call may be due."""
 
-    def __init__(self, rooms: Rooms, *, local_calls: bool = False) -> None:
+    def __init__(self, rooms: Rooms) -> None:
         self._rooms = rooms
         self._calls = Calls(rooms.database)
-        self._local_calls = local_calls
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -57,14 +56,13 @@ class Errands:
 
     async def _call(self, call: Call) -> None:
         heard, outcome = False, "its address is none of the public internet"
-        if self._local_calls or await asyncio.to_thread(is_public, call.url):
-            body = {"job": call.job}
-            try:
-                async with httpx.AsyncClient(timeout=_CALL_S, follow_redirects=False) as client:
-                    response = await client.post(call.url, json=body)
-                heard, outcome = response.is_success, f"answered {response.status_code}"
-            except httpx.HTTPError as error:
-                outcome = f"{type(error).__name__}: {error}"
+        try:
+            if self._rooms.settings.local_webhooks:
+                heard, outcome = await _post(call, None)
+            elif address := await asyncio.to_thread(public_address, call.url):
+                heard, outcome = await _post(call, address)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            outcome = f"{type(error).__name__}: {error}"
         await asyncio.to_thread(self._calls.made, call, outcome, self._rooms.now(), heard=heard)
 
     async def _sweep_now_and_then(self) -> None:
@@ -74,6 +72,17 @@ class Errands:
             except KintuneError as error:
                 _log.warning("the sweep failed: %s", error)
             await asyncio.sleep(_SWEEP_S)
+
+
+async def _post(call: Call, address: str | None) -> tuple[bool, str]:
+    """Call, at this numeric address if one is given; whether it was heard, and what was answered."""
+    url = httpx.URL(call.url)
+    headers, extensions = {"Host": url.netloc.decode("ascii")}, {"sni_hostname": url.host}
+    if address is not None:
+        url = url.copy_with(host=address)
+    async with httpx.AsyncClient(timeout=_CALL_S, follow_redirects=False, trust_env=False) as client:
+        response = await client.post(url, json={"job": call.job}, headers=headers, extensions=extensions)
+    return response.is_success, f"answered {response.status_code}"
 
 
 def sweep(rooms: Rooms) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
 
 import msgspec
@@ -24,9 +25,6 @@ router = APIRouter(
     tags=["jobs"],
     responses={code: {"model": ErrorOut} for code in (401, 403, 404, 409, 422, 503)},
 )
-
-JobId = Annotated[str, "path"]
-
 
 @router.post("", status_code=201)
 def submit(
@@ -101,17 +99,18 @@ def prioritize(job: str, asked: PriorityIn, request: Request, visitor: Submitter
 
 
 @router.post("/{job}/retry", status_code=201)
-def retry(job: str, request: Request, visitor: Submitter, rooms: RoomsOf) -> JobOut:
-    """A new job that goes on where one that failed or was cancelled ended."""
-    old = rooms.docket.get(visitor, job)
-    if old.state not in (State.FAILED, State.CANCELLED):
-        raise InputError(f"job {old.id} is {old.state.value}; only failed and cancelled ones can be retried")
-    model = rooms.library.get(visitor, old.model)
-    now = rooms.now()
+def retry(job: str, request: Request, response: Response, visitor: Submitter, rooms: RoomsOf) -> JobOut:
+    """A new job that goes on where one that failed or was cancelled ended; while it is at it, the same again (200)."""
+    old, now = rooms.docket.get(visitor, job), rooms.now()
+    rooms.library.get(visitor, old.model)
     with rooms.database.transaction():
-        new, _ = rooms.docket.submit(visitor, model.id, old.wanted, now, retry_of=old.retry_of or old.id)
-        rooms.diary.note(now, "retry", f"job {new.id}", visitor, address_of(request), {"of": old.id})
-    request.app.state.poke()
+        new, is_new = rooms.docket.retry(visitor, old, now)
+        if is_new:
+            rooms.diary.note(now, "retry", f"job {new.id}", visitor, address_of(request), {"of": old.id})
+    if is_new:
+        request.app.state.poke()
+    else:
+        response.status_code = 200
     return JobOut.of(new)
 
 
@@ -163,6 +162,9 @@ def _cursor(text: str | None) -> tuple[float, str] | None:
         return None
     created, separator, id = text.partition("~")
     try:
-        return float(created), id if separator else ""
+        at = float(created)
     except ValueError:
-        raise InputError("after: is no 'next' of a page") from None
+        at = math.nan
+    if not separator or not math.isfinite(at):
+        raise InputError("after: is no 'next' of a page")
+    return at, id
