@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kintune.front.report import SubgraphReport
 from kintune.service.web.board import Stage
 
-__all__ = ["curve_options", "gantt_options"]
+__all__ = ["curve_options", "family_options", "gantt_options"]
 
 _GREY = "#888888"
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#8c6bb1", "#b8860b", "#c2578c", "#2c9fc9", "#7a5230")
@@ -43,6 +44,29 @@ def curve_options(curves: Mapping[str, Sequence[tuple[float, float]]], lines: Ma
         "yAxis": _axis("ms", type="log", nameGap=45),
         "series": series,
     }
+
+
+def family_options(subgraphs: Sequence[SubgraphReport]) -> dict[str, Any]:
+    """A map of the network: a box a family, in it a box a subgraph, as large as the time that it takes."""
+    families: dict[str, list[dict[str, Any]]] = {}
+    for subgraph in subgraphs:
+        if subgraph.best_us is not None:
+            box = {"name": subgraph.name, "value": round(subgraph.weight * subgraph.best_us, 1)}
+            families.setdefault(subgraph.family or "not searched", []).append(box)
+    data = [
+        {"name": family, "children": boxes, "itemStyle": {"color": _COLORS[number % len(_COLORS)]}}
+        for number, (family, boxes) in enumerate(sorted(families.items()))
+    ]
+    tree = {
+        "type": "treemap",
+        "data": data,
+        "roam": False,
+        "nodeClick": False,
+        "breadcrumb": {"show": False},
+        "upperLabel": {"show": True, "height": 20, "color": "#ffffff"},
+        "levels": [{"upperLabel": {"show": False}}, {"itemStyle": {"gapWidth": 2}}, {"itemStyle": {"gapWidth": 1}}],
+    }
+    return {"animation": False, "tooltip": {"formatter": "{b}: {c} us"}, "series": [tree]}
 
 
 def gantt_options(stages: Sequence[Stage], now: float, seconds: float) -> dict[str, Any]:

@@ -12,12 +12,16 @@ from fastapi.responses import RedirectResponse, Response
 from nicegui import ui
 
 from kintune.errors import KintuneError
+from kintune.service.life import State
 from kintune.service.access import NotFound, Unauthorized, Visitor
 from kintune.service.web.board import Board
 from kintune.service.web.doors import address_of, visitor_of
 from kintune.service.web.rooms import Rooms
 
-__all__ = ["Desk", "frame", "moment", "page", "telling"]
+__all__ = ["STATE_COLORS", "Desk", "frame", "moment", "page", "telling"]
+
+STATE_COLORS = {State.DONE: "positive", State.FAILED: "negative", State.CANCELLED: "grey"}
+"""Colours of the states that a job does not leave."""
 
 _LINKS = (("Jobs", "/"), ("Models", "/models"), ("Compare", "/compare"), ("Resources", "/resources"))
 _FAMILY = "system-ui, sans-serif"

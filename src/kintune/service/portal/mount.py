@@ -11,7 +11,7 @@ from kintune.service.portal import doors
 
 __all__ = ["mount"]
 
-_PAGES = ("jobs", "models", "others")
+_PAGES = ("job", "jobs", "models", "others")
 
 
 def mount(app: FastAPI) -> None:

@@ -7,7 +7,7 @@ from nicegui import ui
 from kintune.service.life import State
 from kintune.service.portal.charts import curve_options, gantt_options
 from kintune.service.portal.frame import Desk, page
-from kintune.service.portal.jobs import report_of
+from kintune.service.portal.job import report_of
 from kintune.terminal.quantities import milliseconds
 
 __all__ = ["compare_page", "resources_page"]

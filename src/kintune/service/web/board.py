@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from kintune.job.progress import ProgressReport
@@ -37,6 +36,7 @@ class Board:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._progress: dict[str, ProgressReport] = {}
+        self._curves: dict[str, list[tuple[float, float]]] = {}
         self._running: dict[tuple[str, str], Stage] = {}
         self._past: deque[Stage] = deque(maxlen=_MOST_STAGES)
         self._watchers: dict[asyncio.Queue[News], str | None] = {}
@@ -46,8 +46,10 @@ class Board:
         match news:
             case Progressed():
                 self._progress[news.job] = news.report
+                self._extend(news.job, news.report)
             case Changed() if news.state.over:
                 self._progress.pop(news.job, None)
+                self._curves.pop(news.job, None)
             case StageBegan():
                 self._running[news.job, news.stage] = Stage(
                     news.job, news.stage, news.kind, news.placement, news.at, None
@@ -66,14 +68,23 @@ class Board:
         """Where a job stands, if anything is known."""
         return self._progress.get(job)
 
-    def running(self) -> list[Stage]:
-        """The stages that run."""
-        return list(self._running.values())
+    def curve(self, job: str) -> list[tuple[float, float]]:
+        """What is known of a job's best latency: (seconds, ms), one point whenever it got better."""
+        return list(self._curves.get(job, ()))
+
+    def running(self, job: str | None = None) -> list[Stage]:
+        """The stages that run, of one job or of all."""
+        return [stage for stage in self._running.values() if job in (None, stage.job)]
 
     def stages(self, seconds: float = _KEPT_S) -> list[Stage]:
         """The stages of the last so many seconds, those that run included."""
         since = self._now() - seconds
         return [stage for stage in self._past if (stage.end or 0.0) >= since] + self.running()
+
+    def _extend(self, job: str, report: ProgressReport) -> None:
+        curve = self._curves.setdefault(job, [])
+        if report.best_ms is not None and (not curve or curve[-1][1] != report.best_ms):
+            curve.append((report.elapsed_s, report.best_ms))
 
     @contextmanager
     def watching(self, job: str | None = None) -> Iterator[AsyncIterator[News]]:
