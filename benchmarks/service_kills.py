@@ -14,14 +14,10 @@ import contextlib
 import datetime
 import json
 import random
-import signal
-import socket
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +27,7 @@ import psutil
 from onnx import TensorProto, helper
 
 from kintune.service.client import Client
+from kintune.testing.serving import serving
 
 RESULTS = Path(__file__).parent / "results" / "service_kills.json"
 PARTS = {
@@ -52,7 +49,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     draw = random.Random(options.seed)
-    with tempfile.TemporaryDirectory() as name, serving(Path(name)) as (process, url), Client(url) as client:
+    with tempfile.TemporaryDirectory() as name, serving(Path(name) / "data") as service, Client(service.url) as client:
+        process = psutil.Process(service.process.pid)
         killed: collections.Counter[str] = collections.Counter()
         jobs: list[str] = []
         noted: dict[tuple[Any, ...], str] = {}
@@ -82,22 +80,6 @@ def main() -> None:
     RESULTS.write_text(json.dumps(document, indent=1) + "\n")
     print(json.dumps(document, indent=1))
     sys.exit(bool(lost) or bool(document["doubled"]) or set(endings) != {"done"})
-
-
-@contextlib.contextmanager
-def serving(place: Path) -> Iterator[tuple[psutil.Process, str]]:
-    """A service of its own."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "kintune", "serve", "--data", str(place / "data"), "--port", str(port)]
-    with (place / "log").open("wb") as log:
-        process = subprocess.Popen(command, stderr=log)
-    try:
-        yield psutil.Process(process.pid), f"http://127.0.0.1:{port}"
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(60)
 
 
 def keep_busy(client: Client, place: Path, jobs: list[str], at_once: int, trials: int) -> None:

@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from conftest import Service
 from onnx import TensorProto, helper
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
+
+from kintune.testing.serving import Serving
 
 pytestmark = [pytest.mark.tvm, pytest.mark.timeout(600)]
 
@@ -62,7 +63,7 @@ def picture(browser: webdriver.Chrome, name: str) -> None:
         browser.save_screenshot(str(Path(place) / f"{name}.png"))
 
 
-def test_a_newcomer_gets_a_fast_model(service: Service, chromium: webdriver.Chrome, tmp_path: Path) -> None:
+def test_a_newcomer_gets_a_fast_model(service: Serving, chromium: webdriver.Chrome, tmp_path: Path) -> None:
     model = tmp_path / "dense.onnx"
     onnx.save(network(), model)
 
@@ -97,7 +98,7 @@ def test_a_newcomer_gets_a_fast_model(service: Service, chromium: webdriver.Chro
     np.testing.assert_allclose(y, np.maximum(x @ a, 0) @ b, rtol=1e-3, atol=1e-3)
 
 
-def test_the_same_again_is_answered_at_once(service: Service, chromium: webdriver.Chrome, tmp_path: Path) -> None:
+def test_the_same_again_is_answered_at_once(service: Serving, chromium: webdriver.Chrome, tmp_path: Path) -> None:
     chromium.get(f"{service.url}/models")
     click(chromium, "dense")
     wait_for(chromium, "Target, ms")
@@ -107,7 +108,7 @@ def test_the_same_again_is_answered_at_once(service: Service, chromium: webdrive
     wait_for(chromium, "already met", 60)
 
 
-def test_pages_hold_on_a_phone_and_in_the_dark(service: Service, chromium: webdriver.Chrome) -> None:
+def test_pages_hold_on_a_phone_and_in_the_dark(service: Serving, chromium: webdriver.Chrome) -> None:
     chromium.set_window_size(390, 844)
     for name, path in (("jobs", "/"), ("models", "/models"), ("resources", "/resources"), ("compare", "/compare")):
         chromium.get(service.url + path)
@@ -126,7 +127,7 @@ def test_pages_hold_on_a_phone_and_in_the_dark(service: Service, chromium: webdr
     assert background not in ("rgba(0, 0, 0, 0)", "rgb(255, 255, 255)", "rgba(255, 255, 255, 1)")
 
 
-def test_pages_load_nothing_from_elsewhere(service: Service, chromium: webdriver.Chrome) -> None:
+def test_pages_load_nothing_from_elsewhere(service: Serving, chromium: webdriver.Chrome) -> None:
     for path in ("/", "/models", "/resources", "/compare"):
         chromium.get(service.url + path)
         wait_for(chromium, "Kintune")
@@ -134,13 +135,13 @@ def test_pages_load_nothing_from_elsewhere(service: Service, chromium: webdriver
         assert [name for name in names if not name.startswith((service.url, service.url.replace("http", "ws"), "data:", "blob:"))] == []
 
 
-def test_a_file_that_is_no_model_is_told_in_words(service: Service, chromium: webdriver.Chrome, tmp_path: Path) -> None:
+def test_a_file_that_is_no_model_is_told_in_words(service: Serving, chromium: webdriver.Chrome, tmp_path: Path) -> None:
     (tmp_path / "broken.onnx").write_bytes(b"this is no model")
     chromium.get(f"{service.url}/models")
     chromium.find_element(By.CSS_SELECTOR, "input[type=file]").send_keys(str(tmp_path / "broken.onnx"))
     wait_for(chromium, "It cannot be used")
 
 
-def test_a_job_that_is_not_there(service: Service, chromium: webdriver.Chrome) -> None:
+def test_a_job_that_is_not_there(service: Serving, chromium: webdriver.Chrome) -> None:
     chromium.get(f"{service.url}/jobs/000000000000")
     wait_for(chromium, "there is no job")
