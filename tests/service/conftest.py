@@ -11,9 +11,9 @@ from sqlalchemy import create_engine, make_url
 from sqlalchemy.schema import CreateSchema, DropSchema
 
 from kintune.records.database import Database
-from kintune.service.access import Quota, Scope, Visitor
+from kintune.service.access import Visitor
 from kintune.service.database import open_database
-from kintune.service.people import People
+from kintune.testing.guests import visitor
 
 POSTGRES = "KINTUNE_TEST_POSTGRES"
 
@@ -54,10 +54,3 @@ def anna(database: Database) -> Visitor:
 @pytest.fixture
 def boris(database: Database) -> Visitor:
     return visitor(database, "boris")
-
-
-def visitor(database: Database, name: str, scope: Scope = Scope.SUBMIT, quota: Quota | None = None) -> Visitor:
-    """Somebody with a token."""
-    people = People(database)
-    user = people.add_user(name, 100.0, quota)
-    return people.visitor(people.add_token(user, "", scope, 100.0, None).text, 200.0)

@@ -4,8 +4,9 @@ import socket
 from typing import Any
 
 import pytest
-from conftest import Database, Visitor
 
+from kintune.records.database import Database
+from kintune.service.access import Visitor
 from kintune.service.calls import Calls, public_address
 from kintune.service.docket import Docket, Job
 from kintune.service.library import Library

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from conftest import visitor
 
 from kintune.errors import InputError, OrderError
 from kintune.records.database import Database
@@ -11,6 +10,7 @@ from kintune.service.docket import Docket, Job
 from kintune.service.library import Library
 from kintune.service.life import State, Wish
 from kintune.service.wanted import Wanted
+from kintune.testing.guests import visitor
 
 DAY = 86400.0
 

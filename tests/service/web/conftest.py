@@ -3,10 +3,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import onnx
 import pytest
 from fastapi.testclient import TestClient
-from onnx import TensorProto, helper
 
 from kintune.service.access import Quota, Scope
 from kintune.service.settings import Settings
@@ -31,11 +29,8 @@ def browser(rooms: Rooms) -> Iterator[TestClient]:
         yield client
 
 
-Client = Callable[..., TestClient]
-
-
 @pytest.fixture
-def client(rooms: Rooms, browser: TestClient) -> Client:
+def client(rooms: Rooms, browser: TestClient) -> Callable[..., TestClient]:
     """A client with a token: `client("anna")`, `client("anna", scope=Scope.READ, quota=Quota(jobs=1), days=1.0)`."""
 
     def make(
@@ -52,24 +47,3 @@ def client(rooms: Rooms, browser: TestClient) -> Client:
         )
 
     return make
-
-
-def small_model() -> onnx.ModelProto:
-    """y = relu(x), and a weight that is added."""
-    weight = helper.make_tensor("w", TensorProto.FLOAT, [4], [1.0, 2.0, 3.0, 4.0])
-    graph = helper.make_graph(
-        [helper.make_node("Add", ["x", "w"], ["s"]), helper.make_node("Relu", ["s"], ["y"])],
-        "small",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])],
-        [weight],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-
-
-def upload(client: TestClient, data: bytes | None = None, name: str = "small.onnx") -> int:
-    """Hand in a model; its number."""
-    body = small_model().SerializeToString() if data is None else data
-    answer = client.post("/api/v1/models", params={"name": name}, content=body)
-    assert answer.status_code == 201, answer.text
-    return int(answer.json()["id"])

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 import pytest
-from conftest import Client
 from fastapi.testclient import TestClient
 
 from kintune.service.access import Scope
@@ -18,7 +18,7 @@ def test_while_nobody_has_a_token_this_machine_may_do_everything(browser: TestCl
     assert browser.get("/api/v1/users").status_code == 200
 
 
-def test_from_the_first_token_on_everybody_needs_one(browser: TestClient, client: Client) -> None:
+def test_from_the_first_token_on_everybody_needs_one(browser: TestClient, client: Callable[..., TestClient]) -> None:
     anna = client("anna")
     assert browser.get("/api/v1/me").status_code == 401
     assert anna.get("/api/v1/me").json()["name"] == "anna"
@@ -40,7 +40,7 @@ def test_another_site_cannot_use_that_somebody_sits_at_this_machine(browser: Tes
     assert browser.post("/api/v1/users", json={"name": "boris"}).status_code == 201  # no browser
 
 
-def test_a_cookie_counts_only_for_requests_from_the_own_pages(browser: TestClient, client: Client) -> None:
+def test_a_cookie_counts_only_for_requests_from_the_own_pages(browser: TestClient, client: Callable[..., TestClient]) -> None:
     token = client("anna", scope=Scope.ADMIN).headers["Authorization"].removeprefix("Bearer ")
     browser.cookies.set(COOKIE, token)
     assert browser.get("/api/v1/me").json()["name"] == "anna"
@@ -50,7 +50,7 @@ def test_a_cookie_counts_only_for_requests_from_the_own_pages(browser: TestClien
 
 
 @pytest.mark.parametrize("header", ["Bearer nonsense", "Bearer kt_" + "a" * 43, "Basic YTpi", "Bearer", "kt_x", ""])
-def test_what_is_no_token_is_refused_alike(client: Client, browser: TestClient, header: str) -> None:
+def test_what_is_no_token_is_refused_alike(client: Callable[..., TestClient], browser: TestClient, header: str) -> None:
     client("anna")
     answer = browser.get("/api/v1/me", headers={"Authorization": header})
     assert answer.status_code == 401
@@ -58,21 +58,21 @@ def test_what_is_no_token_is_refused_alike(client: Client, browser: TestClient, 
     assert "token" in answer.json()["error"]
 
 
-def test_a_revoked_token_opens_nothing(rooms: Rooms, client: Client) -> None:
+def test_a_revoked_token_opens_nothing(rooms: Rooms, client: Callable[..., TestClient]) -> None:
     anna, boris = client("anna"), client("boris")
     rooms.people.revoke(rooms.people.tokens(rooms.people.user("anna"))[0].id, 0.0)
     assert anna.get("/api/v1/me").status_code == 401
     assert boris.get("/api/v1/me").status_code == 200
 
 
-def test_an_expired_token_opens_nothing(rooms: Rooms, client: Client) -> None:
+def test_an_expired_token_opens_nothing(rooms: Rooms, client: Callable[..., TestClient]) -> None:
     anna = client("anna", days=1.0)
     assert anna.get("/api/v1/me").status_code == 200
     rooms.now = lambda: 1_000_000.0 + 86_401.0
     assert anna.get("/api/v1/me").status_code == 401
 
 
-def test_scopes(client: Client) -> None:
+def test_scopes(client: Callable[..., TestClient]) -> None:
     reader, submitter, admin = client("r", scope=Scope.READ), client("s"), client("a", scope=Scope.ADMIN)
     assert reader.get("/api/v1/jobs").status_code == 200
     assert reader.post("/api/v1/models", content=b"x").status_code == 403

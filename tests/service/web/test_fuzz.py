@@ -6,9 +6,10 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from conftest import upload
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
+
+from kintune.testing.guests import upload
 
 _ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.floats() | st.text(max_size=20),

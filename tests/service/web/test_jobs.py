@@ -1,18 +1,19 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import Client, upload
 from fastapi.testclient import TestClient
 
 from kintune.service.access import Quota
 from kintune.service.life import State
 from kintune.service.web.rooms import Rooms
+from kintune.testing.guests import upload
 
 
 @pytest.fixture
-def anna(client: Client) -> TestClient:
+def anna(client: Callable[..., TestClient]) -> TestClient:
     return client("anna")
 
 
@@ -72,7 +73,7 @@ def test_a_model_that_cannot_be_used_is_refused(anna: TestClient) -> None:
     assert "cannot be used" in answer.json()["error"]
 
 
-def test_somebody_else_s_things_are_not_there(anna: TestClient, client: Client, model: int) -> None:
+def test_somebody_else_s_things_are_not_there(anna: TestClient, client: Callable[..., TestClient], model: int) -> None:
     boris, job = client("boris"), submit(anna, model).json()["id"]
     assert submit(boris, model).status_code == 404
     for path in ("", "/events", "/report", "/executable", "/log"):
@@ -84,7 +85,7 @@ def test_somebody_else_s_things_are_not_there(anna: TestClient, client: Client, 
     assert anna.get(f"/api/v1/jobs/{job}").json()["state"] == "queued"
 
 
-def test_quota(client: Client, rooms: Rooms) -> None:
+def test_quota(client: Callable[..., TestClient], rooms: Rooms) -> None:
     few = client("few", quota=Quota(jobs=1, minutes=10.0))
     model = upload(few)
     assert submit(few, model, minutes=11.0).status_code == 403

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 import io
 import pickle
 import zipfile
@@ -7,16 +8,16 @@ from pathlib import Path
 
 import onnx
 import pytest
-from conftest import Client, small_model, upload
 from fastapi.testclient import TestClient
 from onnx import TensorProto, helper
 
 from kintune.service.access import Quota
 from kintune.service.web.rooms import Rooms
+from kintune.testing.guests import dynamic_onnx, upload
 
 
 @pytest.fixture
-def anna(client: Client) -> TestClient:
+def anna(client: Callable[..., TestClient]) -> TestClient:
     return client("anna")
 
 
@@ -40,7 +41,7 @@ def test_the_same_file_again_is_the_same_model(anna: TestClient) -> None:
     assert [model["name"] for model in anna.get("/api/v1/models").json()["models"]] == ["other"]
 
 
-def test_two_people_may_hand_in_the_same_file(anna: TestClient, client: Client, rooms: Rooms) -> None:
+def test_two_people_may_hand_in_the_same_file(anna: TestClient, client: Callable[..., TestClient], rooms: Rooms) -> None:
     boris = client("boris")
     mine, theirs = upload(anna), upload(boris)
     assert mine != theirs
@@ -78,13 +79,13 @@ def test_pickles_are_refused_before_anybody_reads_them(anna: TestClient) -> None
 
 
 def test_what_is_no_model_is_said_to_be_none(anna: TestClient) -> None:
-    whole = small_model().SerializeToString()
+    whole = dynamic_onnx().SerializeToString()
     for data in (b"", b"\x00" * 1000, b"hello, world" * 100, whole[: len(whole) // 2]):
         assert problem(anna, data)
 
 
 def test_weights_in_other_files_are_refused(anna: TestClient, tmp_path: Path) -> None:
-    model = small_model()
+    model = dynamic_onnx()
     tensor = model.graph.initializer[0]
     tensor.ClearField("float_data")
     tensor.data_location = TensorProto.EXTERNAL
@@ -93,7 +94,7 @@ def test_weights_in_other_files_are_refused(anna: TestClient, tmp_path: Path) ->
 
 
 def test_weights_in_other_files_are_found_inside_attributes(anna: TestClient) -> None:
-    model = small_model()
+    model = dynamic_onnx()
     tensor = helper.make_tensor("c", TensorProto.FLOAT, [1], [0.0])
     tensor.ClearField("float_data")
     tensor.data_location = TensorProto.EXTERNAL
@@ -111,7 +112,7 @@ def test_graphs_nested_without_end_are_refused(anna: TestClient) -> None:
     assert problem(anna, model.SerializeToString())
 
 
-def test_more_than_may_be_is_refused_and_nothing_of_it_kept(client: Client, rooms: Rooms) -> None:
+def test_more_than_may_be_is_refused_and_nothing_of_it_kept(client: Callable[..., TestClient], rooms: Rooms) -> None:
     small = client("small", quota=Quota(upload_mb=1))
     answer = small.post("/api/v1/models", content=b"\0" * ((1 << 20) + 1))
     assert answer.status_code == 413
@@ -120,7 +121,7 @@ def test_more_than_may_be_is_refused_and_nothing_of_it_kept(client: Client, room
     assert list((rooms.settings.content / "incoming").iterdir()) == []
 
 
-def test_somebody_else_s_model_is_not_there(anna: TestClient, client: Client) -> None:
+def test_somebody_else_s_model_is_not_there(anna: TestClient, client: Callable[..., TestClient]) -> None:
     mine, boris = upload(anna), client("boris")
     assert boris.get(f"/api/v1/models/{mine}").status_code == 404
     assert boris.delete(f"/api/v1/models/{mine}").status_code == 404
@@ -142,7 +143,7 @@ def test_a_full_disk_is_said_to_be_full(anna: TestClient, rooms: Rooms, monkeypa
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("kintune.service.content.os.fsync", full)
-    answer = anna.post("/api/v1/models", content=small_model().SerializeToString())
+    answer = anna.post("/api/v1/models", content=dynamic_onnx().SerializeToString())
     assert answer.status_code == 507
     assert "full" in answer.json()["error"]
     monkeypatch.undo()
