@@ -12,7 +12,7 @@ from kintune.errors import InputError, OrderError
 from kintune.records.database import Database
 from kintune.service.access import Forbidden, NotFound, Visitor
 from kintune.service.life import ENDS, State, Wish, after, may_wish
-from kintune.service.schema import jobs, steps, wishes
+from kintune.service.schema import jobs, models, steps, wishes
 from kintune.service.wanted import Wanted
 
 __all__ = ["Docket", "Job", "PendingWish", "Step"]
@@ -180,10 +180,23 @@ class Docket:
     # what the orchestrator does -------------------------------------------------------------------------------------
 
     def under_way(self) -> list[Job]:
-        """The jobs that are not over, heaviest and oldest first."""
-        query = select(jobs).where(jobs.c.state.not_in(_OVER)).order_by(jobs.c.priority.desc(), jobs.c.created)
+        """The jobs that are not over, oldest first."""
+        query = select(jobs).where(jobs.c.state.not_in(_OVER)).order_by(jobs.c.created, jobs.c.id)
         with self._database.snapshot() as connection:
             return [_job(row._asdict()) for row in connection.execute(query)]
+
+    def like(self, job: Job, limit: int = 5) -> list[Job]:
+        """Jobs done on the same file for the same device and shapes, whose results this one's owner may have, latest first."""
+        same_file = select(models.c.id).where(
+            models.c.file == select(models.c.file).where(models.c.id == job.model).scalar_subquery()
+        )
+        theirs_to_use = (jobs.c.owner == job.owner) | jobs.c.share
+        done = (jobs.c.state == State.DONE.value) & jobs.c.executable.is_not(None) & jobs.c.report.is_not(None)
+        query = select(jobs).where(done, theirs_to_use, jobs.c.model.in_(same_file)).order_by(jobs.c.ended.desc())
+        with self._database.snapshot() as connection:
+            found = [_job(row._asdict()) for row in connection.execute(query.limit(50))]
+        wanted = (job.wanted.device, job.wanted.shapes)
+        return [one for one in found if (one.wanted.device, one.wanted.shapes) == wanted][:limit]
 
     def hidden_from(self, owner: int) -> frozenset[str]:
         """The runs whose measurements this owner's jobs may not use: others' who have not agreed to that."""

@@ -12,6 +12,7 @@ import pytest
 from kintune.engine.command import Command
 from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch
 from kintune.errors import InputError, JobFailed
+from kintune.front.report import Latencies
 from kintune.job.payloads import StageName
 from kintune.job.progress import ProgressReport
 from kintune.scheduler.stage import Demand, Stage
@@ -26,6 +27,8 @@ from kintune.service.orchestrator.desk import Desk
 from kintune.service.orchestrator.news import Changed, News, Progressed
 from kintune.service.people import People
 from kintune.service.wanted import Wanted
+from kintune.testing import guests
+from kintune.testing.reports import example_report
 from kintune.wire.messages import Work
 
 
@@ -268,3 +271,61 @@ def test_a_webhook_is_due_when_the_job_is_over(play: Play) -> None:
 
 def progress(trials: int) -> ProgressReport:
     return ProgressReport("profile", trials=trials)
+
+
+def finished(play: Play, owner: Visitor, tuned: float, **wanted: Any) -> Job:
+    """A job that is done, with a report."""
+    job = play.docket.submit(owner, play.model, Wanted(**wanted), 500.0)[0]
+    play.docket.step(job.id, State.CHECKING, "", 501.0)
+    report = msgspec.structs.replace(example_report(), latency_ms=Latencies(untuned=9.0, tuned=tuned))
+    files = {"report": play.content.put_bytes(msgspec.json.encode(report)), "executable": play.content.put_bytes(b"kt")}
+    return play.docket.step(job.id, State.DONE, "converged", 502.0, **files)
+
+
+def test_an_earlier_result_that_meets_the_target_is_the_answer(play: Play) -> None:
+    earlier = finished(play, play.anna, 4.0)
+    job = play.submit(target_ms=5.0)
+    play.desk.look_around()
+    found = play.docket.get(play.anna, job.id)
+    assert (found.state, found.executable, found.report) == (State.DONE, earlier.executable, earlier.report)
+    assert found.reason == f"already met by what is known (the result of job {earlier.id})"
+    assert play.engine.added == []
+
+
+@pytest.mark.parametrize("wanted", [{"target_ms": 3.0}, {}, {"target_ms": 5.0, "shapes": {"x": (1, 4)}}])
+def test_an_earlier_result_answers_nothing_else(play: Play, wanted: dict[str, Any]) -> None:
+    finished(play, play.anna, 4.0)
+    play.submit(**wanted)
+    play.desk.look_around()
+    assert len(play.engine.added) == 1
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_somebody_else_s_result_is_an_answer_only_if_it_is_shared(play: Play, share: bool) -> None:
+    boris = guests.visitor(play.database, "boris")
+    finished(play, boris, 4.0, share=share)
+    job = play.submit(target_ms=5.0)
+    play.desk.look_around()
+    assert (play.state(job)[0] is State.DONE) is share
+
+
+def test_who_waits_long_enough_comes_before_who_pays_more(tmp_path: Path) -> None:
+    play = Play(tmp_path, at_once=1)
+    with closing(play.database):
+        cheap = play.submit(priority=1.0)
+        play.time += 1000
+        dear = play.submit(priority=10.0)
+        play.time += 10
+        play.desk.look_around()
+        assert [launch.job for launch in play.engine.added] == [f"run-{cheap.id}"]
+        assert play.state(dear)[0] is State.QUEUED
+
+
+def test_who_pays_more_waits_less(tmp_path: Path) -> None:
+    play = Play(tmp_path, at_once=1)
+    with closing(play.database):
+        play.submit(priority=1.0)
+        dear = play.submit(priority=10.0)
+        play.time += 10
+        play.desk.look_around()
+        assert [launch.job for launch in play.engine.added] == [f"run-{dear.id}"]
