@@ -6,7 +6,8 @@ import time
 
 import click
 
-from kintune.cli.remote import job_line, service_options
+from kintune.cli.document import JsonTarget, echo, json_option, write_document
+from kintune.cli.remote import JobsDocument, job_line, service_options
 from kintune.service.client import Client
 
 __all__ = ["command"]
@@ -17,10 +18,18 @@ __all__ = ["command"]
 @click.option("--state", "states", multiple=True, help="Only those in this state; may be given again.")
 @click.option("--everybody", is_flag=True, help="All users' jobs, for who may see them.")
 @click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="How many.")
+@json_option
 def command(
-    token: str | None, service: str | None, states: tuple[str, ...], everybody: bool, limit: int
+    token: str | None,
+    service: str | None,
+    states: tuple[str, ...],
+    everybody: bool,
+    limit: int,
+    json_target: JsonTarget,
 ) -> None:
     """List your jobs, newest first."""
     with Client(service, token) as client:
-        for job in client.jobs(state=list(states), everybody=everybody, limit=limit):
-            click.echo(job_line(job, time.time()))
+        found = client.jobs(state=list(states), everybody=everybody, limit=limit)
+    write_document(json_target, JobsDocument(jobs=found))
+    for job in found:
+        echo(job_line(job, time.time()), json_target)

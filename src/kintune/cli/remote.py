@@ -6,12 +6,27 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from kintune.terminal.quantities import duration, milliseconds, times
 
-__all__ = ["job_line", "news_line", "service_options"]
+__all__ = ["JobDocument", "JobsDocument", "job_line", "news_line", "service_options"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class JobDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The document of `kintune submit --json` and `kintune job show --json`: a job, as the API has it."""
+
+    schema_version: int = 1
+    job: dict[str, Any]
+
+
+class JobsDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The document of `kintune jobs --json`, newest first."""
+
+    schema_version: int = 1
+    jobs: list[dict[str, Any]]
 
 
 def service_options(command: Command) -> Command:

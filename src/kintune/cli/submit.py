@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
+from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import shape_option
-from kintune.cli.remote import news_line, service_options
+from kintune.cli.remote import JobDocument, news_line, service_options
 from kintune.errors import InputError
 from kintune.files import check_writable
 from kintune.service.client import Client
@@ -28,6 +29,7 @@ __all__ = ["command"]
 @click.option("--share", is_flag=True, help="Let others' jobs use what this one measures.")
 @click.option("--wait", is_flag=True, help="Wait until it is over, and show how it goes.")
 @click.option("--output", metavar="FILE.kt", help="Download the result there; waits for it.")
+@json_option
 def command(
     model: str,
     token: str | None,
@@ -42,6 +44,7 @@ def command(
     share: bool,
     wait: bool,
     output: str | None,
+    json_target: JsonTarget,
 ) -> None:
     """Hand MODEL, an ONNX file, to a service and have it made fast; prints the job's id."""
     if output is not None:
@@ -59,12 +62,15 @@ def command(
     with Client(service, token) as client:
         stored = client.upload(model)
         job = client.submit(stored["id"], **wanted)
-        click.echo(job["id"])
-        if wait or output:
-            client.wait(job["id"], _show)
-        if output:
-            client.download(job["id"], output)
-            click.echo(f"The executable is {output}", err=True)
+        echo(job["id"], json_target)
+        try:
+            if wait or output:
+                client.wait(job["id"], _show)
+            if output:
+                client.download(job["id"], output)
+                click.echo(f"The executable is {output}", err=True)
+        finally:
+            write_document(json_target, JobDocument(job=client.job(job["id"])))
 
 
 def _show(kind: str, data: Any) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from kintune.cli.remote import job_line, news_line, service_options
+from kintune.cli.document import JsonTarget, echo, json_option, write_document
+from kintune.cli.remote import JobDocument, job_line, news_line, service_options
 from kintune.service.client import Client
 
 __all__ = ["cancel", "download", "logs", "retry", "show", "watch"]
@@ -19,14 +20,16 @@ __all__ = ["cancel", "download", "logs", "retry", "show", "watch"]
 @click.command("show", short_help="Show where it stands, and how it came there.")
 @click.argument("job")
 @service_options
-def show(job: str, token: str | None, service: str | None) -> None:
+@json_option
+def show(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
     """Show JOB with all its steps."""
     with Client(service, token) as client:
         found = client.job(job)
-    click.echo(job_line(found, time.time()))
+    write_document(json_target, JobDocument(job=found))
+    echo(job_line(found, time.time()), json_target)
     for step in found["steps"]:
         at = datetime.fromtimestamp(step["at"], timezone.utc).isoformat(sep=" ", timespec="seconds")
-        click.echo(f"  {at}  {step['state']:10} {step['reason']}".rstrip())
+        echo(f"  {at}  {step['state']:10} {step['reason']}".rstrip(), json_target)
 
 
 @click.command("watch", short_help="Show how it goes, until it is over.")
