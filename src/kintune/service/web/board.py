@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -87,16 +87,11 @@ class Board:
             curve.append((report.elapsed_s, report.best_ms))
 
     @contextmanager
-    def watching(self, job: str | None = None) -> Iterator[AsyncIterator[News]]:
-        """News of one job, or of all, as they come; one who does not keep up misses some."""
+    def watching(self, job: str | None = None) -> Iterator[Callable[[], Awaitable[News]]]:
+        """What waits for the next news of one job, or of all; one who does not keep up misses some."""
         queue: asyncio.Queue[News] = asyncio.Queue(_BEHIND)
         self._watchers[queue] = job
-
-        async def news() -> AsyncIterator[News]:
-            while True:
-                yield await queue.get()
-
         try:
-            yield news()
+            yield queue.get
         finally:
             del self._watchers[queue]

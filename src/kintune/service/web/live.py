@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -16,6 +17,8 @@ from kintune.service.web.wire import ErrorOut, JobOut
 
 __all__ = ["router"]
 
+_STILL_HERE_S = 15.0  # of silence, after which a proxy might hang up
+
 router = APIRouter(prefix="/api/v1", tags=["live"], responses={code: {"model": ErrorOut} for code in (401, 403, 404)})
 
 
@@ -26,12 +29,17 @@ async def events(job: str, request: Request, visitor: Reader, rooms: RoomsOf) ->
     board: Board = request.app.state.board
 
     async def stream() -> AsyncIterator[bytes]:
-        with board.watching(found.id) as news:
+        with board.watching(found.id) as next_news:
             now = rooms.docket.get(visitor, job)
             yield _event("job", JobOut.of(now).model_dump_json().encode())
             if now.state.over:
                 return
-            async for each in news:
+            while True:
+                try:
+                    each = await asyncio.wait_for(next_news(), _STILL_HERE_S)
+                except asyncio.TimeoutError:
+                    yield b": still here\n\n"
+                    continue
                 yield _event(type(each).__name__.lower(), msgspec.json.encode(each))
                 if isinstance(each, Changed) and each.state.over:
                     yield _event("job", JobOut.of(rooms.docket.get(visitor, job)).model_dump_json().encode())
