@@ -35,25 +35,11 @@ class DeviceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return [Device(name, self.type, self.host, self.on_host_cores) for name in names]
 
 
-class JobEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`[[job]]`: so many mock jobs."""
+class JobEntry(MockJob, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """`[[job]]`: so many mock jobs, with when and for whom they come."""
 
     name: str
-    device: str
-    rounds: int
     count: int = 1
-    select_s: float = 0.0
-    build_s: float = 0.0
-    profile_s: float = 0.0
-    update_s: float = 0.0
-    start_s: float = 0.0
-    end_s: float = 0.0
-    prove_s: float = 0.0
-    cores: int = 1
-    build_cores: int | None = None
-    inflight: int = 1
-    stretch: float = 1.0
-    spread: float = 0.0
     at: float = 0.0
     priority: float = 1.0
     deadline: float | None = None
@@ -61,10 +47,8 @@ class JobEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def plans(self, seed: int) -> list[PlannedJob]:
         """The jobs, under a seed."""
-        ours = {name: getattr(self, name) for name in MockJob.__struct_fields__}
-        job = MockJob(**ours)
         return [
-            job.plan(
+            self.plan(
                 name,
                 seed=seed,
                 at=self.at,
