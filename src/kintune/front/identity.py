@@ -16,8 +16,8 @@ from kintune.space.feature_version import FEATURES
 __all__ = ["run_key"]
 
 
-def run_key(request: TuneRequest, threads: int, cpu: str) -> str:
-    """Digest of what makes two requests the same work: the model, the options, and what times are true for.
+def run_key(request: TuneRequest, threads: int, cpu: str, owner: str = "") -> str:
+    """Digest of what makes two requests the same work: whose it is, the model, the options, what times are true for.
 
     A model in a file is known by the file's content, so that a copy is the same and an edit is not.  An unfinished run
     of another processor, compiler or feature extraction is other work: its decisions could not be made again here.
@@ -26,7 +26,8 @@ def run_key(request: TuneRequest, threads: int, cpu: str) -> str:
     source = _content(Path(model.source)) if os.path.exists(model.source) else model.source
     parts = (model.kind, source, sorted(model.shapes.items()), sorted(model.options.items()))
     device = (request.target, threads, cpu, TVM_VERSION, FEATURES)
-    return digest_of(msgspec.msgpack.encode((parts, device, request.options)))
+    mine = (owner,) if owner else ()
+    return digest_of(msgspec.msgpack.encode((parts, device, request.options, *mine)))
 
 
 def _content(path: Path) -> str:

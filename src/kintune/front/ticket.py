@@ -30,12 +30,15 @@ __all__ = ["Ticket"]
 class Ticket:
     """A request with its run in the records: one that goes on, or a new one."""
 
-    def __init__(self, request: TuneRequest, store: Store, place: Place) -> None:
-        """Find the run to go on with, or name a new one; nothing is written yet."""
+    def __init__(self, request: TuneRequest, store: Store, place: Place, owner: str = "") -> None:
+        """Find the run to go on with, or name a new one; nothing is written yet.
+
+        Requests of different owners are different work.
+        """
         self.request = request
         self._store = store
         self._place = place
-        self._key = run_key(request, place.threads, inspect_machine().cpu)
+        self._key = run_key(request, place.threads, inspect_machine().cpu, owner)
         self._unfinished = self._find_unfinished()
         self.run_id = self._unfinished.run_id if self._unfinished else secrets.token_hex(6)
         self.log = (

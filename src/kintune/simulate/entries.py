@@ -28,11 +28,12 @@ class DeviceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     count: int = 1
     host: str | None = None
     on_host_cores: bool = False
+    capacity: int | None = None
 
     def devices(self) -> list[Device]:
         """The devices."""
         names = _names(self.id or self.type, self.count, "", 0)
-        return [Device(name, self.type, self.host, self.on_host_cores) for name in names]
+        return [Device(name, self.type, self.host, self.on_host_cores, self.capacity) for name in names]
 
 
 class JobEntry(MockJob, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -44,6 +45,10 @@ class JobEntry(MockJob, frozen=True, forbid_unknown_fields=True, kw_only=True):
     priority: float = 1.0
     deadline: float | None = None
     tells: bool = True
+
+    def names(self) -> list[str]:
+        """What the jobs are called."""
+        return _names(self.name, self.count, "-", 1)
 
     def plans(self, seed: int) -> list[PlannedJob]:
         """The jobs, under a seed."""
@@ -57,7 +62,7 @@ class JobEntry(MockJob, frozen=True, forbid_unknown_fields=True, kw_only=True):
                 tells=self.tells,
                 known_as=self.name,
             )
-            for name in _names(self.name, self.count, "-", 1)
+            for name in self.names()
         ]
 
 
@@ -92,6 +97,10 @@ class GraphEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     deadline: float | None = None
     tells: bool = True
 
+    def names(self) -> list[str]:
+        """What the jobs are called."""
+        return _names(self.name, self.count, "-", 1)
+
     def plans(self) -> list[PlannedJob]:
         """The jobs."""
         return [
@@ -103,7 +112,7 @@ class GraphEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 self.deadline,
                 self.tells,
             )
-            for name in _names(self.name, self.count, "-", 1)
+            for name in self.names()
         ]
 
 
