@@ -2,14 +2,18 @@
 
     python benchmarks/live_schedules.py --repeats 3
 
-The host has one core, the device another.  All setups measure the same candidates, which one run has selected before;
-they take turns, so that a machine that gets slower slows all of them.  `dedicated` is one job after the other with
-nothing beside a measurement.  While it runs, nothing else should.  Raw results go to `benchmarks/results/`.
+The host has one core, the device another.  The networks are two small convolutional ones, unless `--models` names
+others, searched in rounds of one subgraph each.  All setups measure the same candidates, which one run has selected
+before, each for about `--seconds`, so that the device has about as much to do as the host.  The setups take turns, so
+that a machine that gets slower slows all of them.  `dedicated` is one job after the other with nothing beside a
+measurement.  While it runs, nothing else should.  Raw results go to `benchmarks/results/`; `--show` prints the table of
+what lies there.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import datetime
 import json
 import os
@@ -20,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from live.followed_job import FOLLOW
+from live.followed_job import FOLLOW, SECONDS
 
 from kintune.errors import KintuneError
 from kintune.front.campaign import Scheduling, tune_all
@@ -34,6 +38,7 @@ from kintune.simulate.accounts import accounts_of
 from kintune.simulate.gantt import draw_gantt
 from kintune.simulate.recorded import read_recording
 from kintune.simulate.retrace import retrace
+from kintune.testing.small_onnx import write_small_onnx
 from kintune.wire.messages import ItemStatus
 
 HERE = Path(__file__).parent
@@ -44,35 +49,51 @@ TWO = {
     "synchronous": Scheduling("synchronous", pipelined=False),
     "uncontrolled": Scheduling("uncontrolled", pipelined=False),
     "greedy": Scheduling("greedy", pipelined=False),
+    "greedy, bundled": Scheduling("greedy", bundling=True, pipelined=False),
     "fair": Scheduling("fair", pipelined=False),
     "fair, bundled": Scheduling("fair", bundling=True, pipelined=False),
     "predictive": Scheduling("predictive", pipelined=False),
     "predictive, pipelined": Scheduling("predictive"),
 }
+Outcomes = dict[str, tuple[str, float, float]]
+"""By candidate: the workload it is one of, microseconds at first, and those that count (confirmed, if it was)."""
+
 ONE = {"one job": Scheduling("predictive", pipelined=False), "one job, pipelined": Scheduling("predictive")}
 
 
 def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs=2, default=["zoo:mobilenet_v1_0.5", "zoo:mobilenet_v2_0.5"])
-    parser.add_argument("--trials", type=int, default=192)
-    parser.add_argument("--round-size", type=int, default=32)
+    parser.add_argument("--models", nargs=2, default=[])
+    parser.add_argument("--trials", type=int, default=96)
+    parser.add_argument("--round-size", type=int, default=16)
+    parser.add_argument("--seconds", type=float, default=0.2)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--show", action="store_true")
     options = parser.parse_args()
+    if not options.show:
+        measure(options)
+    print("\n".join(summary(json.loads((RESULTS / "runs.json").read_text())["runs"], read_times())))
+
+
+def measure(options: argparse.Namespace) -> None:
+    """Run every setup in turn; what was measured is written after each."""
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
+    os.environ[SECONDS] = str(options.seconds)
     RESULTS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
-        bench = Bench(Path(name), options.models, options.trials, options.round_size)
+        models = options.models or [str(write_small_onnx(Path(name, f"net{n}.onnx"), channels=n)) for n in (64, 96)]
+        bench = Bench(Path(name), models, options.trials, options.round_size)
         bench.record()
         runs: list[dict[str, Any]] = []
+        measured: dict[str, Outcomes] = {}
         for repeat in range(options.repeats):
             for label, scheduling in {**TWO, **ONE}.items():
-                run = bench.run(f"{label}-{repeat}", scheduling, options.models[:1] if label in ONE else options.models)
+                name = f"{label}:{repeat}"
+                run, measured[name] = bench.run(name, scheduling, models[:1] if label in ONE else models)
                 runs.append({"setup": label, "repeat": repeat, **run})
                 print(f"{label:22} {run['seconds']:6.1f} s  {run['over_bound']:.3f} of the bound", flush=True)
-                write(options, runs)
-    print("\n".join(summary(runs)))
+                write(options, runs, measured)
 
 
 class Bench:
@@ -82,7 +103,8 @@ class Bench:
         self.directory = directory
         self.models = models
         self.device = f"cpu:{physical_cores()[-1]}"
-        self.options = Options(trials=trials, strategy=Strategy(round_size=round_size), compare=())
+        strategy = Strategy(round_size=round_size, survey=(), foresee="none", budget="balanced")
+        self.options = Options(trials=trials, strategy=strategy, compare=())
         self.follow = directory / "follow.msgpack"
 
     def record(self) -> None:
@@ -102,33 +124,34 @@ class Bench:
         self.follow.write_bytes(msgspec.msgpack.encode(chosen))
         os.environ[FOLLOW] = str(self.follow)
 
-    def run(self, name: str, scheduling: Scheduling, models: Sequence[str]) -> dict[str, Any]:
-        """One campaign on these candidates: its figures, stage times and what was measured."""
+    def run(self, name: str, scheduling: Scheduling, models: Sequence[str]) -> tuple[dict[str, Any], Outcomes]:
+        """One campaign on these candidates: its figures and stage times, and what was measured."""
         records, log = self.directory / f"{name}.sqlite", self.directory / f"{name}.jsonl"
         followed = msgspec.structs.replace(scheduling, log=str(log), job_module="live.followed_job")
         self._tune(models, records, followed)
         recorded = read_recording(str(log))
         traced = retrace(recorded)
         accounts = accounts_of(traced.story, traced.jobs, recorded.resources, chains=False)
-        draw_gantt(name, traced.story, recorded.resources, RESULTS / f"{name.rsplit('-', 1)[0].replace(', ', '-')}.svg")
+        picture = name.partition(":")[0].replace(",", "").replace(" ", "-")
+        draw_gantt(name, traced.story, recorded.resources, RESULTS / f"{picture}.svg")
         with Store.open(str(records)) as store:
             outcomes = {
-                m.candidate.digest: (m.candidate.workload, m.outcome.median_us)
+                m.candidate.digest: (m.candidate.workload, m.outcome.median_us, m.believed_us)
                 for m in store.measurements.find()
                 if m.outcome.ok
             }
         stages: dict[str, list[float]] = {}
         for span in traced.story.spans:
             stages.setdefault(span.kind, []).append(round(span.end - span.start, 3))
-        return {
+        figures = {
             "seconds": accounts.makespan_s,
             "bound_s": accounts.bound_s,
             "over_bound": accounts.over_bound,
             "bound_by": accounts.bound_by,
             "use": accounts.use,
             "stages": stages,
-            "outcomes": outcomes,
         }
+        return figures, outcomes
 
     def _tune(self, models: Sequence[str], records: Path, scheduling: Scheduling) -> None:
         requests = [
@@ -148,43 +171,71 @@ class Bench:
                 raise ending
 
 
-def summary(runs: Sequence[dict[str, Any]]) -> list[str]:
-    """A line a setup: medians over the repeats, and what became of times and winners against the dedicated runs."""
+def summary(runs: Sequence[dict[str, Any]], measured: dict[str, Outcomes]) -> list[str]:
+    """A line a setup: medians over the repeats, and what became of times and winners against the dedicated runs.
+
+    `of bound`: over the bound of its own stage times; `of calm`: over that of the undisturbed ones, those of the
+    dedicated run of the same repeat (for one job: of itself, unpipelined).  `times`: the median candidate's time over
+    that of the dedicated runs; `off by`: by how much the median candidate is off; `winners`: how much slower than the
+    best the programs are that it would ship, the worst subgraph of the median run, by the dedicated runs' times.
+    """
     by_setup: dict[str, list[dict[str, Any]]] = {}
     for run in runs:
         by_setup.setdefault(run["setup"], []).append(run)
-    truth = times(by_setup["dedicated"])
-    lines = [f"{'setup':22} {'seconds':>8} {'of bound':>8} {'update':>7} {'profile':>8} {'times':>6} {'winners':>8}"]
+    truth = times("dedicated", measured)
+    best = fastest(truth)
+    head = f"{'setup':22} {'seconds':>8} {'spread':>13} {'of bound':>8} {'of calm':>8} {'select':>7} {'build':>7}"
+    lines = [f"{head} {'profile':>8} {'times':>6} {'off by':>7} {'winners':>8}"]
     for setup, mine in by_setup.items():
-        own = times(mine)
-        common = [digest for digest in own if digest in truth]
-        ratio = statistics.median(own[digest][1] / truth[digest][1] for digest in common)
+        calm = by_setup["one job" if setup in ONE else "dedicated"]
+        over_calm = statistics.median(a["seconds"] / b["bound_s"] for a, b in zip(mine, calm, strict=False))
+        own = times(setup, measured)
+        ratios = [own[digest][1] / truth[digest][1] for digest in own if digest in truth]
+        off = statistics.median(abs(ratio - 1) for ratio in ratios)
+        seconds = [run["seconds"] for run in mine]
         lines.append(
-            f"{setup:22} {median(mine, 'seconds'):8.1f} {median(mine, 'over_bound'):8.3f} "
-            f"{mean_stage(mine, 'update'):7.2f} {mean_stage(mine, 'profile'):8.2f} {ratio:6.3f} "
-            f"{winners(own, truth):8.3f}"
+            f"{setup:22} {statistics.median(seconds):8.1f} {min(seconds):6.1f}-{max(seconds):6.1f} "
+            f"{statistics.median(run['over_bound'] for run in mine):8.3f} {over_calm:8.3f} "
+            f"{mean_stage(mine, 'select'):7.2f} {mean_stage(mine, 'build'):7.2f} {mean_stage(mine, 'profile'):8.2f} "
+            f"{statistics.median(ratios):6.3f} {off:7.3f} {winners(setup, measured, truth, best):8.3f}"
         )
     return lines
 
 
-def times(runs: Sequence[dict[str, Any]]) -> dict[str, tuple[str, float]]:
-    """Each candidate's workload, and its median time over the repeats."""
+def times(setup: str, measured: dict[str, Outcomes]) -> dict[str, tuple[str, float]]:
+    """Each candidate's workload, and the median of its first times over the repeats of a setup."""
     found: dict[str, tuple[str, list[float]]] = {}
-    for run in runs:
-        for digest, (workload, time_us) in run["outcomes"].items():
-            found.setdefault(digest, (workload, []))[1].append(time_us)
+    for outcomes in of_setup(setup, measured):
+        for digest, (workload, first_us, _) in outcomes.items():
+            found.setdefault(digest, (workload, []))[1].append(first_us)
     return {digest: (workload, statistics.median(all_us)) for digest, (workload, all_us) in found.items()}
 
 
-def winners(own: dict[str, tuple[str, float]], truth: dict[str, tuple[str, float]]) -> float:
-    """How much slower, by the dedicated runs, the worst of the chosen programs is than the best there is."""
-    worst = 1.0
-    for workload in {workload for workload, _ in own.values()}:
-        mine = {d: us for d, (w, us) in own.items() if w == workload and d in truth}
-        chosen = min(mine, key=lambda digest: mine[digest])
-        best = min(us for d, (w, us) in truth.items() if w == workload and d in mine)
-        worst = max(worst, truth[chosen][1] / best)
-    return worst
+def fastest(truth: dict[str, tuple[str, float]]) -> dict[str, float]:
+    """The best time of each workload."""
+    best: dict[str, float] = {}
+    for workload, time_us in truth.values():
+        best[workload] = min(time_us, best.get(workload, time_us))
+    return best
+
+
+def winners(
+    setup: str, measured: dict[str, Outcomes], truth: dict[str, tuple[str, float]], best: dict[str, float]
+) -> float:
+    """How much slower than the best a run's worst choice is, in the median run."""
+    worst: list[float] = []
+    for outcomes in of_setup(setup, measured):
+        chosen: dict[str, tuple[float, str]] = {}
+        for digest, (workload, _, believed_us) in outcomes.items():
+            if digest in truth:
+                chosen[workload] = min((believed_us, digest), chosen.get(workload, (believed_us, digest)))
+        worst.append(max(truth[digest][1] / best[workload] for workload, (_, digest) in chosen.items()))
+    return statistics.median(worst)
+
+
+def of_setup(setup: str, measured: dict[str, Outcomes]) -> list[Outcomes]:
+    """What each of its repeats has measured."""
+    return [outcomes for name, outcomes in measured.items() if name.partition(":")[0] == setup]
 
 
 def mean_stage(runs: Sequence[dict[str, Any]], kind: str) -> float:
@@ -192,15 +243,31 @@ def mean_stage(runs: Sequence[dict[str, Any]], kind: str) -> float:
     return statistics.fmean(second for run in runs for second in run["stages"].get(kind, [0.0]))
 
 
-def median(runs: Sequence[dict[str, Any]], key: str) -> float:
-    """Over the repeats."""
-    return statistics.median(run[key] for run in runs)
-
-
-def write(options: argparse.Namespace, runs: Sequence[dict[str, Any]]) -> None:
-    """Everything that was measured so far."""
+def write(options: argparse.Namespace, runs: Sequence[dict[str, Any]], measured: dict[str, Outcomes]) -> None:
+    """Everything that was measured so far: figures as JSON, the candidates' times as a table."""
     document = {"date": datetime.date.today().isoformat(), "options": vars(options), "runs": runs}
-    (RESULTS / "runs.json").write_text(json.dumps(document))
+    (RESULTS / "runs.json").write_text(json.dumps(document, indent=1) + "\n")
+    names = list(measured)
+    workloads = {digest: workload for outcomes in measured.values() for digest, (workload, *_) in outcomes.items()}
+    with (RESULTS / "times_us.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["candidate", "workload", *names])
+        for digest, workload in workloads.items():
+            cells = (measured[name].get(digest) for name in names)
+            table.writerow([digest, workload, *("" if cell is None else f"{cell[1]:.3f}" for cell in cells)])
+
+
+def read_times() -> dict[str, Outcomes]:
+    """The table of candidates' times, by run: in each cell the first one and that which counts."""
+    with (RESULTS / "times_us.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    found: dict[str, Outcomes] = {}
+    for row in rows:
+        for name, cell in row.items():
+            if cell and name not in ("candidate", "workload"):
+                first_us, believed_us = map(float, cell.split())
+                found.setdefault(name, {})[row["candidate"]] = (row["workload"], first_us, believed_us)
+    return found
 
 
 if __name__ == "__main__":

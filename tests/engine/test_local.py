@@ -428,3 +428,36 @@ def test_jobs_whose_stages_are_called_alike_share_workers(tmp_path: Path) -> Non
     for job, end in all_ends.items():
         payloads = {payload for _, payload in ends(told(end).events).values()}
         assert payloads == {f"{job}{text}".encode() for text in ("b0", "b1", "b2", "b3", "p")}
+
+
+def with_two_devices(broken: str, log: Path) -> LocalEngine:
+    """One of two devices has a worker that dies before it is up."""
+    commands = {
+        "build": Command(WORKER),
+        "device@cpu0": Command((*WORKER, "--kind", "device")),
+        "device@cpu1": Command((*WORKER, "--kind", "device")),
+        f"device@{broken}": Command((sys.executable, "-c", "raise SystemExit(3)")),
+    }
+    return LocalEngine(
+        Machine(Fair(), Limits(backoff_s=0.01)), MemoryJournal(), commands,
+        [Host("h", 2, 1000), Device("cpu0", "cpu"), Device("cpu1", "cpu")], log=log, settings=QUICK,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("broken", ["cpu0", "cpu1"])
+def test_a_device_that_cannot_be_used_is_given_up_and_its_work_done_by_another(tmp_path: Path, broken: str) -> None:
+    stages = tuple(work(f"p{n}", echo(f"p{n}"), worker="device") for n in range(4))
+    with with_two_devices(broken, tmp_path / "run.log") as engine:
+        end = engine.run([JobLaunch("j", JOB, Plot((stages,)).encode())])["j"]
+    assert {payload for _, payload in ends(told(end).events).values()} == {b"p0", b"p1", b"p2", b"p3"}
+    assert f"{broken} is given up" in (tmp_path / "run.log").read_text()
+
+
+def test_without_its_last_device_a_run_ends(tmp_path: Path) -> None:
+    engine = LocalEngine(
+        Machine(Fair()), MemoryJournal(), {"device@cpu0": Command((sys.executable, "-c", "raise SystemExit(3)"))},
+        [Host("h", 2, 1000), Device("cpu0", "cpu")], log=tmp_path / "run.log", settings=QUICK,
+    )  # fmt: skip
+    plot = Plot(((work("p", echo("p"), worker="device"),),))
+    with engine, pytest.raises(EngineError, match="times in a row"):
+        engine.run([JobLaunch("j", JOB, plot.encode())])

@@ -32,9 +32,10 @@ JOB = Command((sys.executable, "-m", "kintune.testing.scripted_job"))
 COMMANDS = {"build": Command(WORKER), "device": Command((*WORKER, "--kind", "device"))}
 
 
-def work(job: str, id: str, *deeds: Deed, droppable: bool = False) -> Work:
-    stage = Stage(id, job, "build", Demand(cores=1))
-    return Work(stage, "build", b"", tuple(deed.encode() for deed in deeds), 60.0, droppable)
+def work(job: str, id: str, *deeds: Deed, droppable: bool = False, worker: str = "build") -> Work:
+    demand = Demand(device="cpu", exclusive=True) if worker == "device" else Demand(cores=1)
+    stage = Stage(id, job, worker, demand, affinity=job if worker == "job" else None)
+    return Work(stage, worker, b"", tuple(deed.encode() for deed in deeds), 60.0, droppable)
 
 
 def launch(job: str, *works: Work) -> JobLaunch:
@@ -45,8 +46,8 @@ def quick(job: str) -> JobLaunch:
     return launch(job, work(job, "w", Deed(text=job)))
 
 
-def endless(job: str) -> JobLaunch:
-    return launch(job, work(job, "first", Deed(text="done")), work(job, "w", Deed(Act.HANG)))
+def endless(job: str, worker: str = "build") -> JobLaunch:
+    return launch(job, work(job, "first", Deed(text="done")), work(job, "w", Deed(Act.HANG), worker=worker))
 
 
 class Serving:
@@ -108,10 +109,16 @@ def test_jobs_may_be_added_from_another_thread(serving: Serving) -> None:
     assert list(serving.ends) == ["late"]
 
 
-def test_a_job_is_called_off_at_once(serving: Serving) -> None:
-    serving.on_stage = lambda stage: serving.engine.call_off("a", "unwanted") if stage == "a/w" else None
+@pytest.mark.parametrize("worker", ["job", "build", "device"])
+def test_a_job_is_called_off_at_once_whatever_it_does(serving: Serving, worker: str) -> None:
+    def began(stage: str) -> None:
+        if stage == "a/w":
+            serving.engine.call_off("a", "unwanted")
+            serving.engine.call_off("a", "unwanted again")
+
+    serving.on_stage = began
     serving.on_end = lambda job: serving.engine.leave()
-    serving.engine.add(endless("a"))
+    serving.engine.add(endless("a", worker))
     serving.serve()
     end = serving.ends["a"]
     assert (end.ending, end.cause) == (JobEnding.CANCELLED, "unwanted")

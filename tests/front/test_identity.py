@@ -51,6 +51,10 @@ def test_other_hardware_is_other_work() -> None:
     assert len(keys) == 3
 
 
+def test_another_owner_s_is_other_work() -> None:
+    assert len({run_key(REQUEST, 2, "a"), run_key(REQUEST, 2, "a", "anna"), run_key(REQUEST, 2, "a", "boris")}) == 3
+
+
 def test_a_file_is_known_by_its_content(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("a.onnx", "copy.onnx", "edited.onnx")]
     for path, content in zip(paths, (b"model", b"model", b"model!"), strict=True):

@@ -86,6 +86,16 @@ def test_a_device_on_the_host_s_cores_excludes_what_runs_there(eager: Audited) -
     assert eager(StageDone(4, "j", "p", 0)) == [Start("b", "j", 0, Placement("here", 2, 100))]
 
 
+@pytest.mark.parametrize(("capacity", "at_once"), [(1, 1), (2, 2), (None, 3)])
+def test_a_device_takes_as_many_at_once_as_it_has_room_for(eager: Audited, capacity: int | None, at_once: int) -> None:
+    eager(ResourceJoined(0, Device("gpu", "gpu", capacity=capacity)))
+    shared = Demand(device="gpu")
+    started = [eager(StageReady(1, stage(f"s{n}", f"kind{n}", demand=shared))) for n in range(3)]
+    assert sum(map(len, started)) == at_once
+    if at_once < 3:
+        assert [each.stage for each in eager(StageDone(2, "j", "s0", 0))] == [f"s{at_once}"]
+
+
 def test_a_stage_waits_for_those_before_it(eager: Audited) -> None:
     assert eager(StageReady(1, stage("p", "profile", after=("a", "b")))) == []
     eager(StageReady(1, stage("a")))
@@ -256,6 +266,7 @@ def test_a_cancelled_job_lets_go_and_the_next_begins(sequential: Audited) -> Non
         (ResourceJoined(5, HOST), "joined before"),
         (ResourceJoined(5, Device("d", "t", host="nowhere")), "has not joined"),
         (ResourceJoined(5, Device("d", "t", on_host_cores=True)), "names none"),
+        (ResourceJoined(5, Device("d", "t", capacity=0)), "has a capacity of 0"),
         (ResourceLost(5, "nowhere", ""), "no resource"),
         (ResourceBack(5, "here"), "not lost"),
         (JobCancelled(0.5, "j", ""), "lies before"),

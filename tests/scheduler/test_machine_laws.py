@@ -52,7 +52,7 @@ DEMANDS = [
 RESOURCES: list[Resource] = [Host("h1", 4, 1000), Host("h2", 3, 600)]
 DEVICES: list[Resource] = [
     Device("c1", "cpu", host="h1", on_host_cores=True),
-    Device("g1", "gpu"),
+    Device("g1", "gpu", capacity=2),
     Device("g2", "gpu", host="h2"),
 ]
 KINDS = ["select", "build", "profile"]

@@ -71,6 +71,9 @@ def test_a_graph_has_stages_of_its_own(tmp_path: Path) -> None:
         ('policy = "fair"', 'policy = "fair"\ncopies = 0', 14, "copies: must be 1 or more"),
         ('policy = "fair"', 'policy = "fair"\ninterference = { update = 0.5 }', 14, "interference of update = 0.5"),
         ('policy = "fair"\n', 'policy = "fair"\n' + FAIR, 14, "the setup 'fair' stands twice"),
+        ('policy = "fair"\n', 'policy = "fair"\n[faults]\nspan_s = 0\n', 15, "span_s = 0: must be above 0"),
+        ('policy = "fair"\n', 'policy = "fair"\n[faults]\nfailing = 1.5\n', 15, "failing = 1.5: must be between 0 and 1"),
+        ('type = "gpu"', 'type = "gpu"\n[[device]]\ntype = "gpu"', 6, "there are two called 'gpu' among [[device]]"),
         (FAIR, "", 1, "at least one [[setup]]"),
         ('name = "two"\n', 'name = "two"\nseeds = 0\n', 2, "seeds: must be a whole number"),
         ('name = "two"\n', "", 1, "a spec needs a name"),
@@ -112,3 +115,23 @@ def test_graphs_that_cannot_be_played_are_refused(tmp_path: Path, stages: list[t
 def test_the_specs_of_the_repository_can_be_played(name: str) -> None:
     spec = read_spec(str(REPOSITORY / f"benchmarks/schedules/{name}.toml"))
     assert spec.scenario(0).jobs
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("jobs = 0", "jobs = 0: must be 1 or more"),
+        ("types = []", "of one at least one"),
+        ("types = [0, 0]", "of one at least one"),
+        ("priorities = [1.0, 0.0]", "priorities: must be above 0"),
+        ("crowd = 0.0", "crowd = 0: must be above 0"),
+        ("spread = -1.0", "spread = -1: must be 0 or more"),
+        ("build_s = [-4.0, 0.1]", "build_s = [-4, 0.1]: a median and a sigma"),
+        ("rounds = [40.0, nan]", "rounds = [40, nan]: a median and a sigma"),
+    ],
+)
+def test_a_mix_that_cannot_be_drawn_is_refused(tmp_path: Path, line: str, said: str) -> None:
+    with pytest.raises(SpecError) as raised:
+        read(tmp_path, f'name = "mixed"\n[mix]\n{line}\n{FAIR}')
+    assert said in str(raised.value)
+    assert "spec.toml:3: " in str(raised.value)

@@ -94,7 +94,15 @@ def test_whatever_goes_wrong_every_job_ends(name: str) -> None:
     assert {span.ending for span in story.spans} == set(Ending)
 
 
-def test_a_stage_that_always_fails_ends_its_job_and_no_other() -> None:
+def test_a_job_that_fails_ends_no_other() -> None:
+    story = played("fair", [JOB.plan(f"job{n}") for n in range(8)], [HOST, GPU], faults=Faults(seed=1, failing=0.4))
+    assert {job.ending for job in story.jobs} == {Ending.FAILED, Ending.DONE}
+    for job in story.jobs:
+        ran = [span for span in story.spans if span.job == job.id]
+        assert (ran[-1].ending is Ending.FAILED) is (job.ending is Ending.FAILED)
+
+
+def test_a_stage_that_always_fails_ends_its_job() -> None:
     story = played("fair", [JOB.plan("a")], [HOST, GPU], faults=Faults(failing=1.0))
     (job,) = story.jobs
     assert job.ending is Ending.FAILED

@@ -65,6 +65,8 @@ def command(
             draw_gantt(f"{title}: {name}", story, scenario.resources, path, until)
             drawn.append(f"The picture of {name} is {path}")
 
+    if live and audit:
+        raise InputError("--audit checks what is simulated; leave it or --live away")
     if source.endswith(".jsonl"):
         if live:
             raise InputError("--live plays specs; a recording has been live before")
@@ -110,7 +112,7 @@ def _lines(simulated: Simulated) -> list[str]:
     many = f"median of {simulated.seeds} seeds" if simulated.seeds > 1 else "one seed"
     lines = [
         f"{simulated.name}: {simulated.description}".rstrip(": "),
-        f"({many}; use is the mean over hosts and devices)",
+        f"({many}; use is the mean over hosts and devices, waits are the sums over all stages)",
     ]
     measured = any(outcome.measured_s is not None for outcome in simulated.outcomes)
     head = [
@@ -121,6 +123,8 @@ def _lines(simulated: Simulated) -> list[str]:
         "mean job",
         "hosts",
         "devices",
+        "wait for hosts",
+        "for devices",
         "longest wait",
         "share",
         "fairness",
@@ -146,6 +150,8 @@ def _row(outcome: Outcome, measured: bool) -> list[str]:
         duration(outcome.mean_completion_s),
         f"{100 * outcome.hosts_use:.0f} %",
         f"{100 * outcome.devices_use:.0f} %",
+        duration(outcome.host_wait_s),
+        duration(outcome.device_wait_s),
         duration(outcome.worst_wait_s),
         f"{outcome.worst_share:.2f}",
         f"{outcome.fairness:.2f}",

@@ -67,11 +67,14 @@ class JobDriver:
         self.job = JobRun(launch, offset=shop.journal.active_seconds(launch.job))
         self._shop = shop
         self._process: JobProcess | None = None
+        self._called_off = False
         self.job.remember(shop.journal.history(launch.job))
 
     def begin(self) -> None:
         """Make the job known to the scheduler and start its process."""
-        self._shop.tell(JobAdded(self._shop.clock(), self.job.id, self.job.launch.priority))
+        now, launch = self._shop.clock(), self.job.launch
+        deadline = None if launch.deadline_s is None else now + launch.deadline_s
+        self._shop.tell(JobAdded(now, launch.job, launch.priority, deadline))
         self._spawn()
 
     def stop(self, reason: str) -> None:
@@ -95,7 +98,8 @@ class JobDriver:
 
     def call_off(self, reason: str) -> None:
         """End the job at once, without a result; what is committed stays."""
-        if self.job.end is None:
+        if self.job.end is None and not self._called_off:
+            self._called_off = True
             self._shop.tell(JobCancelled(self._shop.clock(), self.job.id, reason))
             self._conclude(JobEnding.CANCELLED, cause=reason)
 
@@ -126,6 +130,8 @@ class JobDriver:
         work = self.job.works.get(decision.stage)
         if work is not None and work.worker == JOB_WORKER:
             cause = self._with_tail(cause)
+        for line in decision.story:
+            self._shop.log.write(f"job {self.job.id}", line)
         self._conclude(JobEnding.FAILED, cause=cause, story=decision.story)
 
     def cancel(self, decision: Cancel) -> None:
@@ -191,7 +197,7 @@ class JobDriver:
     def died(self, how: str) -> None:
         """Replace the process, unless that has not helped for too long."""
         job = self.job
-        if job.end is not None:
+        if job.end is not None or self._called_off:
             return
         job.deaths += 1
         if job.deaths >= self._shop.settings.job_deaths:

@@ -21,12 +21,16 @@ __all__ = ["JobEnd", "JobEnding", "JobLaunch", "JobRun", "StageRun"]
 
 
 class JobLaunch(msgspec.Struct, frozen=True):
-    """A job to run: how its process is started, and the specification that it is opened with."""
+    """A job to run: how its process is started, and the specification that it is opened with.
+
+    `deadline_s` is when it should be over, in seconds from its launch; policies may take it into account.
+    """
 
     job: str
     command: Command
     spec: bytes
     priority: float = 1.0
+    deadline_s: float | None = None
 
 
 class JobEnding(str, Enum):

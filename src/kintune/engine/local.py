@@ -21,9 +21,9 @@ from kintune.engine.settings import EngineSettings
 from kintune.engine.worker_pool import WorkerPool
 from kintune.errors import EngineError
 from kintune.scheduler.decisions import Cancel, Decision, GiveUp, RetryAt, Start
-from kintune.scheduler.events import Event, PriorityChanged, ResourceJoined
+from kintune.scheduler.events import Event, PriorityChanged, ResourceJoined, ResourceLost
 from kintune.scheduler.machine import Machine
-from kintune.scheduler.resources import Resource
+from kintune.scheduler.resources import Device, Resource
 from kintune.wire.messages import Work
 
 __all__ = ["LocalEngine", "Observe"]
@@ -72,7 +72,10 @@ class LocalEngine:
         self._observe = observe or _ignore
         self._log = RunLog(log)
         self._reactor = Reactor(clock)
-        self._pool = WorkerPool(self._reactor, commands, self._log, self._settings, clock, crowded=crowded)
+        self._pool = WorkerPool(
+            self._reactor, commands, self._log, self._settings, clock, crowded=crowded, lost=self._lose_device
+        )
+        self._devices = {resource.id: resource.type for resource in resources if isinstance(resource, Device)}
         self._drivers: dict[str, JobDriver] = {}
         self._events: deque[Event] = deque()
         self._telling = False
@@ -303,6 +306,14 @@ class LocalEngine:
                 driver.give_up(decision)
             case Cancel():
                 driver.cancel(decision)
+
+    def _lose_device(self, device: str, cause: str) -> bool:
+        """Go on without a device, if there is another one of its type."""
+        type = self._devices.pop(device, None)
+        if type is None or type not in self._devices.values():
+            return False
+        self._tell(ResourceLost(self._clock(), device, cause))
+        return True
 
     def _check_open(self) -> None:
         if self._closed:

@@ -38,6 +38,7 @@ class WorkerPool:
         clock: Callable[[], float],
         *,
         crowded: bool = False,
+        lost: Callable[[str, str], bool] = lambda _device, _cause: False,
     ) -> None:
         """Make a pool without workers.
 
@@ -48,7 +49,9 @@ class WorkerPool:
             settings: how long they may take, and how often fail to start.
             clock: seconds, never going back.
             crowded: whether a device may have more than one worker.
+            lost: told of a device whose worker cannot be started, and why; whether the run can do without it.
         """
+        self._lost = lost
         self._reactor = reactor
         self._commands = commands
         self._log = log
@@ -135,8 +138,12 @@ class WorkerPool:
         errand = worker.desk.withdraw()
         failures = self._failures[worker.slot] = self._failures.get(worker.slot, 0) + 1
         if failures >= self._settings.start_failures:
-            child = worker.desk.child
-            raise EngineError(f"{child.name}: {how} before it was up, {failures} times in a row:\n{child.tail}")
+            child, device = worker.desk.child, worker.slot[1]
+            cause = f"{child.name}: {how} before it was up, {failures} times in a row"
+            if device is not None and self._lost(device, cause):
+                self._log.write("engine", f"{device} is given up; {cause}")
+                return
+            raise EngineError(f"{cause}:\n{child.tail}")
         if errand is not None:
             self.submit(worker.slot, errand)
 

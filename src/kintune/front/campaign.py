@@ -38,6 +38,8 @@ __all__ = ["Ending", "OnProgress", "Scheduling", "tune_all"]
 OnProgress = Callable[[int, ProgressReport], None]
 """Told the number of a request, from 0 on, and where its run stands."""
 
+_CROWDED = "measurements share the device under this policy; their times are kept apart, and serve no other run"
+
 Ending = RunReport | KintuneError
 """What came of a request."""
 
@@ -81,7 +83,8 @@ def tune_all(
             _tell_all(show, requests, f"waiting for the cores, held by {holder}")
 
         with cores_lock(place.cores, waiting):
-            tickets = [Ticket(request, store, place) for request in requests]
+            owner = "crowded" if POLICIES[scheduling.policy].waives else ""
+            tickets = [Ticket(request, store, place, owner) for request in requests]
             _check_distinct(tickets)
             return _Campaign(tickets, store, place, scheduling, show).run()
 
@@ -109,6 +112,9 @@ class _Campaign:
         journal = TuningJournal(self._store, FEATURES)
         with _on_cores(place), self._recording() as recording, self._engine(journal, log, recording.observe) as engine:
             about = msgspec.msgpack.decode(engine.about("device", place.names[0]), type=DeviceAbout)
+            if POLICIES[self._scheduling.policy].waives:
+                about = about.crowded()
+                _tell_all(self._show, [ticket.request for ticket in tickets], _CROWDED)
             launches = [self._launch(ticket, journal, about) for ticket in tickets]
             try:
                 ends = engine.run(launches, on_progress=self._progressed, on_stage=journal.watch)

@@ -23,6 +23,12 @@ class DeviceAbout(msgspec.Struct, frozen=True):
     machine: Machine
     compiler: str
 
+    def crowded(self) -> DeviceAbout:
+        """The same device when measurements may share it: another type, since its times are true for nothing else."""
+        kind = self.device_type
+        apart = msgspec.structs.replace(kind, protocol=f"{kind.protocol}-crowded")
+        return msgspec.structs.replace(self, device_type=apart)
+
 
 class Peak(msgspec.Struct, frozen=True):
     """The most a device does with its threads: fp32 GFLOP/s in registers, GB/s (1e9 bytes) streamed through memory."""

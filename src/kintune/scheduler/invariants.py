@@ -261,6 +261,10 @@ class Auditor:
         for id, placements in users.items():
             alone = not any(there.exclusive for there in placements) or len(placements) == 1
             _require(alone, f"{id} is booked for one stage alone and {len(placements) - 1} more")
+            device = self._resources[id]
+            assert isinstance(device, Device)
+            few = device.capacity is None or self.waives or len(placements) <= device.capacity
+            _require(few, f"{len(placements)} stages are on {id}, which takes {device.capacity}")
 
 
 def _require(holds: bool, otherwise: str) -> None:

@@ -46,6 +46,8 @@ class ResourcePool:
             raise SchedulerError(f"device {resource.id!r} is on host {resource.host!r}, which has not joined")
         if resource.on_host_cores and resource.host is None:
             raise SchedulerError(f"device {resource.id!r} lives on the cores of a host but names none")
+        if resource.capacity is not None and resource.capacity < 1:
+            raise SchedulerError(f"device {resource.id!r} has a capacity of {resource.capacity}")
         token = type_token(resource.type)
         self._devices[resource.id] = DeviceState(resource, order, tokens=(token,))
         if resource.host is not None:
@@ -358,7 +360,7 @@ class ResourcePool:
             idle.put(id, state.order)
         else:
             idle.discard(id)
-        if usable and not state.exclusive:
+        if usable and not state.exclusive and (device.capacity is None or len(state.users) < device.capacity):
             shareable.put(id, (len(state.users), state.order))
         else:
             shareable.discard(id)

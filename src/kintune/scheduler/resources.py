@@ -22,12 +22,14 @@ class Device(msgspec.Struct, frozen=True, tag_field="resource", tag="device"):
 
     `host` is the machine it hangs on, or None for one reached otherwise.  With `on_host_cores` the device *is* that
     host's cores: a stage that has it alone takes all of them, waits until they are free, and keeps others away.
+    `capacity` is how many stages it takes at once that do not want it alone; None: any number.
     """
 
     id: str
     type: str
     host: str | None = None
     on_host_cores: bool = False
+    capacity: int | None = None
 
 
 Resource: TypeAlias = Host | Device

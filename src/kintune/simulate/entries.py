@@ -28,43 +28,32 @@ class DeviceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     count: int = 1
     host: str | None = None
     on_host_cores: bool = False
+    capacity: int | None = None
 
     def devices(self) -> list[Device]:
         """The devices."""
         names = _names(self.id or self.type, self.count, "", 0)
-        return [Device(name, self.type, self.host, self.on_host_cores) for name in names]
+        return [Device(name, self.type, self.host, self.on_host_cores, self.capacity) for name in names]
 
 
-class JobEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`[[job]]`: so many mock jobs."""
+class JobEntry(MockJob, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """`[[job]]`: so many mock jobs, with when and for whom they come."""
 
     name: str
-    device: str
-    rounds: int
     count: int = 1
-    select_s: float = 0.0
-    build_s: float = 0.0
-    profile_s: float = 0.0
-    update_s: float = 0.0
-    start_s: float = 0.0
-    end_s: float = 0.0
-    prove_s: float = 0.0
-    cores: int = 1
-    build_cores: int | None = None
-    inflight: int = 1
-    stretch: float = 1.0
-    spread: float = 0.0
     at: float = 0.0
     priority: float = 1.0
     deadline: float | None = None
     tells: bool = True
 
+    def names(self) -> list[str]:
+        """What the jobs are called."""
+        return _names(self.name, self.count, "-", 1)
+
     def plans(self, seed: int) -> list[PlannedJob]:
         """The jobs, under a seed."""
-        ours = {name: getattr(self, name) for name in MockJob.__struct_fields__}
-        job = MockJob(**ours)
         return [
-            job.plan(
+            self.plan(
                 name,
                 seed=seed,
                 at=self.at,
@@ -73,7 +62,7 @@ class JobEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 tells=self.tells,
                 known_as=self.name,
             )
-            for name in _names(self.name, self.count, "-", 1)
+            for name in self.names()
         ]
 
 
@@ -108,6 +97,10 @@ class GraphEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     deadline: float | None = None
     tells: bool = True
 
+    def names(self) -> list[str]:
+        """What the jobs are called."""
+        return _names(self.name, self.count, "-", 1)
+
     def plans(self) -> list[PlannedJob]:
         """The jobs."""
         return [
@@ -119,7 +112,7 @@ class GraphEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 self.deadline,
                 self.tells,
             )
-            for name in _names(self.name, self.count, "-", 1)
+            for name in self.names()
         ]
 
 

@@ -18,6 +18,7 @@ from kintune.scheduler.events import Event
 from kintune.scheduler.policies import POLICIES
 from kintune.scheduler.recording import Header, Step
 from kintune.simulate.accounts import accounts_of
+from kintune.simulate.faults import NO_FAULTS
 from kintune.simulate.mock_process import MOCK_WORKER
 from kintune.simulate.outcome import Outcome, Played, Simulated, outcome_of
 from kintune.simulate.plan import PlannedJob
@@ -46,7 +47,13 @@ def play_live(scenario: Scenario, setup: Setup, *, speed: float = 1.0, log: Path
         steps.append(Step(event, tuple(decisions)))
 
     launches = [
-        JobLaunch(job.id, _python("mock_process"), msgspec.msgpack.encode(_faster(job, speed)), job.priority)
+        JobLaunch(
+            job.id,
+            _python("mock_process"),
+            msgspec.msgpack.encode(_faster(job, speed)),
+            job.priority,
+            None if job.deadline is None else job.deadline / speed,
+        )
         for job in scenario.jobs
     ]
     with LocalEngine(
@@ -71,7 +78,13 @@ def simulate_live(
     on_progress: Callable[[int, int], None] | None = None,
     on_story: Callable[[str, Scenario, Story], None] | None = None,
 ) -> Simulated:
-    """Play every setup with the first seed, in virtual time and live, side by side."""
+    """Play every setup with the first seed, in virtual time and live, side by side.
+
+    Raises:
+        InputError: something in the spec can be simulated only.
+    """
+    if spec.faults != NO_FAULTS:
+        raise InputError(f"{spec.name}: faults are simulated; leave [faults] away to play live")
     played: list[Played] = []
     outcomes: list[Outcome] = []
     seed = spec.seeds[0]

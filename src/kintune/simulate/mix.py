@@ -11,10 +11,14 @@ from kintune.scheduler.resources import Device, Host, Resource
 from kintune.simulate.mock import MockJob
 from kintune.simulate.plan import PlannedJob
 
-__all__ = ["Mix", "Range"]
+__all__ = ["MIX_RANGES", "Mix", "Range"]
 
 Range = tuple[float, float]
 """Median, and the sigma of the lognormal around it."""
+
+
+MIX_RANGES = ("rounds", "select_s", "build_s", "profile_s", "update_s", "start_s", "end_s", "prove_s")
+"""What of a mix is drawn for each job."""
 
 
 class Mix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,9 +28,9 @@ class Mix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `crowd` that makes the later types scarcer.  Jobs come within the first `arrive_s`; `priorities` are drawn with
     equal chances.  A stage's length is the job's own, which is drawn once, times a scatter of sigma `spread`.
 
-    The lengths by default are those of the runs of `kintune tune` that have taught in the races of
-    `benchmarks/results` (bert_large, vit_base and bert_base of two layers, mobilenet_v2, mobilenet_v1_0.5; rounds of
-    64): geometric means over the networks, sigma between them, and the mean sigma within one.
+    The lengths by default are those of five runs of `kintune tune` (2026-11-21, two cores, rounds of 64) that have
+    taught in races, of bert_large, vit_base and bert_base of two layers, mobilenet_v2 and mobilenet_v1_0.5: geometric
+    means over the networks, sigma between them, and the mean sigma within one.
     """
 
     jobs: int = 100

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,7 +14,7 @@ from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.resources import Device, Host, Resource
 from kintune.simulate.entries import DeviceEntry, GraphEntry, HostEntry, JobEntry
 from kintune.simulate.faults import NO_FAULTS, Faults
-from kintune.simulate.mix import Mix
+from kintune.simulate.mix import MIX_RANGES, Mix
 from kintune.simulate.plan import PlannedJob
 from kintune.spec.document import Document
 
@@ -146,10 +148,18 @@ class _Reader:
 
     def _check(self, spec: Spec) -> None:
         """Everything that can be told before anything is played."""
+        self._check_faults(spec.faults)
+        if spec.mix is not None:
+            self._check_mix(spec.mix)
         types = {device.type for device in spec.devices}
         hosts = {host.id for host in spec.hosts}
+        for index, host in enumerate(spec.hosts):
+            if host.cores < 1:
+                self._document.refuse(("host", index, "cores"), f"cores = {host.cores}: must be 1 or more")
         room = max((host.cores for host in spec.hosts), default=0)
         for index, device in enumerate(self._content.get("device", [])):
+            if device.get("capacity", 1) < 1:
+                self._document.refuse(("device", index, "capacity"), f"capacity = {device['capacity']}: must be 1 or more")
             if device.get("host") not in (None, *hosts):
                 self._document.refuse(("device", index, "host"), f"there is no host {device['host']!r}")
         for index, job in enumerate(spec.jobs):
@@ -182,10 +192,51 @@ class _Reader:
                 self._document.refuse((*place, "priority"), f"priority = {job.priority:g}: must be above 0")
         for index, graph in enumerate(spec.graphs):
             self._check_graph(("graph", index), graph, types, room)
+        self._check_distinct("host", [host.id for host in spec.hosts])
+        self._check_distinct("device", [device.id for device in spec.devices])
+        self._check_distinct("job", [name for entry in spec.jobs for name in entry.names()])
+        self._check_distinct("graph", [name for entry in (*spec.jobs, *spec.graphs) for name in entry.names()])
+
+    def _check_distinct(self, what: str, names: Sequence[str]) -> None:
+        twice = next((name for name, many in Counter(names).items() if many > 1), None)
+        if twice is not None:
+            self._document.refuse((what,), f"there are two called {twice!r} among [[{what}]]; name one of them otherwise")
+
+    def _check_faults(self, faults: Faults) -> None:
+        for key in ("failing", "cancelled"):
+            if not 0 <= getattr(faults, key) <= 1:
+                self._document.refuse(("faults", key), f"{key} = {getattr(faults, key):g}: must be between 0 and 1")
+        if not 0 <= faults.outages_each < float("inf"):
+            self._document.refuse(("faults", "outages_each"), f"outages_each = {faults.outages_each:g}: must be 0 or more")
+        for key in ("outage_s", "span_s"):
+            if not 0 < getattr(faults, key) < float("inf"):
+                self._document.refuse(("faults", key), f"{key} = {getattr(faults, key):g}: must be above 0")
+
+    def _check_mix(self, mix: Mix) -> None:
+        for key in ("jobs", "hosts", "cores", "inflight"):
+            if getattr(mix, key) < 1:
+                self._document.refuse(("mix", key), f"{key} = {getattr(mix, key)}: must be 1 or more")
+        if not mix.types or min(mix.types) < 0 or max(mix.types) < 1:
+            self._document.refuse(("mix", "types"), "types: how many devices there are of each type, of one at least one")
+        if not mix.priorities or min(mix.priorities) <= 0:
+            self._document.refuse(("mix", "priorities"), "priorities: must be above 0, and at least one")
+        if not 0 < mix.crowd < float("inf"):
+            self._document.refuse(("mix", "crowd"), f"crowd = {mix.crowd:g}: must be above 0")
+        for key in ("spread", "arrive_s"):
+            if not 0 <= getattr(mix, key) < float("inf"):
+                self._document.refuse(("mix", key), f"{key} = {getattr(mix, key):g}: must be 0 or more")
+        for key in MIX_RANGES:
+            median, sigma = getattr(mix, key)
+            if not (0 <= median < float("inf") and 0 <= sigma < float("inf")):
+                self._document.refuse(
+                    ("mix", key), f"{key} = [{median:g}, {sigma:g}]: a median and a sigma, each 0 or more"
+                )
 
     def _check_graph(self, place: tuple[str | int, ...], graph: GraphEntry, types: set[str], room: int) -> None:
         """Its stages can run, and each stands after those that it waits for: so none waits in a circle."""
         before: set[str] = set()
+        if not graph.priority > 0:
+            self._document.refuse((*place, "priority"), f"priority = {graph.priority:g}: must be above 0")
         for number, stage in enumerate(graph.stage):
             here = (*place, "stage", number)
             if stage.id in before:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from kintune.bench.experiment import CellProgress
-from kintune.bench.race.live import RaceSpec, run_race
+from kintune.bench.race.live import RaceSpec, run_race, without_torch
 from kintune.bench.tables import Tables, check_tables
 from kintune.errors import EngineError
 from kintune.integrations.contest.orders import Ours, Stock, StockFamily, Tuner
@@ -56,3 +59,10 @@ def test_a_contestant_that_dies_ends_the_race(tmp_path: Path) -> None:
     tuners: dict[str, Tuner] = {"stock": Stock(8), "kintune": Ours(Strategy(families="unheard of"))}
     with pytest.raises(EngineError, match=r"kintune: .*unheard of"):
         run_race(spec_of(tuners), tmp_path, tmp_path / "turns", lambda progress: None, contestant=QUICK)
+
+
+def test_a_race_finds_no_torch(tmp_path: Path) -> None:
+    environment = {**os.environ, **without_torch(tmp_path / "hidden")}
+    said = subprocess.run([sys.executable, "-c", "import torch"], env=environment, capture_output=True, text=True)
+    assert said.returncode == 1
+    assert "takes no part in a race" in said.stderr

@@ -30,7 +30,7 @@ from kintune.job.payloads import ModelRef
 from kintune.measure.prove_request import ProveContext
 from kintune.space.candidate import Candidate
 
-__all__ = ["RaceSpec", "run_race"]
+__all__ = ["RaceSpec", "run_race", "without_torch"]
 
 
 class RaceSpec(NamedTuple):
@@ -105,7 +105,7 @@ def _conduct(
     environment = {"TVM_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
     hidden = directory / "hidden"
     if spec.model.kind != "exported":
-        environment |= _without_torch(hidden)
+        environment |= without_torch(hidden)
     with ExitStack() as stack:
         sides: list[Contestant] = []
         for number, (label, tuner) in enumerate(spec.tuners.items()):
@@ -130,7 +130,7 @@ def _conduct(
     return _Raced(course, sides[0].search_threads)
 
 
-def _without_torch(hidden: Path) -> dict[str, str]:
+def without_torch(hidden: Path) -> dict[str, str]:
     """An environment in which the compiler does not find PyTorch, nor do the workers of its builder.
 
     Where it is installed, the compiler imports it, and that doubles what a worker of the stock builder takes to start
