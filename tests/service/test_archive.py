@@ -41,7 +41,7 @@ def test_a_restored_service_is_what_it_was(service: Settings, tmp_path: Path) ->
     with Store.open(restored.records, create=False) as store:
         assert store.notice is None
     content = Content(restored.content)
-    assert [content.open(digest).read() for digest in content.digests()] == [b"a model"]
+    assert [content.path(digest).read_bytes() for digest in content.digests()] == [b"a model"]
     assert (tmp_path / "again").stat().st_mode & 0o777 == 0o700
 
 

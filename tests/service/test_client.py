@@ -70,6 +70,9 @@ class LosesAnswers(httpx.BaseTransport):
         self.inner = httpx.HTTPTransport()
         self.lost: set[str] = set()
 
+    def close(self) -> None:
+        self.inner.close()
+
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         answer = self.inner.handle_request(request)
         if request.method == "POST" and request.url.path not in self.lost:

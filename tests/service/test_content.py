@@ -87,5 +87,5 @@ def test_what_is_gone_is_said_to_be(content: Content) -> None:
 
 def test_what_was_broken_off_is_swept_away(content: Content, tmp_path: Path) -> None:
     (tmp_path / "content" / "incoming" / "half").write_bytes(b"hel")
-    content.sweep_incoming()
+    content.sweep_incoming(float("inf"))
     assert left(content, tmp_path) == []

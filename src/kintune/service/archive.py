@@ -19,7 +19,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import msgspec
-from sqlalchemy import make_url
+from sqlalchemy import URL, make_url
 
 from kintune import __version__
 from kintune.errors import EnvironmentProblem, InputError, StorageError
@@ -95,8 +95,8 @@ def restore(source: Path, data: Path, database: str = "") -> Settings:
                 raise InputError(f"{source}: is a back-up of {manifest.database}; it {wanted}")
             _extract(tar, place, source)
         if database:
-            _run(_program("pg_restore"), "--exit-on-error", "--no-owner", "--single-transaction", "--dbname",
-                 _libpq(database), str(place / _DUMP))  # fmt: skip
+            options = ("--exit-on-error", "--no-owner", "--single-transaction")
+            _run(database, _program("pg_restore"), *options, "--dbname", _libpq(database), str(place / _DUMP))
             (place / _DUMP).unlink()
         settings = msgspec.structs.replace(manifest.settings, data=str(data), database=database)
         (place / "settings.json").write_bytes(msgspec.json.encode(settings))
@@ -110,7 +110,7 @@ def _copies(settings: Settings, place: Path) -> Iterator[Path]:
     """The tables, copied to a place, one file after the other."""
     if settings.database:
         dump = place / _DUMP
-        _run(_program("pg_dump"), "--format=custom", "--file", str(dump), _libpq(settings.database))
+        _run(settings.database, _program("pg_dump"), "--format=custom", "--file", str(dump), _libpq(settings.database))
         yield dump
         return
     for name in _SQLITE:
@@ -170,11 +170,16 @@ def _program(name: str) -> str:
 
 
 def _libpq(url: str) -> str:
-    return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    """The URL as PostgreSQL's programs want it, without the password: whoever is on this machine sees their arguments."""
+    parts = make_url(url)
+    bare = URL.create("postgresql", parts.username, None, parts.host, parts.port, parts.database, parts.query)
+    return bare.render_as_string(hide_password=False)
 
 
-def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
+def _run(url: str, *command: str) -> None:
+    password = make_url(url).password
+    environment = {**os.environ, **({"PGPASSWORD": str(password)} if password else {})}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise StorageError(f"{Path(command[0]).name} failed: {last}")

@@ -102,16 +102,22 @@ class Client:
     def download(self, job: str, path: str | os.PathLike[str], what: str = "executable") -> Path:
         """Write a job's `executable` or `log` to a file."""
         target = check_writable(path, "the output")
-        with self._http.stream("GET", f"/api/v1/jobs/{job}/{what}") as response:
-            if response.is_error:
-                response.read()
-                raise _error(response)
-            try:
-                with target.open("wb") as file:
+        part = target.with_name(f".{target.name}.part")
+        try:
+            with self._http.stream("GET", f"/api/v1/jobs/{job}/{what}") as response:
+                if response.is_error:
+                    response.read()
+                    raise _error(response)
+                with part.open("wb") as file:
                     for chunk in response.iter_bytes(_CHUNK):
                         file.write(chunk)
-            except OSError as error:
-                raise StorageError(f"{path}: cannot be written ({error.strerror})") from error
+            os.replace(part, target)
+        except httpx.TransportError as error:
+            raise ServiceError(f"{self.address} broke off ({error}); try again") from error
+        except OSError as error:
+            raise StorageError(f"{path}: cannot be written ({error.strerror})") from error
+        finally:
+            part.unlink(missing_ok=True)
         return target
 
     def watch(self, job: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -138,8 +144,7 @@ class Client:
         return last
 
     def _events(self, job: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        timeout = httpx.Timeout(60.0, read=None)
-        with self._http.stream("GET", f"/api/v1/jobs/{job}/events", timeout=timeout) as response:
+        with self._http.stream("GET", f"/api/v1/jobs/{job}/events") as response:  # it speaks every 15 seconds
             if response.is_error:
                 response.read()
                 raise _error(response)

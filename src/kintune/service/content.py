@@ -104,10 +104,12 @@ class Content:
             if _DIGEST.fullmatch(place.name):
                 yield place.name
 
-    def sweep_incoming(self) -> None:
-        """Remove what uploads that were broken off have left; called while none is under way."""
+    def sweep_incoming(self, before: float) -> None:
+        """Remove what was broken off and has not changed since `before` (seconds since 1970)."""
         for left in self._incoming.iterdir():
-            left.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                if left.stat().st_mtime < before:
+                    left.unlink()
 
     @contextlib.contextmanager
     def _receiving(self) -> Iterator[_Incoming]:

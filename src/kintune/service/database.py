@@ -30,6 +30,8 @@ def open_database(location: str) -> Database:
     backend = backend_at(location, _BUSY_S)
     database = Database(backend, create=True, verify=True)
     try:
+        with backend.opening():
+            backend.adopt(database.engine)
         with backend.opening(), database.transaction() as connection:
             with as_file(files("kintune.service") / "migrations") as scripts:
                 config = Config()

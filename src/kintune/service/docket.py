@@ -12,7 +12,7 @@ from kintune.errors import InputError, OrderError
 from kintune.records.database import Database
 from kintune.service.access import Forbidden, NotFound, Visitor
 from kintune.service.life import ENDS, State, Wish, after, may_wish
-from kintune.service.schema import jobs, models, steps, wishes
+from kintune.service.schema import jobs, models, steps, users, wishes
 from kintune.service.wanted import Wanted
 
 __all__ = ["Docket", "Job", "PendingWish", "Step"]
@@ -88,6 +88,7 @@ class Docket:
             InputError: the key stands for another job.
         """
         with self._database.transaction() as connection:
+            connection.execute(select(users.c.id).where(users.c.id == visitor.user).with_for_update())
             if key is not None:
                 mine = (jobs.c.owner == visitor.user) & (jobs.c.idempotency_key == key)
                 row = connection.execute(select(jobs).where(mine)).one_or_none()
@@ -103,6 +104,7 @@ class Docket:
                     wanted=msgspec.json.encode(wanted).decode(),
                     priority=wanted.priority,
                     share=wanted.share,
+                    minutes=wanted.minutes or 0.0,
                     idempotency_key=key,
                     retry_of=retry_of,
                     state=State.QUEUED.value,
@@ -124,6 +126,7 @@ class Docket:
             raise OrderError(f"job {old.id} is {old.state.value}; only failed and cancelled ones can be retried")
         first = old.retry_of or old.id
         with self._database.transaction() as connection:
+            connection.execute(select(users.c.id).where(users.c.id == old.owner).with_for_update())
             at_it = connection.execute(
                 select(jobs).where(jobs.c.retry_of == first, jobs.c.state.not_in(_OVER)).limit(1)
             ).one_or_none()
@@ -274,13 +277,13 @@ class Docket:
     @staticmethod
     def _check_quota(connection: Connection, visitor: Visitor, wanted: Wanted, now: float) -> None:
         mine = jobs.c.owner == visitor.user
-        open_jobs = connection.scalar(select(func.count()).where(mine, jobs.c.state.not_in(_OVER))) or 0
+        going = mine & jobs.c.state.not_in(_OVER)
+        open_jobs, promised = connection.execute(select(func.count(), func.sum(jobs.c.minutes)).where(going)).one()
         if open_jobs >= visitor.quota.jobs:
             raise Forbidden(f"{open_jobs} of your jobs are not over, which is all that you may have at once")
-        ended = func.coalesce(jobs.c.ended, now)
-        worked = mine & jobs.c.started.is_not(None) & (ended > now - _DAY_S)
-        seconds = connection.scalar(select(func.sum(ended - jobs.c.started)).where(worked)) or 0.0
-        minutes = float(seconds) / 60 + (wanted.minutes or 0.0)
+        over = mine & jobs.c.started.is_not(None) & (jobs.c.ended > now - _DAY_S)
+        seconds = connection.scalar(select(func.sum(jobs.c.ended - jobs.c.started)).where(over)) or 0.0
+        minutes = float(seconds) / 60 + float(promised or 0.0) + (wanted.minutes or 0.0)
         if minutes > visitor.quota.minutes:
             raise Forbidden(
                 f"that would make {minutes:.0f} minutes of tuning within a day; you may have {visitor.quota.minutes:g}"

@@ -11,7 +11,7 @@ from kintune.errors import OrderError
 from kintune.records.database import Database
 from kintune.service.access import NotFound, Visitor
 from kintune.service.life import ENDS
-from kintune.service.schema import jobs, models
+from kintune.service.schema import jobs, models, users
 
 __all__ = ["Findings", "Input", "Library", "StoredModel"]
 
@@ -67,6 +67,7 @@ class Library:
         """A model that was uploaded; the same file again is the same model, alive again if it was deleted."""
         name = _clean(name)
         with self._database.transaction() as connection:
+            connection.execute(select(users.c.id).where(users.c.id == owner).with_for_update())
             mine = (models.c.owner == owner) & (models.c.file == file)
             known = connection.scalar(select(models.c.id).where(mine))
             if known is None:

@@ -23,6 +23,7 @@ _MEMORY = 12 << 30
 _CPU_S = 110
 _DEEPEST = 64  # graphs inside graphs
 _MOST_NODES = 1_000_000
+_MOST_VALUES, _MOST_DIMENSIONS, _MOST_OPERATORS = 1000, 64, 200
 _PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
 
 
@@ -66,11 +67,13 @@ def _describe(model: Any) -> Findings:
                 if attribute.t.external_data or any(t.external_data for t in attribute.tensors):
                     return Findings(problem="its weights lie in other files; save it as one file and upload that")
                 queue += [(each, depth + 1) for each in (*attribute.graphs, attribute.g) if each.node]
+    if max(len(graph.input), len(graph.output)) > _MOST_VALUES + len(graph.initializer):
+        return Findings(problem=f"it has more than {_MOST_VALUES} inputs or outputs")
     weights = {tensor.name for tensor in graph.initializer}
     return Findings(
-        inputs=tuple(_input(value) for value in graph.input if value.name not in weights),
+        inputs=tuple(_input(value) for value in graph.input if value.name not in weights)[:_MOST_VALUES],
         outputs=tuple(_input(value) for value in graph.output),
-        operators=dict(operators.most_common()),
+        operators=dict(operators.most_common(_MOST_OPERATORS)),
         parameters=elements,
     )
 
@@ -83,6 +86,8 @@ def _input(value: Any) -> Input:
         dtype = str(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
     except (KeyError, ValueError, TypeError):
         dtype = "unknown"
+    if len(tensor.shape.dim) > _MOST_DIMENSIONS:
+        return Input(value.name[:256], (), "unknown")
     shape = tuple(d.dim_value if d.WhichOneof("value") == "dim_value" else None for d in tensor.shape.dim)
     return Input(value.name[:256], shape, dtype)
 

@@ -115,11 +115,10 @@ class People:
         with self._database.snapshot() as connection:
             return [_token(row._asdict()) for row in connection.execute(query)]
 
-    def any_token(self, now: float) -> bool:
-        """Whether anybody could come in with a token."""
-        valid = tokens.c.revoked.is_(None) & (tokens.c.expires.is_(None) | (tokens.c.expires > now))
+    def any_token(self) -> bool:
+        """Whether there has ever been a token: from the first one on everybody needs one, also once all have expired."""
         with self._database.snapshot() as connection:
-            return connection.scalar(select(tokens.c.id).where(valid).limit(1)) is not None
+            return connection.scalar(select(tokens.c.id).limit(1)) is not None
 
     def local(self, now: float) -> Visitor:
         """Whoever sits at this machine, while nobody has a token: the user `local`, who may do everything."""

@@ -92,6 +92,7 @@ jobs = Table(
     Column("wanted", Text, nullable=False),
     Column("priority", Double, nullable=False),
     Column("share", Boolean, nullable=False),
+    Column("minutes", Double, nullable=False),
     Column("idempotency_key", String(128)),
     Column("retry_of", String(16), ForeignKey("service_jobs.id")),
     Column("state", String(16), nullable=False),

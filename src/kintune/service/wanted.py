@@ -37,8 +37,8 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     share: bool = False
 
 
-def check(wanted: Wanted) -> Wanted:
-    """The specification, if it makes sense.
+def check(wanted: Wanted, minutes: float | None = None) -> Wanted:
+    """The specification, if it makes sense; one that names no `minutes` gets these.
 
     Raises:
         InputError: it does not; the line names the field and what it may be.
@@ -57,7 +57,7 @@ def check(wanted: Wanted) -> Wanted:
             raise InputError(f"shapes: {name[:64]!r} must have up to {_MOST_DIMENSIONS} extents of 1 or more")
     if wanted.webhook is not None:
         _check_webhook(wanted.webhook)
-    return wanted
+    return msgspec.structs.replace(wanted, minutes=minutes) if wanted.minutes is None else wanted
 
 
 def _positive(name: str, value: float | None, most: float) -> None:

@@ -12,7 +12,7 @@ import pytest
 from kintune.engine.command import Command
 from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch
 from kintune.errors import InputError, JobFailed
-from kintune.front.report import Latencies
+from kintune.front.report import Latencies, StopReason
 from kintune.job.payloads import StageName
 from kintune.job.progress import ProgressReport
 from kintune.scheduler.stage import Demand, Stage
@@ -120,18 +120,11 @@ def play(tmp_path: Path) -> Any:
         yield made
 
 
-def done(play: Play, reason: str) -> Callable[[JobEnd], Any]:
+def done(play: Play, reason: StopReason) -> Callable[[JobEnd], Any]:
     output = play.place / "net.kt"
     output.write_bytes(b"program")
-    return lambda end: msgspec.defstruct("Report", ["reason", "output"])(SimpleReason(reason), str(output))
-
-
-class SimpleReason(str):
-    """Stands for a `StopReason`."""
-
-    @property
-    def value(self) -> str:
-        return str(self)
+    report = example_report(reason=reason, output=str(output))
+    return lambda end: report
 
 
 def test_jobs_are_launched_as_many_as_may_be_at_once(play: Play) -> None:
@@ -149,16 +142,16 @@ def test_a_job_goes_through_its_states_as_its_stages_begin(play: Play) -> None:
     play.desk.look_around()
     for kind in (StageName.PREPARE, StageName.SELECT, StageName.BUILD, StageName.PROFILE, StageName.CONFIRM):
         play.stage(job, kind)
-    play.conclusion = done(play, "converged")
+    play.conclusion = done(play, StopReason.CONVERGED)
     play.desk.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
     found = play.docket.get(play.anna, job.id)
     states = [step.state.value for step in play.docket.steps(found)]
     assert states == ["queued", "checking", "tuning", "packaging", "done"]
     assert found.reason == "converged"
     assert found.executable is not None
-    assert play.content.open(found.executable).read() == b"program"
+    assert play.content.path(found.executable).read_bytes() == b"program"
     assert found.log is not None
-    assert play.content.open(found.log).read() == b"a log"
+    assert play.content.path(found.log).read_bytes() == b"a log"
     assert play.closed == [f"run-{job.id}"]
     assert Changed(job.id, State.DONE, "converged") in play.news
 
@@ -168,7 +161,7 @@ def test_a_job_whose_target_known_records_meet_is_answered_without_tuning(play: 
     play.desk.look_around()
     for kind in (StageName.PREPARE, StageName.CONFIRM, StageName.PACKAGE):
         play.stage(job, kind)
-    play.conclusion = done(play, "target met")
+    play.conclusion = done(play, StopReason.TARGET_MET)
     play.desk.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
     assert play.state(job) == (State.DONE, "already met by what is known")
 
@@ -264,7 +257,7 @@ def test_a_webhook_is_due_when_the_job_is_over(play: Play) -> None:
     play.desk.look_around()
     calls = Calls(play.database)
     assert calls.next_due() is None
-    play.conclusion = done(play, "converged")
+    play.conclusion = done(play, StopReason.CONVERGED)
     play.desk.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
     assert [call.job for call in calls.due(play.time)] == [job.id]
 

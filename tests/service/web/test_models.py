@@ -104,12 +104,17 @@ def test_weights_in_other_files_are_found_inside_attributes(anna: TestClient) ->
 
 
 def test_graphs_nested_without_end_are_refused(anna: TestClient) -> None:
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [], [])
-    for _ in range(90):
-        node = helper.make_node("If", ["x"], ["y"], then_branch=graph, else_branch=helper.make_graph([], "e", [], []))
-        graph = helper.make_graph([node], "g", [], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])])
-    model = helper.make_model(graph)
-    assert problem(anna, model.SerializeToString())
+    def field(number: int, data: bytes) -> bytes:
+        """A length-delimited field of protocol buffers."""
+        length, size = b"", len(data)
+        while size >= 128:
+            length, size = length + bytes([size % 128 + 128]), size // 128
+        return bytes([number * 8 + 2]) + length + bytes([size]) + data
+
+    graph = b""
+    for _ in range(2000):
+        graph = field(1, field(5, field(6, graph)))  # a graph's node's attribute's graph
+    assert problem(anna, field(7, graph))
 
 
 def test_more_than_may_be_is_refused_and_nothing_of_it_kept(client: Callable[..., TestClient], rooms: Rooms) -> None:

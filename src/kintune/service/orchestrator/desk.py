@@ -192,8 +192,10 @@ class Desk:
         if run is None:
             if wish.wish is Wish.CANCEL:
                 with contextlib.suppress(OrderError):  # it is over already
-                    self._docket.step(wish.job, State.CANCELLED, "cancelled before it began", self._now())
-                    self._publish(Changed(wish.job, State.CANCELLED))
+                    with self._docket.together():
+                        job = self._docket.step(wish.job, State.CANCELLED, "cancelled before it began", self._now())
+                        self._calls.ask(job, self._now())
+                    self._publish(Changed(wish.job, State.CANCELLED, job.reason))
             return
         match wish.wish:
             case Wish.CANCEL:

@@ -56,10 +56,9 @@ class Intake:
         model = self._library.of_job(job.model)
         work = self._work(job)
         work.mkdir(parents=True, exist_ok=True)
-        limited = wanted.minutes is not None or wanted.trials is not None
         options = Options(
             trials=wanted.trials,
-            minutes=wanted.minutes if limited else settings.minutes,
+            minutes=wanted.minutes,
             until_ms=wanted.target_ms,
             seed=wanted.seed,
             compare=("onnxruntime",),

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
 from typing import Any
 
 from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
-from nicegui import ui
+from nicegui import app, ui
 
 from kintune.errors import KintuneError
+from kintune.service.access import NotFound, Scope, Unauthorized, Visitor
 from kintune.service.life import State
-from kintune.service.access import NotFound, Unauthorized, Visitor
 from kintune.service.web.board import Board
 from kintune.service.web.doors import address_of, visitor_of
 from kintune.service.web.rooms import Rooms
@@ -30,12 +29,24 @@ _FAMILY = "system-ui, sans-serif"
 class Desk:
     """What a page needs: the rooms, the board, who is there, and a way to poke the orchestrator."""
 
-    def __init__(self, rooms: Rooms, board: Board, visitor: Visitor, poke: Callable[[], None], address: str) -> None:
+    def __init__(self, rooms: Rooms, board: Board, request: Request, poke: Callable[[], None]) -> None:
         self.rooms = rooms
         self.board = board
-        self.visitor = visitor
         self.poke = poke
-        self.address = address
+        self.address = address_of(request)
+        self._request = request
+
+    @property
+    def visitor(self) -> Visitor:
+        """Who is there, looked up anew: a token may be revoked while a page is open.  Raises Unauthorized."""
+        return visitor_of(self._request, self.rooms)
+
+    @property
+    def submitter(self) -> Visitor:
+        """The same, for what changes something.  Raises Unauthorized or Forbidden."""
+        visitor = self.visitor
+        visitor.require(Scope.SUBMIT)
+        return visitor
 
 
 def page(path: str, title: str) -> Callable[[Callable[..., Awaitable[None]]], Any]:
@@ -45,16 +56,13 @@ def page(path: str, title: str) -> Callable[[Callable[..., Awaitable[None]]], An
     """
 
     def decorate(build: Callable[..., Awaitable[None]]) -> Any:
-        @ui.page(path, title=f"{title} · Kintune", dark=None)
-        @wraps(build, assigned=("__name__", "__doc__"))
         async def built(request: Request) -> Response | None:
-            state = request.app.state
-            rooms: Rooms = state.rooms
+            state = app.state  # of NiceGUI's own application, where `mount` has put them
+            desk = Desk(state.rooms, state.board, request, state.poke)
             try:
-                visitor = visitor_of(request, rooms)
+                visitor = desk.visitor
             except Unauthorized:
                 return RedirectResponse("/sign-in")
-            desk = Desk(rooms, state.board, visitor, state.poke, address_of(request))
             with frame(title, visitor):
                 try:
                     await build(desk, **request.path_params)
@@ -63,7 +71,8 @@ def page(path: str, title: str) -> Callable[[Callable[..., Awaitable[None]]], An
                     ui.link("Back to your jobs", "/")
             return None
 
-        return built
+        built.__name__, built.__doc__ = build.__name__, build.__doc__
+        return ui.page(path, title=f"{title} · Kintune", dark=None)(built)
 
     return decorate
 
@@ -79,9 +88,10 @@ def frame(title: str, visitor: Visitor | None) -> Iterator[None]:
                 ui.link(name, target).classes("text-white no-underline")
             ui.space()
             ui.label(visitor.name).classes("opacity-80")
-            ui.button(icon="contrast", on_click=ui.dark_mode(None).toggle).props("flat dense color=white").tooltip(
-                "Dark or light"
-            )
+            dark = ui.dark_mode(None)
+            ui.button(icon="contrast", on_click=lambda: dark.set_value(not dark.value)).props(
+                "flat dense color=white"
+            ).tooltip("Dark or light")
             if visitor.token is not None:
                 with ui.element("form").props('method="post" action="/sign-out"'):
                     ui.button("Sign out").props("flat dense color=white type=submit")
@@ -92,9 +102,11 @@ def frame(title: str, visitor: Visitor | None) -> Iterator[None]:
 
 @contextmanager
 def telling() -> Iterator[None]:
-    """Say in a few words what somebody did wrong, instead of failing."""
+    """Say in a few words what somebody did wrong, instead of failing; who may no longer be here goes to the door."""
     try:
         yield
+    except Unauthorized:
+        ui.navigate.to("/sign-in")
     except KintuneError as error:
         ui.notify(str(error), type="negative", multi_line=True, timeout=10_000)
 

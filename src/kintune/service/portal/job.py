@@ -58,6 +58,10 @@ class JobView:
         self._refresh()
 
     def _refresh(self) -> None:
+        with telling():
+            self._show()
+
+    def _show(self) -> None:
         job = self._job = self._desk.rooms.docket.get(self._desk.visitor, self._job.id)
         self._state.set_text(job.state.value)
         self._state.props(f"color={STATE_COLORS.get(job.state, 'primary')}")
@@ -119,19 +123,20 @@ class JobView:
 
     def _wish(self, kind: Wish) -> None:
         with telling():
-            rooms, now = self._desk.rooms, self._desk.rooms.now()
+            rooms, now, visitor = self._desk.rooms, self._desk.rooms.now(), self._desk.submitter
             with rooms.database.transaction():
-                rooms.docket.wish(self._job, kind, now)
-                rooms.diary.note(now, kind.value, f"job {self._job.id}", self._desk.visitor, self._desk.address)
+                rooms.docket.wish(rooms.docket.get(visitor, self._job.id), kind, now)
+                rooms.diary.note(now, kind.value, f"job {self._job.id}", visitor, self._desk.address)
             self._desk.poke()
             ui.notify("It will be done.")
 
     def _retry(self) -> None:
         with telling():
-            rooms, now = self._desk.rooms, self._desk.rooms.now()
+            rooms, now, visitor = self._desk.rooms, self._desk.rooms.now(), self._desk.submitter
             with rooms.database.transaction():
-                new, _ = rooms.docket.retry(self._desk.visitor, self._job, now)
-                rooms.diary.note(now, "retry", f"job {new.id}", self._desk.visitor, self._desk.address)
+                rooms.library.get(visitor, self._job.model)
+                new, _ = rooms.docket.retry(visitor, self._job, now)
+                rooms.diary.note(now, "retry", f"job {new.id}", visitor, self._desk.address)
             self._desk.poke()
             ui.navigate.to(f"/jobs/{new.id}")
 

@@ -23,7 +23,7 @@ async def models_page(desk: Desk) -> None:
     async def came(upload: events.UploadEventArguments) -> None:
         with telling():
             model = await receive(
-                desk.rooms, desk.visitor, upload.file.name, upload.file.iterate(), desk.address
+                desk.rooms, desk.submitter, upload.file.name, upload.file.iterate(), desk.address
             )
             with place:
                 findings_card(desk, model, opened=True)
@@ -73,7 +73,8 @@ def submit_form(desk: Desk, model: StoredModel, open_inputs: list[str]) -> None:
                         target_ms=None if target.value is None else float(target.value),
                         minutes=None if minutes.value is None else float(minutes.value),
                         shapes={name: _shape(name, field.value or "") for name, field in shapes.items()},
-                    )
+                    ),
+                    desk.rooms.settings.minutes,
                 )
                 ui.navigate.to(f"/jobs/{_submit(desk, model, wanted).id}")
 
@@ -81,10 +82,10 @@ def submit_form(desk: Desk, model: StoredModel, open_inputs: list[str]) -> None:
 
 
 def _submit(desk: Desk, model: StoredModel, wanted: Wanted) -> Job:
-    rooms, now = desk.rooms, desk.rooms.now()
+    rooms, now, visitor = desk.rooms, desk.rooms.now(), desk.submitter
     with rooms.database.transaction():
-        job, _ = rooms.docket.submit(desk.visitor, model.id, wanted, now)
-        rooms.diary.note(now, "submit", f"job {job.id}", desk.visitor, desk.address, {"model": model.id})
+        job, _ = rooms.docket.submit(visitor, model.id, wanted, now)
+        rooms.diary.note(now, "submit", f"job {job.id}", visitor, desk.address, {"model": model.id})
     desk.poke()
     return job
 

@@ -14,6 +14,7 @@ from kintune.errors import KintuneError
 from kintune.service.orchestrator.news import Changed, News
 from kintune.service.web import jobs, live, models, operators
 from kintune.service.web.board import Board
+from kintune.service.web.bodies import LimitBodies
 from kintune.service.web.doors import install_error_handlers
 from kintune.service.web.errands import Errands
 from kintune.service.web.line import Line
@@ -40,7 +41,7 @@ def make_app(rooms: Rooms) -> FastAPI:
         if isinstance(news, Changed) and news.state.over:
             errands.look()
 
-    line = Line(rooms.settings.socket, told)
+    line = Line(rooms.settings.socket, told, board.forget_what_runs)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
@@ -58,6 +59,8 @@ def make_app(rooms: Rooms) -> FastAPI:
     install_error_handlers(app)
     for part in (jobs, models, live, operators):
         app.include_router(part.router)
+
+    app.add_middleware(LimitBodies, rooms=rooms)
 
     @app.middleware("http")
     async def protect(request: Request, call_next):  # type: ignore[no-untyped-def]

@@ -64,6 +64,10 @@ class Board:
             if job in (None, news.job) and not queue.full():
                 queue.put_nowait(news)
 
+    def forget_what_runs(self) -> None:
+        """The orchestrator is gone, and with it whatever ran."""
+        self._running.clear()
+
     def progress(self, job: str) -> ProgressReport | None:
         """Where a job stands, if anything is known."""
         return self._progress.get(job)
@@ -74,12 +78,12 @@ class Board:
 
     def running(self, job: str | None = None) -> list[Stage]:
         """The stages that run, of one job or of all."""
-        return [stage for stage in self._running.values() if job in (None, stage.job)]
+        return [stage for stage in list(self._running.values()) if job in (None, stage.job)]
 
     def stages(self, seconds: float = _KEPT_S) -> list[Stage]:
         """The stages of the last so many seconds, those that run included."""
         since = self._now() - seconds
-        return [stage for stage in self._past if (stage.end or 0.0) >= since] + self.running()
+        return [stage for stage in self._past.copy() if (stage.end or 0.0) >= since] + self.running()
 
     def _extend(self, job: str, report: ProgressReport) -> None:
         curve = self._curves.setdefault(job, [])

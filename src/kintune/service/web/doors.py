@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from fastapi import Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from kintune.errors import InputError, KintuneError, OrderError, StorageError, StorageFull
@@ -25,6 +27,7 @@ __all__ = [
 ]
 
 COOKIE = "kintune_session"
+_MOST_COMPLAINTS, _LONGEST = 5, 1000
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _LOCAL_ADDRESSES = frozenset({"127.0.0.1", "::1"})
@@ -66,7 +69,7 @@ def visitor_of(request: Request, rooms: RoomsOf) -> Visitor:
         if request.method not in _SAFE:
             require_own_origin(request)
         return rooms.people.visitor(token, rooms.now())
-    if not _is_local(request) or rooms.people.any_token(rooms.now()):
+    if not _is_local(request) or rooms.people.any_token():
         raise Unauthorized("this takes a token: send it as 'Authorization: Bearer kt_...'")
     if request.method not in _SAFE and _is_browser(request):
         require_own_origin(request)
@@ -77,8 +80,8 @@ def require_own_origin(request: Request) -> None:
     """See that a request that changes something comes from the service's own pages.  Raises Forbidden."""
     origin = request.headers.get("origin") or ""
     site = request.headers.get("sec-fetch-site") or ""
-    own = f"{request.url.scheme}://{request.headers.get('host', '')}"
-    if site not in ("same-origin", "") or (origin and origin != own) or not (origin or site):
+    own = site == "same-origin" if site else urlsplit(origin).netloc == request.headers.get("host")
+    if not own:
         raise Forbidden("this request does not come from the service's own pages")
 
 
@@ -122,4 +125,15 @@ def install_error_handlers(app: FastAPI) -> None:
     async def explain(_request: Request, error: Exception) -> JSONResponse:
         status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
         headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
-        return JSONResponse({"error": str(error), "kind": type(error).__name__}, status, headers)
+        return _told(str(error), type(error).__name__, status, headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def name_what_is_wrong(_request: Request, error: RequestValidationError) -> JSONResponse:
+        said = (f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors()[:_MOST_COMPLAINTS])
+        return _told("; ".join(said), "InputError", 422)
+
+
+def _told(error: str, kind: str, status: int, headers: dict[str, str] | None = None) -> JSONResponse:
+    """One line; what cannot be encoded of it came from outside."""
+    line = " ".join(error.split())[:_LONGEST].encode("utf-8", "replace").decode()
+    return JSONResponse({"error": line, "kind": kind}, status, headers)

@@ -16,6 +16,7 @@ __all__ = ["Errands", "sweep"]
 
 _SWEEP_S = 3600.0
 _CALL_S = 15.0
+_LOOK_S = 60.0  # news may be lost
 _log = logging.getLogger(__name__)
 
 
@@ -46,10 +47,15 @@ class Errands:
 
     async def _make_calls(self) -> None:
         while True:
-            for call in await asyncio.to_thread(self._calls.due, self._rooms.now()):
-                await self._call(call)
-            due = await asyncio.to_thread(self._calls.next_due)
-            wait = None if due is None else max(0.5, due - self._rooms.now())
+            wait = _LOOK_S
+            try:
+                for call in await asyncio.to_thread(self._calls.due, self._rooms.now()):
+                    await self._call(call)
+                due = await asyncio.to_thread(self._calls.next_due)
+                if due is not None:
+                    wait = min(_LOOK_S, max(0.5, due - self._rooms.now()))
+            except Exception:  # whatever it is, the next call is to be made
+                _log.exception("webhooks could not be called")
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._news.wait(), wait)
             self._news.clear()
@@ -58,10 +64,10 @@ class Errands:
         heard, outcome = False, "its address is none of the public internet"
         try:
             if self._rooms.settings.local_webhooks:
-                heard, outcome = await _post(call, None)
+                heard, outcome = await asyncio.wait_for(_post(call, None), _CALL_S)
             elif address := await asyncio.to_thread(public_address, call.url):
-                heard, outcome = await _post(call, address)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+                heard, outcome = await asyncio.wait_for(_post(call, address), _CALL_S)
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, asyncio.TimeoutError) as error:
             outcome = f"{type(error).__name__}: {error}"
         await asyncio.to_thread(self._calls.made, call, outcome, self._rooms.now(), heard=heard)
 
@@ -75,14 +81,15 @@ class Errands:
 
 
 async def _post(call: Call, address: str | None) -> tuple[bool, str]:
-    """Call, at this numeric address if one is given; whether it was heard, and what was answered."""
+    """Call, at this numeric address if one is given; whether it was heard, and what was answered, of which nothing is read."""
     url = httpx.URL(call.url)
     headers, extensions = {"Host": url.netloc.decode("ascii")}, {"sni_hostname": url.host}
     if address is not None:
         url = url.copy_with(host=address)
     async with httpx.AsyncClient(timeout=_CALL_S, follow_redirects=False, trust_env=False) as client:
-        response = await client.post(url, json={"job": call.job}, headers=headers, extensions=extensions)
-    return response.is_success, f"answered {response.status_code}"
+        asked = client.stream("POST", url, json={"job": call.job}, headers=headers, extensions=extensions)
+        async with asked as response:
+            return response.is_success, f"answered {response.status_code}"
 
 
 def sweep(rooms: Rooms) -> int:
@@ -91,6 +98,7 @@ def sweep(rooms: Rooms) -> int:
     Files are looked at before the references: what comes in meanwhile is not among them.
     """
     now = rooms.now()
+    rooms.content.sweep_incoming(now - _SWEEP_S)
     files = list(rooms.content.digests())
     for model in rooms.library.expire(now):
         rooms.diary.note(now, "expire", f"model {model}")

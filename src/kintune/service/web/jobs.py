@@ -36,7 +36,7 @@ def submit(
     idempotency_key: Annotated[str | None, Header(max_length=128, pattern=r"^[\x21-\x7e]+$")] = None,
 ) -> JobOut:
     """Have a model made fast.  With the same `Idempotency-Key`, asking again answers with the same job (200)."""
-    wanted = check(asked.wanted.wanted())
+    wanted = check(asked.wanted.wanted(), rooms.settings.minutes)
     model = rooms.library.get(visitor, asked.model)
     if model.findings is not None and model.findings.problem:
         raise InputError(f"model {model.id} cannot be used: {model.findings.problem}")

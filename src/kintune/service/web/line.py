@@ -25,20 +25,25 @@ class Line:
     A poke that cannot be sent now is sent once somebody answers: an orchestrator that starts looks around anyway.
     """
 
-    def __init__(self, path: Path, told: Callable[[News], None]) -> None:
+    def __init__(self, path: Path, told: Callable[[News], None], lost: Callable[[], None] = lambda: None) -> None:
+        """`lost` is called when the orchestrator has hung up."""
         self._path = path
         self._told = told
+        self._lost = lost
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._poke = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.connected = False
 
     def start(self) -> None:
         """Dial, and go on dialling."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._run())
 
     def poke(self) -> None:
-        """Something is new in the database.  May be called from the loop's thread only."""
-        self._poke.set()
+        """Something is new in the database.  May be called from any thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._poke.set)
 
     async def close(self) -> None:
         """Hang up for good."""
@@ -62,6 +67,7 @@ class Line:
                 await self._talk(reader, writer)
             finally:
                 self.connected = False
+                self._lost()
                 writer.close()
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

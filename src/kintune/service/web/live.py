@@ -39,6 +39,10 @@ async def events(job: str, request: Request, visitor: Reader, rooms: RoomsOf) ->
                     each = await asyncio.wait_for(next_news(), _STILL_HERE_S)
                 except asyncio.TimeoutError:
                     yield b": still here\n\n"
+                    now = rooms.docket.get(visitor, job)
+                    if now.state.over:  # the news of it were lost
+                        yield _event("job", JobOut.of(now).model_dump_json().encode())
+                        return
                     continue
                 yield _event(type(each).__name__.lower(), msgspec.json.encode(each))
                 if isinstance(each, Changed) and each.state.over:

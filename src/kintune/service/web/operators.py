@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from kintune.service.access import Quota, Scope
@@ -81,7 +81,7 @@ def tokens(_: Admin, rooms: RoomsOf) -> list[dict[str, Any]]:
 
 
 @router.delete("/tokens/{token}", status_code=204)
-def revoke(token: int, request: Request, visitor: Admin, rooms: RoomsOf) -> Response:
+def revoke(token: Annotated[int, Path(ge=1, lt=1 << 62)], request: Request, visitor: Admin, rooms: RoomsOf) -> Response:
     """Revoke a token."""
     with rooms.database.transaction():
         rooms.people.revoke(token, rooms.now())

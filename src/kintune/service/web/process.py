@@ -40,7 +40,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     step_aside(settings)
     try:
         with Rooms(settings) as rooms:
-            rooms.content.sweep_incoming()
             app = make_app(rooms)
             mount(app)
             config = uvicorn.Config(

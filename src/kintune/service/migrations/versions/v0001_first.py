@@ -69,6 +69,7 @@ def upgrade() -> None:
         sa.Column("wanted", sa.Text, nullable=False),
         sa.Column("priority", sa.Double, nullable=False),
         sa.Column("share", sa.Boolean, nullable=False),
+        sa.Column("minutes", sa.Double, nullable=False),
         sa.Column("idempotency_key", sa.String(128)),
         sa.Column("retry_of", sa.String(16)),
         sa.Column("state", sa.String(16), nullable=False),
