@@ -42,7 +42,7 @@ from kintune.testing.small_onnx import write_small_onnx
 from kintune.wire.messages import ItemStatus
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "results" / "live_schedules"
+RESULTS = HERE / "results"
 
 TWO = {
     "dedicated": Scheduling("sequential", pipelined=False),
@@ -55,7 +55,7 @@ TWO = {
     "predictive": Scheduling("predictive", pipelined=False),
     "predictive, pipelined": Scheduling("predictive"),
 }
-Outcomes = dict[str, tuple[str, float, float]]
+Outcomes = dict[str, tuple[str, float, float | None]]
 """By candidate: the workload it is one of, microseconds at first, and those that count (confirmed, if it was)."""
 
 ONE = {"one job": Scheduling("predictive", pipelined=False), "one job, pipelined": Scheduling("predictive")}
@@ -69,38 +69,46 @@ def main() -> None:
     parser.add_argument("--round-size", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=0.2)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--show", action="store_true")
+    parser.add_argument("--setups", nargs="+", choices=[*TWO, *ONE], default=[*TWO, *ONE])
+    parser.add_argument("--output", default="live_schedules", help="a directory of the results")
+    parser.add_argument("--append", action="store_true", help="measure more of what lies there")
+    parser.add_argument("--show", action="store_true", help="measure nothing")
     options = parser.parse_args()
     if not options.show:
         measure(options)
-    print("\n".join(summary(json.loads((RESULTS / "runs.json").read_text())["runs"], read_times())))
+    place = RESULTS / options.output
+    print("\n".join(summary(json.loads((place / "runs.json").read_text())["runs"], read_times(place))))
 
 
 def measure(options: argparse.Namespace) -> None:
     """Run every setup in turn; what was measured is written after each."""
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
     os.environ[SECONDS] = str(options.seconds)
-    RESULTS.mkdir(parents=True, exist_ok=True)
+    place = RESULTS / options.output
+    place.mkdir(parents=True, exist_ok=True)
+    runs: list[dict[str, Any]] = json.loads((place / "runs.json").read_text())["runs"] if options.append else []
+    measured = read_times(place) if options.append else {}
+    first = 1 + max((run["repeat"] for run in runs), default=-1)
     with tempfile.TemporaryDirectory() as name:
         models = options.models or [str(write_small_onnx(Path(name, f"net{n}.onnx"), channels=n)) for n in (64, 96)]
-        bench = Bench(Path(name), models, options.trials, options.round_size)
+        bench = Bench(Path(name), place, models, options.trials, options.round_size)
         bench.record()
-        runs: list[dict[str, Any]] = []
-        measured: dict[str, Outcomes] = {}
-        for repeat in range(options.repeats):
-            for label, scheduling in {**TWO, **ONE}.items():
+        for repeat in range(first, first + options.repeats):
+            for label in options.setups:
+                scheduling = {**TWO, **ONE}[label]
                 name = f"{label}:{repeat}"
                 run, measured[name] = bench.run(name, scheduling, models[:1] if label in ONE else models)
                 runs.append({"setup": label, "repeat": repeat, **run})
                 print(f"{label:22} {run['seconds']:6.1f} s  {run['over_bound']:.3f} of the bound", flush=True)
-                write(options, runs, measured)
+                write(options, place, runs, measured)
 
 
 class Bench:
     """Runs campaigns in a directory that is thrown away."""
 
-    def __init__(self, directory: Path, models: Sequence[str], trials: int, round_size: int) -> None:
+    def __init__(self, directory: Path, place: Path, models: Sequence[str], trials: int, round_size: int) -> None:
         self.directory = directory
+        self.place = place
         self.models = models
         self.device = f"cpu:{physical_cores()[-1]}"
         strategy = Strategy(round_size=round_size, survey=(), foresee="none", budget="balanced")
@@ -133,7 +141,7 @@ class Bench:
         traced = retrace(recorded)
         accounts = accounts_of(traced.story, traced.jobs, recorded.resources, chains=False)
         picture = name.partition(":")[0].replace(",", "").replace(" ", "-")
-        draw_gantt(name, traced.story, recorded.resources, RESULTS / f"{picture}.svg")
+        draw_gantt(name, traced.story, recorded.resources, self.place / f"{picture}.svg")
         with Store.open(str(records)) as store:
             outcomes = {
                 m.candidate.digest: (m.candidate.workload, m.outcome.median_us, m.believed_us)
@@ -177,13 +185,14 @@ def summary(runs: Sequence[dict[str, Any]], measured: dict[str, Outcomes]) -> li
     `of bound`: over the bound of its own stage times; `of calm`: over that of the undisturbed ones, those of the
     dedicated run of the same repeat (for one job: of itself, unpipelined).  `times`: the median candidate's time over
     that of the dedicated runs; `off by`: by how much the median candidate is off; `winners`: how much slower than the
-    best the programs are that it would ship, the worst subgraph of the median run, by the dedicated runs' times.
+    best ones the programs are that it would ship, summed over the subgraphs.  For this a program's true time is the
+    least that any run has seen: disturbances only ever make it longer.
     """
     by_setup: dict[str, list[dict[str, Any]]] = {}
     for run in runs:
         by_setup.setdefault(run["setup"], []).append(run)
-    truth = times("dedicated", measured)
-    best = fastest(truth)
+    truth = times("dedicated" if "dedicated" in by_setup else "one job", measured)
+    floor = least(measured)
     head = f"{'setup':22} {'seconds':>8} {'spread':>13} {'of bound':>8} {'of calm':>8} {'select':>7} {'build':>7}"
     lines = [f"{head} {'profile':>8} {'times':>6} {'off by':>7} {'winners':>8}"]
     for setup, mine in by_setup.items():
@@ -197,7 +206,7 @@ def summary(runs: Sequence[dict[str, Any]], measured: dict[str, Outcomes]) -> li
             f"{setup:22} {statistics.median(seconds):8.1f} {min(seconds):6.1f}-{max(seconds):6.1f} "
             f"{statistics.median(run['over_bound'] for run in mine):8.3f} {over_calm:8.3f} "
             f"{mean_stage(mine, 'select'):7.2f} {mean_stage(mine, 'build'):7.2f} {mean_stage(mine, 'profile'):8.2f} "
-            f"{statistics.median(ratios):6.3f} {off:7.3f} {winners(setup, measured, truth, best):8.3f}"
+            f"{statistics.median(ratios):6.3f} {off:7.3f} {winners(setup, measured, floor):8.3f}"
         )
     return lines
 
@@ -211,26 +220,29 @@ def times(setup: str, measured: dict[str, Outcomes]) -> dict[str, tuple[str, flo
     return {digest: (workload, statistics.median(all_us)) for digest, (workload, all_us) in found.items()}
 
 
-def fastest(truth: dict[str, tuple[str, float]]) -> dict[str, float]:
-    """The best time of each workload."""
-    best: dict[str, float] = {}
-    for workload, time_us in truth.values():
-        best[workload] = min(time_us, best.get(workload, time_us))
-    return best
+def least(measured: dict[str, Outcomes]) -> dict[str, tuple[str, float]]:
+    """Each candidate's workload, and its least time in any run."""
+    found: dict[str, tuple[str, float]] = {}
+    for outcomes in measured.values():
+        for digest, (workload, first_us, believed_us) in outcomes.items():
+            time_us = first_us if believed_us is None else min(first_us, believed_us)
+            found[digest] = (workload, min(time_us, found.get(digest, (workload, time_us))[1]))
+    return found
 
 
-def winners(
-    setup: str, measured: dict[str, Outcomes], truth: dict[str, tuple[str, float]], best: dict[str, float]
-) -> float:
-    """How much slower than the best a run's worst choice is, in the median run."""
-    worst: list[float] = []
+def winners(setup: str, measured: dict[str, Outcomes], floor: dict[str, tuple[str, float]]) -> float:
+    """The true times of what a run chose, over those of the best of what it measured: summed, for the median run."""
+    ratios: list[float] = []
     for outcomes in of_setup(setup, measured):
         chosen: dict[str, tuple[float, str]] = {}
+        best: dict[str, float] = {}
         for digest, (workload, _, believed_us) in outcomes.items():
-            if digest in truth:
+            if believed_us is not None:
                 chosen[workload] = min((believed_us, digest), chosen.get(workload, (believed_us, digest)))
-        worst.append(max(truth[digest][1] / best[workload] for workload, (_, digest) in chosen.items()))
-    return statistics.median(worst)
+                best[workload] = min(floor[digest][1], best.get(workload, floor[digest][1]))
+        if chosen:
+            ratios.append(sum(floor[digest][1] for _, digest in chosen.values()) / sum(best.values()))
+    return statistics.median(ratios) if ratios else float("nan")
 
 
 def of_setup(setup: str, measured: dict[str, Outcomes]) -> list[Outcomes]:
@@ -243,30 +255,40 @@ def mean_stage(runs: Sequence[dict[str, Any]], kind: str) -> float:
     return statistics.fmean(second for run in runs for second in run["stages"].get(kind, [0.0]))
 
 
-def write(options: argparse.Namespace, runs: Sequence[dict[str, Any]], measured: dict[str, Outcomes]) -> None:
+def write(
+    options: argparse.Namespace, place: Path, runs: Sequence[dict[str, Any]], measured: dict[str, Outcomes]
+) -> None:
     """Everything that was measured so far: figures as JSON, the candidates' times as a table."""
     document = {"date": datetime.date.today().isoformat(), "options": vars(options), "runs": runs}
-    (RESULTS / "runs.json").write_text(json.dumps(document, indent=1) + "\n")
+    (place / "runs.json").write_text(json.dumps(document, indent=1) + "\n")
     names = list(measured)
     workloads = {digest: workload for outcomes in measured.values() for digest, (workload, *_) in outcomes.items()}
-    with (RESULTS / "times_us.csv").open("w", newline="") as file:
+    with (place / "times_us.csv").open("w", newline="") as file:
         table = csv.writer(file)
         table.writerow(["candidate", "workload", *names])
         for digest, workload in workloads.items():
             cells = (measured[name].get(digest) for name in names)
-            table.writerow([digest, workload, *("" if cell is None else f"{cell[1]:.3f}" for cell in cells)])
+            table.writerow([digest, workload, *map(cell_of, cells)])
 
 
-def read_times() -> dict[str, Outcomes]:
-    """The table of candidates' times, by run: in each cell the first one and that which counts."""
-    with (RESULTS / "times_us.csv").open(newline="") as file:
+def cell_of(times: tuple[str, float, float | None] | None) -> str:
+    """The first time, and that which counts if it is another."""
+    if times is None:
+        return ""
+    _, first_us, believed_us = times
+    return f"{first_us:.3f}" + ("" if believed_us is None else f" {believed_us:.3f}")
+
+
+def read_times(place: Path) -> dict[str, Outcomes]:
+    """The table of candidates' times, by run; of some runs it is not known which ones counted in the end."""
+    with (place / "times_us.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     found: dict[str, Outcomes] = {}
     for row in rows:
         for name, cell in row.items():
             if cell and name not in ("candidate", "workload"):
-                first_us, believed_us = map(float, cell.split())
-                found.setdefault(name, {})[row["candidate"]] = (row["workload"], first_us, believed_us)
+                first_us, *more = map(float, cell.split())
+                found.setdefault(name, {})[row["candidate"]] = (row["workload"], first_us, more[0] if more else None)
     return found
 
 

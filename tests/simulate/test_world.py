@@ -95,10 +95,10 @@ def test_whatever_goes_wrong_every_job_ends(name: str) -> None:
 
 
 def test_a_job_that_fails_ends_no_other() -> None:
-    story = played("fair", [JOB.plan(f"job{n}") for n in range(8)], [HOST, GPU], faults=Faults(seed=1, failing=0.4))
+    story = played("fair", [JOB.plan(f"job{n}") for n in range(8)], [HOST, GPU], faults=Faults(seed=1, failing=0.6))
     assert {job.ending for job in story.jobs} == {Ending.FAILED, Ending.DONE}
     for job in story.jobs:
-        ran = [span for span in story.spans if span.job == job.id]
+        ran = [span for span in story.spans if span.job == job.job]
         assert (ran[-1].ending is Ending.FAILED) is (job.ending is Ending.FAILED)
 
 

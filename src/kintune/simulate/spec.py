@@ -159,7 +159,9 @@ class _Reader:
         room = max((host.cores for host in spec.hosts), default=0)
         for index, device in enumerate(self._content.get("device", [])):
             if device.get("capacity", 1) < 1:
-                self._document.refuse(("device", index, "capacity"), f"capacity = {device['capacity']}: must be 1 or more")
+                self._document.refuse(
+                    ("device", index, "capacity"), f"capacity = {device['capacity']}: must be 1 or more"
+                )
             if device.get("host") not in (None, *hosts):
                 self._document.refuse(("device", index, "host"), f"there is no host {device['host']!r}")
         for index, job in enumerate(spec.jobs):
@@ -194,20 +196,24 @@ class _Reader:
             self._check_graph(("graph", index), graph, types, room)
         self._check_distinct("host", [host.id for host in spec.hosts])
         self._check_distinct("device", [device.id for device in spec.devices])
-        self._check_distinct("job", [name for entry in spec.jobs for name in entry.names()])
-        self._check_distinct("graph", [name for entry in (*spec.jobs, *spec.graphs) for name in entry.names()])
+        self._check_distinct("job", _names(spec.jobs))
+        self._check_distinct("graph", [*_names(spec.jobs), *_names(spec.graphs)])
 
     def _check_distinct(self, what: str, names: Sequence[str]) -> None:
         twice = next((name for name, many in Counter(names).items() if many > 1), None)
         if twice is not None:
-            self._document.refuse((what,), f"there are two called {twice!r} among [[{what}]]; name one of them otherwise")
+            self._document.refuse(
+                (what,), f"there are two called {twice!r} among [[{what}]]; name one of them otherwise"
+            )
 
     def _check_faults(self, faults: Faults) -> None:
         for key in ("failing", "cancelled"):
             if not 0 <= getattr(faults, key) <= 1:
                 self._document.refuse(("faults", key), f"{key} = {getattr(faults, key):g}: must be between 0 and 1")
         if not 0 <= faults.outages_each < float("inf"):
-            self._document.refuse(("faults", "outages_each"), f"outages_each = {faults.outages_each:g}: must be 0 or more")
+            self._document.refuse(
+                ("faults", "outages_each"), f"outages_each = {faults.outages_each:g}: must be 0 or more"
+            )
         for key in ("outage_s", "span_s"):
             if not 0 < getattr(faults, key) < float("inf"):
                 self._document.refuse(("faults", key), f"{key} = {getattr(faults, key):g}: must be above 0")
@@ -217,7 +223,7 @@ class _Reader:
             if getattr(mix, key) < 1:
                 self._document.refuse(("mix", key), f"{key} = {getattr(mix, key)}: must be 1 or more")
         if not mix.types or min(mix.types) < 0 or max(mix.types) < 1:
-            self._document.refuse(("mix", "types"), "types: how many devices there are of each type, of one at least one")
+            self._document.refuse(("mix", "types"), "types: how many devices of each type, of one at least one")
         if not mix.priorities or min(mix.priorities) <= 0:
             self._document.refuse(("mix", "priorities"), "priorities: must be above 0, and at least one")
         if not 0 < mix.crowd < float("inf"):
@@ -293,3 +299,7 @@ def _copied(resources: list[Resource], copies: int) -> list[Resource]:
                 host = None if resource.host is None else f"{resource.host}.{n}"
                 copied.append(msgspec.structs.replace(resource, id=f"{resource.id}.{n}", host=host))
     return sorted(copied, key=lambda resource: isinstance(resource, Device))
+
+
+def _names(entries: Sequence[JobEntry] | Sequence[GraphEntry]) -> list[str]:
+    return [name for entry in entries for name in entry.names()]
