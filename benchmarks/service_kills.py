@@ -137,7 +137,8 @@ def committed(records: Path) -> dict[tuple[Any, ...], str]:
 
 def doubled(records: Path) -> int:
     """How many items of a stage have ended well more than once."""
-    query = "SELECT count(*) FROM (SELECT 1 FROM events WHERE status = 'ok' GROUP BY run_id, stage, idx HAVING count(*) > 1)"
+    twice = "SELECT 1 FROM events WHERE status = 'ok' GROUP BY run_id, stage, idx HAVING count(*) > 1"
+    query = f"SELECT count(*) FROM ({twice})"
     with contextlib.closing(sqlite3.connect(records)) as connection:
         return int(connection.execute(query).fetchone()[0])
 

@@ -1,4 +1,4 @@
-"""What many clients cost the web part of a service: how long pages take, and how much of a core polling and watching use.
+"""What many clients cost the web part of a service: how long pages take, how much of a core polling and watching.
 
     python benchmarks/service_load.py
 
@@ -111,7 +111,9 @@ async def crowd(
     idle = await share(web, 10.0)
     async with httpx.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
         bus = Bus(settings.socket, lambda: None)
-        tasks = [asyncio.create_task(poll(client, ids[-1 - n % 100], n / options.pollers)) for n in range(options.pollers)]
+        tasks = [
+            asyncio.create_task(poll(client, ids[-1 - n % 100], n / options.pollers)) for n in range(options.pollers)
+        ]
         tasks += [asyncio.create_task(view(client, ids[-1])) for _ in range(options.viewers)]
         tasks.append(asyncio.create_task(tell(bus, ids[-1])))
         await asyncio.sleep(10.0)

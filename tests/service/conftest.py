@@ -39,7 +39,9 @@ def schema_of_its_own(url: str) -> Iterator[str]:
     try:
         with engine.begin() as connection:
             connection.execute(CreateSchema(name))
-        yield make_url(url).update_query_dict({"options": f"-csearch_path={name}"}).render_as_string(hide_password=False)
+        yield (
+            make_url(url).update_query_dict({"options": f"-csearch_path={name}"}).render_as_string(hide_password=False)
+        )
         with engine.begin() as connection:
             connection.execute(DropSchema(name, cascade=True))
     finally:

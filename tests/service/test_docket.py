@@ -84,18 +84,18 @@ def test_others_jobs_do_not_exist(docket: Docket, database: Database, boris: Vis
         docket.get(boris, job.id)
     with pytest.raises(NotFound, match="there is no job nothing"):
         docket.get(boris, "nothing")
-    assert docket.list(boris) == []
+    assert docket.page(boris) == []
     admin = visitor(database, "root", Scope.ADMIN)
     assert docket.get(admin, job.id) == job
-    assert docket.list(admin) == []
-    assert docket.list(admin, everybody=True) == [job]
+    assert docket.page(admin) == []
+    assert docket.page(admin, everybody=True) == [job]
 
 
 def test_lists_are_read_on_where_they_ended(docket: Docket, anna: Visitor, model: int) -> None:
     jobs = [docket.submit(anna, model, Wanted(), 1000.0 + n // 2)[0] for n in range(7)]
     seen: list[Job] = []
     before = None
-    while page := docket.list(anna, before=before, limit=3):
+    while page := docket.page(anna, before=before, limit=3):
         seen += page
         before = (page[-1].created, page[-1].id)
     assert sorted(each.id for each in seen) == sorted(each.id for each in jobs)
@@ -105,7 +105,7 @@ def test_lists_are_read_on_where_they_ended(docket: Docket, anna: Visitor, model
 def test_lists_of_some_states(docket: Docket, anna: Visitor, model: int, job: Job) -> None:
     other, _ = docket.submit(anna, model, Wanted(), 1000.0)
     through(docket, other, State.CANCELLED)
-    assert docket.list(anna, states=frozenset({State.QUEUED})) == [job]
+    assert docket.page(anna, states=frozenset({State.QUEUED})) == [job]
     assert docket.counts() == {State.QUEUED: 1, State.CANCELLED: 1}
 
 
@@ -116,7 +116,7 @@ def test_quotas_hold(docket: Docket, database: Database, model: int) -> None:
     with pytest.raises(Forbidden, match="2 of your jobs are not over"):
         docket.submit(cora, model, Wanted(), 1000.0)
     through(docket, first, State.CANCELLED)
-    with pytest.raises(Forbidden, match="21 minutes of tuning within a day; you may have 20"):
+    with pytest.raises(Forbidden, match="26 minutes of tuning within a day; you may have 20"):
         docket.submit(cora, model, Wanted(minutes=21.0), 1002.0)
     docket.submit(cora, model, Wanted(minutes=2.0), 1002.0)
 

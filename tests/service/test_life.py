@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from kintune.errors import OrderError
@@ -8,7 +10,7 @@ from kintune.service.life import ENDS, State, Wish, after, may_wish
 
 def test_a_job_goes_its_way() -> None:
     way = [State.QUEUED, State.CHECKING, State.TUNING, State.PACKAGING, State.DONE]
-    for before, now in zip(way, way[1:], strict=False):
+    for before, now in itertools.pairwise(way):
         assert after(before, now) is now
     assert after(State.CHECKING, State.DONE) is State.DONE
 

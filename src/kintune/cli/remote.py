@@ -31,9 +31,9 @@ class JobsDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 def service_options(command: Command) -> Command:
     """`--service` and `--token`."""
-    command = click.option("--service", metavar="URL", help="The service.  [default: $KINTUNE_SERVICE, or this machine]")(
-        command
-    )
+    command = click.option(
+        "--service", metavar="URL", help="The service.  [default: $KINTUNE_SERVICE, or this machine]"
+    )(command)
     return click.option("--token", metavar="TOKEN", help="Who you are.  [default: $KINTUNE_TOKEN]")(command)
 
 

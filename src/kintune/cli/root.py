@@ -31,7 +31,7 @@ root = LazyGroup(
     "kintune",
     COMMANDS,
     help="Makes deep-learning models fast on your hardware, by learning from the kinship between subgraphs.",
-    epilog="Commands that tell something have --json FILE for machines.  Exit codes: 0 done, 1 failed, 2 wrong input, 130 interrupted.",
+    epilog="--json FILE is for machines.  Exit codes: 0 done, 1 failed, 2 wrong input, 130 interrupted.",
     params=[
         click.Option(
             ["--version"],

@@ -22,7 +22,10 @@ __all__ = ["command"]
 @click.command("serve", short_help="Tune models as a service.")
 @click.option("--data", default="kintune-service", show_default=True, metavar="DIR", help="Where everything is kept.")
 @click.option(
-    "--database", default="", metavar="URL", envvar="KINTUNE_DATABASE",
+    "--database",
+    default="",
+    metavar="URL",
+    envvar="KINTUNE_DATABASE",
     help="A PostgreSQL database instead of files in the directory.  [default: $KINTUNE_DATABASE, or none]",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
@@ -35,7 +38,10 @@ __all__ = ["command"]
 @click.option("--keep-days", type=float, default=90.0, show_default=True, help="How long models are kept; 0: for ever.")
 @click.option("--local-webhooks", is_flag=True, help="Let webhooks call this machine and its private networks.")
 @click.option(
-    "--part", type=click.Choice(["all", "web", "orchestrator"]), default="all", show_default=True,
+    "--part",
+    type=click.Choice(["all", "web", "orchestrator"]),
+    default="all",
+    show_default=True,
     help="What to run here; the parts of one service share its directory.",
 )
 def command(

@@ -128,7 +128,9 @@ def _manifest(tar: tarfile.TarFile, source: Path) -> Manifest:
         raise InputError(f"{source}: is no back-up of a service")
     manifest = msgspec.json.decode(file.read(), type=Manifest)
     if manifest.format != 1:
-        raise InputError(f"{source}: was written by kintune {manifest.version}; restore it with that one or a newer one")
+        raise InputError(
+            f"{source}: was written by kintune {manifest.version}; restore it with that one or a newer one"
+        )
     return manifest
 
 
@@ -170,7 +172,7 @@ def _program(name: str) -> str:
 
 
 def _libpq(url: str) -> str:
-    """The URL as PostgreSQL's programs want it, without the password: whoever is on this machine sees their arguments."""
+    """The URL for PostgreSQL's programs, without the password: whoever is on this machine sees their arguments."""
     parts = make_url(url)
     bare = URL.create("postgresql", parts.username, None, parts.host, parts.port, parts.database, parts.query)
     return bare.render_as_string(hide_password=False)

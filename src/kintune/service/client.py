@@ -1,12 +1,12 @@
 """The client of a service: what the command line and Python programs use.
 
-    from kintune.service.client import Client
+from kintune.service.client import Client
 
-    with Client("http://127.0.0.1:8190", token="kt_...") as client:
-        model = client.upload("resnet18.onnx")
-        job = client.submit(model["id"], target_ms=8)
-        job = client.wait(job["id"], on_news=print)
-        client.download(job["id"], "resnet18.kt")
+with Client("http://127.0.0.1:8190", token="kt_...") as client:
+    model = client.upload("resnet18.onnx")
+    job = client.submit(model["id"], target_ms=8)
+    job = client.wait(job["id"], on_news=print)
+    client.download(job["id"], "resnet18.kt")
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Client:
                 while chunk := opened.read(_CHUNK):
                     yield chunk
 
-        model = self._ask("POST", "/api/v1/models", params={"name": name or file.name}, content=chunks)
+        model: dict[str, Any] = self._ask("POST", "/api/v1/models", params={"name": name or file.name}, content=chunks)
         if (model["findings"] or {}).get("problem"):
             raise InputError(f"{path}: {model['findings']['problem']}")
         return model
@@ -76,7 +76,10 @@ class Client:
     def submit(self, model: int, **wanted: Any) -> dict[str, Any]:
         """Have a model made fast; `wanted` is what the API calls so (`target_ms`, `minutes`, `device` ...)."""
         body = {"model": model, "wanted": {name: value for name, value in wanted.items() if value is not None}}
-        return self._ask("POST", "/api/v1/jobs", json=body, headers={"Idempotency-Key": secrets.token_hex(16)})
+        answer: dict[str, Any] = self._ask(
+            "POST", "/api/v1/jobs", json=body, headers={"Idempotency-Key": secrets.token_hex(16)}
+        )
+        return answer
 
     def jobs(self, **parameters: Any) -> list[dict[str, Any]]:
         """Your jobs, newest first."""
@@ -85,19 +88,23 @@ class Client:
 
     def job(self, job: str) -> dict[str, Any]:
         """One job, with its steps."""
-        return self._ask("GET", f"/api/v1/jobs/{job}")
+        answer: dict[str, Any] = self._ask("GET", f"/api/v1/jobs/{job}")
+        return answer
 
     def cancel(self, job: str) -> dict[str, Any]:
         """End a job without a result."""
-        return self._ask("POST", f"/api/v1/jobs/{job}/cancel")
+        answer: dict[str, Any] = self._ask("POST", f"/api/v1/jobs/{job}/cancel")
+        return answer
 
     def retry(self, job: str) -> dict[str, Any]:
         """Go on with a job that failed or was cancelled, as a new one."""
-        return self._ask("POST", f"/api/v1/jobs/{job}/retry")
+        answer: dict[str, Any] = self._ask("POST", f"/api/v1/jobs/{job}/retry")
+        return answer
 
     def report(self, job: str) -> dict[str, Any]:
         """What came of a job."""
-        return self._ask("GET", f"/api/v1/jobs/{job}/report")
+        answer: dict[str, Any] = self._ask("GET", f"/api/v1/jobs/{job}/report")
+        return answer
 
     def download(self, job: str, path: str | os.PathLike[str], what: str = "executable") -> Path:
         """Write a job's `executable` or `log` to a file."""
@@ -163,8 +170,8 @@ class Client:
         wait = 0.5
         for number in range(_TRIES):
             try:
-                body = {} if content is None else {"content": content()}
-                response = self._http.request(method, path, **body, **more)
+                body = None if content is None else content()
+                response = self._http.request(method, path, content=body, **more)
             except httpx.TransportError as error:
                 if number == _TRIES - 1:
                     raise ServiceError(

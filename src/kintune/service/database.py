@@ -30,10 +30,9 @@ def open_database(location: str) -> Database:
     backend = backend_at(location, _BUSY_S)
     database = Database(backend, create=True, verify=True)
     try:
-        with backend.opening():
+        with backend.opening(), as_file(files("kintune.service") / "migrations") as scripts:
             backend.adopt(database.engine)
-        with backend.opening(), database.transaction() as connection:
-            with as_file(files("kintune.service") / "migrations") as scripts:
+            with database.transaction() as connection:
                 config = Config()
                 config.set_main_option("script_location", str(scripts))
                 config.attributes["connection"] = connection

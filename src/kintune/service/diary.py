@@ -9,6 +9,7 @@ from sqlalchemy import insert, select
 
 from kintune.records.database import Database
 from kintune.service.access import Visitor
+from kintune.service.rows import plain
 from kintune.service.schema import audit
 
 __all__ = ["Diary", "Note"]
@@ -61,4 +62,4 @@ class Diary:
         if before is not None:
             query = query.where(audit.c.id < before)
         with self._database.snapshot() as connection:
-            return [msgspec.convert(row._asdict(), Note) for row in connection.execute(query)]
+            return [msgspec.convert(plain(row), Note) for row in connection.execute(query)]

@@ -12,6 +12,7 @@ from kintune.errors import InputError, OrderError
 from kintune.records.database import Database
 from kintune.service.access import Forbidden, NotFound, Visitor
 from kintune.service.life import ENDS, State, Wish, after, may_wish
+from kintune.service.rows import plain
 from kintune.service.schema import jobs, models, steps, users, wishes
 from kintune.service.wanted import Wanted
 
@@ -93,7 +94,7 @@ class Docket:
                 mine = (jobs.c.owner == visitor.user) & (jobs.c.idempotency_key == key)
                 row = connection.execute(select(jobs).where(mine)).one_or_none()
                 if row is not None:
-                    return self._same(_job(row._asdict()), model, wanted), False
+                    return self._same(_job(plain(row)), model, wanted), False
             self._check_quota(connection, visitor, wanted, now)
             id = secrets.token_hex(6)
             connection.execute(
@@ -131,7 +132,7 @@ class Docket:
                 select(jobs).where(jobs.c.retry_of == first, jobs.c.state.not_in(_OVER)).limit(1)
             ).one_or_none()
             if at_it is not None:
-                return _job(at_it._asdict()), False
+                return _job(plain(at_it)), False
             return self.submit(visitor, old.model, old.wanted, now, retry_of=first)
 
     def get(self, visitor: Visitor, job: str) -> Job:
@@ -142,7 +143,7 @@ class Docket:
             raise NotFound(f"there is no job {job[:16]}")
         return found
 
-    def list(
+    def page(
         self,
         visitor: Visitor,
         *,
@@ -164,7 +165,7 @@ class Docket:
             created, id = before
             query = query.where((jobs.c.created < created) | ((jobs.c.created == created) & (jobs.c.id < id)))
         with self._database.snapshot() as connection:
-            return [_job(row._asdict()) for row in connection.execute(query)]
+            return [_job(plain(row)) for row in connection.execute(query)]
 
     def steps(self, job: Job) -> list[Step]:
         """All its steps, in order."""
@@ -186,10 +187,10 @@ class Docket:
         """The jobs that are not over, oldest first."""
         query = select(jobs).where(jobs.c.state.not_in(_OVER)).order_by(jobs.c.created, jobs.c.id)
         with self._database.snapshot() as connection:
-            return [_job(row._asdict()) for row in connection.execute(query)]
+            return [_job(plain(row)) for row in connection.execute(query)]
 
     def like(self, job: Job, limit: int = 5) -> list[Job]:
-        """Jobs done on the same file for the same device and shapes, whose results this one's owner may have, latest first."""
+        """Jobs done on the same file, device and shapes, whose results this one's owner may have, latest first."""
         same_file = select(models.c.id).where(
             models.c.file == select(models.c.file).where(models.c.id == job.model).scalar_subquery()
         )
@@ -197,7 +198,7 @@ class Docket:
         done = (jobs.c.state == State.DONE.value) & jobs.c.executable.is_not(None) & jobs.c.report.is_not(None)
         query = select(jobs).where(done, theirs_to_use, jobs.c.model.in_(same_file)).order_by(jobs.c.ended.desc())
         with self._database.snapshot() as connection:
-            found = [_job(row._asdict()) for row in connection.execute(query.limit(50))]
+            found = [_job(plain(row)) for row in connection.execute(query.limit(50))]
         wanted = (job.wanted.device, job.wanted.shapes)
         return [one for one in found if (one.wanted.device, one.wanted.shapes) == wanted][:limit]
 
@@ -266,7 +267,7 @@ class Docket:
         row = connection.execute(select(jobs).where(jobs.c.id == job)).one_or_none()
         if row is None:
             raise NotFound(f"there is no job {job[:16]}")
-        return _job(row._asdict())
+        return _job(plain(row))
 
     @staticmethod
     def _same(job: Job, model: int, wanted: Wanted) -> Job:

@@ -11,6 +11,7 @@ from kintune.errors import OrderError
 from kintune.records.database import Database
 from kintune.service.access import NotFound, Visitor
 from kintune.service.life import ENDS
+from kintune.service.rows import plain
 from kintune.service.schema import jobs, models, users
 
 __all__ = ["Findings", "Input", "Library", "StoredModel"]
@@ -89,14 +90,14 @@ class Library:
         """The model of a job, whoever asks, be it deleted or not."""
         return self._get(model)
 
-    def list(self, visitor: Visitor, before: int | None = None, limit: int = 100) -> list[StoredModel]:
+    def page(self, visitor: Visitor, before: int | None = None, limit: int = 100) -> list[StoredModel]:
         """The visitor's models, newest first."""
         query = select(models).where(models.c.owner == visitor.user, models.c.deleted.is_(None))
         if before is not None:
             query = query.where(models.c.id < before)
         with self._database.snapshot() as connection:
             rows = connection.execute(query.order_by(models.c.id.desc()).limit(limit))
-            return [_model(row._asdict()) for row in rows]
+            return [_model(plain(row)) for row in rows]
 
     def found(self, model: int, findings: Findings) -> None:
         """Somebody has looked at the model."""
@@ -108,7 +109,7 @@ class Library:
         """Models that nobody has looked at yet."""
         query = select(models).where(models.c.findings.is_(None), models.c.deleted.is_(None)).order_by(models.c.id)
         with self._database.snapshot() as connection:
-            return [_model(row._asdict()) for row in connection.execute(query)]
+            return [_model(plain(row)) for row in connection.execute(query)]
 
     def delete(self, visitor: Visitor, model: int, now: float) -> None:
         """Forget a model; its file goes with the next sweep.
@@ -150,7 +151,7 @@ class Library:
             row = connection.execute(select(models).where(models.c.id == model)).one_or_none()
         if row is None:
             raise NotFound(f"there is no model {model}")
-        return _model(row._asdict())
+        return _model(plain(row))
 
 
 def _clean(name: str) -> str:
@@ -161,4 +162,6 @@ def _clean(name: str) -> str:
 
 def _model(row: dict[str, object]) -> StoredModel:
     findings = row["findings"]
-    return msgspec.convert({**row, "findings": None if findings is None else msgspec.json.decode(str(findings))}, StoredModel)
+    return msgspec.convert(
+        {**row, "findings": None if findings is None else msgspec.json.decode(str(findings))}, StoredModel
+    )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import sys
 from datetime import datetime, timezone
+from typing import TypeAlias
 
 import msgspec
 
 __all__ = ["configure", "job_logger"]
 
-Logger = logging.LoggerAdapter  # type: ignore[type-arg]
+Logger: TypeAlias = "logging.LoggerAdapter[logging.Logger]"
 
 
 class _Lines(logging.Formatter):
@@ -46,4 +47,4 @@ def configure(part: str) -> None:
 
 def job_logger(name: str, job: str) -> Logger:
     """A logger whose lines are about one job."""
-    return Logger(logging.getLogger(name), {"job": job})
+    return logging.LoggerAdapter(logging.getLogger(name), {"job": job})

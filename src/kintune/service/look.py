@@ -36,7 +36,7 @@ def examine(path: Path) -> Findings:
     if not beginning:
         return Findings(problem="the file is empty")
     import onnx
-    from google.protobuf.message import DecodeError
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     try:
         model = onnx.load_model(str(path), load_external_data=False)

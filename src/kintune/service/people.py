@@ -10,6 +10,7 @@ from sqlalchemy import insert, select, update
 from kintune.errors import InputError
 from kintune.records.database import Database
 from kintune.service.access import NotFound, Quota, Scope, Unauthorized, Visitor
+from kintune.service.rows import plain
 from kintune.service.schema import tokens, users
 from kintune.service.secrets import NewToken, hash_of, looks_like_a_token, new_token
 
@@ -69,12 +70,12 @@ class People:
             row = connection.execute(select(users).where(users.c.name == name)).one_or_none()
         if row is None:
             raise NotFound(f"there is no user {name[:64]!r}")
-        return _user(row._asdict())
+        return _user(plain(row))
 
     def users(self) -> list[User]:
         """All users, by name."""
         with self._database.snapshot() as connection:
-            return [_user(row._asdict()) for row in connection.execute(select(users).order_by(users.c.name))]
+            return [_user(plain(row)) for row in connection.execute(select(users).order_by(users.c.name))]
 
     def change_user(self, name: str, *, quota: Quota | None = None, disabled: bool | None = None) -> User:
         """Give somebody another quota, or lock them out."""
@@ -113,10 +114,10 @@ class People:
         if user is not None:
             query = query.where(tokens.c.user == user.id)
         with self._database.snapshot() as connection:
-            return [_token(row._asdict()) for row in connection.execute(query)]
+            return [_token(plain(row)) for row in connection.execute(query)]
 
     def any_token(self) -> bool:
-        """Whether there has ever been a token: from the first one on everybody needs one, also once all have expired."""
+        """Whether there has ever been a token: from then on everybody needs one, also once all have expired."""
         with self._database.snapshot() as connection:
             return connection.scalar(select(tokens.c.id).limit(1)) is not None
 

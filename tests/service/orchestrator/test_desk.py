@@ -87,9 +87,7 @@ class Play:
         self.place = place
         self.closed: list[str] = []
         journal = SimpleNamespace(enter=lambda *_, **__: None, watch=lambda *_: None, leave=self.closed.append)
-        intake = SimpleNamespace(
-            ticket=self.ticket, cores=1, command=Command(("job",)), clean_up=lambda job: None
-        )
+        intake = SimpleNamespace(ticket=self.ticket, cores=1, command=Command(("job",)), clean_up=lambda job: None)
         about = SimpleNamespace(compiler="c1")
         parts: Any = (self.docket, Calls(self.database), self.content, intake, self.engine, journal, about)
         self.desk = Desk(*parts, at_once=at_once, now=lambda: self.time, publish=self.news.append)

@@ -51,7 +51,8 @@ def wait_for(browser: webdriver.Chrome, words: str, seconds: float = 30) -> None
 
 
 def click(browser: webdriver.Chrome, words: str) -> None:
-    xpath = f"//*[self::a or self::button or self::div[contains(@class, 'q-item')]][contains(translate(., '{words.upper()}', '{words.lower()}'), '{words.lower()}')]"
+    kinds = "self::a or self::button or self::div[contains(@class, 'q-item')]"
+    xpath = f"//*[{kinds}][contains(translate(., '{words.upper()}', '{words.lower()}'), '{words.lower()}')]"
     WebDriverWait(browser, 30).until(lambda b: [e for e in b.find_elements(By.XPATH, xpath) if e.is_displayed()])
     next(e for e in browser.find_elements(By.XPATH, xpath) if e.is_displayed()).click()
 
@@ -132,7 +133,11 @@ def test_pages_load_nothing_from_elsewhere(service: Serving, chromium: webdriver
         chromium.get(service.url + path)
         wait_for(chromium, "Kintune")
         names = chromium.execute_script("return performance.getEntriesByType('resource').map(e => e.name)")
-        assert [name for name in names if not name.startswith((service.url, service.url.replace("http", "ws"), "data:", "blob:"))] == []
+        assert [
+            name
+            for name in names
+            if not name.startswith((service.url, service.url.replace("http", "ws"), "data:", "blob:"))
+        ] == []
 
 
 def test_a_file_that_is_no_model_is_told_in_words(service: Serving, chromium: webdriver.Chrome, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+
 import pytest
 from fastapi.testclient import TestClient
 
@@ -40,7 +41,9 @@ def test_another_site_cannot_use_that_somebody_sits_at_this_machine(browser: Tes
     assert browser.post("/api/v1/users", json={"name": "boris"}).status_code == 201  # no browser
 
 
-def test_a_cookie_counts_only_for_requests_from_the_own_pages(browser: TestClient, client: Callable[..., TestClient]) -> None:
+def test_a_cookie_counts_only_for_requests_from_the_own_pages(
+    browser: TestClient, client: Callable[..., TestClient]
+) -> None:
     token = client("anna", scope=Scope.ADMIN).headers["Authorization"].removeprefix("Bearer ")
     browser.cookies.set(COOKIE, token)
     assert browser.get("/api/v1/me").json()["name"] == "anna"

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 import io
 import pickle
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import onnx
@@ -41,7 +41,9 @@ def test_the_same_file_again_is_the_same_model(anna: TestClient) -> None:
     assert [model["name"] for model in anna.get("/api/v1/models").json()["models"]] == ["other"]
 
 
-def test_two_people_may_hand_in_the_same_file(anna: TestClient, client: Callable[..., TestClient], rooms: Rooms) -> None:
+def test_two_people_may_hand_in_the_same_file(
+    anna: TestClient, client: Callable[..., TestClient], rooms: Rooms
+) -> None:
     boris = client("boris")
     mine, theirs = upload(anna), upload(boris)
     assert mine != theirs

@@ -44,7 +44,9 @@ def list_tokens(data: str) -> None:
         names = {user.id: user.name for user in people.users()}
         for token in people.tokens():
             state = "revoked" if token.revoked else _until(token.expires)
-            click.echo(f"{token.id:5} {token.hint}... {names[token.user]:20} {token.scope.value:7} {state}  {token.label}")
+            click.echo(
+                f"{token.id:5} {token.hint}... {names[token.user]:20} {token.scope.value:7} {state}  {token.label}"
+            )
 
 
 @click.command("revoke", short_help="Revoke a token.")

@@ -39,13 +39,14 @@ class Bus:
         self._selector = selectors.DefaultSelector()
         self._wake, self._sleep = socket.socketpair()
         self._closed = False
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             path.unlink(missing_ok=True)
-            self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._listener.bind(str(path))
             os.chmod(path, 0o600)
             self._listener.listen(16)
         except OSError as error:
+            self._close_all()
             raise StorageError(f"{path}: cannot be made ({error.strerror}); is its path too long?") from error
         for each in (self._listener, self._sleep, self._wake):
             each.setblocking(False)
@@ -91,6 +92,9 @@ class Bus:
             self._write_all()
         for connection in list(self._readers):
             self._drop(connection)
+        self._close_all()
+
+    def _close_all(self) -> None:
         for each in (self._listener, self._sleep, self._wake):
             each.close()
         self._selector.close()

@@ -21,9 +21,7 @@ class Watch:
         publish: tells whoever listens.
     """
 
-    def __init__(
-        self, job_of: Callable[[str], str], now: Callable[[], float], publish: Callable[[News], None]
-    ) -> None:
+    def __init__(self, job_of: Callable[[str], str], now: Callable[[], float], publish: Callable[[News], None]) -> None:
         self._job_of = job_of
         self._now = now
         self._publish = publish

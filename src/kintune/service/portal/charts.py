@@ -95,7 +95,10 @@ def gantt_options(stages: Sequence[Stage], now: float, seconds: float) -> dict[s
                     "color": color,
                     "symbol": "none",
                     "lineStyle": {"width": 14, "cap": "butt"},
-                    "data": [{"value": [begin, where], "name": bar["name"]}, {"value": [end, where], "name": bar["name"]}],
+                    "data": [
+                        {"value": [begin, where], "name": bar["name"]},
+                        {"value": [end, where], "name": bar["name"]},
+                    ],
                 }
             )
     return {

@@ -25,7 +25,9 @@ def sign_in_page(wrong: str = "") -> None:
         if wrong:
             ui.label("That token is not valid (any more).").classes("text-negative")
         with ui.element("form").props('method="post" action="/sign-in"').classes("w-full flex flex-col gap-4"):
-            ui.input("Token").props('name="token" type="password" autocomplete="off" autofocus outlined').classes("w-full")
+            ui.input("Token").props('name="token" type="password" autocomplete="off" autofocus outlined').classes(
+                "w-full"
+            )
             ui.button("Sign in").props("type=submit")
         ui.label("Whoever runs this service makes tokens: kintune service add-token --user NAME").classes("opacity-70")
 

@@ -99,9 +99,8 @@ class JobView:
         with self._families:
             for family in families:
                 many = f"{family.subgraphs} subgraph{'' if family.subgraphs == 1 else 's'}"
-                ui.label(
-                    f"{family.key}: {many}, {family.trials} trials, at best {times(family.best_gain)} as fast as untuned"
-                ).classes("text-sm opacity-80")
+                gain = f"at best {times(family.best_gain)} as fast as untuned"
+                ui.label(f"{family.key}: {many}, {family.trials} trials, {gain}").classes("text-sm opacity-80")
 
     def _offer(self) -> None:
         """What can be done with it in its state."""

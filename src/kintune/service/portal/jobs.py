@@ -23,7 +23,7 @@ async def home_page(desk: Desk) -> None:
 
     def more() -> None:
         before = (shown[-1].created, shown[-1].id) if shown else None
-        found = desk.rooms.docket.list(desk.visitor, before=before, limit=_A_PAGE)
+        found = desk.rooms.docket.page(desk.visitor, before=before, limit=_A_PAGE)
         shown.extend(found)
         with table:
             for job in found:

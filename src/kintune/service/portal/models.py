@@ -22,9 +22,7 @@ async def models_page(desk: Desk) -> None:
 
     async def came(upload: events.UploadEventArguments) -> None:
         with telling():
-            model = await receive(
-                desk.rooms, desk.submitter, upload.file.name, upload.file.iterate(), desk.address
-            )
+            model = await receive(desk.rooms, desk.submitter, upload.file.name, upload.file.iterate(), desk.address)
             with place:
                 findings_card(desk, model, opened=True)
 
@@ -34,16 +32,18 @@ async def models_page(desk: Desk) -> None:
         on_rejected=lambda: ui.notify("That file is larger than you may hand in.", type="negative"),
     ).props('accept=".onnx"').classes("w-full").mark("upload")  # fmt: skip
     place.move(target_index=-1)
-    for model in desk.rooms.library.list(desk.visitor, limit=50):
+    for model in desk.rooms.library.page(desk.visitor, limit=50):
         findings_card(desk, model, opened=False)
 
 
 def findings_card(desk: Desk, model: StoredModel, *, opened: bool) -> None:
     """One model: what was found in words, and the form to have it made fast."""
     found = model.findings or Findings()
-    with ui.expansion(f"{model.name}  ({model.size / 1e6:.1f} MB, {moment(model.created)})", value=opened).classes(
-        "w-full border rounded"
-    ).mark(f"model-{model.id}"):
+    with (
+        ui.expansion(f"{model.name}  ({model.size / 1e6:.1f} MB, {moment(model.created)})", value=opened)
+        .classes("w-full border rounded")
+        .mark(f"model-{model.id}")
+    ):
         if found.problem:
             ui.label(f"It cannot be used: {found.problem}.").classes("text-negative")
             return

@@ -25,7 +25,7 @@ async def resources_page(desk: Desk) -> None:
     def refresh() -> None:
         now = desk.rooms.now()
         stages = desk.board.stages(_MINUTES_S)
-        mine = {job.id for job in desk.rooms.docket.list(desk.visitor, limit=200)}
+        mine = {job.id for job in desk.rooms.docket.page(desk.visitor, limit=200)}
         seen = [stage if stage.job in mine else stage._replace(job="") for stage in stages]
         chart.options.clear()
         chart.options.update(gantt_options(seen, now, _MINUTES_S))
@@ -52,7 +52,7 @@ async def resources_page(desk: Desk) -> None:
 @page("/compare", "Compare")
 async def compare_page(desk: Desk) -> None:
     """The curves of jobs that are done, side by side."""
-    done = desk.rooms.docket.list(desk.visitor, states=frozenset({State.DONE}), limit=50)
+    done = desk.rooms.docket.page(desk.visitor, states=frozenset({State.DONE}), limit=50)
     names = {job.id: f"{desk.rooms.library.of_job(job.model).name} ({job.id})" for job in done}
     chart = ui.echart(curve_options({}, {})).classes("w-full h-96")
     table = ui.column().classes("w-full")

@@ -81,7 +81,7 @@ class Errands:
 
 
 async def _post(call: Call, address: str | None) -> tuple[bool, str]:
-    """Call, at this numeric address if one is given; whether it was heard, and what was answered, of which nothing is read."""
+    """Call, at this numeric address if one is given; whether it was heard, and the status; no more is read."""
     url = httpx.URL(call.url)
     headers, extensions = {"Host": url.netloc.decode("ascii")}, {"sni_hostname": url.host}
     if address is not None:

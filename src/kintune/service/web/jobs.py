@@ -26,6 +26,7 @@ router = APIRouter(
     responses={code: {"model": ErrorOut} for code in (401, 403, 404, 409, 422, 503)},
 )
 
+
 @router.post("", status_code=201)
 def submit(
     asked: JobIn,
@@ -62,7 +63,7 @@ def list_jobs(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> JobPage:
     """Your jobs, newest first; with `everybody`, all jobs, for who may see them."""
-    found = rooms.docket.list(
+    found = rooms.docket.page(
         visitor,
         everybody=everybody and visitor.sees(-1),
         states=frozenset(state) if state else None,
@@ -138,9 +139,7 @@ def log(job: str, visitor: Reader, rooms: RoomsOf) -> FileResponse:
     return FileResponse(rooms.content.path(_file(found, "log")), media_type="text/plain", filename=f"{found.id}.log")
 
 
-def _wish(
-    job: str, wish: Wish, request: Request, visitor: Visitor, rooms: Rooms, value: float | None = None
-) -> JobOut:
+def _wish(job: str, wish: Wish, request: Request, visitor: Visitor, rooms: Rooms, value: float | None = None) -> JobOut:
     found = rooms.docket.get(visitor, job)
     now = rooms.now()
     with rooms.database.transaction():

@@ -56,7 +56,7 @@ async def events(job: str, request: Request, visitor: Reader, rooms: RoomsOf) ->
 def resources(request: Request, visitor: Reader, rooms: RoomsOf) -> dict[str, Any]:
     """Hosts and devices, the stages of the last ten minutes there; others' jobs have no name."""
     board: Board = request.app.state.board
-    mine = {job.id for job in rooms.docket.list(visitor, limit=200)}
+    mine = {job.id for job in rooms.docket.page(visitor, limit=200)}
     stages = [
         {
             "job": stage.job if stage.job in mine or visitor.sees(-1) else None,

@@ -21,9 +21,10 @@ router = APIRouter(
 ModelId = Annotated[int, Path(ge=1, lt=1 << 62)]
 
 
-@router.post("", status_code=201, openapi_extra={
-    "requestBody": {"required": True, "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
-})  # fmt: skip
+_FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+
+
+@router.post("", status_code=201, openapi_extra={"requestBody": {"required": True, "content": _FILE}})
 async def upload(
     request: Request,
     visitor: Submitter,
@@ -42,10 +43,8 @@ def list_models(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> ModelPage:
     """Your models, newest first."""
-    found = rooms.library.list(visitor, after, limit)
-    return ModelPage(
-        models=[ModelOut.of(model) for model in found], next=found[-1].id if len(found) == limit else None
-    )
+    found = rooms.library.page(visitor, after, limit)
+    return ModelPage(models=[ModelOut.of(model) for model in found], next=found[-1].id if len(found) == limit else None)
 
 
 @router.get("/{model}")

@@ -20,9 +20,7 @@ _AT_ONCE = asyncio.Semaphore(2)
 _DAY_S = 86400.0
 
 
-async def receive(
-    rooms: Rooms, visitor: Visitor, name: str, chunks: AsyncIterator[bytes], address: str
-) -> StoredModel:
+async def receive(rooms: Rooms, visitor: Visitor, name: str, chunks: AsyncIterator[bytes], address: str) -> StoredModel:
     """Keep what comes, and look at it.
 
     Raises TooLarge, StorageError, or Forbidden when the visitor may hand in nothing.

@@ -29,7 +29,9 @@ class WantedIn(_Strict):
     priority: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] = Field(
         1.0, description="Of what is scarce, priority 2 gets twice as much as 1."
     )
-    shapes: dict[str, list[int]] = Field({}, max_length=64, description="Shapes of inputs whose dimensions are dynamic.")
+    shapes: dict[str, list[int]] = Field(
+        {}, max_length=64, description="Shapes of inputs whose dimensions are dynamic."
+    )
     seed: int = Field(0, ge=0, lt=1 << 63)
     webhook: str | None = Field(None, max_length=2048, description="Called when the job is over.")
     share: bool = Field(False, description="Whether others' jobs may use what this one measures.")
@@ -44,7 +46,7 @@ class JobIn(_Strict):
     """A model of yours, and what is wanted of it."""
 
     model: int = Field(ge=1, lt=1 << 62)
-    wanted: WantedIn = WantedIn()
+    wanted: WantedIn = Field(default_factory=lambda: WantedIn.model_validate({}))
 
 
 class PriorityIn(_Strict):
