@@ -74,8 +74,9 @@ class Supervisor:
             EngineError: a part dies again and again before it has served for a minute.
         """
         before = {number: signal.signal(number, self._leave) for number in (signal.SIGTERM, signal.SIGINT)}
-        wake, sleep = os.pipe()
-        os.set_blocking(wake, False)
+        sleep, wake = os.pipe()
+        for end in (wake, sleep):
+            os.set_blocking(end, False)
         signal.set_wakeup_fd(wake)
         previous = signal.signal(signal.SIGCHLD, lambda *_: None)
         try:
@@ -83,7 +84,6 @@ class Supervisor:
                 selector.register(sleep, selectors.EVENT_READ)
                 while not self._leaving:
                     selector.select(self._look_after(time.monotonic()))
-                    os.set_blocking(sleep, False)
                     while self._drain(sleep):
                         pass
         finally:

@@ -51,7 +51,7 @@ def wait_for(browser: webdriver.Chrome, words: str, seconds: float = 30) -> None
 
 
 def click(browser: webdriver.Chrome, words: str) -> None:
-    kinds = "self::a or self::button or self::div[contains(@class, 'q-item')]"
+    kinds = "self::a or self::button or self::div[contains(concat(' ', @class, ' '), ' q-item ')]"
     xpath = f"//*[{kinds}][contains(translate(., '{words.upper()}', '{words.lower()}'), '{words.lower()}')]"
     WebDriverWait(browser, 30).until(lambda b: [e for e in b.find_elements(By.XPATH, xpath) if e.is_displayed()])
     next(e for e in browser.find_elements(By.XPATH, xpath) if e.is_displayed()).click()
