@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import os
+import secrets
 import tarfile
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine, make_url, text
 
 from kintune.errors import InputError
 from kintune.records import Store
@@ -14,6 +18,8 @@ from kintune.service.content import Content
 from kintune.service.database import open_database
 from kintune.service.people import People
 from kintune.service.settings import Settings
+
+POSTGRES = "KINTUNE_TEST_POSTGRES"
 
 
 @pytest.fixture
@@ -90,3 +96,40 @@ def test_a_database_of_the_other_kind_is_refused(service: Settings, tmp_path: Pa
     back_up(service, tmp_path / "all.tar")
     with pytest.raises(InputError, match="no --database"):
         restore(tmp_path / "all.tar", tmp_path / "again", "postgresql+psycopg://kintune@/tuning")
+
+
+@pytest.fixture
+def databases() -> Iterator[tuple[str, str]]:
+    """Two empty databases of the PostgreSQL server."""
+    if POSTGRES not in os.environ:
+        pytest.skip(f"{POSTGRES} names no database")
+    url, names = make_url(os.environ[POSTGRES]), [f"backup_{secrets.token_hex(4)}" for _ in range(2)]
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    try:
+        with engine.connect() as connection:
+            for name in names:
+                connection.execute(text(f"CREATE DATABASE {name}"))
+        one, two = (url.set(database=name).render_as_string(hide_password=False) for name in names)
+        yield one, two
+        with engine.connect() as connection:
+            for name in names:
+                connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+    finally:
+        engine.dispose()
+
+
+def test_postgresql_is_backed_up_into_another_database(tmp_path: Path, databases: tuple[str, str]) -> None:
+    first, second = databases
+    (tmp_path / "data").mkdir()
+    settings = Settings(data=str(tmp_path / "data"), database=first)
+    with closing(open_database(first)) as database:
+        People(database).add_user("anna", 1.0)
+    Store.open(settings.records).close()
+    back_up(settings, tmp_path / "all.tar")
+    with pytest.raises(InputError, match="needs --database"):
+        restore(tmp_path / "all.tar", tmp_path / "again")
+    restored = restore(tmp_path / "all.tar", tmp_path / "again", second)
+    with closing(open_database(restored.service_database)) as database:
+        assert [user.name for user in People(database).users()] == ["anna"]
+    Store.open(restored.records, create=False).close()
+    assert not (tmp_path / "again" / "database.dump").exists()

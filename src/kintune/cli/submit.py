@@ -8,7 +8,7 @@ import click
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import shape_option
-from kintune.cli.remote import JobDocument, news_line, service_options
+from kintune.cli.remote import JobDocument, News, service_options
 from kintune.errors import InputError
 from kintune.files import check_writable
 from kintune.service.client import Client
@@ -65,17 +65,12 @@ def command(
         echo(job["id"], json_target)
         try:
             if wait or output:
-                client.wait(job["id"], _show)
+                client.wait(job["id"], News(lambda line: click.echo(line, err=True)))
             if output:
                 client.download(job["id"], output)
                 click.echo(f"The executable is {output}", err=True)
         finally:
             write_document(json_target, JobDocument(job=client.job(job["id"])))
-
-
-def _show(kind: str, data: Any) -> None:
-    if line := news_line(kind, data):
-        click.echo(line, err=True)
 
 
 def _shapes(texts: tuple[str, ...]) -> dict[str, list[int]]:

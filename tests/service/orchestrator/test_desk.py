@@ -57,8 +57,6 @@ class FakeTicket:
 
     def __init__(self, job: Job, place: Path, conclude: Callable[[JobEnd], Any]) -> None:
         self.run_id = f"run-{job.retry_of or job.id}"
-        self.log = place / f"{job.id}.log"
-        self.log.write_text("a log")
         self.conclude = conclude
         self.was_interrupted = False
 
@@ -90,7 +88,13 @@ class Play:
         intake = SimpleNamespace(ticket=self.ticket, cores=1, command=Command(("job",)), clean_up=lambda job: None)
         about = SimpleNamespace(compiler="c1")
         parts: Any = (self.docket, Calls(self.database), self.content, intake, self.engine, journal, about)
-        self.desk = Desk(*parts, at_once=at_once, now=lambda: self.time, publish=self.news.append)
+        self.desk = Desk(
+            *parts,
+            at_once=at_once,
+            now=lambda: self.time,
+            publish=self.news.append,
+            log_of=lambda run: f"what {run} said".encode(),
+        )
 
     def ticket(self, job: Job) -> FakeTicket:
         if self.refused:
@@ -145,13 +149,13 @@ def test_a_job_goes_through_its_states_as_its_stages_begin(play: Play) -> None:
     found = play.docket.get(play.anna, job.id)
     states = [step.state.value for step in play.docket.steps(found)]
     assert states == ["queued", "checking", "tuning", "packaging", "done"]
-    assert found.reason == "converged"
+    assert found.reason == "no gain is left to be expected"
     assert found.executable is not None
     assert play.content.path(found.executable).read_bytes() == b"program"
     assert found.log is not None
-    assert play.content.path(found.log).read_bytes() == b"a log"
+    assert play.content.path(found.log).read_bytes() == f"what run-{job.id} said".encode()
     assert play.closed == [f"run-{job.id}"]
-    assert Changed(job.id, State.DONE, "converged") in play.news
+    assert Changed(job.id, State.DONE, "no gain is left to be expected") in play.news
 
 
 def test_a_job_whose_target_known_records_meet_is_answered_without_tuning(play: Play) -> None:
@@ -225,7 +229,7 @@ def test_an_orchestrator_that_comes_back_goes_on_with_all_jobs(play: Play, tmp_p
     play.docket.wish(job, Wish.PRIORITY, 1.0, 2.0)
     parts: Any = [getattr(play.desk, f"_{name}") for name in
                   ("docket", "calls", "content", "intake", "engine", "journal", "about")]  # fmt: skip
-    again = Desk(*parts, at_once=2, now=lambda: 2000.0, publish=play.news.append)
+    again = Desk(*parts, at_once=2, now=lambda: 2000.0, publish=play.news.append, log_of=lambda run: b"")
     again.look_around()
     assert [launch.job for launch in play.engine.added] == [f"run-{job.id}"] * 2
     assert play.engine.added[1].priority == 2.0

@@ -6,12 +6,11 @@ import tempfile
 import time
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 import click
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
-from kintune.cli.remote import JobDocument, job_line, news_line, service_options
+from kintune.cli.remote import JobDocument, News, job_line, service_options
 from kintune.service.client import Client
 
 __all__ = ["cancel", "download", "logs", "retry", "show", "watch"]
@@ -38,7 +37,7 @@ def show(job: str, token: str | None, service: str | None, json_target: JsonTarg
 def watch(job: str, token: str | None, service: str | None) -> None:
     """Show how JOB goes; the exit code is 1 if it fails."""
     with Client(service, token) as client:
-        client.wait(job, _show)
+        client.wait(job, News(click.echo))
 
 
 @click.command("logs", short_help="What its processes have said.")
@@ -77,8 +76,3 @@ def download(job: str, token: str | None, service: str | None, output: str) -> N
     """Fetch the executable of JOB."""
     with Client(service, token) as client:
         click.echo(f"The executable is {client.download(job, output)}")
-
-
-def _show(kind: str, data: Any) -> None:
-    if line := news_line(kind, data):
-        click.echo(line)

@@ -13,7 +13,7 @@ from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch
 from kintune.engine.local import LocalEngine
 from kintune.errors import KintuneError, OrderError
 from kintune.front.journal import TuningJournal
-from kintune.front.report import RunReport
+from kintune.front.report import RunReport, StopReason
 from kintune.front.ticket import Ticket
 from kintune.job.payloads import StageName
 from kintune.job.progress import ProgressReport
@@ -40,6 +40,13 @@ _STATE_OF_STAGE = {
 }
 _WRITTEN_EVERY_S = 1.0
 _ALREADY_MET = "already met by what is known"
+_WORDS = {
+    StopReason.TRIALS: "as many programs were measured as were asked for",
+    StopReason.TIME: "its time was up",
+    StopReason.TARGET_MET: "the target is met",
+    StopReason.CONVERGED: "no gain is left to be expected",
+    StopReason.INTERRUPTED: "finished as asked",
+}
 
 
 @dataclass
@@ -56,7 +63,7 @@ class _Underway:
 class Desk:
     """One orchestrator's jobs.  All methods are called in the engine's thread.
 
-    `now` gives seconds since 1970, `publish` tells whoever listens.
+    `now` gives seconds since 1970, `publish` tells whoever listens, `log_of` has what a run's processes have said.
     """
 
     def __init__(
@@ -72,6 +79,7 @@ class Desk:
         at_once: int,
         now: Callable[[], float],
         publish: Callable[[News], None],
+        log_of: Callable[[str], bytes],
     ) -> None:
         self._docket = docket
         self._calls = calls
@@ -83,6 +91,7 @@ class Desk:
         self._at_once = at_once
         self._now = now
         self._publish = publish
+        self._log_of = log_of
         self._runs: dict[str, _Underway] = {}
 
     @property
@@ -211,8 +220,8 @@ class Desk:
         except KintuneError as error:
             self._step(underway, State.FAILED, str(error), log=self._keep_log(ticket))
             return
-        known = not underway.measured and report.reason.value == "target met"
-        reason = _ALREADY_MET if known else report.reason.value
+        known = not underway.measured and report.reason is StopReason.TARGET_MET
+        reason = _ALREADY_MET if known else _WORDS[report.reason]
         self._step(underway, State.DONE, reason, **self._keep(report), log=self._keep_log(ticket))
 
     def _keep(self, report: RunReport) -> dict[str, str]:
@@ -221,8 +230,8 @@ class Desk:
             "executable": self._content.put(Path(report.output)),
         }
 
-    def _keep_log(self, ticket: Ticket) -> str | None:
-        return self._content.put(ticket.log) if ticket.log.exists() else None
+    def _keep_log(self, ticket: Ticket) -> str:
+        return self._content.put_bytes(self._log_of(ticket.run_id))
 
     def _step(self, underway: _Underway, state: State, reason: str, **facts: str | None) -> None:
         now = self._now()

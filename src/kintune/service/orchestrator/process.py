@@ -33,6 +33,7 @@ from kintune.service.docket import Docket
 from kintune.service.library import Library
 from kintune.service.orchestrator.bus import Bus
 from kintune.service.orchestrator.desk import Desk
+from kintune.service.orchestrator.excerpt import excerpt
 from kintune.service.orchestrator.intake import Intake
 from kintune.service.orchestrator.ledger import Ledger
 from kintune.service.orchestrator.refresher import Refresher
@@ -104,6 +105,7 @@ def orchestrate(settings: Settings) -> None:
             at_once=settings.jobs_at_once,
             now=time.time,
             publish=bus.publish,
+            log_of=lambda run: excerpt(settings.directory / "engine.log", run),
         )
 
         def began(job: str, work: Work) -> None:

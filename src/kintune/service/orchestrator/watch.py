@@ -36,5 +36,5 @@ class Watch:
         for decision in decisions:
             if isinstance(decision, Start):
                 job = self._running[decision.job, decision.stage] = self._job_of(decision.job)
-                kind = decision.stage.rstrip("0123456789-.")
+                kind = decision.stage.partition("-")[0]
                 self._publish(StageBegan(job, decision.stage, kind, decision.placement, self._now()))

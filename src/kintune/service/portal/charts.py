@@ -11,6 +11,7 @@ from kintune.service.web.board import Stage
 __all__ = ["curve_options", "family_options", "gantt_options"]
 
 _GREY = "#888888"
+_FEW = 20  # points, of which each is shown
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#8c6bb1", "#b8860b", "#c2578c", "#2c9fc9", "#7a5230")
 _KINDS = ("prepare", "select", "build", "profile", "update", "confirm", "package", "prove")
 
@@ -26,7 +27,7 @@ def curve_options(curves: Mapping[str, Sequence[tuple[float, float]]], lines: Ma
             "name": name,
             "type": "line",
             "step": "end",
-            "showSymbol": False,
+            "showSymbol": len(curve) < _FEW,
             "color": _COLORS[number % len(_COLORS)],
             "data": [list(point) for point in curve],
         }
@@ -37,7 +38,7 @@ def curve_options(curves: Mapping[str, Sequence[tuple[float, float]]], lines: Ma
         series[0]["markLine"] = {"symbol": "none", "lineStyle": {"color": _GREY, "type": "dashed"}, "data": marks}
     return {
         "animation": False,
-        "grid": {"left": 60, "right": 90, "top": 30, "bottom": 50},
+        "grid": {"left": 70, "right": 90, "top": 30, "bottom": 50},
         "tooltip": {"trigger": "axis"},
         "legend": {"show": len(series) > 1, "textStyle": {"color": _GREY}},
         "xAxis": _axis("seconds", type="value"),
@@ -105,7 +106,7 @@ def gantt_options(stages: Sequence[Stage], now: float, seconds: float) -> dict[s
         "animation": False,
         "grid": {"left": 90, "right": 20, "top": 40, "bottom": 40},
         "tooltip": {"trigger": "item", "formatter": "{b}"},
-        "legend": {"data": kinds, "textStyle": {"color": _GREY}},
+        "legend": {"data": kinds, "type": "scroll", "top": 0, "textStyle": {"color": _GREY}},
         "xAxis": _axis("seconds", type="value", min=-seconds, max=0),
         "yAxis": {"type": "category", "data": rows, "axisLabel": {"color": _GREY}},
         "series": series,

@@ -154,6 +154,8 @@ class JobView:
                 ).classes("text-lg")
             for rival, theirs in latency.rivals.items():
                 ui.label(f"{rival}: {milliseconds(theirs)}")
+            for rival, why in report.skipped.items():
+                ui.label(f"{rival} was not compared: {why}").classes("opacity-80 text-sm")
             if report.max_rel_error is not None:
                 ui.label(f"Largest relative error of its outputs: {report.max_rel_error:.1e}")
             ui.label(f"{report.trials} programs measured in {duration(report.seconds)}")

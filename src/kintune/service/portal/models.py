@@ -40,7 +40,7 @@ def findings_card(desk: Desk, model: StoredModel, *, opened: bool) -> None:
     """One model: what was found in words, and the form to have it made fast."""
     found = model.findings or Findings()
     with (
-        ui.expansion(f"{model.name}  ({model.size / 1e6:.1f} MB, {moment(model.created)})", value=opened)
+        ui.expansion(f"{model.name}  ({_size(model.size)}, {moment(model.created)})", value=opened)
         .classes("w-full border rounded")
         .mark(f"model-{model.id}")
     ):
@@ -88,6 +88,10 @@ def _submit(desk: Desk, model: StoredModel, wanted: Wanted) -> Job:
         rooms.diary.note(now, "submit", f"job {job.id}", visitor, desk.address, {"model": model.id})
     desk.poke()
     return job
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
 
 
 def _shape(name: str, text: str) -> tuple[int, ...]:
