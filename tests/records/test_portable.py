@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -134,10 +135,20 @@ def test_any_damaged_byte_refuses_the_whole_file(store: Store, other: Store, tmp
     whole = path.read_bytes()
     for place in range(10, len(whole), 7):  # the first ten bytes are gzip's own: time and operating system
         for damaged in (whole[:place], whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :]):
+            if unpacked(damaged) == unpacked(whole):
+                continue  # bits that fill the last byte of the compressed data mean nothing
             path.write_bytes(damaged)
             with pytest.raises(RecordsError, match=r"records\.jsonl\.gz"):
                 import_records(other, path)
     assert other.counts().workloads == 0
+
+
+def unpacked(data: bytes) -> bytes | None:
+    """What was compressed; None if that cannot be told."""
+    try:
+        return gzip.decompress(data)
+    except (EOFError, OSError, zlib.error):
+        return None
 
 
 def rewritten(path: Path, change: Callable[[list[dict]], None]) -> None:
