@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
+
 import pytest
 
+from kintune.scheduler.decisions import Start
+from kintune.scheduler.events import JobAdded, JobEnded, ResourceJoined, StageDone, StageReady
 from kintune.scheduler.invariants import Auditor
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.resources import Device, Host
+from kintune.scheduler.stage import Demand, Stage
 from kintune.simulate.faults import Faults
 from kintune.simulate.mix import Mix
 from kintune.simulate.mock import MockJob
@@ -85,3 +91,33 @@ def test_three_failures_are_retried_after_one_two_and_four_seconds() -> None:
     builds = [(span.start, span.end) for span in story.spans if span.kind == "build"]
     assert builds == [(0.0, 2.0), (3.0, 5.0), (7.0, 9.0), (13.0, 17.0)]
     assert story.jobs[0].ending is Ending.DONE
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_machine_that_has_seen_many_jobs_is_no_larger(name: str) -> None:
+    machine = Machine(policy(name))
+    machine.handle(ResourceJoined(0.0, Host("h", 2, 0)))
+    machine.handle(ResourceJoined(0.0, Device("gpu", "gpu")))
+
+    def jobs(first: int, last: int) -> None:
+        for number in range(first, last):
+            now, job = float(number), f"job{number}"
+            machine.handle(JobAdded(now, job))
+            for kind, demand in (("build", Demand(cores=1)), ("profile", Demand(device="gpu", exclusive=True))):
+                (start,) = machine.handle(StageReady(now, Stage(f"{kind}-0", job, kind, demand, duration_key=kind)))
+                assert isinstance(start, Start)
+                machine.handle(StageDone(now, job, start.stage, start.attempt))
+            machine.handle(JobEnded(now, job))
+
+    jobs(0, 200)
+    tracemalloc.start()
+    try:
+        jobs(200, 400)
+        gc.collect()
+        before, _ = tracemalloc.get_traced_memory()
+        jobs(400, 2400)
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 100_000  # bytes; a job that is never forgotten would leave some 2 kB

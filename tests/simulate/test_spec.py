@@ -116,7 +116,7 @@ def test_graphs_that_cannot_be_played_are_refused(tmp_path: Path, stages: list[t
     assert said in str(raised.value)
 
 
-@pytest.mark.parametrize("name", ["thesis", "mix"])
+@pytest.mark.parametrize("name", ["thesis", "mix", "mix_weighted"])
 def test_the_specs_of_the_repository_can_be_played(name: str) -> None:
     spec = read_spec(str(REPOSITORY / f"benchmarks/schedules/{name}.toml"))
     assert spec.scenario(0).jobs

@@ -1,0 +1,43 @@
+"""What a weight buys: mean completion of jobs of priority 1, 2 and 4 in the same park, by policy.
+
+    python benchmarks/weights.py
+
+Virtual time, so the figures do not depend on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from pathlib import Path
+
+from kintune.simulate.simulation import play
+from kintune.simulate.spec import read_spec
+
+SPEC = Path(__file__).parent / "schedules" / "mix_weighted.toml"
+
+
+def main() -> None:
+    """Play, and print a line a policy."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=10)
+    options = parser.parse_args()
+    spec = read_spec(str(SPEC))
+    for setup in spec.setups:
+        by_weight: dict[float, list[float]] = {}
+        worst = 0.0
+        for seed in range(options.seeds):
+            _, story = play(spec, setup, seed, audit=False)
+            weights = sum(job.priority for job in story.jobs)
+            for job in story.jobs:
+                took = job.end - job.since
+                by_weight.setdefault(job.priority, []).append(took / 60)
+                worst = max(worst, took / job.path_s * job.priority / weights)
+        means = ", ".join(
+            f"{weight:g}: {statistics.fmean(took):5.1f} min" for weight, took in sorted(by_weight.items())
+        )
+        print(f"{setup.name:12} {means}; the worst got {worst:.2f} of its share's time")
+
+
+if __name__ == "__main__":
+    main()
