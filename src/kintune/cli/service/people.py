@@ -5,13 +5,22 @@ from __future__ import annotations
 import time
 
 import click
+import msgspec
 
+from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.service.place import data_option, database_at
 from kintune.service.access import Quota
 from kintune.service.diary import Diary
-from kintune.service.people import People
+from kintune.service.people import People, User
 
-__all__ = ["add_user", "list_users", "lock"]
+__all__ = ["UsersDocument", "add_user", "list_users", "lock"]
+
+
+class UsersDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The document of `kintune service users --json`."""
+
+    schema_version: int = 1
+    users: list[User]
 
 
 @click.command("add-user", short_help="Add a user.")
@@ -30,16 +39,17 @@ def add_user(name: str, data: str, jobs: int, upload_mb: int, minutes: float) ->
 
 @click.command("users", short_help="List the users.")
 @data_option
-def list_users(data: str) -> None:
+@json_option
+def list_users(data: str, json_target: JsonTarget) -> None:
     """List the users and what they may use."""
     with database_at(data) as database:
-        for user in People(database).users():
-            quota = user.quota
-            state = "locked out" if user.disabled else "may come in"
-            click.echo(
-                f"{user.name:24} {state:12} {quota.jobs} jobs at once, {quota.upload_mb} MB a model, "
-                f"{quota.minutes:g} minutes a day"
-            )
+        users = People(database).users()
+    write_document(json_target, UsersDocument(users=users))
+    for user in users:
+        quota = user.quota
+        state = "locked out" if user.disabled else "may come in"
+        line = f"{user.name:24} {state:12} {quota.jobs} jobs at once, {quota.upload_mb} MB a model, "
+        echo(f"{line}{quota.minutes:g} minutes a day", json_target)
 
 
 @click.command("lock", short_help="Lock a user out, or let them in again.")

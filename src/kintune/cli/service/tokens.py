@@ -6,13 +6,22 @@ import time
 from datetime import datetime, timezone
 
 import click
+import msgspec
 
+from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.service.place import data_option, database_at
 from kintune.service.access import NotFound, Scope
 from kintune.service.diary import Diary
-from kintune.service.people import People
+from kintune.service.people import People, Token
 
-__all__ = ["add_token", "list_tokens", "revoke"]
+__all__ = ["TokensDocument", "add_token", "list_tokens", "revoke"]
+
+
+class TokensDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The document of `kintune service tokens --json`; `user` is a user's number."""
+
+    schema_version: int = 1
+    tokens: list[Token]
 
 
 @click.command("add-token", short_help="Make a token, which is shown once.")
@@ -37,16 +46,17 @@ def add_token(data: str, user: str, scope: str, days: float, label: str) -> None
 
 @click.command("tokens", short_help="List the tokens.")
 @data_option
-def list_tokens(data: str) -> None:
+@json_option
+def list_tokens(data: str, json_target: JsonTarget) -> None:
     """List the tokens, without what is secret of them."""
     with database_at(data) as database:
         people = People(database)
-        names = {user.id: user.name for user in people.users()}
-        for token in people.tokens():
-            state = "revoked" if token.revoked else _until(token.expires)
-            click.echo(
-                f"{token.id:5} {token.hint}... {names[token.user]:20} {token.scope.value:7} {state}  {token.label}"
-            )
+        names, tokens = {user.id: user.name for user in people.users()}, people.tokens()
+    write_document(json_target, TokensDocument(tokens=tokens))
+    for token in tokens:
+        state = "revoked" if token.revoked else _until(token.expires)
+        line = f"{token.id:5} {token.hint}... {names[token.user]:20} {token.scope.value:7} {state}  {token.label}"
+        echo(line, json_target)
 
 
 @click.command("revoke", short_help="Revoke a token.")
