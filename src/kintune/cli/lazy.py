@@ -10,15 +10,21 @@ from typing import Any
 import click
 import msgspec
 
+from kintune.errors import EnvironmentProblem
+
 __all__ = ["Entry", "LazyGroup"]
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """Where a command is defined, and the line that lists it (the same as the command's own short help)."""
+    """Where a command is defined, and the line that lists it (the same as the command's own short help).
+
+    `extra` names the optional dependencies that it needs.
+    """
 
     module: str
     summary: str
     attribute: str = "command"
+    extra: str = ""
 
 
 class LazyGroup(click.Group):
@@ -33,11 +39,21 @@ class LazyGroup(click.Group):
         return list(self.entries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command; None when there is none of that name."""
+        """Import the command; None when there is none of that name.
+
+        Raises EnvironmentProblem when what it needs besides is not installed.
+        """
         entry = self.entries.get(cmd_name)
         if entry is None:
             return None
-        command: click.Command = getattr(import_module(entry.module), entry.attribute)
+        try:
+            command: click.Command = getattr(import_module(entry.module), entry.attribute)
+        except ModuleNotFoundError as error:
+            if not entry.extra or (error.name or "").startswith("kintune"):
+                raise
+            raise EnvironmentProblem(
+                f"{cmd_name} needs {error.name}; install it with: pip install 'kintune[{entry.extra}]'"
+            ) from error
         return command
 
     def resolve_command(

@@ -18,6 +18,11 @@ COMMANDS = {
     "simulate": Entry("kintune.cli.simulate", "Play schedules in virtual time."),
     "families": Entry("kintune.cli.families", "Show which subgraphs of a model learn together."),
     "records": Entry("kintune.cli.records", "Look at, check, exchange and learn from what was measured."),
+    "serve": Entry("kintune.cli.serve", "Tune models as a service.", extra="service"),
+    "service": Entry("kintune.cli.service", "Look after a service on this machine.", extra="service"),
+    "submit": Entry("kintune.cli.submit", "Have a service make a model fast.", extra="client"),
+    "jobs": Entry("kintune.cli.jobs", "List your jobs at a service.", extra="client"),
+    "job": Entry("kintune.cli.job", "Look at one job at a service, or change it.", extra="client"),
     "models": Entry("kintune.cli.models", "List the models of the zoo."),
     "doctor": Entry("kintune.cli.doctor", "Check that this machine can tune."),
 }
@@ -26,7 +31,7 @@ root = LazyGroup(
     "kintune",
     COMMANDS,
     help="Makes deep-learning models fast on your hardware, by learning from the kinship between subgraphs.",
-    epilog="Every command has --json FILE for machines.  Exit codes: 0 done, 1 failed, 2 wrong input, 130 interrupted.",
+    epilog="--json FILE is for machines.  Exit codes: 0 done, 1 failed, 2 wrong input, 130 interrupted.",
     params=[
         click.Option(
             ["--version"],

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import deque
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -41,12 +42,22 @@ def _decode(payload: bytes, kind: Any) -> Any:
 class RunBook:
     """Reads and writes the events of one run, and the facts that they bring."""
 
-    def __init__(self, store: Store, spec: JobSpec, compiler: str, *, use_known: bool, feature_version: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        spec: JobSpec,
+        compiler: str,
+        *,
+        use_known: bool,
+        feature_version: str,
+        hidden: Collection[str] = (),
+    ) -> None:
         self._store = store
         self._spec = spec
         self._compiler = compiler
         self._use_known = use_known
         self._feature_version = feature_version
+        self._hidden = hidden
         self._device_type = spec.device_type.digest
         self._items: dict[str, list[str]] = {}
         self._left: dict[str, int] = {}
@@ -141,7 +152,8 @@ class RunBook:
                 Subject(s.workload, s.weight, s.flops, s.operator, s.signature) for s in prepared.subgraphs if s.tunable
             ]
             conditions = Conditions(self._device_type, self._compiler, self._feature_version)
-            offer = choose(self._store, conditions, subjects, self._spec.options.strategy.families)
+            families = self._spec.options.strategy.families
+            offer = choose(self._store, conditions, subjects, families, hidden=self._hidden)
         return self._append(
             Entry(entry.at, StageName.KIN, 0, StageName.KIN, 0, ItemStatus.OK, _encode(offer)), offset=2
         )
@@ -150,7 +162,7 @@ class RunBook:
         """Facts about the model's workloads, and the best few that others measured of each: suggestions, not facts."""
         known = {sketch.digest for sketch in prepared.sketches} | {UNTUNED}
         found = self._store.measurements.find(workloads=self._workloads, on_damage=_leave_out)
-        usable = [m for m in found if m.candidate.sketch in known]
+        usable = [m for m in found if m.candidate.sketch in known and m.run_id not in self._hidden]
         elsewhere: dict[str, list[Measurement]] = {}
         for measurement in sorted(usable, key=lambda m: (m.believed_us, m.id)):
             if not self._is_fact(measurement) and math.isfinite(measurement.believed_us):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from kintune.engine.journal import Entry
 from kintune.errors import OrderError
@@ -22,14 +22,19 @@ class TuningJournal:
         self._feature_version = feature_version
         self._books: dict[str, RunBook] = {}
 
-    def enter(self, spec: JobSpec, compiler: str, *, use_known: bool) -> None:
+    def enter(self, spec: JobSpec, compiler: str, *, use_known: bool, hidden: Collection[str] = ()) -> None:
         """The job of `spec.run_id` is about to run; its run is in the records.
 
-        With `use_known` it will be told what the records know of its workloads, measured with the same `compiler`.
+        With `use_known` it will be told what the records know of its workloads, measured with the same `compiler`,
+        except by the runs that are `hidden` from it.
         """
         self._books[spec.run_id] = RunBook(
-            self._store, spec, compiler, use_known=use_known, feature_version=self._feature_version
+            self._store, spec, compiler, use_known=use_known, feature_version=self._feature_version, hidden=hidden
         )
+
+    def leave(self, job: str) -> None:
+        """The job is over; its book is closed."""
+        self._books.pop(job, None)
 
     def watch(self, job: str, work: Work) -> None:
         """A stage begins; the engine says so before any of its items ends."""

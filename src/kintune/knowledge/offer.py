@@ -48,26 +48,36 @@ def choose(
     algorithm: str,
     *,
     without: Collection[str] = (),
+    hidden: Collection[str] = (),
 ) -> Offer:
     """What to offer to a job on these subgraphs, whose families are those of `algorithm`.
 
-    `without` are workloads whose programs are left out.  Damaged records are left out as well.
+    `without` are workloads whose programs are left out, `hidden` runs of which none is offered.  Damaged records are
+    left out as well.
     """
-    programs = choose_programs(store, conditions, subjects, without=without)
+    programs = choose_programs(store, conditions, subjects, without=without, hidden=hidden)
     return Offer(programs, _choose_models(store, conditions, subjects, algorithm))
 
 
 def choose_programs(
-    store: Store, conditions: Conditions, subjects: Sequence[Subject], *, without: Collection[str] = ()
+    store: Store,
+    conditions: Conditions,
+    subjects: Sequence[Subject],
+    *,
+    without: Collection[str] = (),
+    hidden: Collection[str] = (),
 ) -> tuple[tuple[int, float], ...]:
-    """The best few programs of the workloads nearest to the job's subgraphs, these themselves left out."""
+    """The best few programs of the workloads nearest to the job's subgraphs, these themselves left out.
+
+    What `hidden` runs have measured is left out, too.
+    """
     own = {subject.workload for subject in subjects} | set(without)
     known = _measured(store, conditions)
     others = [subject_of(w) for w in store.workloads.list(on_damage=_leave_out) if w.digest in known - own]
     chosen: list[tuple[int, float]] = []
     for workload in _nearest(subjects, others):
         found = store.measurements.fastest(
-            workload, conditions.device_type, conditions.compiler, _PROGRAMS + 1, on_damage=_leave_out
+            workload, conditions.device_type, conditions.compiler, _PROGRAMS + 1, hidden=hidden, on_damage=_leave_out
         )
         tuned = [m for m in found if m.candidate.sketch != UNTUNED][:_PROGRAMS]
         chosen += [(m.id, found[0].believed_us / m.believed_us) for m in tuned]

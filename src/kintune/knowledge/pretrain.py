@@ -19,7 +19,7 @@ from kintune.search.model_version import ModelVersion
 from kintune.search.ranking import pair_accuracy
 from kintune.space.candidate import digest_of
 
-__all__ = ["LEAST_SAMPLES", "Pretrained", "pretrain", "train_all"]
+__all__ = ["LEAST_SAMPLES", "Pretrained", "pack", "pretrain", "train_all"]
 
 LEAST_SAMPLES = 12
 """Samples below which a family gets no model, as in a search."""
@@ -70,7 +70,7 @@ def pretrain(
             )
     with store.transaction():
         for model in trained:
-            store.blobs.put(_packed(model.known))
+            store.blobs.put(pack(model.known))
             store.models.add(model.known.version)
     return trained
 
@@ -119,7 +119,8 @@ def train_all(
     return trained
 
 
-def _packed(known: KnownModel) -> bytes:
+def pack(known: KnownModel) -> bytes:
+    """The bytes that the model's version names."""
     return TrainedModel(known.blob, known.subjects).to_bytes()
 
 

@@ -13,6 +13,7 @@ import tvm_ffi
 from kintune.errors import DeviceError
 from kintune.measure.agreement import disagreement, not_finite
 from kintune.measure.build import ENTRY
+from kintune.measure.calm import Calm
 from kintune.measure.cores import pinned_to
 from kintune.measure.outcome import Outcome, Status
 from kintune.measure.requests import Built, ProfileContext, ProfileItem
@@ -57,6 +58,7 @@ class Runner:
         """`budget` bounds the bytes kept from one candidate to the next."""
         self._cores = tuple(cores)
         self._stopwatch = Stopwatch()
+        self._calm = Calm()
         self._benches = Workbenches(budget)
         self._context: ProfileContext | None = None
         configure = tvm_ffi.get_global_func("runtime.config_threadpool")
@@ -120,7 +122,9 @@ class Runner:
         if wrong := _differences(context, bench, clamped.outputs):
             return Outcome(Status.WRONG_RESULT, cause=bench.damage(built.operands) or wrong)
         bench.poison(clamped.outputs)
-        times = self._stopwatch.times_us(module, clamped.arguments, clamped.weights, context.protocol, first_s)
+        times = self._calm.timed(
+            lambda: self._stopwatch.times_us(module, clamped.arguments, clamped.weights, context.protocol, first_s)
+        )
         if wrong := bench.damage(built.operands) or _differences(context, bench, clamped.outputs):
             return Outcome(Status.WRONG_RESULT, cause=f"{wrong} (right at first)")
         check_plausible(times, sum(output.nbytes for output in clamped.outputs), len(self._cores))

@@ -6,7 +6,7 @@ import array
 import itertools
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -146,15 +146,23 @@ class Measurements:
         return found[0] if found else None
 
     def fastest(
-        self, workload: str, device_type: str, compiler: str, count: int, on_damage: OnDamage = refuse
+        self,
+        workload: str,
+        device_type: str,
+        compiler: str,
+        count: int,
+        on_damage: OnDamage = refuse,
+        *,
+        hidden: Collection[str] = (),
     ) -> list[Measurement]:
-        """The same for the `count` fastest ones, the fastest first."""
+        """The same for the `count` fastest ones, the fastest first; those of `hidden` runs are left out."""
         where = [*_where(device_type, compiler, None), measurements.c.workload == workload]
         query = select(measurements).where(*where, measurements.c.believed_us.is_not(None))
         fastest_first = query.order_by(measurements.c.believed_us, measurements.c.id)
         with self._database.snapshot() as connection:
             rows = verified(measurements, connection.execute(fastest_first), on_damage)
-            return [_measurement(row) for row in itertools.islice(rows, count)]
+            seen = (row for row in rows if row["run_id"] not in hidden)
+            return [_measurement(row) for row in itertools.islice(seen, count)]
 
     def failures(self, *, workloads: Iterable[str] | None = None, run_id: str | None = None) -> list[FailureCount]:
         """How often what went wrong, the most frequent first; counted as stored, without verifying checksums."""

@@ -26,6 +26,7 @@ from sqlalchemy import (
 __all__ = [
     "FORMAT",
     "METADATA",
+    "NEIGHBOURS",
     "SCHEMA_VERSION",
     "blobs",
     "device_types",
@@ -41,6 +42,9 @@ __all__ = [
 
 FORMAT = "kintune-records"
 """Value of `meta.format`, by which a database is known to be ours."""
+
+NEIGHBOURS = "service_"
+"""How the tables begin that may lie beside these: those of a service that keeps everything in one database."""
 
 SCHEMA_VERSION = 1
 """Version of the tables below; raised with every change that an older Kintune could not read."""

@@ -22,7 +22,7 @@ from kintune.records.measurements import Measurements
 from kintune.records.models import Models
 from kintune.records.repair import remove_damage
 from kintune.records.runs import Runs
-from kintune.records.schema import FORMAT, METADATA, SCHEMA_VERSION, meta
+from kintune.records.schema import FORMAT, METADATA, NEIGHBOURS, SCHEMA_VERSION, meta
 from kintune.records.workloads import Workloads
 
 __all__ = ["Counts", "Store"]
@@ -156,7 +156,7 @@ class Store:
 
 def _is_ours(connection: Connection, where: str) -> bool:
     """Whether the database holds our tables (True) or none at all (False); raises `RecordsError` for anything else."""
-    tables = set(inspect(connection).get_table_names())
+    tables = {name for name in inspect(connection).get_table_names() if not name.startswith(NEIGHBOURS)}
     if not tables:
         return False
     said = _said(connection) if meta.name in tables else {}

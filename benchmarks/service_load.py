@@ -1,0 +1,161 @@
+"""What many clients cost the web part of a service: how long pages take, how much of a core polling and watching.
+
+    python benchmarks/service_load.py
+
+The database holds 10 000 jobs.  Pages are asked for one after the other; then 200 clients poll their job every five
+seconds while 20 viewers follow a job of which this script, in the orchestrator's place, tells news every half second.
+Results go to `benchmarks/results/service_load.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import psutil
+from sqlalchemy import insert
+
+from kintune.job.progress import ProgressReport
+from kintune.service.database import open_database
+from kintune.service.library import Findings, Library
+from kintune.service.orchestrator.bus import Bus
+from kintune.service.orchestrator.news import Progressed
+from kintune.service.people import People
+from kintune.service.schema import jobs, steps
+from kintune.service.settings import Settings
+from kintune.service.wanted import Wanted
+from kintune.testing.serving import serving
+
+RESULTS = Path(__file__).parent / "results" / "service_load.json"
+
+
+def main() -> None:
+    """Fill, ask, watch, tell."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--pollers", type=int, default=200)
+    parser.add_argument("--viewers", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--pages", type=int, default=40, help="how often each page is asked for")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        settings = Settings(data=name)
+        ids = fill(settings, options.jobs)
+        with serving(Path(name), "--part", "web", ready="/healthz") as service:
+            (web,) = psutil.Process(service.process.pid).children()
+            pages = asyncio.run(time_pages(service.url, ids, options.pages))
+            load = asyncio.run(crowd(settings, web, service.url, ids, options))
+    document = {
+        "date": datetime.date.today().isoformat(),
+        "options": vars(options),
+        "pages_ms": pages,
+        "share_of_a_core": load,
+    }
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text(json.dumps(document, indent=1) + "\n")
+    print(json.dumps(document, indent=1))
+
+
+def fill(settings: Settings, count: int) -> list[str]:
+    """So many jobs of one user, all but the last hundred over; their ids."""
+    database = open_database(settings.service_database)
+    now = time.time()
+    user = People(database).local(now).user
+    library = Library(database)
+    model = library.add(user, "net.onnx", "0" * 64, 1000, now, None).id
+    library.found(model, Findings(operators={"MatMul": 2}, parameters=1000))
+    wanted = msgspec.json.encode(Wanted(minutes=1.0)).decode()
+    ids = [f"{number:012x}" for number in range(count)]
+    with database.transaction() as connection:
+        for number, id in enumerate(ids):
+            state = "done" if number < count - 100 else "tuning"
+            at = now - 10.0 * (count - number)
+            row = {"id": id, "owner": user, "model": model, "wanted": wanted, "priority": 1.0, "share": False}
+            row |= {"state": state, "reason": "converged", "created": at, "started": at}
+            connection.execute(insert(jobs).values(**row))
+            connection.execute(insert(steps).values(job=id, seq=0, state="queued", reason="", at=at))
+    database.close()
+    return ids
+
+
+async def time_pages(url: str, ids: list[str], count: int) -> dict[str, dict[str, float]]:
+    """Milliseconds from request to answer, as a client beside the server sees them."""
+    found = {}
+    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+        for path in ("/", f"/jobs/{ids[0]}", "/models", "/resources", "/compare", "/api/v1/jobs?limit=50", "/metrics"):
+            times = []
+            for _ in range(count):
+                begun = time.perf_counter()
+                answer = await client.get(path)
+                answer.raise_for_status()
+                times.append(1e3 * (time.perf_counter() - begun))
+            times.sort()
+            found[path] = {"median": statistics.median(times), "worst": times[-1]}
+    return found
+
+
+async def crowd(
+    settings: Settings, web: psutil.Process, url: str, ids: list[str], options: argparse.Namespace
+) -> dict[str, float]:
+    """What the web process uses of a core while nobody is there, and with all of them."""
+    limits = httpx.Limits(max_connections=None)
+    idle = await share(web, 10.0)
+    async with httpx.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
+        bus = Bus(settings.socket, lambda: None)
+        tasks = [
+            asyncio.create_task(poll(client, ids[-1 - n % 100], n / options.pollers)) for n in range(options.pollers)
+        ]
+        tasks += [asyncio.create_task(view(client, ids[-1])) for _ in range(options.viewers)]
+        tasks.append(asyncio.create_task(tell(bus, ids[-1])))
+        await asyncio.sleep(10.0)
+        busy = await share(web, options.seconds)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        bus.close()
+    return {"idle": idle, "busy": busy}
+
+
+async def share(process: psutil.Process, seconds: float) -> float:
+    """CPU seconds a second."""
+    before, begun = process.cpu_times(), time.monotonic()
+    await asyncio.sleep(seconds)
+    after = process.cpu_times()
+    return (after.user + after.system - before.user - before.system) / (time.monotonic() - begun)
+
+
+async def poll(client: httpx.AsyncClient, job: str, phase: float) -> None:
+    """One client."""
+    await asyncio.sleep(5 * phase)
+    while True:
+        (await client.get(f"/api/v1/jobs/{job}")).raise_for_status()
+        await asyncio.sleep(5)
+
+
+async def view(client: httpx.AsyncClient, job: str) -> None:
+    """One viewer."""
+    async with client.stream("GET", f"/api/v1/jobs/{job}/events") as answer:
+        async for _ in answer.aiter_lines():
+            pass
+
+
+async def tell(bus: Bus, job: str) -> None:
+    """News of a job that is under way."""
+    trials: Any = 0
+    while True:
+        trials += 1
+        bus.publish(Progressed(job, ProgressReport("profile", trials=trials, best_ms=5.0, untuned_ms=9.0)))
+        await asyncio.sleep(0.5)
+
+
+if __name__ == "__main__":
+    main()

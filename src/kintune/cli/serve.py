@@ -1,0 +1,111 @@
+"""`kintune serve`: autotuning as a service on this machine."""
+
+from __future__ import annotations
+
+import ipaddress
+from contextlib import closing
+from pathlib import Path
+
+import click
+
+from kintune.errors import InputError
+from kintune.front.place import choose_place
+from kintune.scheduler.policies import policy as policy_of
+from kintune.service.database import open_database
+from kintune.service.people import People
+from kintune.service.settings import Settings
+from kintune.service.supervisor import PARTS, Supervisor, data_directory
+
+__all__ = ["command"]
+
+
+@click.command("serve", short_help="Tune models as a service.")
+@click.option("--data", default="kintune-service", show_default=True, metavar="DIR", help="Where everything is kept.")
+@click.option(
+    "--database",
+    default="",
+    metavar="URL",
+    envvar="KINTUNE_DATABASE",
+    help="A PostgreSQL database instead of files in the directory.  [default: $KINTUNE_DATABASE, or none]",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(1, 65535), default=8190, show_default=True, help="The port to listen on.")
+@click.option("--device", default="cpu", show_default=True, help="What times programs, as for 'kintune tune'.")
+@click.option("--device-name", default="local-cpu", show_default=True, help="What users call that type of device.")
+@click.option("--policy", default="predictive", show_default=True, help="Who goes first.")
+@click.option("--jobs-at-once", type=click.IntRange(1, 64), default=3, show_default=True, help="The others wait.")
+@click.option("--minutes", type=float, default=30.0, show_default=True, help="The budget of jobs that name none.")
+@click.option("--keep-days", type=float, default=90.0, show_default=True, help="How long models are kept; 0: for ever.")
+@click.option("--local-webhooks", is_flag=True, help="Let webhooks call this machine and its private networks.")
+@click.option(
+    "--part",
+    type=click.Choice(["all", "web", "orchestrator"]),
+    default="all",
+    show_default=True,
+    help="What to run here; the parts of one service share its directory.",
+)
+def command(
+    data: str,
+    database: str,
+    host: str,
+    port: int,
+    device: str,
+    device_name: str,
+    policy: str,
+    jobs_at_once: int,
+    minutes: float,
+    keep_days: float,
+    local_webhooks: bool,
+    part: str,
+) -> None:
+    """Start the REST API, the portal and the tuner on this machine, until Ctrl-C.
+
+    Everything is kept in one directory; the same command goes on where it was.
+    """
+    policy_of(policy)
+    choose_place(device, None)
+    if minutes <= 0 or keep_days < 0:
+        raise InputError("--minutes must be more than 0, and --keep-days not less than 0")
+    settings = Settings(
+        data=str(data_directory(Path(data).expanduser().absolute())),
+        database=database,
+        host=host,
+        port=port,
+        device=device,
+        device_name=device_name,
+        policy=policy,
+        jobs_at_once=jobs_at_once,
+        minutes=minutes,
+        keep_days=keep_days,
+        local_webhooks=local_webhooks,
+    )
+    if part != "orchestrator":
+        _check_doors(settings)
+        click.echo(f"Kintune serves on http://{host}:{port}, data in {settings.data}; Ctrl-C ends it.", err=True)
+    parts = PARTS if part == "all" else (part,)
+    Supervisor(settings, lambda line: click.echo(f"kintune: {line}", err=True), parts).run()
+
+
+def _check_doors(settings: Settings) -> None:
+    """Refuse to listen where others could come in without anybody having a token."""
+    with closing(open_database(settings.service_database)) as database:
+        anybody = People(database).any_token()
+    if anybody:
+        return
+    if not _is_loopback(settings.host):
+        raise InputError(
+            f"--host {settings.host}: nobody has a token yet, so the service listens on this machine only; make one "
+            f"with: kintune service add-token --data {settings.data} --user NAME --scope admin"
+        )
+    click.echo(
+        "Nobody has a token yet, so the service listens on this machine only, and whoever is at it may do everything.  "
+        f"From the first token on, everybody needs one: kintune service add-token --data {settings.data} --user NAME",
+        err=True,
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

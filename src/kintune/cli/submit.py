@@ -1,0 +1,86 @@
+"""`kintune submit`: have a service make a model fast."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kintune.cli.document import JsonTarget, echo, json_option, write_document
+from kintune.cli.options import shape_option
+from kintune.cli.remote import JobDocument, News, service_options
+from kintune.errors import InputError
+from kintune.files import check_writable
+from kintune.service.client import Client
+
+__all__ = ["command"]
+
+
+@click.command("submit", short_help="Have a service make a model fast.")
+@click.argument("model")
+@service_options
+@shape_option
+@click.option("--device", default="local-cpu", show_default=True, help="The type of device that it must be fast on.")
+@click.option("--target-ms", type=float, help="It is done once it is estimated to take at most this long.")
+@click.option("--minutes", type=float, help="It is done after this long.")
+@click.option("--trials", type=int, help="It is done after measuring so many programs.")
+@click.option("--priority", type=float, help="Of what is scarce, priority 2 gets twice as much as 1.")
+@click.option("--webhook", metavar="URL", help="Called when the job is over.")
+@click.option("--share", is_flag=True, help="Let others' jobs use what this one measures.")
+@click.option("--wait", is_flag=True, help="Wait until it is over, and show how it goes.")
+@click.option("--output", metavar="FILE.kt", help="Download the result there; waits for it.")
+@json_option
+def command(
+    model: str,
+    token: str | None,
+    service: str | None,
+    shapes: tuple[str, ...],
+    device: str,
+    target_ms: float | None,
+    minutes: float | None,
+    trials: int | None,
+    priority: float | None,
+    webhook: str | None,
+    share: bool,
+    wait: bool,
+    output: str | None,
+    json_target: JsonTarget,
+) -> None:
+    """Hand MODEL, an ONNX file, to a service and have it made fast; prints the job's id."""
+    if output is not None:
+        check_writable(output, "--output")
+    wanted: dict[str, Any] = {
+        "device": device,
+        "target_ms": target_ms,
+        "minutes": minutes,
+        "trials": trials,
+        "priority": priority,
+        "webhook": webhook,
+        "share": share or None,
+        "shapes": _shapes(shapes) or None,
+    }
+    with Client(service, token) as client:
+        stored = client.upload(model)
+        job = client.submit(stored["id"], **wanted)
+        echo(job["id"], json_target)
+        try:
+            if wait or output:
+                client.wait(job["id"], News(lambda line: click.echo(line, err=True)))
+            if output:
+                client.download(job["id"], output)
+                click.echo(f"The executable is {output}", err=True)
+        finally:
+            write_document(json_target, JobDocument(job=client.job(job["id"])))
+
+
+def _shapes(texts: tuple[str, ...]) -> dict[str, list[int]]:
+    shapes: dict[str, list[int]] = {}
+    for text in texts:
+        name, separator, extents = text.rpartition("=")
+        try:
+            shapes[name] = [int(extent) for extent in extents.lower().split("x")]
+        except ValueError:
+            separator = ""
+        if not separator or not name:
+            raise InputError(f"--shape {text}: write it as input=1x3x224x224")
+    return shapes

@@ -1,0 +1,187 @@
+"""Back-up and restore: everything that a service has, in one tar file.
+
+The tables first, the files they name after: files are never changed, and those that came meanwhile do no harm.  SQLite
+is copied by its own online back-up, PostgreSQL by `pg_dump`, so that a service need not stop for it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import msgspec
+from sqlalchemy import URL, make_url
+
+from kintune import __version__
+from kintune.errors import EnvironmentProblem, InputError, StorageError
+from kintune.service.content import Content
+from kintune.service.settings import Settings
+
+__all__ = ["Manifest", "back_up", "restore"]
+
+_MANIFEST, _DUMP = "kintune-service.json", "database.dump"
+_CONTENT = re.compile(r"content/([0-9a-f]{64})")
+_SQLITE = ("service.sqlite", "records.sqlite")
+_MOST_MANIFEST = 1 << 20
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What a back-up says of itself; `database` is the kind that it was taken from."""
+
+    format: int
+    version: str
+    database: str
+    settings: Settings
+
+
+def back_up(settings: Settings, target: Path) -> int:
+    """Write everything to `target`, which must not exist; returns how many files of the store went along.
+
+    Raises:
+        InputError: it exists; StorageError when it cannot be written; EnvironmentProblem when PostgreSQL's programs
+            are missing.
+    """
+    if target.exists():
+        raise InputError(f"{target} exists already; name a new file")
+    kind = "postgresql" if settings.database else "sqlite"
+    part = target.with_name(f".{target.name}.part")
+    try:
+        with tarfile.open(part, "w", format=tarfile.PAX_FORMAT) as tar, tempfile.TemporaryDirectory() as place:
+            manifest = Manifest(1, __version__, kind, msgspec.structs.replace(settings, database=""))
+            _add_bytes(tar, _MANIFEST, msgspec.json.encode(manifest))
+            for copy in _copies(settings, Path(place)):
+                tar.add(copy, copy.name)
+            content, count = Content(settings.content), 0
+            for digest in content.digests():
+                with content.open(digest) as file:
+                    tar.addfile(tar.gettarinfo(arcname=f"content/{digest}", fileobj=file), file)
+                count += 1
+        os.replace(part, target)
+    except OSError as error:
+        raise StorageError(f"{target}: cannot be written ({error.strerror or error})") from error
+    finally:
+        part.unlink(missing_ok=True)
+    return count
+
+
+def restore(source: Path, data: Path, database: str = "") -> Settings:
+    """Make a service out of a back-up, in the directory `data`, which must be new or empty; returns its settings.
+
+    A back-up of PostgreSQL is restored into the `database` of that URL, which must be empty.
+
+    Raises:
+        InputError: it is no back-up or a damaged one, or there is something in the way; nothing is left then.
+        EnvironmentProblem: PostgreSQL's programs are missing.
+    """
+    if data.exists() and any(data.iterdir()):
+        raise InputError(f"{data} is not empty; name a new directory")
+    data.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=data.parent) as name:
+        place = Path(name) / "data"
+        place.mkdir(mode=0o700)
+        with _reading(source), tarfile.open(source) as tar:
+            manifest = _manifest(tar, source)
+            if bool(database) != (manifest.database == "postgresql"):
+                wanted = "needs --database" if manifest.database == "postgresql" else "has files, and no --database"
+                raise InputError(f"{source}: is a back-up of {manifest.database}; it {wanted}")
+            _extract(tar, place, source)
+        if database:
+            options = ("--exit-on-error", "--no-owner", "--single-transaction")
+            _run(database, _program("pg_restore"), *options, "--dbname", _libpq(database), str(place / _DUMP))
+            (place / _DUMP).unlink()
+        settings = msgspec.structs.replace(manifest.settings, data=str(data), database=database)
+        (place / "settings.json").write_bytes(msgspec.json.encode(settings))
+        if data.exists():
+            data.rmdir()
+        os.replace(place, data)
+    return settings
+
+
+def _copies(settings: Settings, place: Path) -> Iterator[Path]:
+    """The tables, copied to a place, one file after the other."""
+    if settings.database:
+        dump = place / _DUMP
+        _run(settings.database, _program("pg_dump"), "--format=custom", "--file", str(dump), _libpq(settings.database))
+        yield dump
+        return
+    for name in _SQLITE:
+        source = settings.directory / name
+        if source.exists():
+            with closing(sqlite3.connect(source)) as live, closing(sqlite3.connect(place / name)) as copy:
+                live.backup(copy)
+            yield place / name
+
+
+def _manifest(tar: tarfile.TarFile, source: Path) -> Manifest:
+    first = tar.next()
+    file = tar.extractfile(first) if first is not None and first.name == _MANIFEST and first.isreg() else None
+    if first is None or file is None or first.size > _MOST_MANIFEST:
+        raise InputError(f"{source}: is no back-up of a service")
+    manifest = msgspec.json.decode(file.read(), type=Manifest)
+    if manifest.format != 1:
+        raise InputError(
+            f"{source}: was written by kintune {manifest.version}; restore it with that one or a newer one"
+        )
+    return manifest
+
+
+def _extract(tar: tarfile.TarFile, place: Path, source: Path) -> None:
+    content = Content(place / "content")
+    for member in tar:
+        file = tar.extractfile(member) if member.isreg() else None
+        named = _CONTENT.fullmatch(member.name)
+        if file is None or not (named or member.name in (*_SQLITE, _DUMP, _MANIFEST)):
+            raise InputError(f"{source}: {member.name[:80]!r} belongs to no back-up; nothing was restored")
+        if named is None:
+            with (place / member.name).open("wb") as copy:
+                shutil.copyfileobj(file, copy)
+        elif content.put_open(file) != named[1]:
+            raise InputError(f"{source}: the file {named[1][:12]} is damaged; nothing was restored")
+
+
+@contextmanager
+def _reading(source: Path) -> Iterator[None]:
+    try:
+        yield
+    except (tarfile.TarError, msgspec.MsgspecError, EOFError) as error:
+        raise InputError(f"{source}: is no back-up of a service, or a damaged one ({error})") from error
+    except OSError as error:
+        raise InputError(f"{source}: cannot be read ({error.strerror or error})") from error
+
+
+def _add_bytes(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    about = tarfile.TarInfo(name)
+    about.size = len(data)
+    tar.addfile(about, io.BytesIO(data))
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name) or next(map(str, sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))), None)
+    if found is None:
+        raise EnvironmentProblem(f"{name} is missing: install PostgreSQL's client programs")
+    return found
+
+
+def _libpq(url: str) -> str:
+    """The URL for PostgreSQL's programs, without the password: whoever is on this machine sees their arguments."""
+    parts = make_url(url)
+    bare = URL.create("postgresql", parts.username, None, parts.host, parts.port, parts.database, parts.query)
+    return bare.render_as_string(hide_password=False)
+
+
+def _run(url: str, *command: str) -> None:
+    password = make_url(url).password
+    environment = {**os.environ, **({"PGPASSWORD": str(password)} if password else {})}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise StorageError(f"{Path(command[0]).name} failed: {last}")

@@ -1,0 +1,200 @@
+"""The client of a service: what the command line and Python programs use.
+
+from kintune.service.client import Client
+
+with Client("http://127.0.0.1:8190", token="kt_...") as client:
+    model = client.upload("resnet18.onnx")
+    job = client.submit(model["id"], target_ms=8)
+    job = client.wait(job["id"], on_news=print)
+    client.download(job["id"], "resnet18.kt")
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+from kintune.errors import InputError, JobFailed, KintuneError, StorageError
+from kintune.files import check_readable, check_writable
+
+__all__ = ["SERVICE_VARIABLE", "TOKEN_VARIABLE", "Client", "ServiceError"]
+
+SERVICE_VARIABLE, TOKEN_VARIABLE = "KINTUNE_SERVICE", "KINTUNE_TOKEN"
+"""The environment variables that name the service and the token."""
+
+_TRIES = 4
+_CHUNK = 1 << 20
+_OVER = ("done", "failed", "cancelled")
+
+
+class ServiceError(KintuneError):
+    """The service cannot be reached, or could not do what was asked."""
+
+
+class Client:
+    """Talks to one service.  Requests that change something carry a key, so that trying again does them once."""
+
+    def __init__(
+        self, address: str | None = None, token: str | None = None, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        """The service at `address`, with a `token`; both come from the environment unless they are given."""
+        self.address = (address or os.environ.get(SERVICE_VARIABLE) or "http://127.0.0.1:8190").rstrip("/")
+        token = token or os.environ.get(TOKEN_VARIABLE) or ""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._http = httpx.Client(base_url=self.address, headers=headers, timeout=60.0, transport=transport)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._http.close()
+
+    def upload(self, path: str | os.PathLike[str], name: str | None = None) -> dict[str, Any]:
+        """Hand in an ONNX file.  Raises InputError when it cannot be used."""
+        file = check_readable(path, "the model")
+
+        def chunks() -> Iterator[bytes]:
+            with file.open("rb") as opened:
+                while chunk := opened.read(_CHUNK):
+                    yield chunk
+
+        model: dict[str, Any] = self._ask("POST", "/api/v1/models", params={"name": name or file.name}, content=chunks)
+        if (model["findings"] or {}).get("problem"):
+            raise InputError(f"{path}: {model['findings']['problem']}")
+        return model
+
+    def submit(self, model: int, **wanted: Any) -> dict[str, Any]:
+        """Have a model made fast; `wanted` is what the API calls so (`target_ms`, `minutes`, `device` ...)."""
+        body = {"model": model, "wanted": {name: value for name, value in wanted.items() if value is not None}}
+        answer: dict[str, Any] = self._ask(
+            "POST", "/api/v1/jobs", json=body, headers={"Idempotency-Key": secrets.token_hex(16)}
+        )
+        return answer
+
+    def jobs(self, **parameters: Any) -> list[dict[str, Any]]:
+        """Your jobs, newest first."""
+        jobs: list[dict[str, Any]] = self._ask("GET", "/api/v1/jobs", params=parameters)["jobs"]
+        return jobs
+
+    def job(self, job: str) -> dict[str, Any]:
+        """One job, with its steps."""
+        answer: dict[str, Any] = self._ask("GET", f"/api/v1/jobs/{job}")
+        return answer
+
+    def cancel(self, job: str) -> dict[str, Any]:
+        """End a job without a result."""
+        answer: dict[str, Any] = self._ask("POST", f"/api/v1/jobs/{job}/cancel")
+        return answer
+
+    def retry(self, job: str) -> dict[str, Any]:
+        """Go on with a job that failed or was cancelled, as a new one."""
+        answer: dict[str, Any] = self._ask("POST", f"/api/v1/jobs/{job}/retry")
+        return answer
+
+    def report(self, job: str) -> dict[str, Any]:
+        """What came of a job."""
+        answer: dict[str, Any] = self._ask("GET", f"/api/v1/jobs/{job}/report")
+        return answer
+
+    def download(self, job: str, path: str | os.PathLike[str], what: str = "executable") -> Path:
+        """Write a job's `executable` or `log` to a file."""
+        target = check_writable(path, "the output")
+        part = target.with_name(f".{target.name}.part")
+        try:
+            with self._http.stream("GET", f"/api/v1/jobs/{job}/{what}") as response:
+                if response.is_error:
+                    response.read()
+                    raise _error(response)
+                with part.open("wb") as file:
+                    for chunk in response.iter_bytes(_CHUNK):
+                        file.write(chunk)
+            os.replace(part, target)
+        except httpx.TransportError as error:
+            raise ServiceError(f"{self.address} broke off ({error}); try again") from error
+        except OSError as error:
+            raise StorageError(f"{path}: cannot be written ({error.strerror})") from error
+        finally:
+            part.unlink(missing_ok=True)
+        return target
+
+    def watch(self, job: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """A job's news as they come, (kind, data), until it is over; a line that breaks is taken up again."""
+        while True:
+            try:
+                for kind, data in self._events(job):
+                    yield kind, data
+                    if kind == "job" and data["state"] in _OVER:
+                        return
+            except httpx.TransportError:
+                pass
+            time.sleep(1.0)
+
+    def wait(self, job: str, on_news: Callable[[str, Mapping[str, Any]], None] | None = None) -> dict[str, Any]:
+        """Wait until a job is over.  Raises JobFailed if it has failed or was cancelled."""
+        last: dict[str, Any] = {}
+        for kind, data in self.watch(job):
+            if on_news is not None:
+                on_news(kind, data)
+            last = data
+        if last.get("state") != "done":
+            raise JobFailed(f"job {job} is {last.get('state')}: {last.get('reason') or 'no reason is known'}")
+        return last
+
+    def _events(self, job: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        with self._http.stream("GET", f"/api/v1/jobs/{job}/events") as response:  # it speaks every 15 seconds
+            if response.is_error:
+                response.read()
+                raise _error(response)
+            kind = ""
+            for line in response.iter_lines():
+                if line.startswith("event: "):
+                    kind = line.removeprefix("event: ")
+                elif line.startswith("data: "):
+                    yield kind, json.loads(line.removeprefix("data: "))
+
+    def _ask(self, method: str, path: str, content: Callable[[], Iterator[bytes]] | None = None, **more: Any) -> Any:
+        """One request, tried again while the service does not answer.
+
+        Raises InputError for what the service refuses, ServiceError for what it cannot do.
+        """
+        wait = 0.5
+        for number in range(_TRIES):
+            try:
+                body = None if content is None else content()
+                response = self._http.request(method, path, content=body, **more)
+            except httpx.TransportError as error:
+                if number == _TRIES - 1:
+                    raise ServiceError(
+                        f"{self.address} does not answer ({error}); is `kintune serve` running there?"
+                    ) from error
+            else:
+                if response.status_code not in (502, 503, 504) or number == _TRIES - 1:
+                    if response.is_error:
+                        raise _error(response)
+                    return response.json() if response.content else None
+            time.sleep(wait)
+            wait *= 2
+        raise AssertionError("unreachable")
+
+
+def _error(response: httpx.Response) -> KintuneError:
+    try:
+        said = str(response.json()["error"])
+    except (ValueError, KeyError, TypeError):
+        said = f"the service answers {response.status_code}"
+        try:
+            details = response.json()["detail"]
+            said = "; ".join(f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in details)
+        except (ValueError, KeyError, TypeError):
+            pass
+    return InputError(said) if 400 <= response.status_code < 500 else ServiceError(said)

@@ -1,0 +1,167 @@
+"""Files by the digest of their content: uploads, executables, reports."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import AsyncIterator, Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+from kintune.errors import InputError, StorageError, StorageFull
+
+__all__ = ["Content", "Digest", "TooLarge"]
+
+Digest = str
+"""The SHA-256 of a file, in hexadecimal."""
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_CHUNK = 1 << 20
+_NO_SPACE = 28  # ENOSPC
+
+
+class TooLarge(InputError):
+    """More was sent than may be."""
+
+
+class Content:
+    """A directory of files; each lies under its digest from the moment it is complete, and is never changed."""
+
+    def __init__(self, directory: Path) -> None:
+        """Raises StorageError when the directory cannot be made."""
+        self._directory = directory
+        self._incoming = directory / "incoming"
+        try:
+            self._incoming.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"{directory}: cannot be made ({error.strerror})") from error
+
+    def path(self, digest: Digest) -> Path:
+        """Where the file with this digest lies, whether it is there or not.
+
+        Raises:
+            InputError: that is no digest.
+        """
+        if not _DIGEST.fullmatch(digest):
+            raise InputError("that is no digest of a file")
+        return self._directory / digest[:2] / digest
+
+    def has(self, digest: Digest) -> bool:
+        """Whether the file is there."""
+        return self.path(digest).is_file()
+
+    def open(self, digest: Digest) -> IO[bytes]:
+        """The file, to be read.
+
+        Raises:
+            StorageError: it is gone.
+        """
+        try:
+            return self.path(digest).open("rb")
+        except OSError as error:
+            raise StorageError(f"file {digest[:12]} is gone from the store") from error
+
+    def put(self, source: Path) -> Digest:
+        """Keep a copy of a file; returns its digest.  Raises StorageError or StorageFull."""
+        with _reporting(), source.open("rb") as file:
+            return self.put_open(file)
+
+    def put_open(self, file: IO[bytes]) -> Digest:
+        """Keep a copy of what is left to read of a file; returns its digest."""
+        with _reporting(), self._receiving() as incoming:
+            return incoming.finish(iter(lambda: file.read(_CHUNK), b""))
+
+    def put_bytes(self, data: bytes) -> Digest:
+        """Keep some bytes; returns their digest."""
+        with _reporting(), self._receiving() as incoming:
+            return incoming.finish([data])
+
+    async def receive(self, chunks: AsyncIterator[bytes], most: int) -> tuple[Digest, int]:
+        """Keep what comes, as it comes; returns its digest and its size.
+
+        Raises:
+            TooLarge: it is more than `most` bytes; nothing of it is kept.
+        """
+        size = 0
+        with _reporting(), self._receiving() as incoming:
+            async for chunk in chunks:
+                size += len(chunk)
+                if size > most:
+                    raise TooLarge(f"the upload is larger than the {most >> 20} MB that are allowed")
+                incoming.write(chunk)
+            return incoming.finish([]), size
+
+    def remove(self, digest: Digest) -> None:
+        """Remove the file, if it is there."""
+        self.path(digest).unlink(missing_ok=True)
+
+    def digests(self) -> Iterator[Digest]:
+        """All files."""
+        for place in self._directory.glob("[0-9a-f][0-9a-f]/*"):
+            if _DIGEST.fullmatch(place.name):
+                yield place.name
+
+    def sweep_incoming(self, before: float) -> None:
+        """Remove what was broken off and has not changed since `before` (seconds since 1970)."""
+        for left in self._incoming.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                if left.stat().st_mtime < before:
+                    left.unlink()
+
+    @contextlib.contextmanager
+    def _receiving(self) -> Iterator[_Incoming]:
+        handle, name = tempfile.mkstemp(dir=self._incoming)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                yield _Incoming(self, file, Path(name))
+        finally:
+            Path(name).unlink(missing_ok=True)
+
+
+class _Incoming:
+    """A file on its way into the store."""
+
+    def __init__(self, content: Content, file: IO[bytes], path: Path) -> None:
+        self._content = content
+        self._file = file
+        self._path = path
+        self._hash = hashlib.sha256()
+
+    def write(self, chunk: bytes) -> None:
+        self._hash.update(chunk)
+        self._file.write(chunk)
+
+    def finish(self, rest: Iterable[bytes]) -> Digest:
+        """Write the rest, and put the whole where it belongs, all at once."""
+        for chunk in rest:
+            self.write(chunk)
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        digest = self._hash.hexdigest()
+        place = self._content.path(digest)
+        place.parent.mkdir(exist_ok=True)
+        os.replace(self._path, place)
+        _sync_directory(place.parent)
+        return digest
+
+
+def _sync_directory(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _reporting() -> Iterator[None]:
+    """What a full or failing disk means."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == _NO_SPACE:
+            raise StorageFull("the service's disk is full; nothing was kept") from error
+        raise StorageError(f"the service's disk refuses: {error.strerror or error}") from error

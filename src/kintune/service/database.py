@@ -1,0 +1,58 @@
+"""The service's database: SQLite or PostgreSQL, brought to the newest tables when it is opened."""
+
+from __future__ import annotations
+
+from importlib.resources import as_file, files
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from alembic.util import CommandError
+
+from kintune.errors import RecordsError
+from kintune.records.database import Database
+from kintune.records.location import backend_at
+
+__all__ = ["open_database"]
+
+_BUSY_S = 30.0
+_VERSIONS = "service_alembic"  # the table that says which tables there are
+
+
+def open_database(location: str) -> Database:
+    """Open the database at a path or URL; missing tables are made, older ones brought up to date.
+
+    Raises:
+        RecordsError: it cannot be used, or a newer version of Kintune has been at work there; StorageError when it
+            cannot be written.
+    """
+    backend = backend_at(location, _BUSY_S)
+    database = Database(backend, create=True, verify=True)
+    try:
+        with backend.opening(), as_file(files("kintune.service") / "migrations") as scripts:
+            backend.adopt(database.engine)
+            with database.transaction() as connection:
+                config = Config()
+                config.set_main_option("script_location", str(scripts))
+                config.attributes["connection"] = connection
+                _refuse_newer(connection, config, backend.where)
+                command.upgrade(config, "head")
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _refuse_newer(connection: object, config: Config, where: str) -> None:
+    """Older code must not touch tables that it does not know."""
+    context = MigrationContext.configure(connection, opts={"version_table": _VERSIONS})  # type: ignore[arg-type]
+    revision = context.get_current_revision()
+    if revision is None:
+        return
+    try:
+        ScriptDirectory.from_config(config).get_revision(revision)
+    except CommandError:
+        raise RecordsError(
+            f"{where}: was written by a newer version of kintune (tables of revision {revision}); install that one"
+        ) from None

@@ -1,0 +1,57 @@
+"""The journal of everything that the orchestrator runs: people's jobs, and the refreshing of family models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from kintune.engine.journal import Entry, Journal
+from kintune.job.outcomes import MEASURING
+from kintune.knowledge.refresh_job import FreshModel
+from kintune.records import Store
+from kintune.service.orchestrator.refresher import Refresher
+from kintune.wire.messages import Committed, ItemStatus
+
+__all__ = ["Ledger"]
+
+
+class Ledger:
+    """Implements `kintune.engine.journal.Journal`; what people's jobs measure is counted by the `refresher`.
+
+    A refresh has no history: one that is interrupted begins anew, with more measurements.
+    """
+
+    def __init__(self, tuning: Journal, store: Store, refresher: Refresher) -> None:
+        self._tuning = tuning
+        self._store = store
+        self._refresher = refresher
+        self._refreshed: dict[str, int] = {}
+
+    def history(self, job: str) -> Sequence[Committed]:
+        """All events of the job committed so far."""
+        return () if self._refresher.owns(job) else self._tuning.history(job)
+
+    def active_seconds(self, job: str) -> float:
+        """The active run time of the job's earlier sessions, in seconds."""
+        return 0.0 if self._refresher.owns(job) else self._tuning.active_seconds(job)
+
+    def commit(self, job: str, entry: Entry) -> Sequence[Committed]:
+        """Commit an entry; that of a refresh keeps the models that it brings."""
+        if self._refresher.owns(job):
+            return (self._keep(job, entry),)
+        events = self._tuning.commit(job, entry)
+        if entry.kind in MEASURING:
+            self._refresher.measured()
+        return events
+
+    def _keep(self, job: str, entry: Entry) -> Committed:
+        if entry.status is ItemStatus.OK:
+            with self._store.transaction():
+                for model in msgspec.msgpack.decode(entry.payload, type=list[FreshModel]):
+                    self._store.blobs.put(model.blob)
+                    self._store.models.add(model.version)
+        number = self._refreshed.get(job, 0)
+        self._refreshed[job] = number + 1
+        values = {name: getattr(entry, name) for name in entry.__struct_fields__}
+        return Committed(seq=number, **{**values, "payload": b""})

@@ -1,0 +1,66 @@
+"""What the orchestrator tells whoever listens; it may be lost, since the database has the truth."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from kintune.job.progress import ProgressReport
+from kintune.scheduler.resources import Placement
+from kintune.service.life import State
+
+__all__ = ["Changed", "News", "Poke", "Progressed", "StageBegan", "StageEnded", "decode_news", "encode"]
+
+
+class Changed(msgspec.Struct, frozen=True, tag="changed"):
+    """A job has come into another state."""
+
+    job: str
+    state: State
+    reason: str = ""
+
+
+class Progressed(msgspec.Struct, frozen=True, tag="progressed"):
+    """Where a job's search stands."""
+
+    job: str
+    report: ProgressReport
+
+
+class StageBegan(msgspec.Struct, frozen=True, tag="stage_began"):
+    """A stage has its resources; `at` are seconds since 1970."""
+
+    job: str
+    stage: str
+    kind: str
+    placement: Placement
+    at: float
+
+
+class StageEnded(msgspec.Struct, frozen=True, tag="stage_ended"):
+    """It has given them back."""
+
+    job: str
+    stage: str
+    at: float
+
+
+News: TypeAlias = Changed | Progressed | StageBegan | StageEnded
+
+
+class Poke(msgspec.Struct, frozen=True):
+    """The one thing that is said to the orchestrator: look into the database, something is new."""
+
+
+_decoder: msgspec.msgpack.Decoder[News] = msgspec.msgpack.Decoder(News)
+
+
+def encode(news: News | Poke) -> bytes:
+    """As bytes."""
+    return msgspec.msgpack.encode(news)
+
+
+def decode_news(data: bytes) -> News:
+    """From bytes; raises msgspec.MsgspecError for anything else."""
+    return _decoder.decode(data)

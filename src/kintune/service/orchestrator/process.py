@@ -1,0 +1,136 @@
+"""The orchestrator: `python -m kintune.service.orchestrator.process SETTINGS.json`, started by `kintune serve`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import msgspec
+
+from kintune.doctor.software import require_tried_versions
+from kintune.engine.devices import cores_lock
+from kintune.engine.job_run import JobEnd
+from kintune.engine.local import LocalEngine
+from kintune.errors import KintuneError
+from kintune.front.journal import TuningJournal
+from kintune.front.place import Place, choose_place
+from kintune.knowledge.conditions import Conditions
+from kintune.measure.about import DeviceAbout
+from kintune.records import Store
+from kintune.scheduler.machine import Machine
+from kintune.scheduler.policies import policy
+from kintune.service import logs
+from kintune.service.calls import Calls
+from kintune.service.content import Content
+from kintune.service.database import open_database
+from kintune.service.docket import Docket
+from kintune.service.library import Library
+from kintune.service.orchestrator.bus import Bus
+from kintune.service.orchestrator.desk import Desk
+from kintune.service.orchestrator.excerpt import excerpt
+from kintune.service.orchestrator.intake import Intake
+from kintune.service.orchestrator.ledger import Ledger
+from kintune.service.orchestrator.refresher import Refresher
+from kintune.service.orchestrator.watch import Watch
+from kintune.service.settings import Settings
+from kintune.space.feature_version import FEATURES
+from kintune.wire.messages import Work
+
+__all__ = ["main", "orchestrate"]
+
+_log = logging.getLogger(__name__)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Orchestrate until told to leave by SIGTERM; the exit code is 0 then."""
+    (path,) = sys.argv[1:] if argv is None else argv
+    settings = msgspec.json.decode(Path(path).read_bytes(), type=Settings)
+    logs.configure("orchestrator")
+    try:
+        orchestrate(settings)
+    except KintuneError as error:
+        _log.error("%s", error)
+        return 1
+    return 0
+
+
+def orchestrate(settings: Settings) -> None:
+    """Serve the jobs of the database until SIGTERM or SIGINT.
+
+    Raises what makes it impossible: TargetError for the device, StorageError, EngineError.
+    """
+    require_tried_versions()
+    place = choose_place(settings.device, None)
+    settings.work.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        stack.enter_context(cores_lock(place.cores))
+        database = stack.enter_context(closing(open_database(settings.service_database)))
+        store = stack.enter_context(Store.open(settings.records))
+        about = _ask_device(settings, place, store)
+        bus = Bus(settings.socket, lambda: engine.post(desk.look_around))
+        stack.callback(bus.close)
+        refresher = Refresher(
+            settings.records,
+            Conditions(about.device_type.digest, about.compiler, FEATURES),
+            settings.refresh_every,
+            place.on_host("kintune.knowledge.refresh_job"),
+            lambda launch: engine.add(launch),
+            lambda cause: _log.warning("family models could not be refreshed: %s", cause),
+        )
+        journal = TuningJournal(store, FEATURES)
+        engine = stack.enter_context(
+            LocalEngine(
+                Machine(policy(settings.policy)),
+                Ledger(journal, store, refresher),
+                place.commands(settings.target),
+                place.resources(),
+                log=settings.directory / "engine.log",
+                observe=Watch(lambda run: desk.job_of(run), time.time, bus.publish),
+            )
+        )
+        desk = Desk(
+            Docket(database),
+            Calls(database),
+            Content(settings.content),
+            Intake(settings, Library(database), Content(settings.content), store, place),
+            engine,
+            journal,
+            about,
+            at_once=settings.jobs_at_once,
+            now=time.time,
+            publish=bus.publish,
+            log_of=lambda run: excerpt(settings.directory / "engine.log", run),
+        )
+
+        def began(job: str, work: Work) -> None:
+            if not refresher.owns(job):
+                desk.stage_began(job, work)
+
+        def ended(job: str, end: JobEnd) -> None:
+            if refresher.owns(job):
+                refresher.ended(end)
+            else:
+                desk.ended(job, end)
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: engine.leave())
+        engine.post(desk.look_around)
+        _log.info("ready, with device %s", settings.device)
+        engine.serve(on_progress=desk.progressed, on_stage=began, on_end=ended)
+
+
+def _ask_device(settings: Settings, place: Place, store: Store) -> DeviceAbout:
+    """What the device is, from a worker of its own that is gone afterwards."""
+    machine, journal = Machine(policy(settings.policy)), TuningJournal(store, FEATURES)
+    with LocalEngine(machine, journal, place.commands(settings.target), place.resources()) as engine:
+        return msgspec.msgpack.decode(engine.about("device", place.names[0]), type=DeviceAbout)
+
+
+if __name__ == "__main__":
+    os._exit(main())

@@ -1,0 +1,68 @@
+"""Keeps the family models of a device type fresh: trained anew after so many measurements, by a job of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from kintune.engine.command import Command
+from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch
+from kintune.knowledge.conditions import Conditions
+from kintune.knowledge.refresh_job import RefreshSpec
+
+__all__ = ["Refresher"]
+
+_PRIORITY = 0.2
+_NAME = "refresh-"
+
+
+class Refresher:
+    """Counts measurements, and launches at most one refresh at a time.
+
+    Args:
+        records: where they are.
+        conditions: whose models are kept fresh.
+        every: after how many measurements.
+        command: how a refresh's process is started.
+        launch: hands a job to the engine.
+        failed: told why a refresh did not succeed; jobs go on with the models that there are.
+    """
+
+    def __init__(
+        self,
+        records: str,
+        conditions: Conditions,
+        every: int,
+        command: Command,
+        launch: Callable[[JobLaunch], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        self._spec = msgspec.msgpack.encode(RefreshSpec(records, conditions))
+        self._every = every
+        self._command = command
+        self._launch = launch
+        self._failed = failed
+        self._measured = 0
+        self._running = False
+        self._number = 0
+
+    @staticmethod
+    def owns(job: str) -> bool:
+        """Whether this is a refresh, not somebody's job."""
+        return job.startswith(_NAME)
+
+    def measured(self) -> None:
+        """One more measurement is in the records."""
+        self._measured += 1
+        if self._measured >= self._every and not self._running:
+            self._measured = 0
+            self._running = True
+            self._number += 1
+            self._launch(JobLaunch(f"{_NAME}{self._number}", self._command, self._spec, _PRIORITY))
+
+    def ended(self, end: JobEnd) -> None:
+        """The refresh is over."""
+        self._running = False
+        if end.ending is not JobEnding.FINISHED:
+            self._failed(end.cause)

@@ -1,0 +1,113 @@
+"""What charts show, as options of ECharts; pure, so that it can be tested without a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kintune.front.report import SubgraphReport
+from kintune.service.web.board import Stage
+
+__all__ = ["curve_options", "family_options", "gantt_options"]
+
+_GREY = "#888888"
+_FEW = 20  # points, of which each is shown
+_COLORS = ("#0072b2", "#d55e00", "#009e73", "#8c6bb1", "#b8860b", "#c2578c", "#2c9fc9", "#7a5230")
+_KINDS = ("prepare", "select", "build", "profile", "update", "confirm", "package", "prove")
+
+
+def _axis(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "nameLocation": "middle", "nameGap": 30, "axisLabel": {"color": _GREY}, **more}
+
+
+def curve_options(curves: Mapping[str, Sequence[tuple[float, float]]], lines: Mapping[str, float]) -> dict[str, Any]:
+    """Estimated latency in ms over seconds, a curve a job; `lines` are latencies to compare with, by name."""
+    series: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "type": "line",
+            "step": "end",
+            "showSymbol": len(curve) < _FEW,
+            "color": _COLORS[number % len(_COLORS)],
+            "data": [list(point) for point in curve],
+        }
+        for number, (name, curve) in enumerate(curves.items())
+    ]
+    marks = [{"yAxis": value, "name": name, "label": {"formatter": name}} for name, value in lines.items()]
+    if series and marks:
+        series[0]["markLine"] = {"symbol": "none", "lineStyle": {"color": _GREY, "type": "dashed"}, "data": marks}
+    return {
+        "animation": False,
+        "grid": {"left": 70, "right": 90, "top": 30, "bottom": 50},
+        "tooltip": {"trigger": "axis"},
+        "legend": {"show": len(series) > 1, "textStyle": {"color": _GREY}},
+        "xAxis": _axis("seconds", type="value"),
+        "yAxis": _axis("ms", type="log", nameGap=45),
+        "series": series,
+    }
+
+
+def family_options(subgraphs: Sequence[SubgraphReport]) -> dict[str, Any]:
+    """A map of the network: a box a family, in it a box a subgraph, as large as the time that it takes."""
+    families: dict[str, list[dict[str, Any]]] = {}
+    for subgraph in subgraphs:
+        if subgraph.best_us is not None:
+            box = {"name": subgraph.name, "value": round(subgraph.weight * subgraph.best_us, 1)}
+            families.setdefault(subgraph.family or "not searched", []).append(box)
+    data = [
+        {"name": family, "children": boxes, "itemStyle": {"color": _COLORS[number % len(_COLORS)]}}
+        for number, (family, boxes) in enumerate(sorted(families.items()))
+    ]
+    tree = {
+        "type": "treemap",
+        "data": data,
+        "roam": False,
+        "nodeClick": False,
+        "breadcrumb": {"show": False},
+        "upperLabel": {"show": True, "height": 20, "color": "#ffffff"},
+        "levels": [{"upperLabel": {"show": False}}, {"itemStyle": {"gapWidth": 2}}, {"itemStyle": {"gapWidth": 1}}],
+    }
+    return {"animation": False, "tooltip": {"formatter": "{b}: {c} us"}, "series": [tree]}
+
+
+def gantt_options(stages: Sequence[Stage], now: float, seconds: float) -> dict[str, Any]:
+    """Who ran where in the last so many seconds: a row a resource, a colour a kind of stage."""
+    rows: list[str] = []
+    data: dict[str, list[dict[str, Any]]] = {}
+    for stage in stages:
+        where = stage.placement.device or stage.placement.host or ""
+        if where not in rows:
+            rows.append(where)
+        begin = max(stage.begin, now - seconds) - now
+        end = min(stage.end or now, now) - now
+        if end > begin:
+            said = f"{stage.kind} of {stage.job or 'another job'}"
+            data.setdefault(stage.kind, []).append({"name": said, "value": [where, begin, end]})
+    kinds = sorted(data, key=lambda kind: _KINDS.index(kind) if kind in _KINDS else len(_KINDS))
+    series = []
+    for number, kind in enumerate(kinds):
+        color = _COLORS[number % len(_COLORS)]
+        for bar in data[kind]:
+            where, begin, end = bar["value"]
+            series.append(
+                {
+                    "name": kind,
+                    "type": "line",
+                    "color": color,
+                    "symbol": "none",
+                    "lineStyle": {"width": 14, "cap": "butt"},
+                    "data": [
+                        {"value": [begin, where], "name": bar["name"]},
+                        {"value": [end, where], "name": bar["name"]},
+                    ],
+                }
+            )
+    return {
+        "animation": False,
+        "grid": {"left": 90, "right": 20, "top": 40, "bottom": 40},
+        "tooltip": {"trigger": "item", "formatter": "{b}"},
+        "legend": {"data": kinds, "type": "scroll", "top": 0, "textStyle": {"color": _GREY}},
+        "xAxis": _axis("seconds", type="value", min=-seconds, max=0),
+        "yAxis": {"type": "category", "data": rows, "axisLabel": {"color": _GREY}},
+        "series": series,
+    }

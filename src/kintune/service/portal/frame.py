@@ -1,0 +1,118 @@
+"""What all pages have: who is signed in, the way to the other pages, dark or light."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import RedirectResponse, Response
+from nicegui import app, ui
+
+from kintune.errors import KintuneError
+from kintune.service.access import NotFound, Scope, Unauthorized, Visitor
+from kintune.service.life import State
+from kintune.service.web.board import Board
+from kintune.service.web.doors import address_of, visitor_of
+from kintune.service.web.rooms import Rooms
+
+__all__ = ["STATE_COLORS", "Desk", "frame", "moment", "page", "telling"]
+
+STATE_COLORS = {State.DONE: "positive", State.FAILED: "negative", State.CANCELLED: "grey"}
+"""Colours of the states that a job does not leave."""
+
+_LINKS = (("Jobs", "/"), ("Models", "/models"), ("Compare", "/compare"), ("Resources", "/resources"))
+_FAMILY = "system-ui, sans-serif"
+
+
+class Desk:
+    """What a page needs: the rooms, the board, who is there, and a way to poke the orchestrator."""
+
+    def __init__(self, rooms: Rooms, board: Board, request: Request, poke: Callable[[], None]) -> None:
+        self.rooms = rooms
+        self.board = board
+        self.poke = poke
+        self.address = address_of(request)
+        self._request = request
+
+    @property
+    def visitor(self) -> Visitor:
+        """Who is there, looked up anew: a token may be revoked while a page is open.  Raises Unauthorized."""
+        return visitor_of(self._request, self.rooms)
+
+    @property
+    def submitter(self) -> Visitor:
+        """The same, for what changes something.  Raises Unauthorized or Forbidden."""
+        visitor = self.visitor
+        visitor.require(Scope.SUBMIT)
+        return visitor
+
+
+def page(path: str, title: str) -> Callable[[Callable[..., Awaitable[None]]], Any]:
+    """A page for who is signed in; everybody else is sent to the door.
+
+    The function is given a `Desk`, then what the path names.
+    """
+
+    def decorate(build: Callable[..., Awaitable[None]]) -> Any:
+        async def built(request: Request) -> Response | None:
+            state = app.state  # of NiceGUI's own application, where `mount` has put them
+            desk = Desk(state.rooms, state.board, request, state.poke)
+            try:
+                visitor = desk.visitor
+            except Unauthorized:
+                return RedirectResponse("/sign-in")
+            with frame(title, visitor):
+                try:
+                    await build(desk, **request.path_params)
+                except NotFound as error:
+                    ui.label(str(error)).classes("text-lg")
+                    ui.link("Back to your jobs", "/")
+            return None
+
+        built.__name__, built.__doc__ = build.__name__, build.__doc__
+        return ui.page(path, title=f"{title} · Kintune", dark=None)(built)
+
+    return decorate
+
+
+@contextmanager
+def frame(title: str, visitor: Visitor | None) -> Iterator[None]:
+    """The header, and the column that a page's content stands in; one column on a phone."""
+    ui.query("body").style(f"font-family: {_FAMILY}")
+    with ui.header(elevated=False).classes("items-center gap-4 px-4 py-2 flex-wrap"):
+        ui.link("Kintune", "/").classes("text-xl font-bold text-white no-underline")
+        if visitor is not None:
+            for name, target in _LINKS:
+                ui.link(name, target).classes("text-white no-underline")
+            ui.space()
+            ui.label(visitor.name).classes("opacity-80")
+            dark = ui.dark_mode(None)
+            ui.button(icon="contrast", on_click=lambda: dark.set_value(not dark.value)).props(
+                "flat dense color=white"
+            ).tooltip("Dark or light")
+            if visitor.token is not None:
+                with ui.element("form").props('method="post" action="/sign-out"'):
+                    ui.button("Sign out").props("flat dense color=white type=submit")
+    with ui.column().classes("w-full max-w-6xl mx-auto p-4 gap-4"):
+        ui.label(title).classes("text-2xl font-semibold")
+        yield
+
+
+@contextmanager
+def telling() -> Iterator[None]:
+    """Say in a few words what somebody did wrong, instead of failing; who may no longer be here goes to the door."""
+    try:
+        yield
+    except Unauthorized:
+        ui.navigate.to("/sign-in")
+    except KintuneError as error:
+        ui.notify(str(error), type="negative", multi_line=True, timeout=10_000)
+
+
+def moment(at: float | None) -> str:
+    """A time of day for people, in UTC."""
+    from datetime import datetime, timezone
+
+    return "" if at is None else datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")

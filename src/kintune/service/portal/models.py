@@ -1,0 +1,101 @@
+"""The models of a visitor: hand one in, read what was found, ask for a job."""
+
+from __future__ import annotations
+
+from nicegui import events, ui
+
+from kintune.errors import InputError
+from kintune.service.docket import Job
+from kintune.service.library import Findings, StoredModel
+from kintune.service.portal.frame import Desk, moment, page, telling
+from kintune.service.wanted import Wanted, check
+from kintune.service.web.upload import receive
+from kintune.terminal.quantities import count
+
+__all__ = ["findings_card", "models_page", "submit_form"]
+
+
+@page("/models", "Your models")
+async def models_page(desk: Desk) -> None:
+    """Drop a file; below, what is there."""
+    place = ui.column().classes("w-full gap-4")
+
+    async def came(upload: events.UploadEventArguments) -> None:
+        with telling():
+            model = await receive(desk.rooms, desk.submitter, upload.file.name, upload.file.iterate(), desk.address)
+            with place:
+                findings_card(desk, model, opened=True)
+
+    ui.upload(
+        label="Drop an ONNX file here, or press +", on_upload=came, auto_upload=True,
+        max_file_size=desk.visitor.quota.upload_mb << 20,
+        on_rejected=lambda: ui.notify("That file is larger than you may hand in.", type="negative"),
+    ).props('accept=".onnx"').classes("w-full").mark("upload")  # fmt: skip
+    place.move(target_index=-1)
+    for model in desk.rooms.library.page(desk.visitor, limit=50):
+        findings_card(desk, model, opened=False)
+
+
+def findings_card(desk: Desk, model: StoredModel, *, opened: bool) -> None:
+    """One model: what was found in words, and the form to have it made fast."""
+    found = model.findings or Findings()
+    with (
+        ui.expansion(f"{model.name}  ({_size(model.size)}, {moment(model.created)})", value=opened)
+        .classes("w-full border rounded")
+        .mark(f"model-{model.id}")
+    ):
+        if found.problem:
+            ui.label(f"It cannot be used: {found.problem}.").classes("text-negative")
+            return
+        for one in found.inputs:
+            shape = " x ".join("?" if extent is None else str(extent) for extent in one.shape)
+            ui.label(f"input {one.name}: {shape or 'a number'}, {one.dtype}")
+        most = ", ".join(f"{name} x{times}" for name, times in list(found.operators.items())[:8])
+        ui.label(f"{count(found.parameters)} weights; operators: {most}")
+        open_inputs = [one.name for one in found.inputs if None in one.shape]
+        if open_inputs:
+            ui.label(f"These inputs need shapes: {', '.join(open_inputs)}").classes("text-warning")
+        submit_form(desk, model, open_inputs)
+
+
+def submit_form(desk: Desk, model: StoredModel, open_inputs: list[str]) -> None:
+    """What is wanted of a model."""
+    with ui.row().classes("items-end gap-4 flex-wrap"):
+        target = ui.number("Target, ms", min=0, step=0.1).props("clearable").mark("target")
+        minutes = ui.number("Minutes at most", value=desk.rooms.settings.minutes, min=0.1).mark("minutes")
+        shapes = {name: ui.input(f"Shape of {name}", placeholder="1x3x224x224") for name in open_inputs}
+
+        def submit() -> None:
+            with telling():
+                wanted = check(
+                    Wanted(
+                        device=desk.rooms.settings.device_name,
+                        target_ms=None if target.value is None else float(target.value),
+                        minutes=None if minutes.value is None else float(minutes.value),
+                        shapes={name: _shape(name, field.value or "") for name, field in shapes.items()},
+                    ),
+                    desk.rooms.settings.minutes,
+                )
+                ui.navigate.to(f"/jobs/{_submit(desk, model, wanted).id}")
+
+        ui.button("Make it fast", on_click=submit).mark("submit")
+
+
+def _submit(desk: Desk, model: StoredModel, wanted: Wanted) -> Job:
+    rooms, now, visitor = desk.rooms, desk.rooms.now(), desk.submitter
+    with rooms.database.transaction():
+        job, _ = rooms.docket.submit(visitor, model.id, wanted, now)
+        rooms.diary.note(now, "submit", f"job {job.id}", visitor, desk.address, {"model": model.id})
+    desk.poke()
+    return job
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
+
+
+def _shape(name: str, text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(extent) for extent in text.lower().split("x"))
+    except ValueError:
+        raise InputError(f"the shape of {name} is written as 1x3x224x224") from None

@@ -1,0 +1,76 @@
+"""Resources, and jobs beside each other."""
+
+from __future__ import annotations
+
+from nicegui import ui
+
+from kintune.service.life import State
+from kintune.service.portal.charts import curve_options, gantt_options
+from kintune.service.portal.frame import Desk, page
+from kintune.service.portal.job import report_of
+from kintune.terminal.quantities import milliseconds
+
+__all__ = ["compare_page", "resources_page"]
+
+_MINUTES_S = 300.0
+_MOST = 8
+
+
+@page("/resources", "Resources")
+async def resources_page(desk: Desk) -> None:
+    """What ran where in the last five minutes, and how busy each resource was."""
+    chart = ui.echart(gantt_options([], desk.rooms.now(), _MINUTES_S)).classes("w-full h-80").mark("gantt")
+    use = ui.column().classes("w-full")
+
+    def refresh() -> None:
+        now = desk.rooms.now()
+        stages = desk.board.stages(_MINUTES_S)
+        mine = {job.id for job in desk.rooms.docket.page(desk.visitor, limit=200)}
+        seen = [stage if stage.job in mine else stage._replace(job="") for stage in stages]
+        chart.options.clear()
+        chart.options.update(gantt_options(seen, now, _MINUTES_S))
+        chart.update()
+        busy: dict[str, float] = {}
+        for stage in stages:
+            where = stage.placement.device or stage.placement.host or ""
+            seconds = min(now, stage.end or now) - max(now - _MINUTES_S, stage.begin)
+            busy[where] = busy.get(where, 0.0) + max(0.0, seconds)
+        use.clear()
+        with use:
+            for where, seconds in sorted(busy.items()):
+                with ui.row().classes("items-center w-full"):
+                    ui.label(where).classes("w-32")
+                    ui.linear_progress(min(1.0, round(seconds / _MINUTES_S, 2)), show_value=False).classes("w-64")
+                    ui.label(f"{min(100, round(100 * seconds / _MINUTES_S))} % busy")
+            if not busy:
+                ui.label("Nothing has run in the last five minutes.").classes("opacity-70")
+
+    ui.timer(2.0, refresh)
+    refresh()
+
+
+@page("/compare", "Compare")
+async def compare_page(desk: Desk) -> None:
+    """The curves of jobs that are done, side by side."""
+    done = desk.rooms.docket.page(desk.visitor, states=frozenset({State.DONE}), limit=50)
+    names = {job.id: f"{desk.rooms.library.of_job(job.model).name} ({job.id})" for job in done}
+    chart = ui.echart(curve_options({}, {})).classes("w-full h-96")
+    table = ui.column().classes("w-full")
+
+    def draw() -> None:
+        chosen = [job for job in done if job.id in (choice.value or [])][:_MOST]
+        reports = {names[job.id]: report for job in chosen if (report := report_of(desk, job)) is not None}
+        curves = {name: [(p.seconds, p.latency_ms) for p in report.curve] for name, report in reports.items()}
+        chart.options.clear()
+        chart.options.update(curve_options(curves, {}))
+        chart.update()
+        table.clear()
+        with table:
+            for name, report in reports.items():
+                tuned = report.latency_ms.tuned
+                ui.label(f"{name}: {'not timed' if tuned is None else milliseconds(tuned)}, {report.trials} trials")
+
+    choice = ui.select(names, multiple=True, label="Jobs", on_change=draw).classes("w-full").props("use-chips")
+    choice.move(target_index=1)
+    if not done:
+        ui.label("No job of yours is done yet.").classes("opacity-70")

@@ -1,0 +1,63 @@
+"""What the operator of a service decides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+__all__ = ["Settings"]
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """Where a service keeps its data, what it measures on, and how much of it there may be at once.
+
+    `database` is "" for SQLite files in `data`, or the URL of a PostgreSQL server that has all of it.  `device` is as
+    for `kintune tune`, and `device_name` what users call it.  At most `jobs_at_once` are under way, the others wait.
+    `minutes` is the budget of jobs that name none; models are kept for `keep_days` (0: until they are deleted).
+    Webhooks reach this machine and its private networks only with `local_webhooks`.
+    """
+
+    data: str
+    database: str = ""
+    host: str = "127.0.0.1"
+    port: int = 8190
+    device: str = "cpu"
+    device_name: str = "local-cpu"
+    target: str = "native"
+    policy: str = "predictive"
+    jobs_at_once: int = 3
+    minutes: float = 30.0
+    keep_days: float = 90.0
+    local_webhooks: bool = False
+    refresh_every: int = 2000  # measurements after which family models are trained anew
+
+    @property
+    def directory(self) -> Path:
+        """The data directory."""
+        return Path(self.data)
+
+    @property
+    def service_database(self) -> str:
+        """Where the service's own tables are."""
+        return self.database or str(self.directory / "service.sqlite")
+
+    @property
+    def records(self) -> str:
+        """Where the records are."""
+        return self.database or str(self.directory / "records.sqlite")
+
+    @property
+    def content(self) -> Path:
+        """The store of files."""
+        return self.directory / "content"
+
+    @property
+    def work(self) -> Path:
+        """Where jobs write while they are under way."""
+        return self.directory / "work"
+
+    @property
+    def socket(self) -> Path:
+        """Where the orchestrator listens for pokes."""
+        return self.directory / "orchestrator.sock"

@@ -1,0 +1,144 @@
+"""`kintune serve`: starts the web process and the orchestrator, starts them again when they die, ends them together."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from kintune.errors import EngineError
+from kintune.files import write_whole
+from kintune.service.settings import Settings
+
+__all__ = ["PARTS", "Supervisor", "data_directory"]
+
+PARTS = ("orchestrator", "web")
+"""The processes of a service."""
+
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
+_STEADY_S = 60.0  # who has lived so long begins anew with the shortest wait
+_LEAVE_S = 30.0
+_HOPELESS = 5  # deaths in a row, each before it was steady, after which the service gives up
+
+Say = Callable[[str], None]
+
+
+class _Part:
+    """One process of the service, and when it may be started again."""
+
+    def __init__(self, name: str, arguments: Sequence[str]) -> None:
+        self.name = name
+        self.arguments = list(arguments)
+        self.process: subprocess.Popen[bytes] | None = None
+        self.started = 0.0
+        self.due = 0.0
+        self.wait = _FIRST_WAIT_S
+        self.deaths = 0
+
+    def start(self, now: float) -> None:
+        """Start it, in a session of its own, so that Ctrl-C reaches the supervisor alone."""
+        self.process = subprocess.Popen([sys.executable, "-m", *self.arguments], start_new_session=True)
+        self.started = now
+
+    def died(self, now: float) -> None:
+        """It is gone: it may come back after a while, a longer one each time."""
+        steady = now - self.started >= _STEADY_S
+        self.deaths = 1 if steady else self.deaths + 1
+        self.wait = _FIRST_WAIT_S if steady else min(_LONGEST_WAIT_S, 2 * self.wait)
+        self.due = now + self.wait
+        self.process = None
+
+
+class Supervisor:
+    """Runs until SIGTERM or SIGINT."""
+
+    def __init__(self, settings: Settings, say: Say, parts: Sequence[str] = PARTS) -> None:
+        self._settings = settings
+        self._say = say
+        self._leaving = False
+        path = settings.directory / "settings.json"
+        write_whole(path, msgspec.json.encode(settings))
+        self._parts = [_Part(name, (f"kintune.service.{name}.process", str(path))) for name in parts]
+
+    def run(self) -> None:
+        """Serve.
+
+        Raises:
+            EngineError: a part dies again and again before it has served for a minute.
+        """
+        before = {number: signal.signal(number, self._leave) for number in (signal.SIGTERM, signal.SIGINT)}
+        sleep, wake = os.pipe()
+        for end in (wake, sleep):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(wake)
+        previous = signal.signal(signal.SIGCHLD, lambda *_: None)
+        try:
+            with selectors.DefaultSelector() as selector:
+                selector.register(sleep, selectors.EVENT_READ)
+                while not self._leaving:
+                    selector.select(self._look_after(time.monotonic()))
+                    while self._drain(sleep):
+                        pass
+        finally:
+            self._end_all()
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, previous)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            os.close(wake)
+            os.close(sleep)
+
+    def _look_after(self, now: float) -> float | None:
+        """Start what is due; returns for how long nothing will be."""
+        nearest: float | None = None
+        for part in self._parts:
+            if part.process is not None and part.process.poll() is not None:
+                self._say(f"{part.name} ended with {part.process.returncode}; it is started again")
+                part.died(now)
+                if part.deaths >= _HOPELESS:
+                    raise EngineError(
+                        f"{part.name} has died {part.deaths} times before it could serve; its last words are above"
+                    )
+            if part.process is None:
+                if now >= part.due:
+                    part.start(now)
+                else:
+                    nearest = part.due - now if nearest is None else min(nearest, part.due - now)
+        return nearest
+
+    def _end_all(self) -> None:
+        """Ask all to leave, and see that they do."""
+        running = [part.process for part in self._parts if part.process is not None]
+        for process in running:
+            process.terminate()
+        deadline = time.monotonic() + _LEAVE_S
+        for process in running:
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _leave(self, *_: object) -> None:
+        self._leaving = True
+
+    @staticmethod
+    def _drain(fd: int) -> bytes:
+        try:
+            return os.read(fd, 4096)
+        except BlockingIOError:
+            return b""
+
+
+def data_directory(path: Path) -> Path:
+    """Make the data directory, for its owner's eyes only."""
+    path.mkdir(parents=True, exist_ok=True)
+    path.chmod(0o700)
+    return path

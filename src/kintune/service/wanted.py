@@ -1,0 +1,77 @@
+"""What somebody wants of a model: the declarative specification of a job."""
+
+from __future__ import annotations
+
+import math
+import re
+from urllib.parse import urlsplit
+
+import msgspec
+
+from kintune.errors import InputError
+
+__all__ = ["MOST_MINUTES", "Wanted", "check"]
+
+MOST_MINUTES = 7 * 24 * 60.0
+_NAME = re.compile(r"[\w.:+,-]{1,64}")
+_MOST_DIMENSIONS, _LARGEST = 16, 1 << 31
+
+
+class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Make a model fast on devices of type `device`.
+
+    It is done when it is estimated to take at most `target_ms`, after `minutes` or `trials`, or when no gain is left;
+    with none of the three the service's own budget holds.  `shapes` binds dynamic inputs.  Of what is scarce, a job of
+    `priority` 2 gets twice as much as one of 1.  `webhook` is called when the job is over.  `share` lets others'
+    jobs use what this one measures.
+    """
+
+    device: str = "local-cpu"
+    target_ms: float | None = None
+    minutes: float | None = None
+    trials: int | None = None
+    priority: float = 1.0
+    shapes: dict[str, tuple[int, ...]] = {}
+    seed: int = 0
+    webhook: str | None = None
+    share: bool = False
+
+
+def check(wanted: Wanted, minutes: float | None = None) -> Wanted:
+    """The specification, if it makes sense; one that names no `minutes` gets these.
+
+    Raises:
+        InputError: it does not; the line names the field and what it may be.
+    """
+    if not _NAME.fullmatch(wanted.device):
+        raise InputError(f"device {wanted.device[:64]!r} is no name of a device type")
+    _positive("target_ms", wanted.target_ms, math.inf)
+    _positive("minutes", wanted.minutes, MOST_MINUTES)
+    _positive("trials", wanted.trials, 1_000_000)
+    _positive("priority", wanted.priority, 100.0)
+    if not 0 <= wanted.seed < 1 << 63:
+        raise InputError(f"seed must be 0 or more, and is {wanted.seed}")
+    for name, shape in wanted.shapes.items():
+        whole = all(1 <= extent < _LARGEST for extent in shape)
+        if not name or len(name) > 256 or len(shape) > _MOST_DIMENSIONS or not whole:
+            raise InputError(f"shapes: {name[:64]!r} must have up to {_MOST_DIMENSIONS} extents of 1 or more")
+    if wanted.webhook is not None:
+        _check_webhook(wanted.webhook)
+    return msgspec.structs.replace(wanted, minutes=minutes) if wanted.minutes is None else wanted
+
+
+def _positive(name: str, value: float | None, most: float) -> None:
+    if value is not None and not (math.isfinite(value) and 0 < value <= most):
+        limit = "" if math.isinf(most) else f" and at most {most:g}"
+        raise InputError(f"{name} must be more than 0{limit}, and is {value:g}")
+
+
+def _check_webhook(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
+        _ = parts.port
+    except ValueError:
+        fine = False
+    if not fine or len(url) > 2048 or any(character.isspace() for character in url):
+        raise InputError("webhook must be an http or https address without a user name")

@@ -1,0 +1,101 @@
+"""What is going on now, from the orchestrator's news: the latest of each job, the stages of the last minutes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from kintune.job.progress import ProgressReport
+from kintune.scheduler.resources import Placement
+from kintune.service.orchestrator.news import Changed, News, Progressed, StageBegan, StageEnded
+
+__all__ = ["Board", "Stage"]
+
+_KEPT_S = 600.0
+_MOST_STAGES = 5000
+_BEHIND = 100  # news that a watcher may be behind
+
+
+class Stage(NamedTuple):
+    """A stage that ran, or runs (`end` is None), in seconds since 1970."""
+
+    job: str
+    name: str
+    kind: str
+    placement: Placement
+    begin: float
+    end: float | None
+
+
+class Board:
+    """One for all viewers, so that a viewer costs what is sent to it and nothing else."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._progress: dict[str, ProgressReport] = {}
+        self._curves: dict[str, list[tuple[float, float]]] = {}
+        self._running: dict[tuple[str, str], Stage] = {}
+        self._past: deque[Stage] = deque(maxlen=_MOST_STAGES)
+        self._watchers: dict[asyncio.Queue[News], str | None] = {}
+
+    def told(self, news: News) -> None:
+        """The orchestrator says something."""
+        match news:
+            case Progressed():
+                self._progress[news.job] = news.report
+                self._extend(news.job, news.report)
+            case Changed() if news.state.over:
+                self._progress.pop(news.job, None)
+                self._curves.pop(news.job, None)
+            case StageBegan():
+                self._running[news.job, news.stage] = Stage(
+                    news.job, news.stage, news.kind, news.placement, news.at, None
+                )
+            case StageEnded():
+                begun = self._running.pop((news.job, news.stage), None)
+                if begun is not None:
+                    self._past.append(begun._replace(end=news.at))
+            case _:
+                pass
+        for queue, job in self._watchers.items():
+            if job in (None, news.job) and not queue.full():
+                queue.put_nowait(news)
+
+    def forget_what_runs(self) -> None:
+        """The orchestrator is gone, and with it whatever ran."""
+        self._running.clear()
+
+    def progress(self, job: str) -> ProgressReport | None:
+        """Where a job stands, if anything is known."""
+        return self._progress.get(job)
+
+    def curve(self, job: str) -> list[tuple[float, float]]:
+        """What is known of a job's best latency: (seconds, ms), one point whenever it got better."""
+        return list(self._curves.get(job, ()))
+
+    def running(self, job: str | None = None) -> list[Stage]:
+        """The stages that run, of one job or of all."""
+        return [stage for stage in list(self._running.values()) if job in (None, stage.job)]
+
+    def stages(self, seconds: float = _KEPT_S) -> list[Stage]:
+        """The stages of the last so many seconds, those that run included."""
+        since = self._now() - seconds
+        return [stage for stage in self._past.copy() if (stage.end or 0.0) >= since] + self.running()
+
+    def _extend(self, job: str, report: ProgressReport) -> None:
+        curve = self._curves.setdefault(job, [])
+        if report.best_ms is not None and (not curve or curve[-1][1] != report.best_ms):
+            curve.append((report.elapsed_s, report.best_ms))
+
+    @contextmanager
+    def watching(self, job: str | None = None) -> Iterator[Callable[[], Awaitable[News]]]:
+        """What waits for the next news of one job, or of all; one who does not keep up misses some."""
+        queue: asyncio.Queue[News] = asyncio.Queue(_BEHIND)
+        self._watchers[queue] = job
+        try:
+            yield queue.get
+        finally:
+            del self._watchers[queue]

@@ -1,0 +1,76 @@
+"""What is going on now: `/api/v1/jobs/ID/events` as server-sent events, `/api/v1/resources`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request
+from fastapi.responses import StreamingResponse
+
+from kintune.service.orchestrator.news import Changed
+from kintune.service.web.board import Board
+from kintune.service.web.doors import Reader, RoomsOf
+from kintune.service.web.wire import ErrorOut, JobOut
+
+__all__ = ["router"]
+
+_STILL_HERE_S = 15.0  # of silence, after which a proxy might hang up
+
+router = APIRouter(prefix="/api/v1", tags=["live"], responses={code: {"model": ErrorOut} for code in (401, 403, 404)})
+
+
+@router.get("/jobs/{job}/events", response_class=StreamingResponse)
+async def events(job: str, request: Request, visitor: Reader, rooms: RoomsOf) -> StreamingResponse:
+    """The job as it is, then its news as they come, until it is over; `text/event-stream`."""
+    found = rooms.docket.get(visitor, job)
+    board: Board = request.app.state.board
+
+    async def stream() -> AsyncIterator[bytes]:
+        with board.watching(found.id) as next_news:
+            now = rooms.docket.get(visitor, job)
+            yield _event("job", JobOut.of(now).model_dump_json().encode())
+            if now.state.over:
+                return
+            while True:
+                try:
+                    each = await asyncio.wait_for(next_news(), _STILL_HERE_S)
+                except asyncio.TimeoutError:
+                    yield b": still here\n\n"
+                    now = rooms.docket.get(visitor, job)
+                    if now.state.over:  # the news of it were lost
+                        yield _event("job", JobOut.of(now).model_dump_json().encode())
+                        return
+                    continue
+                yield _event(type(each).__name__.lower(), msgspec.json.encode(each))
+                if isinstance(each, Changed) and each.state.over:
+                    yield _event("job", JobOut.of(rooms.docket.get(visitor, job)).model_dump_json().encode())
+                    return
+
+    return StreamingResponse(stream(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+
+@router.get("/resources")
+def resources(request: Request, visitor: Reader, rooms: RoomsOf) -> dict[str, Any]:
+    """Hosts and devices, the stages of the last ten minutes there; others' jobs have no name."""
+    board: Board = request.app.state.board
+    mine = {job.id for job in rooms.docket.page(visitor, limit=200)}
+    stages = [
+        {
+            "job": stage.job if stage.job in mine or visitor.sees(-1) else None,
+            "kind": stage.kind,
+            "host": stage.placement.host,
+            "cores": stage.placement.cores,
+            "device": stage.placement.device,
+            "begin": stage.begin,
+            "end": stage.end,
+        }
+        for stage in board.stages()
+    ]
+    return {"now": rooms.now(), "device_type": rooms.settings.device_name, "stages": stages}
+
+
+def _event(name: str, data: bytes) -> bytes:
+    return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"

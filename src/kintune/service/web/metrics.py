@@ -1,0 +1,56 @@
+"""Figures for Prometheus, read when they are asked for."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from kintune.service.life import State
+from kintune.service.web.board import Board
+from kintune.service.web.rooms import Rooms
+
+__all__ = ["render"]
+
+_MINUTES_S = 300.0
+
+
+class _Figures(Collector):
+    def __init__(self, rooms: Rooms, board: Board, *, connected: bool) -> None:
+        self._rooms = rooms
+        self._board = board
+        self._connected = connected
+
+    def collect(self) -> list[Metric]:
+        jobs = GaugeMetricFamily("kintune_jobs", "Jobs by state.", labels=["state"])
+        counts = self._rooms.docket.counts()
+        for state in State:
+            jobs.add_metric([state.value], counts.get(state, 0))
+        running = GaugeMetricFamily("kintune_stages_running", "Stages that hold resources, by kind.", labels=["kind"])
+        kinds: dict[str, int] = {}
+        for stage in self._board.running():
+            kinds[stage.kind] = kinds.get(stage.kind, 0) + 1
+        for kind, count in sorted(kinds.items()):
+            running.add_metric([kind], count)
+        use = GaugeMetricFamily(
+            "kintune_resource_use", "Share of the last five minutes in which it was busy.", labels=["resource"]
+        )
+        now = self._rooms.now()
+        busy: dict[str, float] = {}
+        for stage in self._board.stages(_MINUTES_S):
+            seconds = min(now, stage.end or now) - max(now - _MINUTES_S, stage.begin)
+            for resource in (stage.placement.host, stage.placement.device):
+                if resource is not None:
+                    busy[resource] = busy.get(resource, 0.0) + max(0.0, seconds)
+        for resource, seconds in sorted(busy.items()):
+            use.add_metric([resource], min(1.0, seconds / _MINUTES_S))
+        answers = GaugeMetricFamily("kintune_orchestrator_up", "Whether the orchestrator answers.")
+        answers.add_metric([], float(self._connected))
+        return [jobs, running, use, answers]
+
+
+def render(rooms: Rooms, board: Board, *, connected: bool) -> bytes:
+    """All figures, in Prometheus' text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Figures(rooms, board, connected=connected))
+    return generate_latest(registry)

@@ -1,0 +1,100 @@
+"""`/api/v1/me`, and what operators do: users, tokens, the audit log."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from kintune.service.access import Quota, Scope
+from kintune.service.web.doors import Admin, Reader, RoomsOf, address_of
+from kintune.service.web.wire import ErrorOut
+
+__all__ = ["router"]
+
+router = APIRouter(
+    prefix="/api/v1", tags=["operators"], responses={code: {"model": ErrorOut} for code in (401, 403, 404, 422)}
+)
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class UserIn(_Strict):
+    """A new user."""
+
+    name: str = Field(max_length=64)
+    jobs: int = Field(20, ge=0, le=10_000)
+    upload_mb: int = Field(2048, ge=0, le=1 << 20)
+    minutes: float = Field(1440.0, ge=0, le=1e7)
+
+
+class TokenIn(_Strict):
+    """A new token for a user."""
+
+    user: str = Field(max_length=64)
+    label: str = Field("", max_length=64)
+    scope: Scope = Scope.SUBMIT
+    days: float | None = Field(90.0, gt=0, le=3650)
+
+
+@router.get("/me")
+def me(visitor: Reader) -> dict[str, Any]:
+    """Who you are, and what you may."""
+    return {"name": visitor.name, "scope": visitor.scope.value, "quota": msgspec.to_builtins(visitor.quota)}
+
+
+@router.get("/users")
+def users(_: Admin, rooms: RoomsOf) -> list[dict[str, Any]]:
+    """All users."""
+    return [msgspec.to_builtins(user) for user in rooms.people.users()]
+
+
+@router.post("/users", status_code=201)
+def add_user(asked: UserIn, request: Request, visitor: Admin, rooms: RoomsOf) -> dict[str, Any]:
+    """Add a user."""
+    quota = Quota(asked.jobs, asked.upload_mb, asked.minutes)
+    with rooms.database.transaction():
+        user = rooms.people.add_user(asked.name, rooms.now(), quota)
+        rooms.diary.note(rooms.now(), "add user", user.name, visitor, address_of(request))
+    found: dict[str, Any] = msgspec.to_builtins(user)
+    return found
+
+
+@router.post("/tokens", status_code=201)
+def add_token(asked: TokenIn, request: Request, visitor: Admin, rooms: RoomsOf) -> dict[str, Any]:
+    """Make a token; its text is in this answer and nowhere else."""
+    with rooms.database.transaction():
+        user = rooms.people.user(asked.user)
+        token = rooms.people.add_token(user, asked.label, asked.scope, rooms.now(), asked.days)
+        rooms.diary.note(rooms.now(), "add token", token.hint, visitor, address_of(request), {"user": user.name})
+    return {"token": token.text, "hint": token.hint}
+
+
+@router.get("/tokens")
+def tokens(_: Admin, rooms: RoomsOf) -> list[dict[str, Any]]:
+    """All tokens, without what is secret of them."""
+    return [msgspec.to_builtins(token) for token in rooms.people.tokens()]
+
+
+@router.delete("/tokens/{token}", status_code=204)
+def revoke(token: Annotated[int, Path(ge=1, lt=1 << 62)], request: Request, visitor: Admin, rooms: RoomsOf) -> Response:
+    """Revoke a token."""
+    with rooms.database.transaction():
+        rooms.people.revoke(token, rooms.now())
+        rooms.diary.note(rooms.now(), "revoke token", str(token), visitor, address_of(request))
+    return Response(status_code=204)
+
+
+@router.get("/audit")
+def audit(
+    _: Admin,
+    rooms: RoomsOf,
+    before: Annotated[int | None, Query(ge=1, lt=1 << 62)] = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+) -> list[dict[str, Any]]:
+    """Who did what, newest first."""
+    return [msgspec.to_builtins(note) for note in rooms.diary.read(before, limit)]

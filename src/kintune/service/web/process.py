@@ -1,0 +1,57 @@
+"""The web process: `python -m kintune.service.web.process SETTINGS.json`, started by `kintune serve`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import uvicorn
+
+from kintune.errors import KintuneError
+from kintune.front.place import choose_place
+from kintune.service import logs
+from kintune.service.portal.mount import mount
+from kintune.service.settings import Settings
+from kintune.service.web.app import make_app
+from kintune.service.web.rooms import Rooms
+
+__all__ = ["main", "step_aside"]
+
+
+def step_aside(settings: Settings) -> None:
+    """Run only when nobody else wants to, and off the devices' cores where there are more than two cores in all."""
+    place, mine = choose_place(settings.device, None), os.sched_getaffinity(0)
+    measuring = {core for cores in place.devices for core in cores}
+    if len(mine) > 2 and mine - measuring:
+        os.sched_setaffinity(0, mine - measuring)
+    os.nice(19)
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until SIGTERM."""
+    (path,) = sys.argv[1:] if argv is None else argv
+    settings = msgspec.json.decode(Path(path).read_bytes(), type=Settings)
+    logs.configure("web")
+    step_aside(settings)
+    try:
+        with Rooms(settings) as rooms:
+            app = make_app(rooms)
+            mount(app)
+            config = uvicorn.Config(
+                app, host=settings.host, port=settings.port, log_config=None, access_log=False,
+                server_header=False, timeout_graceful_shutdown=5,
+            )  # fmt: skip
+            uvicorn.Server(config).run()
+    except KintuneError as error:
+        logging.getLogger(__name__).error("%s", error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""Everything that requests need, opened once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from types import TracebackType
+
+from kintune.service.content import Content
+from kintune.service.database import open_database
+from kintune.service.diary import Diary
+from kintune.service.docket import Docket
+from kintune.service.library import Library
+from kintune.service.people import People
+from kintune.service.settings import Settings
+
+__all__ = ["Rooms"]
+
+
+class Rooms:
+    """The service's rooms; a context manager, which closes them.  `now` gives seconds since 1970."""
+
+    def __init__(self, settings: Settings, now: Callable[[], float] = time.time) -> None:
+        """Raises RecordsError or StorageError when the database or the store cannot be used."""
+        self.settings = settings
+        self.now = now
+        self._stack = ExitStack()
+        database = self._stack.enter_context(closing(open_database(settings.service_database)))
+        self.people = People(database)
+        self.library = Library(database)
+        self.docket = Docket(database)
+        self.diary = Diary(database)
+        self.content = Content(settings.content)
+        self.database = database
+
+    def __enter__(self) -> Rooms:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()

@@ -1,0 +1,113 @@
+"""A service with real processes, which are really killed."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+import psutil
+import pytest
+
+from kintune.service.client import Client
+from kintune.testing.serving import Serving, serving
+
+pytestmark = [pytest.mark.tvm, pytest.mark.timeout(600)]
+
+NETWORK = Path(__file__).parents[2] / "benchmarks/one_layer.onnx"
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Serving]:
+    with serving(tmp_path / "data") as running:
+        yield running
+
+
+def parts(service: Serving, module: str) -> list[psutil.Process]:
+    """The processes of the service that run this module."""
+    found = []
+    for child in psutil.Process(service.process.pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if module in child.cmdline():
+                found.append(child)
+    return found
+
+
+def events(service: Serving) -> list[tuple[str, int, str, int, str, str]]:
+    """Everything that is committed."""
+    with contextlib.closing(sqlite3.connect(service.data / "records.sqlite", timeout=30)) as connection:
+        query = "SELECT run_id, seq, stage, idx, status, checksum FROM events ORDER BY run_id, seq"
+        return connection.execute(query).fetchall()
+
+
+def wait_for_event(service: Serving, kind: str) -> None:
+    """Until a stage of this kind has had a result."""
+    deadline = time.monotonic() + 120
+    while not any(stage.startswith(kind) for _, _, stage, *_ in events(service)):
+        assert time.monotonic() < deadline, service.log()
+        time.sleep(0.02)
+
+
+def test_a_job_outlives_everything_that_works_on_it(service: Serving) -> None:
+    with Client(service.url) as client:
+        job = client.submit(client.upload(NETWORK)["id"], trials=40)["id"]
+        seen = set()
+        for kind, module in (
+            ("prepare", "kintune.service.orchestrator.process"),
+            ("build", "kintune.service.web.process"),
+            ("profile", "kintune.service.orchestrator.process"),
+            ("profile", "kintune.job.process"),
+            ("confirm", "kintune.service.orchestrator.process"),
+        ):
+            wait_for_event(service, kind)
+            seen |= set(events(service))
+            for process in parts(service, module):
+                process.kill()
+            service.wait_until()
+        found = client.wait(job)
+        assert found["state"] == "done"
+        assert client.report(job)["trials"] >= 40
+        after = events(service)
+        assert seen <= set(after)
+        well = [(run, stage, index) for run, _, stage, index, status, _ in after if status == "ok"]
+        assert len(well) == len(set(well))
+
+
+def test_a_model_that_cannot_be_imported_fails_its_job_with_a_reason(service: Serving, tmp_path: Path) -> None:
+    model = onnx.load(NETWORK)
+    model.graph.node[0].op_type = "NoSuchOperator"
+    onnx.save(model, tmp_path / "odd.onnx")
+    with Client(service.url) as client:
+        job = client.submit(client.upload(tmp_path / "odd.onnx")["id"], trials=8)["id"]
+        states = [data["state"] for kind, data in client.watch(job) if kind in ("job", "changed")]
+        assert states[-1] == "failed"
+        assert "NoSuchOperator" in client.job(job)["reason"]
+
+
+def test_a_cancelled_job_goes_on_where_it_was(service: Serving, tmp_path: Path) -> None:
+    with Client(service.url) as client:
+        job = client.submit(client.upload(NETWORK)["id"], trials=40)["id"]
+        wait_for_event(service, "profile")
+        client.cancel(job)
+        assert [data["state"] for kind, data in client.watch(job) if kind == "job"][-1] == "cancelled"
+        measured = len([1 for _, _, stage, *_ in events(service) if stage.startswith("profile")])
+        again = client.retry(job)
+        assert client.wait(again["id"])["state"] == "done"
+        assert len({run for run, *_ in events(service)}) == 1
+        assert len([1 for _, _, stage, *_ in events(service) if stage.startswith("profile")]) >= measured
+        client.download(again["id"], tmp_path / "net.kt")
+        assert (tmp_path / "net.kt").stat().st_size > 0
+
+
+def test_known_records_answer_without_tuning(service: Serving) -> None:
+    with Client(service.url) as client:
+        model = client.upload(NETWORK)["id"]
+        first = client.wait(client.submit(model, trials=24)["id"])
+        assert not first["reason"].startswith("already met")
+        again = client.wait(client.submit(model, target_ms=1000.0)["id"])
+        assert again["reason"] == f"already met by what is known (the result of job {first['id']})"
+        other = client.wait(client.submit(model, target_ms=1000.0, device="local-cpu", seed=1, trials=1)["id"])
+        assert other["reason"].startswith("already met")

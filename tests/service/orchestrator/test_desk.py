@@ -1,0 +1,326 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from kintune.engine.command import Command
+from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch
+from kintune.errors import InputError, JobFailed
+from kintune.front.report import Latencies, StopReason
+from kintune.job.payloads import StageName
+from kintune.job.progress import ProgressReport
+from kintune.scheduler.stage import Demand, Stage
+from kintune.service.access import Scope, Visitor
+from kintune.service.calls import Calls
+from kintune.service.content import Content
+from kintune.service.database import open_database
+from kintune.service.docket import Docket, Job
+from kintune.service.library import Library
+from kintune.service.life import State, Wish
+from kintune.service.orchestrator.desk import Desk
+from kintune.service.orchestrator.news import Changed, News, Progressed
+from kintune.service.people import People
+from kintune.service.wanted import Wanted
+from kintune.testing import guests
+from kintune.testing.reports import example_report
+from kintune.wire.messages import Work
+
+
+class FakeEngine:
+    """Notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.added: list[JobLaunch] = []
+        self.asked: list[tuple[object, ...]] = []
+
+    def add(self, launch: JobLaunch) -> None:
+        self.added.append(launch)
+
+    def call_off(self, job: str, reason: str) -> None:
+        self.asked.append(("call off", job))
+
+    def finish(self, job: str, reason: str) -> None:
+        self.asked.append(("finish", job))
+
+    def prioritize(self, job: str, priority: float) -> None:
+        self.asked.append(("prioritize", job, priority))
+
+
+class FakeTicket:
+    """A run that is named after its job, and ends as it is told."""
+
+    def __init__(self, job: Job, place: Path, conclude: Callable[[JobEnd], Any]) -> None:
+        self.run_id = f"run-{job.retry_of or job.id}"
+        self.conclude = conclude
+        self.was_interrupted = False
+
+    def open(self, about: object, *, cores: int, pipelined: bool) -> dict[str, str]:
+        return {"run": self.run_id}
+
+    def interrupted(self) -> None:
+        self.was_interrupted = True
+
+
+class Play:
+    """A desk over a real database, with everything else made up."""
+
+    def __init__(self, place: Path, at_once: int = 2) -> None:
+        self.database = open_database(str(place / "service.sqlite"))
+        self.docket, self.engine, self.news = Docket(self.database), FakeEngine(), list[News]()
+        self.content = Content(place / "content")
+        self.time = 1000.0
+        self.refused = ""
+        self.conclusion: Callable[[JobEnd], Any] = lambda end: pytest.fail("nobody has said how it ends")
+        self.tickets: dict[str, FakeTicket] = {}
+        people = People(self.database)
+        user = people.add_user("anna", 1.0)
+        self.anna = Visitor(user.id, "anna", Scope.SUBMIT, 1)
+        self.model = Library(self.database).add(user.id, "net.onnx", "0" * 64, 5, 1.0, None).id
+        self.place = place
+        self.closed: list[str] = []
+        journal = SimpleNamespace(enter=lambda *_, **__: None, watch=lambda *_: None, leave=self.closed.append)
+        intake = SimpleNamespace(ticket=self.ticket, cores=1, command=Command(("job",)), clean_up=lambda job: None)
+        about = SimpleNamespace(compiler="c1")
+        parts: Any = (self.docket, Calls(self.database), self.content, intake, self.engine, journal, about)
+        self.desk = Desk(
+            *parts,
+            at_once=at_once,
+            now=lambda: self.time,
+            publish=self.news.append,
+            log_of=lambda run: f"what {run} said".encode(),
+        )
+
+    def ticket(self, job: Job) -> FakeTicket:
+        if self.refused:
+            raise InputError(self.refused)
+        made = self.tickets[job.id] = FakeTicket(job, self.place, lambda end: self.conclusion(end))
+        return made
+
+    def submit(self, **wanted: Any) -> Job:
+        self.time += 1
+        return self.docket.submit(self.anna, self.model, Wanted(**wanted), self.time)[0]
+
+    def state(self, job: Job) -> tuple[State, str]:
+        found = self.docket.get(self.anna, job.id)
+        return found.state, found.reason
+
+    def stage(self, job: Job, kind: str) -> None:
+        stage = Stage(f"{kind}-0", f"run-{job.id}", kind, Demand(cores=1))
+        self.desk.stage_began(f"run-{job.id}", Work(stage, "job", b"", (), 1.0))
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Any:
+    made = Play(tmp_path)
+    with closing(made.database):
+        yield made
+
+
+def done(play: Play, reason: StopReason) -> Callable[[JobEnd], Any]:
+    output = play.place / "net.kt"
+    output.write_bytes(b"program")
+    report = example_report(reason=reason, output=str(output))
+    return lambda end: report
+
+
+def test_jobs_are_launched_as_many_as_may_be_at_once(play: Play) -> None:
+    first, second, third = play.submit(), play.submit(), play.submit()
+    play.desk.look_around()
+    assert [launch.job for launch in play.engine.added] == [f"run-{first.id}", f"run-{second.id}"]
+    assert play.state(first)[0] is State.CHECKING
+    assert play.state(third)[0] is State.QUEUED
+    play.desk.look_around()
+    assert len(play.engine.added) == 2
+
+
+def test_a_job_goes_through_its_states_as_its_stages_begin(play: Play) -> None:
+    job = play.submit()
+    play.desk.look_around()
+    for kind in (StageName.PREPARE, StageName.SELECT, StageName.BUILD, StageName.PROFILE, StageName.CONFIRM):
+        play.stage(job, kind)
+    play.conclusion = done(play, StopReason.CONVERGED)
+    play.desk.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
+    found = play.docket.get(play.anna, job.id)
+    states = [step.state.value for step in play.docket.steps(found)]
+    assert states == ["queued", "checking", "tuning", "packaging", "done"]
+    assert found.reason == "no gain is left to be expected"
+    assert found.executable is not None
+    assert play.content.path(found.executable).read_bytes() == b"program"
+    assert found.log is not None
+    assert play.content.path(found.log).read_bytes() == f"what run-{job.id} said".encode()
+    assert play.closed == [f"run-{job.id}"]
+    assert Changed(job.id, State.DONE, "no gain is left to be expected") in play.news
+
+
+def test_a_job_whose_target_known_records_meet_is_answered_without_tuning(play: Play) -> None:
+    job = play.submit(target_ms=5.0)
+    play.desk.look_around()
+    for kind in (StageName.PREPARE, StageName.CONFIRM, StageName.PACKAGE):
+        play.stage(job, kind)
+    play.conclusion = done(play, StopReason.TARGET_MET)
+    play.desk.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
+    assert play.state(job) == (State.DONE, "already met by what is known")
+
+
+def test_the_next_job_begins_when_one_ends(play: Play) -> None:
+    jobs = [play.submit() for _ in range(3)]
+    play.desk.look_around()
+
+    def fails(end: JobEnd) -> Any:
+        raise JobFailed("the model cannot be imported: operator Foo")
+
+    play.conclusion = fails
+    play.desk.ended(f"run-{jobs[0].id}", JobEnd(JobEnding.REFUSED, cause="operator Foo"))
+    assert play.state(jobs[0]) == (State.FAILED, "the model cannot be imported: operator Foo")
+    assert play.docket.get(play.anna, jobs[0].id).log is not None
+    assert play.state(jobs[2])[0] is State.CHECKING
+
+
+def test_what_cannot_be_tuned_here_fails_with_the_reason(play: Play) -> None:
+    job = play.submit()
+    play.refused = "no device of type 'gpu' belongs to this service"
+    play.desk.look_around()
+    assert play.state(job) == (State.FAILED, play.refused)
+    assert play.engine.added == []
+
+
+def test_wishes_reach_the_engine(play: Play) -> None:
+    job = play.submit()
+    play.desk.look_around()
+    play.stage(job, StageName.SELECT)
+    for wish, value in ((Wish.PRIORITY, 3.0), (Wish.FINISH, None), (Wish.CANCEL, None)):
+        play.docket.wish(job, wish, 1.0, value)
+    play.desk.look_around()
+    run = f"run-{job.id}"
+    assert play.engine.asked == [("prioritize", run, 3.0), ("finish", run), ("call off", run)]
+    assert play.docket.wishes() == []
+    play.desk.ended(run, JobEnd(JobEnding.CANCELLED, cause="cancelled"))
+    assert play.state(job) == (State.CANCELLED, "cancelled")
+    assert play.tickets[job.id].was_interrupted
+
+
+def test_a_job_cancelled_before_it_began_never_begins(play: Play) -> None:
+    job = play.submit()
+    play.docket.wish(job, Wish.CANCEL, 1.0)
+    play.desk.look_around()
+    assert play.state(job)[0] is State.CANCELLED
+    assert play.engine.added == []
+
+
+def test_a_wish_that_comes_too_late_is_let_go(play: Play) -> None:
+    job = play.submit()
+    play.docket.wish(job, Wish.CANCEL, 1.0)
+    play.docket.step(job.id, State.FAILED, "broke", 2.0)
+    play.desk.look_around()
+    assert play.state(job)[0] is State.FAILED
+    assert play.docket.wishes() == []
+
+
+def test_an_orchestrator_that_comes_back_goes_on_with_all_jobs(play: Play, tmp_path: Path) -> None:
+    job = play.submit()
+    play.desk.look_around()
+    play.stage(job, StageName.SELECT)
+    play.docket.wish(job, Wish.PRIORITY, 1.0, 2.0)
+    parts: Any = [getattr(play.desk, f"_{name}") for name in
+                  ("docket", "calls", "content", "intake", "engine", "journal", "about")]  # fmt: skip
+    again = Desk(*parts, at_once=2, now=lambda: 2000.0, publish=play.news.append, log_of=lambda run: b"")
+    again.look_around()
+    assert [launch.job for launch in play.engine.added] == [f"run-{job.id}"] * 2
+    assert play.engine.added[1].priority == 2.0
+    assert play.state(job)[0] is State.CHECKING
+
+
+def test_progress_is_told_at_once_and_written_down_now_and_then(play: Play) -> None:
+    job = play.submit()
+    play.desk.look_around()
+    report = progress(trials=1)
+    for trials in range(1, 4):
+        play.desk.progressed(f"run-{job.id}", msgspec.msgpack.encode(progress(trials=trials)))
+    told = [news for news in play.news if isinstance(news, Progressed)]
+    assert [news.report.trials for news in told] == [1, 2, 3]
+    kept = play.docket.get(play.anna, job.id).progress
+    assert kept is not None
+    assert msgspec.json.decode(kept, type=ProgressReport) == report
+    play.time += 2
+    play.desk.progressed(f"run-{job.id}", msgspec.msgpack.encode(progress(trials=9)))
+    kept = play.docket.get(play.anna, job.id).progress
+    assert kept is not None
+    assert msgspec.json.decode(kept, type=ProgressReport).trials == 9
+
+
+def test_a_webhook_is_due_when_the_job_is_over(play: Play) -> None:
+    job = play.submit(webhook="https://a.example/done")
+    play.desk.look_around()
+    calls = Calls(play.database)
+    assert calls.next_due() is None
+    play.conclusion = done(play, StopReason.CONVERGED)
+    play.desk.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
+    assert [call.job for call in calls.due(play.time)] == [job.id]
+
+
+def progress(trials: int) -> ProgressReport:
+    return ProgressReport("profile", trials=trials)
+
+
+def finished(play: Play, owner: Visitor, tuned: float, **wanted: Any) -> Job:
+    """A job that is done, with a report."""
+    job = play.docket.submit(owner, play.model, Wanted(**wanted), 500.0)[0]
+    play.docket.step(job.id, State.CHECKING, "", 501.0)
+    report = msgspec.structs.replace(example_report(), latency_ms=Latencies(untuned=9.0, tuned=tuned))
+    files = {"report": play.content.put_bytes(msgspec.json.encode(report)), "executable": play.content.put_bytes(b"kt")}
+    return play.docket.step(job.id, State.DONE, "converged", 502.0, **files)
+
+
+def test_an_earlier_result_that_meets_the_target_is_the_answer(play: Play) -> None:
+    earlier = finished(play, play.anna, 4.0)
+    job = play.submit(target_ms=5.0)
+    play.desk.look_around()
+    found = play.docket.get(play.anna, job.id)
+    assert (found.state, found.executable, found.report) == (State.DONE, earlier.executable, earlier.report)
+    assert found.reason == f"already met by what is known (the result of job {earlier.id})"
+    assert play.engine.added == []
+
+
+@pytest.mark.parametrize("wanted", [{"target_ms": 3.0}, {}, {"target_ms": 5.0, "shapes": {"x": (1, 4)}}])
+def test_an_earlier_result_answers_nothing_else(play: Play, wanted: dict[str, Any]) -> None:
+    finished(play, play.anna, 4.0)
+    play.submit(**wanted)
+    play.desk.look_around()
+    assert len(play.engine.added) == 1
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_somebody_else_s_result_is_an_answer_only_if_it_is_shared(play: Play, share: bool) -> None:
+    boris = guests.visitor(play.database, "boris")
+    finished(play, boris, 4.0, share=share)
+    job = play.submit(target_ms=5.0)
+    play.desk.look_around()
+    assert (play.state(job)[0] is State.DONE) is share
+
+
+def test_who_waits_long_enough_comes_before_who_pays_more(tmp_path: Path) -> None:
+    play = Play(tmp_path, at_once=1)
+    with closing(play.database):
+        cheap = play.submit(priority=1.0)
+        play.time += 1000
+        dear = play.submit(priority=10.0)
+        play.time += 10
+        play.desk.look_around()
+        assert [launch.job for launch in play.engine.added] == [f"run-{cheap.id}"]
+        assert play.state(dear)[0] is State.QUEUED
+
+
+def test_who_pays_more_waits_less(tmp_path: Path) -> None:
+    play = Play(tmp_path, at_once=1)
+    with closing(play.database):
+        play.submit(priority=1.0)
+        dear = play.submit(priority=10.0)
+        play.time += 10
+        play.desk.look_around()
+        assert [launch.job for launch in play.engine.added] == [f"run-{dear.id}"]

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import os
+import secrets
+import tarfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, make_url, text
+
+from kintune.errors import InputError
+from kintune.records import Store
+from kintune.service.access import Scope
+from kintune.service.archive import back_up, restore
+from kintune.service.content import Content
+from kintune.service.database import open_database
+from kintune.service.people import People
+from kintune.service.settings import Settings
+
+POSTGRES = "KINTUNE_TEST_POSTGRES"
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Settings:
+    """A service with a user, a file and records."""
+    data = tmp_path / "data"
+    data.mkdir()
+    settings = Settings(data=str(data), minutes=7.0)
+    with closing(open_database(settings.service_database)) as database:
+        people = People(database)
+        people.add_token(people.add_user("anna", 1.0), "", Scope.READ, 1.0, None)
+    Store.open(settings.records).close()
+    Content(settings.content).put_bytes(b"a model")
+    return settings
+
+
+def test_a_restored_service_is_what_it_was(service: Settings, tmp_path: Path) -> None:
+    assert back_up(service, tmp_path / "all.tar") == 1
+    restored = restore(tmp_path / "all.tar", tmp_path / "again")
+    assert restored.minutes == 7.0
+    assert restored.directory == tmp_path / "again"
+    with closing(open_database(restored.service_database)) as database:
+        assert [user.name for user in People(database).users()] == ["anna"]
+        assert len(People(database).tokens()) == 1
+    with Store.open(restored.records, create=False) as store:
+        assert store.notice is None
+    content = Content(restored.content)
+    assert [content.path(digest).read_bytes() for digest in content.digests()] == [b"a model"]
+    assert (tmp_path / "again").stat().st_mode & 0o777 == 0o700
+
+
+def test_it_is_taken_while_somebody_is_at_work(service: Settings, tmp_path: Path) -> None:
+    with closing(open_database(service.service_database)) as database, Store.open(service.records):
+        People(database).add_user("boris", 2.0)
+        back_up(service, tmp_path / "all.tar")
+        People(database).add_user("carla", 3.0)
+    with closing(open_database(restore(tmp_path / "all.tar", tmp_path / "again").service_database)) as database:
+        assert [user.name for user in People(database).users()] == ["anna", "boris"]
+
+
+def test_nothing_is_overwritten(service: Settings, tmp_path: Path) -> None:
+    target = tmp_path / "all.tar"
+    back_up(service, target)
+    with pytest.raises(InputError, match="exists already"):
+        back_up(service, target)
+    with pytest.raises(InputError, match="not empty"):
+        restore(target, service.directory)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "text", "foreign", "outside"])
+def test_a_damaged_or_foreign_file_is_refused_and_nothing_left(service: Settings, tmp_path: Path, damage: str) -> None:
+    target = tmp_path / "all.tar"
+    back_up(service, target)
+    data = target.read_bytes()
+    if damage == "cut":
+        target.write_bytes(data[: len(data) // 2])
+    elif damage == "flip":
+        target.write_bytes(data.replace(b"a model", b"b model"))
+    elif damage == "text":
+        target.write_bytes(b"not a tar file at all" * 100)
+    else:
+        extra = tmp_path / "extra"
+        extra.write_bytes(b"x")
+        with tarfile.open(target, "w" if damage == "foreign" else "a") as tar:
+            tar.add(extra, "../../outside")
+    with pytest.raises(InputError):
+        restore(target, tmp_path / "new" / "again")
+    assert not (tmp_path / "new" / "again").exists()
+    assert list((tmp_path / "new").iterdir()) == []
+    assert not (tmp_path / "outside").exists()
+
+
+def test_a_database_of_the_other_kind_is_refused(service: Settings, tmp_path: Path) -> None:
+    back_up(service, tmp_path / "all.tar")
+    with pytest.raises(InputError, match="no --database"):
+        restore(tmp_path / "all.tar", tmp_path / "again", "postgresql+psycopg://kintune@/tuning")
+
+
+@pytest.fixture
+def databases() -> Iterator[tuple[str, str]]:
+    """Two empty databases of the PostgreSQL server."""
+    if POSTGRES not in os.environ:
+        pytest.skip(f"{POSTGRES} names no database")
+    url, names = make_url(os.environ[POSTGRES]), [f"backup_{secrets.token_hex(4)}" for _ in range(2)]
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    try:
+        with engine.connect() as connection:
+            for name in names:
+                connection.execute(text(f"CREATE DATABASE {name}"))
+        one, two = (url.set(database=name).render_as_string(hide_password=False) for name in names)
+        yield one, two
+        with engine.connect() as connection:
+            for name in names:
+                connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+    finally:
+        engine.dispose()
+
+
+def test_postgresql_is_backed_up_into_another_database(tmp_path: Path, databases: tuple[str, str]) -> None:
+    first, second = databases
+    (tmp_path / "data").mkdir()
+    settings = Settings(data=str(tmp_path / "data"), database=first)
+    with closing(open_database(first)) as database:
+        People(database).add_user("anna", 1.0)
+    Store.open(settings.records).close()
+    back_up(settings, tmp_path / "all.tar")
+    with pytest.raises(InputError, match="needs --database"):
+        restore(tmp_path / "all.tar", tmp_path / "again")
+    restored = restore(tmp_path / "all.tar", tmp_path / "again", second)
+    with closing(open_database(restored.service_database)) as database:
+        assert [user.name for user in People(database).users()] == ["anna"]
+    Store.open(restored.records, create=False).close()
+    assert not (tmp_path / "again" / "database.dump").exists()

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import uvicorn
+
+from kintune.errors import InputError, JobFailed
+from kintune.service.client import Client, ServiceError
+from kintune.service.life import State
+from kintune.service.orchestrator.bus import Bus
+from kintune.service.orchestrator.news import Changed
+from kintune.service.settings import Settings
+from kintune.service.web.app import make_app
+from kintune.service.web.rooms import Rooms
+from kintune.testing.guests import dynamic_onnx
+
+
+class Server:
+    """The web part in a thread, and the orchestrator's end of its line."""
+
+    def __init__(self, place: Path) -> None:
+        data = place / "data"
+        data.mkdir()
+        self.rooms = Rooms(Settings(data=str(data)))
+        self.poked = threading.Event()
+        self.bus = Bus(self.rooms.settings.socket, self.poked.set)
+        config = uvicorn.Config(make_app(self.rooms), port=0, log_config=None, timeout_graceful_shutdown=2)
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run)
+        self.thread.start()
+        while not self.server.started:
+            time.sleep(0.01)
+        port = self.server.servers[0].sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+
+    def close(self) -> None:
+        self.server.should_exit = True
+        self.thread.join()
+        self.bus.close()
+        self.rooms.__exit__(None, None, None)
+
+    def step(self, job: str, state: State, reason: str = "", **files: str) -> None:
+        self.rooms.docket.step(job, state, reason, time.time(), **files)
+        self.bus.publish(Changed(job, state, reason))
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    made = Server(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "net.onnx"
+    path.write_bytes(dynamic_onnx().SerializeToString())
+    return path
+
+
+class LosesAnswers(httpx.BaseTransport):
+    """Passes every request on, and loses the answer to the first POST of each path."""
+
+    def __init__(self) -> None:
+        self.inner = httpx.HTTPTransport()
+        self.lost: set[str] = set()
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        answer = self.inner.handle_request(request)
+        if request.method == "POST" and request.url.path not in self.lost:
+            self.lost.add(request.url.path)
+            answer.read()
+            raise httpx.ReadError("the line broke")
+        return answer
+
+
+def test_what_is_asked_twice_for_lost_answers_is_done_once(server: Server, model: Path) -> None:
+    with Client(server.url, transport=LosesAnswers()) as client:
+        job = client.submit(client.upload(model)["id"], shapes={"x": [1, 4]})
+        assert [one["id"] for one in client.jobs()] == [job["id"]]
+        server.step(job["id"], State.FAILED, "broke")
+        again = client.retry(job["id"])
+        assert {one["id"] for one in client.jobs()} == {job["id"], again["id"]}
+
+
+def test_submitting_pokes_the_orchestrator(server: Server, model: Path) -> None:
+    with Client(server.url) as client:
+        client.submit(client.upload(model)["id"], shapes={"x": [1, 4]})
+    assert server.poked.wait(10)
+
+
+def test_waiting_shows_how_it_goes_and_answers_with_the_job(server: Server, model: Path) -> None:
+    with Client(server.url) as client:
+        job = client.submit(client.upload(model)["id"], shapes={"x": [1, 4]})["id"]
+        heard: list[str] = []
+
+        def on_news(kind: str, data: dict[str, object]) -> None:
+            heard.append(str(data.get("state")))
+            if heard[-1] in ("queued", "checking"):
+                server.step(job, State.CHECKING if heard[-1] == "queued" else State.DONE, "because")
+
+        assert client.wait(job, on_news)["reason"] == "because"
+        assert heard == ["queued", "checking", "done", "done"]
+
+
+def test_waiting_for_one_that_fails_raises_its_reason(server: Server, model: Path) -> None:
+    with Client(server.url) as client:
+        job = client.submit(client.upload(model)["id"], shapes={"x": [1, 4]})["id"]
+        server.step(job, State.FAILED, "operator Foo is unknown")
+        with pytest.raises(JobFailed, match="operator Foo"):
+            client.wait(job)
+
+
+def test_a_result_is_downloaded(server: Server, model: Path, tmp_path: Path) -> None:
+    with Client(server.url) as client:
+        job = client.submit(client.upload(model)["id"], shapes={"x": [1, 4]})["id"]
+        server.step(job, State.CHECKING)
+        server.step(job, State.DONE, "converged", executable=server.rooms.content.put_bytes(b"program"))
+        assert client.download(job, tmp_path / "net.kt").read_bytes() == b"program"
+        with pytest.raises(InputError, match="has no log"):
+            client.download(job, tmp_path / "log", "log")
+
+
+def test_a_model_that_cannot_be_used_is_refused(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "broken.onnx").write_bytes(b"nonsense")
+    with Client(server.url) as client:
+        with pytest.raises(InputError, match=r"broken\.onnx: it is no ONNX file"):
+            client.upload(tmp_path / "broken.onnx")
+        with pytest.raises(InputError, match="does not exist"):
+            client.upload(tmp_path / "missing.onnx")
+
+
+def test_what_is_wrong_is_named(server: Server, model: Path) -> None:
+    with Client(server.url) as client:
+        number = client.upload(model)["id"]
+        with pytest.raises(InputError, match=r"wanted\.minutes"):
+            client.submit(number, minutes="long")
+        with pytest.raises(InputError, match="there is no model 999"):
+            client.submit(999)
+
+
+def test_a_service_that_is_not_there_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    with Client("http://127.0.0.1:9") as client, pytest.raises(ServiceError, match="is `kintune serve` running there"):
+        client.jobs()

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from kintune.errors import InputError
+from kintune.service.wanted import Wanted, check
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"target_ms": 8.0, "minutes": 10.0, "trials": 5, "priority": 3.0, "seed": 9, "share": True},
+        {"shapes": {"input": (1, 3, 224, 224)}},
+        {"webhook": "https://example.org:8443/done?job=1"},
+    ],
+)
+def test_what_makes_sense_is_taken(fields: dict[str, Any]) -> None:
+    assert check(Wanted(**fields)) == Wanted(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"device": ""}, "device '' is no name"),
+        ({"device": "../../etc"}, "is no name of a device type"),
+        ({"target_ms": 0.0}, "target_ms must be more than 0, and is 0"),
+        ({"target_ms": math.nan}, "target_ms must be more than 0, and is nan"),
+        ({"minutes": 1e9}, "minutes must be more than 0 and at most 10080"),
+        ({"trials": -1}, "trials must be more than 0"),
+        ({"priority": 0.0}, "priority must be more than 0"),
+        ({"priority": 1e9}, "at most 100"),
+        ({"seed": -1}, "seed must be 0 or more"),
+        ({"shapes": {"input": (0, 3)}}, "extents of 1 or more"),
+        ({"shapes": {"": (1,)}}, "extents of 1 or more"),
+        ({"shapes": {"x": (1,) * 17}}, "up to 16 extents"),
+        ({"webhook": "file:///etc/passwd"}, "webhook must be an http or https address"),
+        ({"webhook": "http://"}, "webhook must be"),
+        ({"webhook": "http://a:b@example.org/"}, "without a user name"),
+        ({"webhook": "http://example.org:99999999/"}, "webhook must be"),
+        ({"webhook": "http://example.org/\nHost: x"}, "webhook must be"),
+    ],
+)
+def test_what_does_not_is_named(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as raised:
+        check(Wanted(**fields))
+    assert said in str(raised.value)

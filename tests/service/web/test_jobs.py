@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from kintune.service.access import Quota
+from kintune.service.life import State
+from kintune.service.web.rooms import Rooms
+from kintune.testing.guests import upload
+
+
+@pytest.fixture
+def anna(client: Callable[..., TestClient]) -> TestClient:
+    return client("anna")
+
+
+@pytest.fixture
+def model(anna: TestClient) -> int:
+    return upload(anna)
+
+
+def submit(client: TestClient, model: int, key: str = "", **wanted: object) -> Any:
+    headers = {"Idempotency-Key": key} if key else {}
+    return client.post("/api/v1/jobs", json={"model": model, "wanted": wanted}, headers=headers)
+
+
+def test_a_job_is_queued_and_shown(anna: TestClient, model: int) -> None:
+    answer = submit(anna, model, minutes=2.0, target_ms=8.5)
+    assert answer.status_code == 201
+    job = anna.get(f"/api/v1/jobs/{answer.json()['id']}").json()
+    assert (job["state"], job["wanted"]["target_ms"], job["has_result"]) == ("queued", 8.5, False)
+    assert [step["state"] for step in job["steps"]] == ["queued"]
+
+
+def test_the_same_key_gets_the_same_job(anna: TestClient, model: int) -> None:
+    first, again = submit(anna, model, "k1", minutes=2.0), submit(anna, model, "k1", minutes=2.0)
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert first.json()["id"] == again.json()["id"]
+    assert submit(anna, model, "k2", minutes=2.0).json()["id"] != first.json()["id"]
+    assert len(anna.get("/api/v1/jobs").json()["jobs"]) == 2
+
+
+def test_the_same_key_for_another_job_is_refused(anna: TestClient, model: int) -> None:
+    submit(anna, model, "k1", minutes=2.0)
+    answer = submit(anna, model, "k1", minutes=3.0)
+    assert answer.status_code == 422
+    assert "idempotency key" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"minutes": 0}, {"minutes": -1}, {"minutes": "two"}, {"minutes": 1e9}, {"trials": 1.5}, {"priority": 0},
+        {"priority": 1e6}, {"device": "a b"}, {"device": ""}, {"target_ms": 0}, {"seed": -1}, {"seed": 1 << 64},
+        {"shapes": {"x": [0, 4]}}, {"shapes": {"x": "1x4"}}, {"shapes": {"": [1]}}, {"shapes": {"x": [1] * 40}},
+        {"webhook": "ftp://a.example"}, {"webhook": "http://u:p@a.example"}, {"webhook": "nonsense"}, {"unknown": 1},
+        {"share": "yes"},
+    ],
+)  # fmt: skip
+def test_nonsense_is_refused_and_named(anna: TestClient, model: int, wanted: dict[str, object]) -> None:
+    answer = submit(anna, model, **wanted)
+    assert answer.status_code == 422
+    assert next(iter(wanted)) in answer.text
+    assert anna.get("/api/v1/jobs").json()["jobs"] == []
+
+
+def test_a_model_that_cannot_be_used_is_refused(anna: TestClient) -> None:
+    answer = submit(anna, upload(anna, b"nonsense"))
+    assert answer.status_code == 422
+    assert "cannot be used" in answer.json()["error"]
+
+
+def test_somebody_else_s_things_are_not_there(anna: TestClient, client: Callable[..., TestClient], model: int) -> None:
+    boris, job = client("boris"), submit(anna, model).json()["id"]
+    assert submit(boris, model).status_code == 404
+    for path in ("", "/events", "/report", "/executable", "/log"):
+        assert boris.get(f"/api/v1/jobs/{job}{path}").status_code == 404
+    for wish in ("cancel", "finish", "retry"):
+        assert boris.post(f"/api/v1/jobs/{job}/{wish}").status_code == 404
+    assert boris.post(f"/api/v1/jobs/{job}/priority", json={"priority": 2}).status_code == 404
+    assert boris.get("/api/v1/jobs", params={"everybody": True}).json()["jobs"] == []
+    assert anna.get(f"/api/v1/jobs/{job}").json()["state"] == "queued"
+
+
+def test_quota(client: Callable[..., TestClient], rooms: Rooms) -> None:
+    few = client("few", quota=Quota(jobs=1, minutes=10.0))
+    model = upload(few)
+    assert submit(few, model, minutes=11.0).status_code == 403
+    assert submit(few, model, minutes=5.0).status_code == 201
+    refused = submit(few, model, minutes=5.0)
+    assert refused.status_code == 403
+    assert "at once" in refused.json()["error"]
+
+
+def test_wishes_wait_for_the_orchestrator(anna: TestClient, rooms: Rooms, model: int) -> None:
+    job = submit(anna, model).json()["id"]
+    assert anna.post(f"/api/v1/jobs/{job}/finish").status_code == 409  # it has not begun
+    assert anna.post(f"/api/v1/jobs/{job}/priority", json={"priority": 3}).status_code == 202
+    assert anna.post(f"/api/v1/jobs/{job}/cancel").status_code == 202
+    assert [(wish.job, wish.wish.value, wish.value) for wish in rooms.docket.wishes()] == [
+        (job, "priority", 3.0),
+        (job, "cancel", None),
+    ]
+
+
+def test_only_what_has_ended_badly_is_retried(anna: TestClient, rooms: Rooms, model: int) -> None:
+    job = submit(anna, model).json()["id"]
+    assert anna.post(f"/api/v1/jobs/{job}/retry").status_code == 409
+    rooms.docket.step(job, State.FAILED, "it broke", 1.0)
+    new = anna.post(f"/api/v1/jobs/{job}/retry").json()
+    assert (new["retry_of"], new["state"]) == (job, "queued")
+    assert anna.post(f"/api/v1/jobs/{job}/cancel").status_code == 409
+
+
+def test_retrying_again_while_it_is_retried_is_the_same(anna: TestClient, rooms: Rooms, model: int) -> None:
+    job = submit(anna, model).json()["id"]
+    rooms.docket.step(job, State.FAILED, "it broke", 1.0)
+    first, again = anna.post(f"/api/v1/jobs/{job}/retry"), anna.post(f"/api/v1/jobs/{job}/retry")
+    assert first.json()["id"] == again.json()["id"]
+
+
+def test_pages(anna: TestClient, model: int) -> None:
+    made = [submit(anna, model, seed=number).json()["id"] for number in range(5)]
+    seen: list[str] = []
+    after: str | None = None
+    while True:
+        page = anna.get("/api/v1/jobs", params={"limit": 2, **({"after": after} if after else {})}).json()
+        seen += [job["id"] for job in page["jobs"]]
+        after = page["next"]
+        if after is None:
+            break
+    assert sorted(seen) == sorted(made)
+    assert anna.get("/api/v1/jobs", params={"state": "done"}).json()["jobs"] == []
+    assert anna.get("/api/v1/jobs", params={"state": "queued"}).json()["jobs"]
+    assert anna.get("/api/v1/jobs", params={"after": "nonsense"}).status_code == 422
+    assert anna.get("/api/v1/jobs", params={"after": "nan~x"}).status_code == 422
+
+
+def test_what_is_not_there_yet_is_said_to_be_missing(anna: TestClient, model: int) -> None:
+    job = submit(anna, model).json()["id"]
+    answer = anna.get(f"/api/v1/jobs/{job}/executable")
+    assert answer.status_code == 404
+    assert "queued" in answer.json()["error"]
+
+
+def test_a_result_is_fetched_under_the_model_s_name(anna: TestClient, rooms: Rooms, model: int) -> None:
+    job = submit(anna, model).json()["id"]
+    for state in (State.CHECKING, State.PACKAGING):
+        rooms.docket.step(job, state, "", 1.0)
+    file = rooms.content.put_bytes(b"program")
+    rooms.docket.step(job, State.DONE, "target met", 2.0, executable=file)
+    answer = anna.get(f"/api/v1/jobs/{job}/executable")
+    assert answer.content == b"program"
+    assert 'filename="small.kt"' in answer.headers["content-disposition"]
+
+
+def test_events_of_a_job_that_is_over_end_at_once(anna: TestClient, rooms: Rooms, model: int) -> None:
+    job = submit(anna, model).json()["id"]
+    rooms.docket.step(job, State.FAILED, "it broke", 1.0)
+    text = anna.get(f"/api/v1/jobs/{job}/events").text
+    assert text.startswith("event: job\n")
+    assert "it broke" in text
+
+
+def test_everything_is_in_the_audit_log(anna: TestClient, rooms: Rooms, model: int) -> None:
+    job = submit(anna, model).json()["id"]
+    anna.post(f"/api/v1/jobs/{job}/cancel")
+    assert [note.action for note in rooms.diary.read()] == ["cancel", "submit", "upload"]
+    assert {note.address for note in rooms.diary.read()} == {"127.0.0.1"}

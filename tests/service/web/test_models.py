@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import io
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import pytest
+from fastapi.testclient import TestClient
+from onnx import TensorProto, helper
+
+from kintune.service.access import Quota
+from kintune.service.web.rooms import Rooms
+from kintune.testing.guests import dynamic_onnx, upload
+
+
+@pytest.fixture
+def anna(client: Callable[..., TestClient]) -> TestClient:
+    return client("anna")
+
+
+def problem(client: TestClient, data: bytes) -> str:
+    answer = client.post("/api/v1/models", content=data)
+    assert answer.status_code == 201
+    return str(answer.json()["findings"]["problem"])
+
+
+def test_an_upload_is_answered_with_what_it_is(anna: TestClient) -> None:
+    found = anna.get(f"/api/v1/models/{upload(anna)}").json()
+    assert found["name"] == "small"
+    assert found["findings"]["inputs"] == [{"name": "x", "shape": [None, 4], "dtype": "float32"}]
+    assert found["findings"]["operators"] == {"Add": 1, "Relu": 1}
+    assert found["findings"]["parameters"] == 4
+    assert found["findings"]["problem"] == ""
+
+
+def test_the_same_file_again_is_the_same_model(anna: TestClient) -> None:
+    assert upload(anna) == upload(anna, name="other.onnx")
+    assert [model["name"] for model in anna.get("/api/v1/models").json()["models"]] == ["other"]
+
+
+def test_two_people_may_hand_in_the_same_file(
+    anna: TestClient, client: Callable[..., TestClient], rooms: Rooms
+) -> None:
+    boris = client("boris")
+    mine, theirs = upload(anna), upload(boris)
+    assert mine != theirs
+    assert anna.get(f"/api/v1/models/{theirs}").status_code == 404
+    assert anna.delete(f"/api/v1/models/{mine}").status_code == 204
+    assert boris.get(f"/api/v1/models/{theirs}").status_code == 200
+    assert len(list(rooms.content.digests())) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd", "..\\..\\boot.ini", "/abs/net.onnx", "a\0b", "", "...", "x" * 256, "ünïcode.onnx"]
+)
+def test_a_name_leads_nowhere(anna: TestClient, rooms: Rooms, name: str) -> None:
+    called = anna.get(f"/api/v1/models/{upload(anna, name=name)}").json()["name"]
+    assert called
+    assert not set(called) & set("/\\\0")
+    outside = [path for path in rooms.settings.directory.parent.rglob("*") if path.is_file()]
+    assert all(rooms.settings.directory in path.parents for path in outside)
+
+
+def pickled() -> bytes:
+    return pickle.dumps({"weights": [1, 2, 3]}, protocol=4)
+
+
+def zipped() -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        archive.writestr("data.pkl", pickled())
+    return data.getvalue()
+
+
+def test_pickles_are_refused_before_anybody_reads_them(anna: TestClient) -> None:
+    assert "PyTorch" in problem(anna, pickled())
+    assert "PyTorch" in problem(anna, zipped())
+
+
+def test_what_is_no_model_is_said_to_be_none(anna: TestClient) -> None:
+    whole = dynamic_onnx().SerializeToString()
+    for data in (b"", b"\x00" * 1000, b"hello, world" * 100, whole[: len(whole) // 2]):
+        assert problem(anna, data)
+
+
+def test_weights_in_other_files_are_refused(anna: TestClient, tmp_path: Path) -> None:
+    model = dynamic_onnx()
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("float_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.append(onnx.StringStringEntryProto(key="location", value="../../../../etc/passwd"))
+    assert "other files" in problem(anna, model.SerializeToString())
+
+
+def test_weights_in_other_files_are_found_inside_attributes(anna: TestClient) -> None:
+    model = dynamic_onnx()
+    tensor = helper.make_tensor("c", TensorProto.FLOAT, [1], [0.0])
+    tensor.ClearField("float_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.append(onnx.StringStringEntryProto(key="location", value="/etc/passwd"))
+    model.graph.node.insert(0, helper.make_node("Constant", [], ["c"], value=tensor))
+    assert "other files" in problem(anna, model.SerializeToString())
+
+
+def test_graphs_nested_without_end_are_refused(anna: TestClient) -> None:
+    def field(number: int, data: bytes) -> bytes:
+        """A length-delimited field of protocol buffers."""
+        length, size = b"", len(data)
+        while size >= 128:
+            length, size = length + bytes([size % 128 + 128]), size // 128
+        return bytes([number * 8 + 2]) + length + bytes([size]) + data
+
+    graph = b""
+    for _ in range(2000):
+        graph = field(1, field(5, field(6, graph)))  # a graph's node's attribute's graph
+    assert problem(anna, field(7, graph))
+
+
+def test_more_than_may_be_is_refused_and_nothing_of_it_kept(client: Callable[..., TestClient], rooms: Rooms) -> None:
+    small = client("small", quota=Quota(upload_mb=1))
+    answer = small.post("/api/v1/models", content=b"\0" * ((1 << 20) + 1))
+    assert answer.status_code == 413
+    assert "1 MB" in answer.json()["error"]
+    assert list(rooms.content.digests()) == []
+    assert list((rooms.settings.content / "incoming").iterdir()) == []
+
+
+def test_somebody_else_s_model_is_not_there(anna: TestClient, client: Callable[..., TestClient]) -> None:
+    mine, boris = upload(anna), client("boris")
+    assert boris.get(f"/api/v1/models/{mine}").status_code == 404
+    assert boris.delete(f"/api/v1/models/{mine}").status_code == 404
+    assert boris.get(f"/api/v1/models/{mine}").json() == boris.get("/api/v1/models/987654").json() | {
+        "error": f"there is no model {mine}"
+    }
+
+
+def test_a_model_that_a_job_needs_stays(anna: TestClient) -> None:
+    model = upload(anna)
+    job = anna.post("/api/v1/jobs", json={"model": model, "wanted": {"shapes": {"x": [1, 4]}}}).json()["id"]
+    refused = anna.delete(f"/api/v1/models/{model}")
+    assert refused.status_code == 409
+    assert job in refused.json()["error"]
+
+
+def test_a_full_disk_is_said_to_be_full(anna: TestClient, rooms: Rooms, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("kintune.service.content.os.fsync", full)
+    answer = anna.post("/api/v1/models", content=dynamic_onnx().SerializeToString())
+    assert answer.status_code == 507
+    assert "full" in answer.json()["error"]
+    monkeypatch.undo()
+    assert list(rooms.content.digests()) == []
+    upload(anna)
