@@ -13,10 +13,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException, TimeoutException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
 from kintune.testing.serving import Serving
+
+REDRAWN = (StaleElementReferenceException,)
+"""What happens when a page changes while it is read: it is read again."""
 
 pytestmark = [pytest.mark.tvm, pytest.mark.timeout(600)]
 
@@ -44,8 +48,9 @@ def text(browser: webdriver.Chrome) -> str:
 
 def wait_for(browser: webdriver.Chrome, words: str, seconds: float = 30) -> None:
     try:
-        WebDriverWait(browser, seconds).until(lambda b: words.lower() in text(b).lower())
-    except Exception:
+        patience = WebDriverWait(browser, seconds, ignored_exceptions=REDRAWN)
+        patience.until(lambda b: words.lower() in text(b).lower())
+    except TimeoutException:
         picture(browser, "missing")
         raise AssertionError(f"{words!r} is not on the page, which says: {text(browser)[:1500]}") from None
 
@@ -53,8 +58,14 @@ def wait_for(browser: webdriver.Chrome, words: str, seconds: float = 30) -> None
 def click(browser: webdriver.Chrome, words: str) -> None:
     kinds = "self::a or self::button or self::div[contains(concat(' ', @class, ' '), ' q-item ')]"
     xpath = f"//*[{kinds}][contains(translate(., '{words.upper()}', '{words.lower()}'), '{words.lower()}')]"
-    WebDriverWait(browser, 30).until(lambda b: [e for e in b.find_elements(By.XPATH, xpath) if e.is_displayed()])
-    next(e for e in browser.find_elements(By.XPATH, xpath) if e.is_displayed()).click()
+
+    def clicked(page: webdriver.Chrome) -> bool:
+        found = [element for element in page.find_elements(By.XPATH, xpath) if element.is_displayed()]
+        if found:
+            found[0].click()
+        return bool(found)
+
+    WebDriverWait(browser, 30, ignored_exceptions=REDRAWN).until(clicked)
 
 
 def picture(browser: webdriver.Chrome, name: str) -> None:
