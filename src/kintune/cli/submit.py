@@ -9,8 +9,8 @@ import click
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import shape_option
 from kintune.cli.remote import JobDocument, News, service_options
-from kintune.errors import InputError
 from kintune.files import check_writable
+from kintune.models.ref import parse_shapes
 from kintune.service.client import Client
 
 __all__ = ["command"]
@@ -57,7 +57,7 @@ def command(
         "priority": priority,
         "webhook": webhook,
         "share": share or None,
-        "shapes": _shapes(shapes) or None,
+        "shapes": parse_shapes(shapes) or None,
     }
     with Client(service, token) as client:
         stored = client.upload(model)
@@ -71,16 +71,3 @@ def command(
                 click.echo(f"The executable is {output}", err=True)
         finally:
             write_document(json_target, JobDocument(job=client.job(job["id"])))
-
-
-def _shapes(texts: tuple[str, ...]) -> dict[str, list[int]]:
-    shapes: dict[str, list[int]] = {}
-    for text in texts:
-        name, separator, extents = text.rpartition("=")
-        try:
-            shapes[name] = [int(extent) for extent in extents.lower().split("x")]
-        except ValueError:
-            separator = ""
-        if not separator or not name:
-            raise InputError(f"--shape {text}: write it as input=1x3x224x224")
-    return shapes

@@ -10,7 +10,7 @@ from kintune.errors import InputError, ModelError, ShapeError
 from kintune.job.payloads import ModelRef
 from kintune.models import zoo
 
-__all__ = ["EXPORTED", "ONNX", "ZOO", "parse_ref", "parse_shape"]
+__all__ = ["EXPORTED", "ONNX", "ZOO", "parse_ref", "parse_shape", "parse_shapes"]
 
 ONNX = "onnx"
 EXPORTED = "exported"
@@ -43,7 +43,7 @@ def parse_ref(text: str, shapes: Iterable[str] = (), options: Mapping[str, int] 
         ModelError: a missing, empty or unsuitable file; an unknown zoo name or option.
         ShapeError: a shape that is no shape, or is given twice.
     """
-    bound = _parse_shapes(shapes)
+    bound = parse_shapes(shapes)
     if text.startswith(_ZOO_PREFIX):
         name, given = _parse_zoo(text[len(_ZOO_PREFIX) :])
         merged = {**given, **(options or {})}
@@ -74,7 +74,8 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     return name, sizes
 
 
-def _parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
+def parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """Several such texts, by input.  Raises ShapeError for one that does not read so, or two that contradict."""
     bound: dict[str, tuple[int, ...]] = {}
     for text in texts:
         name, shape = parse_shape(text)

@@ -14,6 +14,7 @@ from kintune.errors import KintuneError
 from kintune.service.access import NotFound, Scope, Unauthorized, Visitor
 from kintune.service.life import State
 from kintune.service.web.board import Board
+from kintune.service.web.counter import Counter
 from kintune.service.web.doors import address_of, visitor_of
 from kintune.service.web.rooms import Rooms
 
@@ -27,12 +28,12 @@ _FAMILY = "system-ui, sans-serif"
 
 
 class Desk:
-    """What a page needs: the rooms, the board, who is there, and a way to poke the orchestrator."""
+    """What a page needs: the rooms, the board, the counter, and who is there."""
 
-    def __init__(self, rooms: Rooms, board: Board, request: Request, poke: Callable[[], None]) -> None:
+    def __init__(self, rooms: Rooms, board: Board, counter: Counter, request: Request) -> None:
         self.rooms = rooms
         self.board = board
-        self.poke = poke
+        self.counter = counter
         self.address = address_of(request)
         self._request = request
 
@@ -58,7 +59,7 @@ def page(path: str, title: str) -> Callable[[Callable[..., Awaitable[None]]], An
     def decorate(build: Callable[..., Awaitable[None]]) -> Any:
         async def built(request: Request) -> Response | None:
             state = app.state  # of NiceGUI's own application, where `mount` has put them
-            desk = Desk(state.rooms, state.board, request, state.poke)
+            desk = Desk(state.rooms, state.board, state.counter, request)
             try:
                 visitor = desk.visitor
             except Unauthorized:

@@ -122,21 +122,12 @@ class JobView:
 
     def _wish(self, kind: Wish) -> None:
         with telling():
-            rooms, now, visitor = self._desk.rooms, self._desk.rooms.now(), self._desk.submitter
-            with rooms.database.transaction():
-                rooms.docket.wish(rooms.docket.get(visitor, self._job.id), kind, now)
-                rooms.diary.note(now, kind.value, f"job {self._job.id}", visitor, self._desk.address)
-            self._desk.poke()
+            self._desk.counter.wish(self._desk.submitter, self._desk.address, self._job.id, kind)
             ui.notify("It will be done.")
 
     def _retry(self) -> None:
         with telling():
-            rooms, now, visitor = self._desk.rooms, self._desk.rooms.now(), self._desk.submitter
-            with rooms.database.transaction():
-                rooms.library.get(visitor, self._job.model)
-                new, _ = rooms.docket.retry(visitor, self._job, now)
-                rooms.diary.note(now, "retry", f"job {new.id}", visitor, self._desk.address)
-            self._desk.poke()
+            new, _ = self._desk.counter.retry(self._desk.submitter, self._desk.address, self._job.id)
             ui.navigate.to(f"/jobs/{new.id}")
 
     def _conclude(self) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from nicegui import events, ui
 
 from kintune.errors import InputError
-from kintune.service.docket import Job
 from kintune.service.library import Findings, StoredModel
 from kintune.service.portal.frame import Desk, moment, page, telling
-from kintune.service.wanted import Wanted, check
+from kintune.service.wanted import Wanted
 from kintune.service.web.upload import receive
 from kintune.terminal.quantities import count
 
@@ -67,27 +66,16 @@ def submit_form(desk: Desk, model: StoredModel, open_inputs: list[str]) -> None:
 
         def submit() -> None:
             with telling():
-                wanted = check(
-                    Wanted(
-                        device=desk.rooms.settings.device_name,
-                        target_ms=None if target.value is None else float(target.value),
-                        minutes=None if minutes.value is None else float(minutes.value),
-                        shapes={name: _shape(name, field.value or "") for name, field in shapes.items()},
-                    ),
-                    desk.rooms.settings.minutes,
+                wanted = Wanted(
+                    device=desk.rooms.settings.device_name,
+                    target_ms=None if target.value is None else float(target.value),
+                    minutes=None if minutes.value is None else float(minutes.value),
+                    shapes={name: _shape(name, field.value or "") for name, field in shapes.items()},
                 )
-                ui.navigate.to(f"/jobs/{_submit(desk, model, wanted).id}")
+                job, _ = desk.counter.submit(desk.submitter, desk.address, model.id, wanted)
+                ui.navigate.to(f"/jobs/{job.id}")
 
         ui.button("Make it fast", on_click=submit).mark("submit")
-
-
-def _submit(desk: Desk, model: StoredModel, wanted: Wanted) -> Job:
-    rooms, now, visitor = desk.rooms, desk.rooms.now(), desk.submitter
-    with rooms.database.transaction():
-        job, _ = rooms.docket.submit(visitor, model.id, wanted, now)
-        rooms.diary.note(now, "submit", f"job {job.id}", visitor, desk.address, {"model": model.id})
-    desk.poke()
-    return job
 
 
 def _size(size: int) -> str:

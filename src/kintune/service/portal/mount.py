@@ -20,6 +20,6 @@ def mount(app: FastAPI) -> None:
     for name in _PAGES:
         import_module(f"kintune.service.portal.{name}")  # pages are there once they are imported
     app.include_router(doors.router)
-    for name in ("rooms", "board", "poke"):
+    for name in ("rooms", "board", "counter"):
         setattr(nicegui_app.state, name, getattr(app.state, name))  # pages belong to NiceGUI's own application
     ui.run_with(app, title="Kintune", dark=None, show_welcome_message=False)

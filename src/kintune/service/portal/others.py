@@ -30,18 +30,14 @@ async def resources_page(desk: Desk) -> None:
         chart.options.clear()
         chart.options.update(gantt_options(seen, now, _MINUTES_S))
         chart.update()
-        busy: dict[str, float] = {}
-        for stage in stages:
-            where = stage.placement.device or stage.placement.host or ""
-            seconds = min(now, stage.end or now) - max(now - _MINUTES_S, stage.begin)
-            busy[where] = busy.get(where, 0.0) + max(0.0, seconds)
+        busy = desk.board.use(_MINUTES_S)
         use.clear()
         with use:
-            for where, seconds in sorted(busy.items()):
+            for where, share in busy.items():
                 with ui.row().classes("items-center w-full"):
                     ui.label(where).classes("w-32")
-                    ui.linear_progress(min(1.0, round(seconds / _MINUTES_S, 2)), show_value=False).classes("w-64")
-                    ui.label(f"{min(100, round(100 * seconds / _MINUTES_S))} % busy")
+                    ui.linear_progress(round(share, 2), show_value=False).classes("w-64")
+                    ui.label(f"{round(100 * share)} % of the time busy")
             if not busy:
                 ui.label("Nothing has run in the last five minutes.").classes("opacity-70")
 

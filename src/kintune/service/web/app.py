@@ -15,6 +15,7 @@ from kintune.service.orchestrator.news import Changed, News
 from kintune.service.web import jobs, live, models, operators
 from kintune.service.web.board import Board
 from kintune.service.web.bodies import LimitBodies
+from kintune.service.web.counter import Counter
 from kintune.service.web.doors import install_error_handlers
 from kintune.service.web.errands import Errands
 from kintune.service.web.line import Line
@@ -55,7 +56,7 @@ def make_app(rooms: Rooms) -> FastAPI:
 
     app = FastAPI(title="Kintune", version=__version__, lifespan=life, docs_url="/api/docs", redoc_url=None)
     app.state.rooms, app.state.board, app.state.line = rooms, board, line
-    app.state.poke = line.poke
+    app.state.counter = Counter(rooms, line.poke)
     install_error_handlers(app)
     for part in (jobs, models, live, operators):
         app.include_router(part.router)

@@ -90,6 +90,17 @@ class Board:
         if report.best_ms is not None and (not curve or curve[-1][1] != report.best_ms):
             curve.append((report.elapsed_s, report.best_ms))
 
+    def use(self, seconds: float) -> dict[str, float]:
+        """The share of the last so many seconds in which each host and each device had something to do."""
+        now = self._now()
+        spans: dict[str, list[tuple[float, float]]] = {}
+        for stage in self.stages(seconds):
+            span = max(now - seconds, stage.begin), min(now, stage.end or now)
+            for resource in (stage.placement.host, stage.placement.device):
+                if resource is not None:
+                    spans.setdefault(resource, []).append(span)
+        return {resource: _covered(found) / seconds for resource, found in sorted(spans.items())}
+
     @contextmanager
     def watching(self, job: str | None = None) -> Iterator[Callable[[], Awaitable[News]]]:
         """What waits for the next news of one job, or of all; one who does not keep up misses some."""
@@ -99,3 +110,12 @@ class Board:
             yield queue.get
         finally:
             del self._watchers[queue]
+
+
+def _covered(spans: list[tuple[float, float]]) -> float:
+    """How many seconds at least one of them covers."""
+    covered, until = 0.0, float("-inf")
+    for begin, end in sorted(spans):
+        covered += max(0.0, end - max(begin, until))
+        until = max(until, end)
+    return covered

@@ -12,11 +12,13 @@ from fastapi.responses import JSONResponse
 from kintune.errors import InputError, KintuneError, OrderError, StorageError, StorageFull
 from kintune.service.access import Forbidden, NotFound, Scope, Unauthorized, Visitor
 from kintune.service.content import TooLarge
+from kintune.service.web.counter import Counter
 from kintune.service.web.rooms import Rooms
 
 __all__ = [
     "COOKIE",
     "Admin",
+    "CounterOf",
     "Reader",
     "RoomsOf",
     "Submitter",
@@ -50,6 +52,15 @@ def rooms_of(request: Request) -> Rooms:
 
 
 RoomsOf = Annotated[Rooms, Depends(rooms_of)]
+
+
+def counter_of(request: Request) -> Counter:
+    """The counter of the application that a request has come to."""
+    counter: Counter = request.app.state.counter
+    return counter
+
+
+CounterOf = Annotated[Counter, Depends(counter_of)]
 
 
 def visitor_of(request: Request, rooms: RoomsOf) -> Visitor:

@@ -10,12 +10,10 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import FileResponse
 
 from kintune.errors import InputError
-from kintune.service.access import NotFound, Visitor
+from kintune.service.access import NotFound
 from kintune.service.docket import Job
 from kintune.service.life import State, Wish
-from kintune.service.wanted import check
-from kintune.service.web.doors import Reader, RoomsOf, Submitter, address_of
-from kintune.service.web.rooms import Rooms
+from kintune.service.web.doors import CounterOf, Reader, RoomsOf, Submitter, address_of
 from kintune.service.web.wire import ErrorOut, JobIn, JobOut, JobPage, PriorityIn
 
 __all__ = ["router"]
@@ -33,23 +31,12 @@ def submit(
     request: Request,
     response: Response,
     visitor: Submitter,
-    rooms: RoomsOf,
+    counter: CounterOf,
     idempotency_key: Annotated[str | None, Header(max_length=128, pattern=r"^[\x21-\x7e]+$")] = None,
 ) -> JobOut:
     """Have a model made fast.  With the same `Idempotency-Key`, asking again answers with the same job (200)."""
-    wanted = check(asked.wanted.wanted(), rooms.settings.minutes)
-    model = rooms.library.get(visitor, asked.model)
-    if model.findings is not None and model.findings.problem:
-        raise InputError(f"model {model.id} cannot be used: {model.findings.problem}")
-    now = rooms.now()
-    with rooms.database.transaction():
-        job, is_new = rooms.docket.submit(visitor, model.id, wanted, now, key=idempotency_key)
-        if is_new:
-            rooms.diary.note(now, "submit", f"job {job.id}", visitor, address_of(request), {"model": model.id})
-    if is_new:
-        request.app.state.poke()
-    else:
-        response.status_code = 200
+    job, is_new = counter.submit(visitor, address_of(request), asked.model, asked.wanted.wanted(), idempotency_key)
+    response.status_code = 201 if is_new else 200
     return JobOut.of(job)
 
 
@@ -82,36 +69,28 @@ def show(job: str, visitor: Reader, rooms: RoomsOf) -> JobOut:
 
 
 @router.post("/{job}/cancel", status_code=202)
-def cancel(job: str, request: Request, visitor: Submitter, rooms: RoomsOf) -> JobOut:
+def cancel(job: str, request: Request, visitor: Submitter, counter: CounterOf) -> JobOut:
     """End a job without a result; what it has measured is kept."""
-    return _wish(job, Wish.CANCEL, request, visitor, rooms)
+    return JobOut.of(counter.wish(visitor, address_of(request), job, Wish.CANCEL))
 
 
 @router.post("/{job}/finish", status_code=202)
-def finish(job: str, request: Request, visitor: Submitter, rooms: RoomsOf) -> JobOut:
+def finish(job: str, request: Request, visitor: Submitter, counter: CounterOf) -> JobOut:
     """End a job with what there is."""
-    return _wish(job, Wish.FINISH, request, visitor, rooms)
+    return JobOut.of(counter.wish(visitor, address_of(request), job, Wish.FINISH))
 
 
 @router.post("/{job}/priority", status_code=202)
-def prioritize(job: str, asked: PriorityIn, request: Request, visitor: Submitter, rooms: RoomsOf) -> JobOut:
+def prioritize(job: str, asked: PriorityIn, request: Request, visitor: Submitter, counter: CounterOf) -> JobOut:
     """Give a job another priority."""
-    return _wish(job, Wish.PRIORITY, request, visitor, rooms, asked.priority)
+    return JobOut.of(counter.wish(visitor, address_of(request), job, Wish.PRIORITY, asked.priority))
 
 
 @router.post("/{job}/retry", status_code=201)
-def retry(job: str, request: Request, response: Response, visitor: Submitter, rooms: RoomsOf) -> JobOut:
+def retry(job: str, request: Request, response: Response, visitor: Submitter, counter: CounterOf) -> JobOut:
     """A new job that goes on where one that failed or was cancelled ended; while it is at it, the same again (200)."""
-    old, now = rooms.docket.get(visitor, job), rooms.now()
-    rooms.library.get(visitor, old.model)
-    with rooms.database.transaction():
-        new, is_new = rooms.docket.retry(visitor, old, now)
-        if is_new:
-            rooms.diary.note(now, "retry", f"job {new.id}", visitor, address_of(request), {"of": old.id})
-    if is_new:
-        request.app.state.poke()
-    else:
-        response.status_code = 200
+    new, is_new = counter.retry(visitor, address_of(request), job)
+    response.status_code = 201 if is_new else 200
     return JobOut.of(new)
 
 
@@ -137,16 +116,6 @@ def log(job: str, visitor: Reader, rooms: RoomsOf) -> FileResponse:
     """What the job's processes have said."""
     found = rooms.docket.get(visitor, job)
     return FileResponse(rooms.content.path(_file(found, "log")), media_type="text/plain", filename=f"{found.id}.log")
-
-
-def _wish(job: str, wish: Wish, request: Request, visitor: Visitor, rooms: Rooms, value: float | None = None) -> JobOut:
-    found = rooms.docket.get(visitor, job)
-    now = rooms.now()
-    with rooms.database.transaction():
-        rooms.docket.wish(found, wish, now, value)
-        rooms.diary.note(now, wish.value, f"job {found.id}", visitor, address_of(request))
-    request.app.state.poke()
-    return JobOut.of(rooms.docket.get(visitor, job))
 
 
 def _file(job: Job, what: str) -> str:

@@ -35,15 +35,8 @@ class _Figures(Collector):
         use = GaugeMetricFamily(
             "kintune_resource_use", "Share of the last five minutes in which it was busy.", labels=["resource"]
         )
-        now = self._rooms.now()
-        busy: dict[str, float] = {}
-        for stage in self._board.stages(_MINUTES_S):
-            seconds = min(now, stage.end or now) - max(now - _MINUTES_S, stage.begin)
-            for resource in (stage.placement.host, stage.placement.device):
-                if resource is not None:
-                    busy[resource] = busy.get(resource, 0.0) + max(0.0, seconds)
-        for resource, seconds in sorted(busy.items()):
-            use.add_metric([resource], min(1.0, seconds / _MINUTES_S))
+        for resource, share in self._board.use(_MINUTES_S).items():
+            use.add_metric([resource], share)
         answers = GaugeMetricFamily("kintune_orchestrator_up", "Whether the orchestrator answers.")
         answers.add_metric([], float(self._connected))
         return [jobs, running, use, answers]

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+
+from kintune.scheduler.resources import Placement
+from kintune.service.orchestrator.news import StageBegan, StageEnded
+from kintune.service.web.board import Board
+
+HOST, GPU = Placement("local", 1), Placement(None, 0, 0, "gpu", exclusive=True)
+
+
+@pytest.fixture
+def board() -> Board:
+    return Board(lambda: 1000.0)
+
+
+def ran(board: Board, stage: str, placement: Placement, begin: float, end: float | None) -> None:
+    board.told(StageBegan("job", stage, stage, placement, begin))
+    if end is not None:
+        board.told(StageEnded("job", stage, end))
+
+
+def test_a_resource_is_busy_while_anything_runs_there(board: Board) -> None:
+    ran(board, "a", HOST, 900.0, 920.0)
+    ran(board, "b", HOST, 910.0, 930.0)
+    ran(board, "c", GPU, 980.0, None)
+    assert board.use(100.0) == {"gpu": 0.2, "local": 0.3}
+
+
+def test_what_ran_before_does_not_count(board: Board) -> None:
+    ran(board, "a", HOST, 100.0, 950.0)
+    ran(board, "b", GPU, 100.0, 800.0)
+    assert board.use(100.0) == {"local": 0.5}
+
+
+def test_what_ran_under_a_dead_orchestrator_runs_no_more(board: Board) -> None:
+    ran(board, "a", HOST, 900.0, None)
+    board.forget_what_runs()
+    assert board.use(100.0) == {}
