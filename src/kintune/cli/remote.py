@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -11,9 +10,7 @@ import msgspec
 
 from kintune.terminal.quantities import duration, milliseconds, times
 
-__all__ = ["JobDocument", "JobsDocument", "News", "job_line", "news_line", "service_options"]
-
-_EVERY_S = 5.0
+__all__ = ["JobDocument", "JobsDocument", "job_line", "service_options"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -45,37 +42,6 @@ def job_line(job: Mapping[str, Any], now: float) -> str:
     age = duration(max(0.0, now - float(job["created"])))
     said = f" ({job['reason']})" if job["reason"] else ""
     return f"{job['id']}  {job['state']:10}  {age:>10} ago  {_progress(job.get('progress'))}{said}".rstrip()
-
-
-class News:
-    """Tells news as they come, where a job stands at most every five seconds, and nothing twice."""
-
-    def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self._say = say
-        self._clock = clock
-        self._last = ""
-        self._told = -_EVERY_S
-
-    def __call__(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Something is new."""
-        line, now = news_line(kind, data), self._clock()
-        if not line or line == self._last or (kind == "progressed" and now - self._told < _EVERY_S):
-            return
-        self._last = line
-        if kind == "progressed":
-            self._told = now
-        self._say(line)
-
-
-def news_line(kind: str, data: Mapping[str, Any]) -> str:
-    """One line of news; "" for what nobody needs to read."""
-    if kind == "job":
-        return f"{data['state']}{': ' + data['reason'] if data['reason'] else ''}"
-    if kind == "changed":
-        return f"{data['state']}{': ' + data['reason'] if data.get('reason') else ''}"
-    if kind == "progressed":
-        return _progress(data["report"])
-    return ""
 
 
 def _progress(report: Mapping[str, Any] | None) -> str:

@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
+from kintune.cli.following import Following
 from kintune.cli.options import shape_option
-from kintune.cli.remote import JobDocument, News, service_options
+from kintune.cli.remote import JobDocument, service_options
 from kintune.files import check_writable
 from kintune.models.ref import parse_shapes
 from kintune.service.client import Client
@@ -65,7 +66,8 @@ def command(
         echo(job["id"], json_target)
         try:
             if wait or output:
-                client.wait(job["id"], News(lambda line: click.echo(line, err=True)))
+                with Following(f"{stored['name']}, job {job['id']}", lambda line: click.echo(line, err=True)) as news:
+                    client.wait(job["id"], news)
             if output:
                 client.download(job["id"], output)
                 click.echo(f"The executable is {output}", err=True)

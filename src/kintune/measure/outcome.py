@@ -25,12 +25,14 @@ class Outcome(msgspec.Struct, frozen=True):
     """The end of one candidate: `times_us` (microseconds a run, one entry a repeat) when it is ok, else a `cause`.
 
     `cause` is one short line: up to the first colon the class of the failure (an exception's type, a signal's name,
-    "not finite"), by which failures are counted, and after it the details.
+    "not finite"), by which failures are counted, and after it the details.  `repeated` is how often it was timed again
+    because something else had used the device's cores.
     """
 
     status: Status
     times_us: tuple[float, ...] = ()
     cause: str = ""
+    repeated: int = 0
 
     @property
     def ok(self) -> bool:

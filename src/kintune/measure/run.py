@@ -122,13 +122,14 @@ class Runner:
         if wrong := _differences(context, bench, clamped.outputs):
             return Outcome(Status.WRONG_RESULT, cause=bench.damage(built.operands) or wrong)
         bench.poison(clamped.outputs)
+        repeated = self._calm.repeated
         times = self._calm.timed(
             lambda: self._stopwatch.times_us(module, clamped.arguments, clamped.weights, context.protocol, first_s)
         )
         if wrong := bench.damage(built.operands) or _differences(context, bench, clamped.outputs):
             return Outcome(Status.WRONG_RESULT, cause=f"{wrong} (right at first)")
         check_plausible(times, sum(output.nbytes for output in clamped.outputs), len(self._cores))
-        return Outcome(Status.OK, times_us=times)
+        return Outcome(Status.OK, times_us=times, repeated=self._calm.repeated - repeated)
 
     def _reference(self, context: ProfileContext, bench: Workbench, workload: str) -> None:
         """Know what is expected of the workload's candidates: run its reference, unless that was done before."""

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kintune.scheduler.resources import Placement
-from kintune.service.orchestrator.news import StageBegan, StageEnded
+from kintune.service.orchestrator.news import StageBegan, StageEnded, Tally
 from kintune.service.web.board import Board
 
 HOST, GPU = Placement("local", 1), Placement(None, 0, 0, "gpu", exclusive=True)
@@ -37,3 +37,11 @@ def test_what_ran_under_a_dead_orchestrator_runs_no_more(board: Board) -> None:
     ran(board, "a", HOST, 900.0, None)
     board.forget_what_runs()
     assert board.use(100.0) == {}
+
+
+def test_what_a_device_measured_is_added_up_and_what_disturbed_it(board: Board) -> None:
+    for begin, tally in ((900.0, Tally(10, 1)), (950.0, Tally(20, 0)), (100.0, Tally(5, 5))):
+        board.told(StageBegan("job", "profile", "profile", GPU, begin))
+        board.told(StageEnded("job", "profile", begin + 10, tally))
+    ran(board, "a", HOST, 900.0, 920.0)
+    assert board.tallies(200.0) == {"gpu": Tally(30, 1)}

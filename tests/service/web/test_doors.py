@@ -35,6 +35,11 @@ def test_another_machine_needs_a_token(rooms: Rooms, browser: TestClient) -> Non
     assert other.get("/api/v1/me").status_code == 401
 
 
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "X-Real-IP", "Forwarded", "Via", "X-Forwarded-Proto"])
+def test_what_a_proxy_here_passes_on_does_not_come_from_here(browser: TestClient, header: str) -> None:
+    assert browser.get("/api/v1/me", headers={header: "127.0.0.1"}).status_code == 401
+
+
 def test_another_site_cannot_use_that_somebody_sits_at_this_machine(browser: TestClient) -> None:
     assert browser.post("/api/v1/users", json={"name": "mallory"}, headers=FOREIGN).status_code == 403
     assert browser.post("/api/v1/users", json={"name": "anna"}, headers=OWN).status_code == 201

@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
-from kintune.cli.remote import JobDocument, News, job_line, service_options
+from kintune.cli.following import Following
+from kintune.cli.remote import JobDocument, job_line, service_options
 from kintune.service.client import Client
 
 __all__ = ["cancel", "download", "logs", "retry", "show", "watch"]
@@ -36,8 +37,8 @@ def show(job: str, token: str | None, service: str | None, json_target: JsonTarg
 @service_options
 def watch(job: str, token: str | None, service: str | None) -> None:
     """Show how JOB goes; the exit code is 1 if it fails."""
-    with Client(service, token) as client:
-        client.wait(job, News(click.echo))
+    with Client(service, token) as client, Following(f"job {job}", click.echo) as news:
+        client.wait(job, news)
 
 
 @click.command("logs", short_help="What its processes have said.")

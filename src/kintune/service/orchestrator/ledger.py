@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import msgspec
 
 from kintune.engine.journal import Entry, Journal
-from kintune.job.outcomes import MEASURING
+from kintune.job.outcomes import MEASURING, profiled_of
 from kintune.knowledge.refresh_job import FreshModel
 from kintune.records import Store
+from kintune.scheduler.stage import StageKey
+from kintune.service.orchestrator.news import Tally
 from kintune.service.orchestrator.refresher import Refresher
 from kintune.wire.messages import Committed, ItemStatus
 
@@ -27,6 +29,7 @@ class Ledger:
         self._store = store
         self._refresher = refresher
         self._refreshed: dict[str, int] = {}
+        self._tallies: dict[StageKey, Tally] = {}
 
     def history(self, job: str) -> Sequence[Committed]:
         """All events of the job committed so far."""
@@ -43,7 +46,14 @@ class Ledger:
         events = self._tuning.commit(job, entry)
         if entry.kind in MEASURING:
             self._refresher.measured()
+            outcome = profiled_of("", entry.status, entry.payload, entry.cause).outcome
+            before = self._tallies.get((job, entry.stage), Tally())
+            self._tallies[job, entry.stage] = before.plus(Tally(1, int(outcome.repeated > 0)))
         return events
+
+    def tally(self, stage: StageKey) -> Tally:
+        """What was measured in a stage since this was last asked."""
+        return self._tallies.pop(stage, Tally())
 
     def _keep(self, job: str, entry: Entry) -> Committed:
         if entry.status is ItemStatus.OK:

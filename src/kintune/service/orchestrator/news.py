@@ -10,7 +10,7 @@ from kintune.job.progress import ProgressReport
 from kintune.scheduler.resources import Placement
 from kintune.service.life import State
 
-__all__ = ["Changed", "News", "Poke", "Progressed", "StageBegan", "StageEnded", "decode_news", "encode"]
+__all__ = ["Changed", "News", "Poke", "Progressed", "StageBegan", "StageEnded", "Tally", "decode_news", "encode"]
 
 
 class Changed(msgspec.Struct, frozen=True, tag="changed"):
@@ -26,6 +26,17 @@ class Progressed(msgspec.Struct, frozen=True, tag="progressed"):
 
     job: str
     report: ProgressReport
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """How many candidates a stage has measured, and how many of them were disturbed and timed again."""
+
+    measured: int = 0
+    disturbed: int = 0
+
+    def plus(self, other: Tally) -> Tally:
+        """Both together."""
+        return Tally(self.measured + other.measured, self.disturbed + other.disturbed)
 
 
 class StageBegan(msgspec.Struct, frozen=True, tag="stage_began"):
@@ -44,6 +55,7 @@ class StageEnded(msgspec.Struct, frozen=True, tag="stage_ended"):
     job: str
     stage: str
     at: float
+    tally: Tally = Tally()
 
 
 News: TypeAlias = Changed | Progressed | StageBegan | StageEnded

@@ -84,14 +84,15 @@ def orchestrate(settings: Settings) -> None:
             lambda cause: _log.warning("family models could not be refreshed: %s", cause),
         )
         journal = TuningJournal(store, FEATURES)
+        ledger = Ledger(journal, store, refresher)
         engine = stack.enter_context(
             LocalEngine(
                 Machine(policy(settings.policy)),
-                Ledger(journal, store, refresher),
+                ledger,
                 place.commands(settings.target),
                 place.resources(),
                 log=settings.directory / "engine.log",
-                observe=Watch(lambda run: desk.job_of(run), time.time, bus.publish),
+                observe=Watch(lambda run: desk.job_of(run), time.time, bus.publish, ledger.tally),
             )
         )
         desk = Desk(

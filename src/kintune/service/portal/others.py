@@ -5,12 +5,13 @@ from __future__ import annotations
 from nicegui import ui
 
 from kintune.service.life import State
+from kintune.service.orchestrator.news import Tally
 from kintune.service.portal.charts import curve_options, gantt_options
 from kintune.service.portal.frame import Desk, page
 from kintune.service.portal.job import report_of
 from kintune.terminal.quantities import milliseconds
 
-__all__ = ["compare_page", "resources_page"]
+__all__ = ["compare_page", "resources_page", "tallied"]
 
 _MINUTES_S = 300.0
 _MOST = 8
@@ -38,11 +39,21 @@ async def resources_page(desk: Desk) -> None:
                     ui.label(where).classes("w-32")
                     ui.linear_progress(round(share, 2), show_value=False).classes("w-64")
                     ui.label(f"{round(100 * share)} % of the time busy")
+            for device, tally in desk.board.tallies(_MINUTES_S).items():
+                ui.label(f"{device}: {tallied(tally)}").classes("opacity-80 text-sm")
             if not busy:
                 ui.label("Nothing has run in the last five minutes.").classes("opacity-70")
 
     ui.timer(2.0, refresh)
     refresh()
+
+
+def tallied(tally: Tally) -> str:
+    """A device's measurements and what interfered with them, in words."""
+    many = f"{tally.measured} measurement{'' if tally.measured == 1 else 's'}"
+    if not tally.disturbed:
+        return f"{many}, none disturbed"
+    return f"{many}, {tally.disturbed} of them timed again because something else had used its cores"
 
 
 @page("/compare", "Compare")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from kintune.job.progress import ProgressReport
 from kintune.scheduler.resources import Placement
-from kintune.service.orchestrator.news import Changed, News, Progressed, StageBegan, StageEnded
+from kintune.service.orchestrator.news import Changed, News, Progressed, StageBegan, StageEnded, Tally
 
 __all__ = ["Board", "Stage"]
 
@@ -20,7 +20,7 @@ _BEHIND = 100  # news that a watcher may be behind
 
 
 class Stage(NamedTuple):
-    """A stage that ran, or runs (`end` is None), in seconds since 1970."""
+    """A stage that ran, or runs (`end` is None), in seconds since 1970, and what it has measured."""
 
     job: str
     name: str
@@ -28,6 +28,7 @@ class Stage(NamedTuple):
     placement: Placement
     begin: float
     end: float | None
+    tally: Tally = Tally()
 
 
 class Board:
@@ -57,7 +58,7 @@ class Board:
             case StageEnded():
                 begun = self._running.pop((news.job, news.stage), None)
                 if begun is not None:
-                    self._past.append(begun._replace(end=news.at))
+                    self._past.append(begun._replace(end=news.at, tally=news.tally))
             case _:
                 pass
         for queue, job in self._watchers.items():
@@ -100,6 +101,14 @@ class Board:
                 if resource is not None:
                     spans.setdefault(resource, []).append(span)
         return {resource: _covered(found) / seconds for resource, found in sorted(spans.items())}
+
+    def tallies(self, seconds: float) -> dict[str, Tally]:
+        """What each device has measured in the stages that ended in the last so many seconds."""
+        found: dict[str, Tally] = {}
+        for stage in self.stages(seconds):
+            if stage.placement.device is not None and stage.tally.measured:
+                found[stage.placement.device] = found.get(stage.placement.device, Tally()).plus(stage.tally)
+        return dict(sorted(found.items()))
 
     @contextmanager
     def watching(self, job: str | None = None) -> Iterator[Callable[[], Awaitable[News]]]:

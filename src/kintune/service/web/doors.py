@@ -33,6 +33,7 @@ _MOST_COMPLAINTS, _LONGEST = 5, 1000
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _LOCAL_ADDRESSES = frozenset({"127.0.0.1", "::1"})
+_PASSED_ON = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
 _STATUS: tuple[tuple[type[KintuneError], int], ...] = (
     (Unauthorized, 401),
     (Forbidden, 403),
@@ -102,12 +103,14 @@ def _is_browser(request: Request) -> bool:
 
 
 def _is_local(request: Request) -> bool:
-    """Whether it comes from this machine and by one of its names.
+    """Whether it comes from this machine, by one of its names, and from nobody in front of it.
 
-    By its names: a page of another site whose name was made to mean this machine comes by that name.
+    By its names: a page of another site whose name was made to mean this machine comes by that name.  From nobody in
+    front: a proxy here passes on requests from anywhere.  One that says nothing of them mostly speaks HTTP/1.0.
     """
     name = (request.url.hostname or "").strip("[]")
-    return name in _LOCAL_NAMES and address_of(request) in _LOCAL_ADDRESSES
+    passed_on = request.scope.get("http_version") == "1.0" or any(each in request.headers for each in _PASSED_ON)
+    return name in _LOCAL_NAMES and address_of(request) in _LOCAL_ADDRESSES and not passed_on
 
 
 def _requiring(scope: Scope) -> object:

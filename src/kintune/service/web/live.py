@@ -17,6 +17,7 @@ from kintune.service.web.wire import ErrorOut, JobOut
 
 __all__ = ["router"]
 
+_MINUTES_S = 300.0
 _STILL_HERE_S = 15.0  # of silence, after which a proxy might hang up
 
 router = APIRouter(prefix="/api/v1", tags=["live"], responses={code: {"model": ErrorOut} for code in (401, 403, 404)})
@@ -54,7 +55,9 @@ async def events(job: str, request: Request, visitor: Reader, rooms: RoomsOf) ->
 
 @router.get("/resources")
 def resources(request: Request, visitor: Reader, rooms: RoomsOf) -> dict[str, Any]:
-    """Hosts and devices, the stages of the last ten minutes there; others' jobs have no name."""
+    """Hosts and devices: the stages of the last ten minutes there (others' jobs have no name), and of the last five
+    the share of time in which each was busy, how much was measured, and how often it was disturbed.
+    """
     board: Board = request.app.state.board
     mine = {job.id for job in rooms.docket.page(visitor, limit=200)}
     stages = [
@@ -69,7 +72,14 @@ def resources(request: Request, visitor: Reader, rooms: RoomsOf) -> dict[str, An
         }
         for stage in board.stages()
     ]
-    return {"now": rooms.now(), "device_type": rooms.settings.device_name, "stages": stages}
+    tallies = {device: msgspec.to_builtins(tally) for device, tally in board.tallies(_MINUTES_S).items()}
+    return {
+        "now": rooms.now(),
+        "device_type": rooms.settings.device_name,
+        "stages": stages,
+        "use": board.use(_MINUTES_S),
+        "measurements": tallies,
+    }
 
 
 def _event(name: str, data: bytes) -> bytes:

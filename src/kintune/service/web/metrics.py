@@ -37,9 +37,18 @@ class _Figures(Collector):
         )
         for resource, share in self._board.use(_MINUTES_S).items():
             use.add_metric([resource], share)
+        measured = GaugeMetricFamily(
+            "kintune_measurements", "Candidates measured in the last five minutes.", labels=["device"]
+        )
+        disturbed = GaugeMetricFamily(
+            "kintune_measurements_disturbed", "Those of them that were disturbed and timed again.", labels=["device"]
+        )
+        for device, tally in self._board.tallies(_MINUTES_S).items():
+            measured.add_metric([device], tally.measured)
+            disturbed.add_metric([device], tally.disturbed)
         answers = GaugeMetricFamily("kintune_orchestrator_up", "Whether the orchestrator answers.")
         answers.add_metric([], float(self._connected))
-        return [jobs, running, use, answers]
+        return [jobs, running, use, measured, disturbed, answers]
 
 
 def render(rooms: Rooms, board: Board, *, connected: bool) -> bytes:

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from kintune.scheduler.decisions import Start
+from kintune.scheduler.events import StageDone, StageFailed, StageReady
+from kintune.scheduler.resources import Placement
+from kintune.scheduler.stage import Demand, Stage, StageKey
+from kintune.service.orchestrator.news import News, StageBegan, StageEnded, Tally
+from kintune.service.orchestrator.watch import Watch
+
+GPU = Placement(None, 0, 0, "gpu", exclusive=True)
+STAGE = Stage("profile-1", "run", "profile", Demand(device="gpu"))
+
+
+def watched(tallies: dict[StageKey, Tally]) -> tuple[Watch, list[News]]:
+    told: list[News] = []
+    return Watch(lambda run: f"job of {run}", lambda: 5.0, told.append, lambda key: tallies.pop(key, Tally())), told
+
+
+def test_a_stage_is_told_when_it_begins_and_when_it_ends() -> None:
+    watch, told = watched({("run", "profile-1"): Tally(4, 1)})
+    watch(StageReady(0.0, STAGE), [Start("profile-1", "run", 1, GPU)])
+    watch(StageDone(0.0, "run", "profile-1", 1), [])
+    assert told == [
+        StageBegan("job of run", "profile-1", "profile", GPU, 5.0),
+        StageEnded("job of run", "profile-1", 5.0, Tally(4, 1)),
+    ]
+
+
+def test_a_stage_that_fails_has_ended_too_and_one_that_never_began_has_not() -> None:
+    watch, told = watched({})
+    watch(StageFailed(0.0, "run", "other-1", 1, "cause"), [])
+    assert told == []
+    watch(StageReady(0.0, STAGE), [Start("profile-1", "run", 1, GPU)])
+    watch(StageFailed(0.0, "run", "profile-1", 1, "cause"), [])
+    assert told[1:] == [StageEnded("job of run", "profile-1", 5.0)]

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from fastapi.testclient import TestClient
+
+from kintune.scheduler.resources import Placement
+from kintune.service.orchestrator.news import StageBegan, StageEnded, Tally
+from kintune.service.web.board import Board
+from kintune.service.web.rooms import Rooms
+
+HOST, GPU = Placement("local", 1), Placement(None, 0, 0, "gpu", exclusive=True)
+
+
+@pytest.fixture
+def board(browser: TestClient, rooms: Rooms) -> Board:
+    """The board, on which a device was busy for a minute of the last five, and a host still is."""
+    now = rooms.now()
+    board: Board = browser.app.state.board  # type: ignore[attr-defined]
+    board.told(StageBegan("someones", "profile-1", "profile", GPU, now - 90))
+    board.told(StageEnded("someones", "profile-1", now - 30, Tally(64, 3)))
+    board.told(StageBegan("someones", "build-2", "build", HOST, now - 30))
+    return board
+
+
+@pytest.mark.usefixtures("board")
+def test_the_resources_tell_what_ran_how_busy_it_was_and_what_was_disturbed(
+    browser: TestClient, client: Callable[..., TestClient]
+) -> None:
+    found = client("anna").get("/api/v1/resources").json()
+    assert [(stage["job"], stage["kind"]) for stage in found["stages"]] == [(None, "profile"), (None, "build")]
+    assert found["use"] == {"gpu": 0.2, "local": 0.1}
+    assert found["measurements"] == {"gpu": {"measured": 64, "disturbed": 3}}
+
+
+@pytest.mark.usefixtures("board")
+def test_the_same_for_prometheus(browser: TestClient) -> None:
+    text = browser.get("/metrics").text
+    assert 'kintune_stages_running{kind="build"} 1.0' in text
+    assert 'kintune_resource_use{resource="gpu"} 0.2' in text
+    assert 'kintune_measurements{device="gpu"} 64.0' in text
+    assert 'kintune_measurements_disturbed{device="gpu"} 3.0' in text
+    assert 'kintune_jobs{state="queued"} 0.0' in text
