@@ -1,63 +1,79 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import subprocess
+import sys
+import time
 
-import hypothesis.strategies as st
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from kintune.measure.calm import Calm
+from kintune.measure.calm import Calm, waited_s
 
 
 class World:
-    """A clock and a counter of switches; each measurement takes a second, and is given way in as often as told."""
+    """A world in which the n-th measurement takes a second, of which it waits this share for its cores."""
 
-    def __init__(self, *switches: int) -> None:
-        self.now = 0.0
-        self.count = 0
-        self._planned: Iterator[int] = iter(switches)
+    def __init__(self, *shares: float) -> None:
+        self.shares = shares
         self.measured = 0
+        self.waited = self.now = 100.0
 
     def measure(self) -> int:
+        self.waited += self.shares[self.measured]
         self.now += 1.0
-        self.count += next(self._planned)
         self.measured += 1
         return self.measured
 
     def calm(self) -> Calm:
-        return Calm(lambda: self.count, lambda: self.now)
+        return Calm(lambda: self.waited, lambda: self.now)
 
 
 def test_a_calm_measurement_is_believed() -> None:
-    world = World(5)
+    world = World(0.0)
     calm = world.calm()
     assert calm.timed(world.measure) == 1
     assert calm.repeated == 0
 
 
 def test_a_disturbed_one_is_done_again() -> None:
-    world = World(500, 5)
+    world = World(0.5, 0.001)
     calm = world.calm()
     assert calm.timed(world.measure) == 2
     assert calm.repeated == 1
 
 
-@pytest.mark.parametrize(("switches", "chosen"), [((900, 500, 700), 2), ((500, 900, 700), 1), ((900, 800, 100), 3)])
-def test_where_it_is_never_calm_the_calmest_counts(switches: tuple[int, ...], chosen: int) -> None:
-    world = World(*switches)
-    assert world.calm().timed(world.measure) == chosen
-    assert world.measured == 3
+@given(st.lists(st.floats(0.1, 2.0), min_size=3, max_size=3, unique=True))
+def test_where_it_is_never_calm_the_calmest_counts(shares: list[float]) -> None:
+    world = World(*shares)
+    calm = world.calm()
+    assert shares[calm.timed(world.measure) - 1] == min(shares)
+    assert calm.repeated == 2
 
 
-@given(st.lists(st.integers(0, 10_000), min_size=3, max_size=3))
-def test_the_calmest_of_what_was_tried_is_returned(switches: list[int]) -> None:
-    world = World(*switches)
-    chosen = world.calm().timed(world.measure)
-    assert switches[chosen - 1] == min(switches[: world.measured])
+def test_threads_that_end_meanwhile_are_no_gain() -> None:
+    world = World(-1.0)  # what they had waited is no longer counted
+    assert world.calm().waiting(world.measure) == (0.0, 1)
 
 
-def test_a_short_measurement_is_not_condemned_for_a_single_switch() -> None:
-    counts = iter((0, 1))
-    calm = Calm(lambda: next(counts), lambda: 0.0)
-    assert calm.timed(lambda: "result") == "result"
-    assert calm.repeated == 0
+@pytest.mark.skipif(not os.path.exists("/proc/self/schedstat"), reason="this kernel does not keep it")
+def test_who_shares_a_core_waits_for_it() -> None:
+    core = min(os.sched_getaffinity(0))
+    before = os.sched_getaffinity(0)
+    other = subprocess.Popen(
+        [sys.executable, "-c", f"import os; os.sched_setaffinity(0, [{core}]); print(flush=True)\nwhile True: pass"],
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert other.stdout is not None
+        other.stdout.readline()
+        os.sched_setaffinity(0, [core])
+        waited, deadline = waited_s(), time.monotonic() + 60
+        while waited_s() - waited < 0.05 and time.monotonic() < deadline:
+            pass
+        assert waited_s() - waited >= 0.05
+    finally:
+        os.sched_setaffinity(0, before)
+        other.kill()
+        other.communicate()

@@ -1,38 +1,43 @@
-"""Whether the device's cores were left alone while a kernel was timed, and what to do if not: time it again.
+"""Whether the device's cores were left to a kernel while it was timed, and what to do if not: time it again.
 
-The kernel counts how often a thread had to give way although it could have gone on (`ru_nivcsw` of getrusage(2)).  A
-measurement that has these cores to itself gives way now and then to the system's own housekeeping; one that shares them
-does so all the time.
+Linux keeps for every thread how long it was ready to run and had to wait for a core (the second figure of
+`/proc/PID/task/TID/schedstat`, in nanoseconds).  A measurement that has its cores to itself waits next to nothing; one
+that shares them with somebody waits while the other runs.
 """
 
 from __future__ import annotations
 
-import resource
+import contextlib
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["Calm"]
+__all__ = ["Calm", "waited_s"]
 
 _ATTEMPTS = 3
-_CALM_PER_S = 60.0
-_SHORTEST_S = 0.05  # a single switch within less tells nothing
+_CALM = 0.02
 
 Timed = TypeVar("Timed")
+
+
+def waited_s() -> float:
+    """Seconds for which the threads of this process have waited for a core so far; 0 where nobody keeps that."""
+    waited = 0
+    for thread in Path("/proc/self/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):  # the thread has ended
+            waited += int(thread.read_text().split()[1])
+    return 1e-9 * waited
 
 
 class Calm:
     """Times something, up to three times, until nobody has interfered; `repeated` counts what was done again.
 
-    `switches` counts the involuntary context switches of this process so far, `clock` tells seconds.
+    `waited` tells for how many seconds this process has waited for cores so far, `clock` tells seconds.
     """
 
-    def __init__(
-        self,
-        switches: Callable[[], int] = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self._switches = switches
+    def __init__(self, waited: Callable[[], float] = waited_s, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._waited = waited
         self._clock = clock
         self.repeated = 0
 
@@ -41,12 +46,16 @@ class Calm:
         calmest: tuple[float, Timed] | None = None
         for attempt in range(_ATTEMPTS):
             self.repeated += attempt > 0
-            before, begun = self._switches(), self._clock()
-            result = measure()
-            rate = (self._switches() - before) / max(_SHORTEST_S, self._clock() - begun)
-            if calmest is None or rate < calmest[0]:
-                calmest = rate, result
-            if rate <= _CALM_PER_S:
+            waiting, result = self.waiting(measure)
+            if calmest is None or waiting < calmest[0]:
+                calmest = waiting, result
+            if waiting <= _CALM:
                 break
         assert calmest is not None
         return calmest[1]
+
+    def waiting(self, measure: Callable[[], Timed]) -> tuple[float, Timed]:
+        """Seconds waited for cores, for each second that `measure` took, and what it returned."""
+        before, begun = self._waited(), self._clock()
+        result = measure()
+        return max(0.0, self._waited() - before) / max(1e-9, self._clock() - begun), result

@@ -54,11 +54,11 @@ class Runner:
     the reference is run again: when even that is wrong now, the process ends, so that its successor starts clean.
     """
 
-    def __init__(self, cores: Sequence[int], budget: int = _BUDGET) -> None:
-        """`budget` bounds the bytes kept from one candidate to the next."""
+    def __init__(self, cores: Sequence[int], budget: int = _BUDGET, calm: Calm | None = None) -> None:
+        """`budget` bounds the bytes kept from one candidate to the next; `calm` decides what is timed again."""
         self._cores = tuple(cores)
         self._stopwatch = Stopwatch()
-        self._calm = Calm()
+        self._calm = calm or Calm()
         self._benches = Workbenches(budget)
         self._context: ProfileContext | None = None
         configure = tvm_ffi.get_global_func("runtime.config_threadpool")

@@ -15,6 +15,7 @@ import msgspec
 
 from kintune.errors import EngineError
 from kintune.files import write_whole
+from kintune.service.comeback import Comeback
 from kintune.service.settings import Settings
 
 __all__ = ["PARTS", "Supervisor", "data_directory"]
@@ -22,38 +23,24 @@ __all__ = ["PARTS", "Supervisor", "data_directory"]
 PARTS = ("orchestrator", "web")
 """The processes of a service."""
 
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
-_STEADY_S = 60.0  # who has lived so long begins anew with the shortest wait
 _LEAVE_S = 30.0
-_HOPELESS = 5  # deaths in a row, each before it was steady, after which the service gives up
 
 Say = Callable[[str], None]
 
 
 class _Part:
-    """One process of the service, and when it may be started again."""
+    """One process of the service."""
 
     def __init__(self, name: str, arguments: Sequence[str]) -> None:
         self.name = name
         self.arguments = list(arguments)
         self.process: subprocess.Popen[bytes] | None = None
-        self.started = 0.0
-        self.due = 0.0
-        self.wait = _FIRST_WAIT_S
-        self.deaths = 0
+        self.comeback = Comeback()
 
     def start(self, now: float) -> None:
         """Start it, in a session of its own, so that Ctrl-C reaches the supervisor alone."""
         self.process = subprocess.Popen([sys.executable, "-m", *self.arguments], start_new_session=True)
-        self.started = now
-
-    def died(self, now: float) -> None:
-        """It is gone: it may come back after a while, a longer one each time."""
-        steady = now - self.started >= _STEADY_S
-        self.deaths = 1 if steady else self.deaths + 1
-        self.wait = _FIRST_WAIT_S if steady else min(_LONGEST_WAIT_S, 2 * self.wait)
-        self.due = now + self.wait
-        self.process = None
+        self.comeback.started(now)
 
 
 class Supervisor:
@@ -99,18 +86,18 @@ class Supervisor:
         """Start what is due; returns for how long nothing will be."""
         nearest: float | None = None
         for part in self._parts:
-            if part.process is not None and part.process.poll() is not None:
-                self._say(f"{part.name} ended with {part.process.returncode}; it is started again")
-                part.died(now)
-                if part.deaths >= _HOPELESS:
-                    raise EngineError(
-                        f"{part.name} has died {part.deaths} times before it could serve; its last words are above"
-                    )
+            if part.process is not None and (code := part.process.poll()) is not None:
+                self._say(f"{part.name} ended with {code}; it is started again")
+                part.process = None
+                part.comeback.ended(code, now)
+                if part.comeback.hopeless:
+                    raise EngineError(f"{part.name} dies again and again before it can serve; its last words are above")
             if part.process is None:
-                if now >= part.due:
+                wait = part.comeback.due - now
+                if wait <= 0:
                     part.start(now)
                 else:
-                    nearest = part.due - now if nearest is None else min(nearest, part.due - now)
+                    nearest = wait if nearest is None else min(nearest, wait)
         return nearest
 
     def _end_all(self) -> None:

@@ -58,6 +58,18 @@ def test_it_runs_an_onnx_file_and_keeps_the_order_of_outputs(name: str, dynamic_
             np.testing.assert_allclose(output, wanted, rtol=1e-6)
 
 
+@pytest.mark.parametrize("external", [False, True])
+def test_onnxruntime_takes_a_file_format_newer_than_it_knows(dynamic_onnx: Path, external: bool) -> None:
+    model = onnx.load(dynamic_onnx)
+    model.ir_version = 99
+    options = {"save_as_external_data": True, "size_threshold": 0, "location": "weights"} if external else {}
+    onnx.save(model, dynamic_onnx, **options)
+    rival = make_rival("onnxruntime")
+    rival.prepare(Subject(onnx=str(dynamic_onnx)), 1, INPUTS)
+    for output, wanted in zip(rival.run(), expected(), strict=True):
+        np.testing.assert_allclose(output, wanted, rtol=1e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # PyTorch deprecates parts of itself while it is imported
 def test_torch_compiles_an_exported_program(tmp_path: Path) -> None:

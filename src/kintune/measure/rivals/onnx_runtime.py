@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from kintune.graph.inputs import Array
@@ -12,6 +14,8 @@ from kintune.measure.rivals.rival import Subject
 __all__ = ["OnnxRuntime"]
 
 _ERRORS_ONLY = 3
+_NEWEST_FORMAT = re.compile(r"max supported IR version: (\d+)")
+_EXTERNAL_DATA = "session.model_external_initializers_file_folder_path"
 
 
 class OnnxRuntime:
@@ -38,13 +42,33 @@ class OnnxRuntime:
         options.log_severity_level = _ERRORS_ONLY
         for dimension, extent in _free_dimensions(str(subject.onnx), inputs).items():
             options.add_free_dimension_override_by_name(dimension, extent)
-        self._session = onnxruntime.InferenceSession(subject.onnx, options, providers=["CPUExecutionProvider"])
+        self._session = _open(str(subject.onnx), options)
         self._inputs = dict(inputs)
 
     def run(self) -> list[Array]:
         """Run once."""
         outputs: list[Array] = self._session.run(None, self._inputs)
         return outputs
+
+
+def _open(path: str, options: Any) -> Any:
+    """A session of the model.  A file format newer than onnxruntime knows is called the newest one that it does: what
+    came with newer ones is of no use to operators that it knows, and any other it names itself.
+    """
+    import onnx
+    import onnxruntime
+
+    providers = ["CPUExecutionProvider"]
+    try:
+        return onnxruntime.InferenceSession(path, options, providers=providers)
+    except Exception as error:
+        known = _NEWEST_FORMAT.search(str(error))
+        if known is None:
+            raise
+    model = onnx.load(path, load_external_data=False)
+    model.ir_version = int(known.group(1))
+    options.add_session_config_entry(_EXTERNAL_DATA, str(Path(path).parent))
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
 
 
 def _free_dimensions(path: str, inputs: Mapping[str, Array]) -> dict[str, int]:

@@ -12,6 +12,7 @@ __all__ = ["curve_options", "family_options", "gantt_options"]
 
 _GREY = "#888888"
 _FEW = 20  # points, of which each is shown
+_WIDE = 20.0  # largest over smallest, from which on a logarithmic axis tells more
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#8c6bb1", "#b8860b", "#c2578c", "#2c9fc9", "#7a5230")
 _KINDS = ("prepare", "select", "build", "profile", "update", "confirm", "package", "prove")
 
@@ -21,7 +22,12 @@ def _axis(name: str, **more: Any) -> dict[str, Any]:
 
 
 def curve_options(curves: Mapping[str, Sequence[tuple[float, float]]], lines: Mapping[str, float]) -> dict[str, Any]:
-    """Estimated latency in ms over seconds, a curve a job; `lines` are latencies to compare with, by name."""
+    """Estimated latency in ms over seconds, a curve a job; `lines` are latencies to compare with, by name.
+
+    The axis begins at 0, so that heights can be compared, unless the latencies are too far apart to be told apart so.
+    """
+    latencies = [latency for curve in curves.values() for _, latency in curve] + list(lines.values())
+    is_wide = bool(latencies) and max(latencies) > _WIDE * min(latencies)
     series: list[dict[str, Any]] = [
         {
             "name": name,
@@ -42,7 +48,7 @@ def curve_options(curves: Mapping[str, Sequence[tuple[float, float]]], lines: Ma
         "tooltip": {"trigger": "axis"},
         "legend": {"show": len(series) > 1, "textStyle": {"color": _GREY}},
         "xAxis": _axis("seconds", type="value"),
-        "yAxis": _axis("ms", type="log", nameGap=45),
+        "yAxis": _axis("ms", type="log" if is_wide else "value", nameGap=50),
         "series": series,
     }
 

@@ -16,6 +16,8 @@ from kintune.terminal.quantities import duration, milliseconds, times
 
 __all__ = ["job_page", "report_of"]
 
+_REDRAWN_S = 10.0  # of the job's time, if nothing gets better
+
 
 @page("/jobs/{job}", "Job")
 async def job_page(desk: Desk, job: str) -> None:
@@ -53,7 +55,7 @@ class JobView:
         self._families = ui.column().classes("w-full gap-0")
         self._failures = ui.label().classes("opacity-80 text-sm")
         self._result = ui.column().classes("w-full gap-1")
-        self._drawn = -1
+        self._drawn = (-1, 0)
         self._timer = ui.timer(1.0, self._refresh, active=not job.state.over)
         self._refresh()
 
@@ -83,9 +85,10 @@ class JobView:
             self._failures.set_text(phrases.failures(report))
             self._show_families(report.families)
         curve = self._desk.board.curve(job.id)
-        if len(curve) != self._drawn:
-            self._drawn = len(curve)
-            self._draw(curve, {})
+        elapsed_s = report.elapsed_s if report is not None else 0.0
+        if (drawn := (len(curve), int(elapsed_s // _REDRAWN_S))) != self._drawn:
+            self._drawn = drawn
+            self._draw(_until(curve, elapsed_s), {})
 
     def _draw(self, curve: list[tuple[float, float]], rivals: dict[str, float]) -> None:
         target = self._job.wanted.target_ms
@@ -136,7 +139,8 @@ class JobView:
         if report is None:
             return
         latency = report.latency_ms
-        self._draw([(point.seconds, point.latency_ms) for point in report.curve], latency.rivals)
+        curve = [(point.seconds, point.latency_ms) for point in report.curve]
+        self._draw(_until(curve, report.seconds), latency.rivals)
         with self._result:
             if latency.gain is not None and latency.tuned is not None and latency.untuned is not None:
                 ui.label(
@@ -155,6 +159,11 @@ class JobView:
             if report.subgraphs:
                 ui.label("Families of subgraphs, by the time they take").classes("opacity-80 mt-4")
                 ui.echart(family_options(report.subgraphs)).classes("w-full h-72")
+
+
+def _until(curve: list[tuple[float, float]], seconds: float) -> list[tuple[float, float]]:
+    """A curve with what is best still being so after so many seconds."""
+    return [*curve, *((seconds, latency) for _, latency in curve[-1:])]
 
 
 def _saved_progress(job: Job) -> ProgressReport | None:

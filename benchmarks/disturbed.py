@@ -1,0 +1,194 @@
+"""What others on the device's cores do to measurements, and what repeating the disturbed ones does about it.
+
+    python benchmarks/disturbed.py
+
+A small network is tuned; then the candidates that were measured are timed again and again by the device worker's own
+code, in turns: with nobody else there, with the web part of a service that 200 clients poll (at idle priority, as it
+always is; the clients too, since they would be elsewhere), with processes at idle priority that never rest, and with
+one of normal priority that runs for a while now and then.  Every candidate is timed three times in a row, so that what
+is kept can be compared with what would have been kept.  Results go to `benchmarks/results/disturbed.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from kintune.api import Model
+from kintune.job.payloads import Prepared, StageName
+from kintune.measure.calm import Calm
+from kintune.measure.device_worker import open_device
+from kintune.measure.requests import BuildContext, Built, ProfileContext, ProfileItem
+from kintune.records import Store
+from kintune.space.candidate import Candidate
+from kintune.testing.serving import serving
+from kintune.testing.small_onnx import write_small_onnx
+
+RESULTS = Path(__file__).parent / "results" / "disturbed.json"
+Timed = TypeVar("Timed")
+
+IDLE = "import os; os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\nwhile True: pass"
+NEIGHBOUR = """
+import random, time
+draw = random.Random(0)
+while True:
+    time.sleep(draw.uniform(0.0, 0.4))
+    until = time.monotonic() + draw.uniform(0.0, 0.2)
+    while time.monotonic() < until: pass
+"""
+CLIENTS = """
+import os, sys, threading, time, urllib.request
+os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+def poll(phase):
+    time.sleep(phase)
+    while True:
+        urllib.request.urlopen(sys.argv[1] + "/api/v1/jobs?limit=50").read()
+        time.sleep(5)
+for number in range(200):
+    threading.Thread(target=poll, args=(number / 40,), daemon=True).start()
+time.sleep(10_000)
+"""
+
+
+class Thrice(Calm):
+    """Times everything three times, whatever disturbs it, and keeps how long each had waited, and its median."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attempts: list[tuple[float, float]] = []
+
+    def timed(self, measure: Callable[[], Timed]) -> Timed:
+        """The first, as if nobody had looked."""
+        found = [self.waiting(measure) for _ in range(3)]
+        self.attempts = [(waited, statistics.median(times)) for waited, times in found]  # type: ignore[call-overload]
+        return found[0][1]
+
+
+def main() -> None:
+    """Measure, write, tell."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=64)
+    parser.add_argument("--candidates", type=int, default=24)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--show", action="store_true", help="measure nothing")
+    options = parser.parse_args()
+    if not options.show:
+        document = measure(options)
+        RESULTS.write_text(json.dumps(document, indent=1) + "\n")
+    print("\n".join(summary(json.loads(RESULTS.read_text())["measured"])))
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """All conditions in turns."""
+    from kintune.measure.run import Runner  # takes the number of threads that `open_device` sets
+
+    with tempfile.TemporaryDirectory() as name, serving(Path(name, "data"), "--part", "web", ready="/healthz") as web:
+        about, _ = open_device("native", 0)
+        items, references = workload(Path(name), about.device_type.target, options)
+        calm = Thrice()
+        runner = Runner(about.cores, calm=calm)
+        runner.begin(ProfileContext(about.protocol, references))
+        conditions = {
+            "nobody": contextlib.nullcontext,
+            "service": lambda: running(CLIENTS, web.url),
+            "idle": lambda: running(*[IDLE] * (os.cpu_count() or 1)),
+            "neighbour": lambda: running(NEIGHBOUR),
+        }
+        measured = []
+        for round in range(options.rounds):
+            for condition in random.Random(round).sample(sorted(conditions), len(conditions)):
+                with conditions[condition]():
+                    time.sleep(1.0)
+                    for number, item in enumerate(items):
+                        if not runner.profile(item).ok:
+                            raise SystemExit("a candidate that ran before fails")
+                        attempts = [{"waited": waited, "us": us} for waited, us in calm.attempts]
+                        measured.append({"round": round, "condition": condition, "candidate": number, "of": attempts})
+                print(f"round {round}: {condition}", flush=True)
+    return {"date": datetime.date.today().isoformat(), "options": vars(options), "measured": measured}
+
+
+def workload(place: Path, target: str, options: argparse.Namespace) -> tuple[list[ProfileItem], dict[str, Built]]:
+    """Built candidates of a network that was tuned, spread over all times, and the untuned programs."""
+    from kintune.measure.builder import Builder
+
+    model, records = write_small_onnx(place / "net.onnx", channels=64), str(place / "records.sqlite")
+    Model.parse(str(model)).tune(trials=options.trials, records=records, output=place / "net.kt")
+    with Store.open(records) as store:
+        (run,) = store.runs.list()
+        (event,) = [e for e in store.events.history(run.run_id) if e.kind == StageName.PREPARE]
+        prepared = msgspec.msgpack.decode(event.payload, type=Prepared)
+        found = [measured for measured in store.measurements.find(run_id=run.run_id) if measured.outcome.ok]
+    sketches = {sketch.digest: sketch for sketch in prepared.sketches}
+    builder, context = Builder(target), BuildContext(target, prepared.modules, sketches)
+    chosen = sorted(found, key=lambda record: record.outcome.median_us)[:: max(1, len(found) // options.candidates)]
+    workloads = {each.candidate.workload for each in found}
+    references = {each: builder.build(context, Candidate.untuned(each)) for each in workloads}
+    items = [ProfileItem(r.candidate.workload, builder.build(context, r.candidate)) for r in chosen]
+    return items, references
+
+
+@contextlib.contextmanager
+def running(*programs: str) -> Iterator[None]:
+    """These Python programs run meanwhile; an address is the argument of the one before."""
+    commands: list[list[str]] = []
+    for program in programs:
+        if program.startswith("http"):
+            commands[-1].append(program)
+        else:
+            commands.append([sys.executable, "-c", program])
+    processes = [subprocess.Popen(command) for command in commands]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+
+
+def summary(measured: list[dict[str, Any]]) -> list[str]:
+    """A line a condition: how many were disturbed, and by how much times are off, unrepeated and repeated.
+
+    A candidate's true time is the median of its medians with nobody there.
+    """
+    from kintune.measure.calm import _ATTEMPTS, _CALM
+
+    truth: dict[int, float] = {}
+    for number in {each["candidate"] for each in measured}:
+        alone = [e for e in measured if e["candidate"] == number and e["condition"] == "nobody"]
+        truth[number] = statistics.median(attempt["us"] for each in alone for attempt in each["of"])
+    lines = [f"{'':12} disturbed  off by, once: median, p90, worst    off by, repeated: median, p90, worst"]
+    for condition in sorted({each["condition"] for each in measured}):
+        once, kept, disturbed = [], [], 0
+        for each in (e for e in measured if e["condition"] == condition):
+            attempts = each["of"][:_ATTEMPTS]
+            chosen = next((a for a in attempts if a["waited"] <= _CALM), min(attempts, key=lambda a: a["waited"]))
+            disturbed += attempts[0]["waited"] > _CALM
+            once.append(abs(attempts[0]["us"] / truth[each["candidate"]] - 1))
+            kept.append(abs(chosen["us"] / truth[each["candidate"]] - 1))
+        lines.append(f"{condition:12} {disturbed / len(once):8.1%}  {_three(once)}     {_three(kept)}")
+    return lines
+
+
+def _three(errors: list[float]) -> str:
+    ordered = sorted(errors)
+    return f"{statistics.median(ordered):8.1%} {ordered[int(0.9 * len(ordered))]:8.1%} {ordered[-1]:8.1%}"
+
+
+if __name__ == "__main__":
+    main()
