@@ -5,8 +5,9 @@
 A small network is tuned; then the candidates that were measured are timed again and again by the device worker's own
 code, in turns: with nobody else there, with the web part of a service that 200 clients poll (at idle priority, as it
 always is; the clients too, since they would be elsewhere), with processes at idle priority that never rest, and with
-one of normal priority that runs for a while now and then.  Every candidate is timed three times in a row, so that what
-is kept can be compared with what would have been kept.  Results go to `benchmarks/results/disturbed.json`.
+one of normal priority that runs for a while now and then.  Every candidate is timed at normal and at real-time
+priority, three times each, so that what is kept can be compared with what would have been kept.  Results go to
+`benchmarks/results/disturbed.json`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import itertools
 import json
 import os
 import random
@@ -31,9 +33,10 @@ import msgspec
 
 from kintune.api import Model
 from kintune.job.payloads import Prepared, StageName
-from kintune.measure.calm import Calm
+from kintune.measure.calm import CALM, PAUSES_S, Calm
 from kintune.measure.device_worker import open_device
 from kintune.measure.requests import BuildContext, Built, ProfileContext, ProfileItem
+from kintune.measure.urgency import set_urgent
 from kintune.records import Store
 from kintune.space.candidate import Candidate
 from kintune.testing.serving import serving
@@ -74,7 +77,10 @@ class Thrice(Calm):
 
     def timed(self, measure: Callable[[], Timed]) -> Timed:
         """The first, as if nobody had looked."""
-        found = [self.waiting(measure) for _ in range(3)]
+        found = []
+        for pause in (0.0, *PAUSES_S):
+            time.sleep(pause)
+            found.append(self.waiting(measure))
         self.attempts = [(waited, statistics.median(times)) for waited, times in found]  # type: ignore[call-overload]
         return found[0][1]
 
@@ -115,10 +121,14 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                 with conditions[condition]():
                     time.sleep(1.0)
                     for number, item in enumerate(items):
-                        if not runner.profile(item).ok:
-                            raise SystemExit("a candidate that ran before fails")
-                        attempts = [{"waited": waited, "us": us} for waited, us in calm.attempts]
-                        measured.append({"round": round, "condition": condition, "candidate": number, "of": attempts})
+                        for urgent in (False, True) if (round + number) % 2 else (True, False):
+                            set_urgent(urgent)
+                            if not runner.profile(item).ok:
+                                raise SystemExit("a candidate that ran before fails")
+                            attempts = [{"waited": waited, "us": us} for waited, us in calm.attempts]
+                            what = {"round": round, "condition": condition, "urgent": urgent, "candidate": number}
+                            measured.append({**what, "of": attempts})
+                set_urgent(False)
                 print(f"round {round}: {condition}", flush=True)
     return {"date": datetime.date.today().isoformat(), "options": vars(options), "measured": measured}
 
@@ -166,22 +176,24 @@ def summary(measured: list[dict[str, Any]]) -> list[str]:
 
     A candidate's true time is the median of its medians with nobody there.
     """
-    from kintune.measure.calm import _ATTEMPTS, _CALM
-
     truth: dict[int, float] = {}
     for number in {each["candidate"] for each in measured}:
-        alone = [e for e in measured if e["candidate"] == number and e["condition"] == "nobody"]
+        mine = [e for e in measured if e["candidate"] == number]
+        alone = [e for e in mine if e["condition"] == "nobody" and not e["urgent"]]
         truth[number] = statistics.median(attempt["us"] for each in alone for attempt in each["of"])
-    lines = [f"{'':12} disturbed  off by, once: median, p90, worst    off by, repeated: median, p90, worst"]
-    for condition in sorted({each["condition"] for each in measured}):
+    lines = [f"{'':20} disturbed  off by, once: median, p90, worst    off by, repeated: median, p90, worst"]
+    for condition, urgent in itertools.product(sorted({each["condition"] for each in measured}), (False, True)):
         once, kept, disturbed = [], [], 0
-        for each in (e for e in measured if e["condition"] == condition):
-            attempts = each["of"][:_ATTEMPTS]
-            chosen = next((a for a in attempts if a["waited"] <= _CALM), min(attempts, key=lambda a: a["waited"]))
-            disturbed += attempts[0]["waited"] > _CALM
-            once.append(abs(attempts[0]["us"] / truth[each["candidate"]] - 1))
+        for each in measured:
+            if (each["condition"], each["urgent"]) != (condition, urgent):
+                continue
+            first, *_ = attempts = each["of"]
+            chosen = next((a for a in attempts if a["waited"] <= CALM), min(attempts, key=lambda a: a["waited"]))
+            disturbed += first["waited"] > CALM
+            once.append(abs(first["us"] / truth[each["candidate"]] - 1))
             kept.append(abs(chosen["us"] / truth[each["candidate"]] - 1))
-        lines.append(f"{condition:12} {disturbed / len(once):8.1%}  {_three(once)}     {_three(kept)}")
+        name = f"{condition}{', real-time' if urgent else ''}"
+        lines.append(f"{name:20} {disturbed / len(once):8.1%}  {_three(once)}     {_three(kept)}")
     return lines
 
 

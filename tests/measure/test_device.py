@@ -50,6 +50,14 @@ def test_a_proof_is_the_provers_and_finds_the_memory_free() -> None:
     assert profiler.story == ["release"]
 
 
+def test_only_what_times_candidates_is_urgent() -> None:
+    told: list[bool] = []
+    device = DeviceHandler(ScriptedProfiler(), lambda context, payload: b"", lambda: Peak(1.0, 2.0, 3), told.append)
+    for kind in ("profile", "prove", "confirm", "peak"):
+        device.begin(kind, msgspec.msgpack.encode(CONTEXT))
+    assert told == [True, False, True, False]
+
+
 def test_a_peak_reads_as_a_mapping() -> None:
     device = handler(ScriptedProfiler())
     device.begin("peak", b"")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 from collections.abc import Callable
 from typing import Any
 
@@ -190,3 +191,14 @@ def test_the_front_is_told_of_a_refusal(start_worker: Callable[..., Any]) -> Non
     assert worker.first.refused
     assert "unknown target 'quantum'" in worker.first.cause
     assert worker.process.wait() == 0
+
+
+def test_whoever_hangs_at_real_time_priority_can_be_ended(start_worker: Callable[..., Any], healthy: Built) -> None:
+    worker = start_worker(MODULE, "--threads", "1", "--urgent")
+    device = Device(worker, healthy)
+    device.assert_healthy()
+    worker.send(profile("dense", poisoned(Poison.HANG, healthy.operands)))
+    with pytest.raises(subprocess.TimeoutExpired):
+        worker.process.wait(1)
+    worker.process.kill()
+    assert worker.process.wait(10) == -signal.SIGKILL

@@ -61,9 +61,9 @@ class Place(msgspec.Struct, frozen=True):
         devices = [Device(name, DEVICE, host=host, on_host_cores=self.shared) for name in self.names]
         return [Host("local", len(self.host), memory_mb()), *devices]
 
-    def commands(self, target: str) -> dict[str, Command]:
-        """How workers are started, by kind, and by kind and device."""
-        arguments = ("--target", target, "--threads", str(self.threads))
+    def commands(self, target: str, *, urgent: bool = False) -> dict[str, Command]:
+        """How workers are started, by kind, and by kind and device; `urgent` ones time at real-time priority."""
+        arguments = ("--target", target, "--threads", str(self.threads), *(("--urgent",) if urgent else ()))
         devices = {
             f"device@{name}": _python(
                 cores, self.threads, memory_mb(), "kintune.measure.device_worker", *arguments, pinned=not self.shared

@@ -13,10 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["Calm", "waited_s"]
+__all__ = ["CALM", "PAUSES_S", "Calm", "waited_s"]
 
-_ATTEMPTS = 3
-_CALM = 0.02
+CALM = 0.1
+"""Seconds waited a second, up to which a time is believed: it is a median, which a few disturbed runs do not move."""
+PAUSES_S = (0.1, 0.4)
+"""Seconds between the attempts."""
 
 Timed = TypeVar("Timed")
 
@@ -31,28 +33,35 @@ def waited_s() -> float:
 
 
 class Calm:
-    """Times something, up to three times, until nobody has interfered; `repeated` counts what was done again.
+    """Times something, up to three times with pauses, until nobody interferes; `repeated` counts what was done again.
 
-    `waited` tells for how many seconds this process has waited for cores so far, `clock` tells seconds.
+    `waited` tells for how many seconds this process has waited for cores so far, `clock` tells seconds, and `sleep`
+    passes some: whoever interferes may be gone by then.
     """
 
-    def __init__(self, waited: Callable[[], float] = waited_s, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        waited: Callable[[], float] = waited_s,
+        clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._waited = waited
         self._clock = clock
+        self._sleep = sleep
         self.repeated = 0
 
     def timed(self, measure: Callable[[], Timed]) -> Timed:
         """What `measure` returns when it is left alone; if it never is, what it returned in the calmest attempt."""
-        calmest: tuple[float, Timed] | None = None
-        for attempt in range(_ATTEMPTS):
-            self.repeated += attempt > 0
-            waiting, result = self.waiting(measure)
-            if calmest is None or waiting < calmest[0]:
-                calmest = waiting, result
-            if waiting <= _CALM:
+        least, calmest = self.waiting(measure)
+        for pause in PAUSES_S:
+            if least <= CALM:
                 break
-        assert calmest is not None
-        return calmest[1]
+            self._sleep(pause)
+            self.repeated += 1
+            waiting, result = self.waiting(measure)
+            if waiting < least:
+                least, calmest = waiting, result
+        return calmest
 
     def waiting(self, measure: Callable[[], Timed]) -> tuple[float, Timed]:
         """Seconds waited for cores, for each second that `measure` took, and what it returned."""

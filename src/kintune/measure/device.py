@@ -44,7 +44,15 @@ class DeviceHandler:
     PROFILE and CONFIRM share their requests and differ in the protocol that the context names.
     """
 
-    def __init__(self, profiler: Profiler, prove: Callable[[bytes, bytes], bytes], peak: Callable[[], Peak]) -> None:
+    def __init__(
+        self,
+        profiler: Profiler,
+        prove: Callable[[bytes, bytes], bytes],
+        peak: Callable[[], Peak],
+        set_urgent: Callable[[bool], None] = lambda _urgent: None,
+    ) -> None:
+        """`set_urgent` is told when candidates are timed, and when not."""
+        self._set_urgent = set_urgent
         self._profiler = profiler
         self._prove = prove
         self._peak = peak
@@ -58,7 +66,9 @@ class DeviceHandler:
             stage = DeviceStage(kind)
         except ValueError as error:
             raise WireError(f"a device worker was asked for a stage of kind {kind!r}") from error
-        if stage in (DeviceStage.PROFILE, DeviceStage.CONFIRM):
+        timing = stage in (DeviceStage.PROFILE, DeviceStage.CONFIRM)
+        self._set_urgent(timing)
+        if timing:
             self._profiler.begin(msgspec.msgpack.decode(context, type=ProfileContext))
         else:
             self._profiler.release()

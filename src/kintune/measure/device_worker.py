@@ -17,6 +17,7 @@ from kintune.measure.about import DeviceAbout, Peak
 from kintune.measure.cores import choose_cores, pinned_to
 from kintune.measure.device import DeviceHandler
 from kintune.measure.protocol import DeviceType, Protocol
+from kintune.measure.urgency import set_urgent
 from kintune.wire import worker
 
 __all__ = ["KIND", "main", "open_device"]
@@ -25,8 +26,10 @@ KIND = "device"
 """The kind of worker, as in `Work.worker`."""
 
 
-def open_device(target: str, threads: int) -> tuple[DeviceAbout, DeviceHandler]:
+def open_device(target: str, threads: int, *, urgent: bool = False) -> tuple[DeviceAbout, DeviceHandler]:
     """Get this process ready to measure programs for `target` with `threads` threads (0: all physical cores).
+
+    What is `urgent` times candidates at real-time priority, where that is allowed.
 
     Must come before the compiler's runtime runs anything in parallel: its pool reads the number of threads once.
 
@@ -66,6 +69,8 @@ def open_device(target: str, threads: int) -> tuple[DeviceAbout, DeviceHandler]:
         with pinned_to(cores[0]):  # where the runtime's other threads are not
             return measure_peak(canonical, len(cores), largest_cache)
 
+    if urgent:
+        return about, DeviceHandler(Runner(cores), _prove, peak, set_urgent)
     return about, DeviceHandler(Runner(cores), _prove, peak)
 
 
@@ -78,8 +83,9 @@ def _start(arguments: list[str]) -> tuple[bytes, DeviceHandler]:
     parser = argparse.ArgumentParser(prog="device_worker", allow_abbrev=False)
     parser.add_argument("--target", default="native")
     parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--urgent", action="store_true")
     options = parser.parse_args(arguments)
-    about, handler = open_device(options.target, options.threads)
+    about, handler = open_device(options.target, options.threads, urgent=options.urgent)
     return msgspec.msgpack.encode(about), handler
 
 

@@ -89,7 +89,7 @@ def orchestrate(settings: Settings) -> None:
             LocalEngine(
                 Machine(policy(settings.policy)),
                 ledger,
-                place.commands(settings.target),
+                place.commands(settings.target, urgent=True),
                 place.resources(),
                 log=settings.directory / "engine.log",
                 observe=Watch(lambda run: desk.job_of(run), time.time, bus.publish, ledger.tally),
