@@ -89,8 +89,8 @@ def main() -> None:
     """Measure, write, tell."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=64)
-    parser.add_argument("--candidates", type=int, default=24)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--candidates", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--show", action="store_true", help="measure nothing")
     options = parser.parse_args()
     if not options.show:

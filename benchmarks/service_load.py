@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import collections
 import datetime
 import json
 import statistics
@@ -52,8 +53,8 @@ def main() -> None:
         ids = fill(settings, options.jobs)
         with serving(Path(name), "--part", "web", ready="/healthz") as service:
             (web,) = psutil.Process(service.process.pid).children()
-            pages = asyncio.run(time_pages(service.url, ids, options.pages))
             load = asyncio.run(crowd(settings, web, service.url, ids, options))
+            pages = asyncio.run(time_pages(service.url, ids, options.pages))
     document = {
         "date": datetime.date.today().isoformat(),
         "options": vars(options),
@@ -79,7 +80,15 @@ def fill(settings: Settings, count: int) -> list[str]:
         for number, id in enumerate(ids):
             state = "done" if number < count - 100 else "tuning"
             at = now - 10.0 * (count - number)
-            row = {"id": id, "owner": user, "model": model, "wanted": wanted, "priority": 1.0, "share": False}
+            row = {
+                "id": id,
+                "owner": user,
+                "model": model,
+                "wanted": wanted,
+                "priority": 1.0,
+                "share": False,
+                "minutes": 1.0,
+            }
             row |= {"state": state, "reason": "converged", "created": at, "started": at}
             connection.execute(insert(jobs).values(**row))
             connection.execute(insert(steps).values(job=id, seq=0, state="queued", reason="", at=at))
@@ -114,14 +123,19 @@ async def crowd(
         tasks = [
             asyncio.create_task(poll(client, ids[-1 - n % 100], n / options.pollers)) for n in range(options.pollers)
         ]
-        tasks += [asyncio.create_task(view(client, ids[-1])) for _ in range(options.viewers)]
+        seen: collections.Counter[int] = collections.Counter()
+        tasks += [asyncio.create_task(view(client, ids[-1], seen, n)) for n in range(options.viewers)]
         tasks.append(asyncio.create_task(tell(bus, ids[-1])))
         await asyncio.sleep(10.0)
+        seen.clear()
         busy = await share(web, options.seconds)
+        news = dict(seen)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         bus.close()
+    if options.viewers and (len(news) < options.viewers or min(news.values()) < options.seconds):
+        raise SystemExit(f"not all viewers were told what there was: {news}")
     return {"idle": idle, "busy": busy}
 
 
@@ -141,11 +155,11 @@ async def poll(client: httpx.AsyncClient, job: str, phase: float) -> None:
         await asyncio.sleep(5)
 
 
-async def view(client: httpx.AsyncClient, job: str) -> None:
-    """One viewer."""
+async def view(client: httpx.AsyncClient, job: str, seen: collections.Counter[int], number: int) -> None:
+    """One viewer, who counts the news."""
     async with client.stream("GET", f"/api/v1/jobs/{job}/events") as answer:
-        async for _ in answer.aiter_lines():
-            pass
+        async for line in answer.aiter_lines():
+            seen[number] += line.startswith("event: progressed")
 
 
 async def tell(bus: Bus, job: str) -> None:

@@ -76,8 +76,11 @@ def test_names_are_plain_and_taken_once(people: People) -> None:
 
 def test_it_is_known_whether_anybody_could_come_in(people: People) -> None:
     assert not people.any_token()
+    assert people.local(0.0).name == people.local(0.0).name == "local"
     people.add_token(people.add_user("anna", 0.0), "", Scope.READ, 0.0, 1.0)
     assert people.any_token()
+    with pytest.raises(Unauthorized):
+        people.local(0.0)
 
 
 def test_a_scope_covers_those_below() -> None:

@@ -8,7 +8,10 @@ import msgspec
 
 from kintune.errors import KintuneError
 
-__all__ = ["Forbidden", "NotFound", "Quota", "Scope", "Unauthorized", "Visitor"]
+__all__ = ["TAKES_A_TOKEN", "Forbidden", "NotFound", "Quota", "Scope", "Unauthorized", "Visitor"]
+
+TAKES_A_TOKEN = "this takes a token: send it as 'Authorization: Bearer kt_...'"
+"""What somebody is told who comes without one."""
 
 
 class Unauthorized(KintuneError):

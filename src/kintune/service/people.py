@@ -9,7 +9,7 @@ from sqlalchemy import insert, select, update
 
 from kintune.errors import InputError
 from kintune.records.database import Database
-from kintune.service.access import NotFound, Quota, Scope, Unauthorized, Visitor
+from kintune.service.access import TAKES_A_TOKEN, NotFound, Quota, Scope, Unauthorized, Visitor
 from kintune.service.rows import plain
 from kintune.service.schema import tokens, users
 from kintune.service.secrets import NewToken, hash_of, looks_like_a_token, new_token
@@ -66,11 +66,9 @@ class People:
 
     def user(self, name: str) -> User:
         """The user of this name.  Raises NotFound."""
-        with self._database.snapshot() as connection:
-            row = connection.execute(select(users).where(users.c.name == name)).one_or_none()
-        if row is None:
+        if (found := self._named(name)) is None:
             raise NotFound(f"there is no user {name[:64]!r}")
-        return _user(plain(row))
+        return found
 
     def users(self) -> list[User]:
         """All users, by name."""
@@ -122,13 +120,18 @@ class People:
             return connection.scalar(select(tokens.c.id).limit(1)) is not None
 
     def local(self, now: float) -> Visitor:
-        """Whoever sits at this machine, while nobody has a token: the user `local`, who may do everything."""
-        with self._database.transaction():
-            try:
-                user = self.user(_LOCAL)
-            except NotFound:
-                user = self.add_user(_LOCAL, now)
-        return Visitor(user.id, user.name, Scope.ADMIN, None, user.quota)
+        """Whoever sits at this machine, while nobody has a token: the user `local`, who may do everything.
+
+        Raises Unauthorized from the first token on.
+        """
+        with self._database.snapshot():  # nothing is written as a rule, since every request asks
+            if self.any_token():
+                raise Unauthorized(TAKES_A_TOKEN)
+            known = self._named(_LOCAL)
+        if known is None:
+            with self._database.transaction():
+                known = self._named(_LOCAL) or self.add_user(_LOCAL, now)
+        return Visitor(known.id, known.name, Scope.ADMIN, None, known.quota)
 
     def revoke(self, token: int, now: float) -> None:
         """Nobody comes in with this token any more.  Raises NotFound."""
@@ -156,6 +159,11 @@ class People:
                 connection.execute(update(tokens).where(tokens.c.id == row.id).values(used=now))
         quota = msgspec.json.decode(row.quota, type=Quota)
         return Visitor(row.user, row.name, Scope(row.scope), row.id, quota)
+
+    def _named(self, name: str) -> User | None:
+        with self._database.snapshot() as connection:
+            row = connection.execute(select(users).where(users.c.name == name)).one_or_none()
+        return None if row is None else _user(plain(row))
 
 
 def _user(row: dict[str, object]) -> User:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
@@ -15,6 +15,7 @@ from kintune.service.orchestrator.news import Changed, News
 from kintune.service.web import jobs, live, models, operators
 from kintune.service.web.board import Board
 from kintune.service.web.bodies import LimitBodies
+from kintune.service.web.caution import Caution
 from kintune.service.web.counter import Counter
 from kintune.service.web.doors import install_error_handlers
 from kintune.service.web.errands import Errands
@@ -23,13 +24,6 @@ from kintune.service.web.metrics import render
 from kintune.service.web.rooms import Rooms
 
 __all__ = ["make_app"]
-
-_HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-}
 
 
 def make_app(rooms: Rooms) -> FastAPI:
@@ -63,12 +57,7 @@ def make_app(rooms: Rooms) -> FastAPI:
 
     app.add_middleware(LimitBodies, rooms=rooms)
 
-    @app.middleware("http")
-    async def protect(request: Request, call_next):  # type: ignore[no-untyped-def]
-        response: Response = await call_next(request)
-        for name, value in _HEADERS.items():
-            response.headers.setdefault(name, value)
-        return response
+    app.add_middleware(Caution)
 
     @app.get("/healthz", tags=["operations"])
     def alive() -> dict[str, str]:

@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from kintune.errors import InputError, KintuneError, OrderError, StorageError, StorageFull
-from kintune.service.access import Forbidden, NotFound, Scope, Unauthorized, Visitor
+from kintune.service.access import TAKES_A_TOKEN, Forbidden, NotFound, Scope, Unauthorized, Visitor
 from kintune.service.content import TooLarge
 from kintune.service.web.counter import Counter
 from kintune.service.web.rooms import Rooms
@@ -46,7 +46,7 @@ _STATUS: tuple[tuple[type[KintuneError], int], ...] = (
 )
 
 
-def rooms_of(request: Request) -> Rooms:
+async def rooms_of(request: Request) -> Rooms:  # at once: what is not `async` is sent to another thread
     """The rooms of the application that a request has come to."""
     rooms: Rooms = request.app.state.rooms
     return rooms
@@ -55,7 +55,7 @@ def rooms_of(request: Request) -> Rooms:
 RoomsOf = Annotated[Rooms, Depends(rooms_of)]
 
 
-def counter_of(request: Request) -> Counter:
+async def counter_of(request: Request) -> Counter:
     """The counter of the application that a request has come to."""
     counter: Counter = request.app.state.counter
     return counter
@@ -81,11 +81,12 @@ def visitor_of(request: Request, rooms: RoomsOf) -> Visitor:
         if request.method not in _SAFE:
             require_own_origin(request)
         return rooms.people.visitor(token, rooms.now())
-    if not _is_local(request) or rooms.people.any_token():
-        raise Unauthorized("this takes a token: send it as 'Authorization: Bearer kt_...'")
+    if not _is_local(request):
+        raise Unauthorized(TAKES_A_TOKEN)
+    visitor = rooms.people.local(rooms.now())
     if request.method not in _SAFE and _is_browser(request):
         require_own_origin(request)
-    return rooms.people.local(rooms.now())
+    return visitor
 
 
 def require_own_origin(request: Request) -> None:

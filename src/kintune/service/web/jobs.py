@@ -64,8 +64,9 @@ def list_jobs(
 @router.get("/{job}")
 def show(job: str, visitor: Reader, rooms: RoomsOf) -> JobOut:
     """One job, with all its steps."""
-    found = rooms.docket.get(visitor, job)
-    return JobOut.of(found, rooms.docket.steps(found))
+    with rooms.database.snapshot():
+        found = rooms.docket.get(visitor, job)
+        return JobOut.of(found, rooms.docket.steps(found))
 
 
 @router.post("/{job}/cancel", status_code=202)

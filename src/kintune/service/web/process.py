@@ -21,6 +21,8 @@ from kintune.service.web.rooms import Rooms
 
 __all__ = ["main", "step_aside"]
 
+_KEPT_S = 75  # a connection that is silent: clients that poll need no new one each time
+
 
 def step_aside(settings: Settings) -> None:
     """Run only when nobody else wants to, and off the devices' cores where there are more than two cores in all."""
@@ -44,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             mount(app)
             config = uvicorn.Config(
                 app, host=settings.host, port=settings.port, log_config=None, access_log=False,
-                server_header=False, timeout_graceful_shutdown=5,
+                server_header=False, timeout_graceful_shutdown=5, timeout_keep_alive=_KEPT_S,
             )  # fmt: skip
             uvicorn.Server(config).run()
     except KintuneError as error:
