@@ -38,6 +38,7 @@ def service(tmp_path: Path) -> Settings:
 
 def test_a_restored_service_is_what_it_was(service: Settings, tmp_path: Path) -> None:
     assert back_up(service, tmp_path / "all.tar") == 1
+    assert (tmp_path / "all.tar").stat().st_mode & 0o077 == 0  # nobody else's to read
     restored = restore(tmp_path / "all.tar", tmp_path / "again")
     assert restored.minutes == 7.0
     assert restored.directory == tmp_path / "again"

@@ -12,6 +12,8 @@ from kintune.terminal.quantities import duration, milliseconds, times
 
 __all__ = ["JobDocument", "JobsDocument", "job_line", "service_options"]
 
+_OVER = ("done", "failed", "cancelled")
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -41,7 +43,10 @@ def job_line(job: Mapping[str, Any], now: float) -> str:
     """One job in a list."""
     age = duration(max(0.0, now - float(job["created"])))
     said = f" ({job['reason']})" if job["reason"] else ""
-    return f"{job['id']}  {job['state']:10}  {age:>10} ago  {_progress(job.get('progress'))}{said}".rstrip()
+    progress = dict(job.get("progress") or {})
+    if job["state"] in _OVER:
+        progress.pop("time_left_s", None)
+    return f"{job['id']}  {job['state']:10}  {age:>10} ago  {_progress(progress)}{said}".rstrip()
 
 
 def _progress(report: Mapping[str, Any] | None) -> str:

@@ -55,7 +55,11 @@ def back_up(settings: Settings, target: Path) -> int:
     kind = "postgresql" if settings.database else "sqlite"
     part = target.with_name(f".{target.name}.part")
     try:
-        with tarfile.open(part, "w", format=tarfile.PAX_FORMAT) as tar, tempfile.TemporaryDirectory() as place:
+        with (
+            os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file_of_tar,
+            tarfile.open(fileobj=file_of_tar, mode="w", format=tarfile.PAX_FORMAT) as tar,
+            tempfile.TemporaryDirectory() as place,
+        ):
             manifest = Manifest(1, __version__, kind, msgspec.structs.replace(settings, database=""))
             _add_bytes(tar, _MANIFEST, msgspec.json.encode(manifest))
             for copy in _copies(settings, Path(place)):
@@ -99,7 +103,7 @@ def restore(source: Path, data: Path, database: str = "") -> Settings:
             _run(database, _program("pg_restore"), *options, "--dbname", _libpq(database), str(place / _DUMP))
             (place / _DUMP).unlink()
         settings = msgspec.structs.replace(manifest.settings, data=str(data), database=database)
-        (place / "settings.json").write_bytes(msgspec.json.encode(settings))
+        (place / settings.file.name).write_bytes(msgspec.json.encode(settings))
         if data.exists():
             data.rmdir()
         os.replace(place, data)

@@ -38,6 +38,11 @@ class Settings(msgspec.Struct, frozen=True):
         return Path(self.data)
 
     @property
+    def file(self) -> Path:
+        """Where these settings are, for commands about the service."""
+        return self.directory / "settings.json"
+
+    @property
     def service_database(self) -> str:
         """Where the service's own tables are."""
         return self.database or str(self.directory / "service.sqlite")

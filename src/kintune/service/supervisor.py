@@ -50,9 +50,8 @@ class Supervisor:
         self._settings = settings
         self._say = say
         self._leaving = False
-        path = settings.directory / "settings.json"
-        write_whole(path, msgspec.json.encode(settings))
-        self._parts = [_Part(name, (f"kintune.service.{name}.process", str(path))) for name in parts]
+        self._parts = [_Part(name, (f"kintune.service.{name}.process", self._write(name))) for name in parts]
+        write_whole(settings.file, msgspec.json.encode(settings))  # for commands about the service
 
     def run(self) -> None:
         """Serve.
@@ -99,6 +98,12 @@ class Supervisor:
                 else:
                     nearest = wait if nearest is None else min(nearest, wait)
         return nearest
+
+    def _write(self, name: str) -> str:
+        """Write the settings of one part; where it is alone in a container, others have other ones."""
+        path = self._settings.directory / f"settings-{name}.json"
+        write_whole(path, msgspec.json.encode(self._settings))
+        return str(path)
 
     def _end_all(self) -> None:
         """Ask all to leave, and see that they do."""

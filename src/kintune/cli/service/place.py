@@ -34,7 +34,7 @@ def settings_at(data: str) -> Settings:
     directory = Path(data).expanduser().absolute()
     if not directory.is_dir():
         raise InputError(f"--data {data}: there is no such directory; `kintune serve` makes it")
-    path = directory / "settings.json"
-    if not path.exists():
-        return Settings(data=str(directory), database=os.environ.get("KINTUNE_DATABASE", ""))
-    return msgspec.json.decode(path.read_bytes(), type=Settings)
+    settings = Settings(data=str(directory), database=os.environ.get("KINTUNE_DATABASE", ""))
+    if not settings.file.exists():
+        return settings
+    return msgspec.json.decode(settings.file.read_bytes(), type=Settings)
