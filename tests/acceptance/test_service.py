@@ -111,3 +111,15 @@ def test_known_records_answer_without_tuning(service: Serving) -> None:
         assert again["reason"] == f"already met by what is known (the result of job {first['id']})"
         other = client.wait(client.submit(model, target_ms=1000.0, device="local-cpu", seed=1, trials=1)["id"])
         assert other["reason"].startswith("already met")
+
+
+def test_nothing_outlives_the_supervisor_and_the_next_one_goes_on(tmp_path: Path) -> None:
+    with serving(tmp_path / "data") as service:
+        begun = psutil.Process(service.process.pid).children(recursive=True)
+        assert len(begun) >= 2
+        service.process.kill()
+        _, alive = psutil.wait_procs(begun, timeout=40)
+        assert not alive
+    with serving(tmp_path / "data") as service, Client(service.url) as client:
+        job = client.submit(client.upload(NETWORK)["id"], trials=4)
+        client.wait(job["id"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 from contextlib import closing
 from pathlib import Path
 
@@ -80,10 +81,27 @@ def command(
         local_webhooks=local_webhooks,
     )
     if part != "orchestrator":
+        _check_port(settings)
         _check_doors(settings)
         click.echo(f"Kintune serves on http://{host}:{port}, data in {settings.data}; Ctrl-C ends it.", err=True)
     parts = PARTS if part == "all" else (part,)
     Supervisor(settings, lambda line: click.echo(f"kintune: {line}", err=True), parts).run()
+
+
+def _check_port(settings: Settings) -> None:
+    """Refuse an address at which nothing can listen."""
+    try:
+        (family, kind, protocol, _, address), *_ = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        with socket.socket(family, kind, protocol) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(address)
+    except OSError as error:
+        raise InputError(
+            f"--host {settings.host} --port {settings.port}: the service cannot listen there ({error.strerror}); name "
+            "another port, or end what listens"
+        ) from error
 
 
 def _check_doors(settings: Settings) -> None:

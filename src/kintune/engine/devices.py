@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from kintune.errors import DeviceError, OrderError
 
-__all__ = ["LOCK_DIRECTORY_VARIABLE", "DeviceLock", "cores_lock", "default_lock_directory"]
+__all__ = ["LOCK_DIRECTORY_VARIABLE", "DeviceLock", "OnWait", "cores_lock", "default_lock_directory"]
 
 LOCK_DIRECTORY_VARIABLE = "KINTUNE_LOCK_DIR"
 """The environment variable that names another directory for locks: processes that share devices must agree on it."""

@@ -37,9 +37,10 @@ class _Part:
         self.process: subprocess.Popen[bytes] | None = None
         self.comeback = Comeback()
 
-    def start(self, now: float) -> None:
+    def start(self, now: float, lifeline: int) -> None:
         """Start it, in a session of its own, so that Ctrl-C reaches the supervisor alone."""
-        self.process = subprocess.Popen([sys.executable, "-m", *self.arguments], start_new_session=True)
+        command = [sys.executable, "-m", *self.arguments, str(lifeline)]
+        self.process = subprocess.Popen(command, pass_fds=[lifeline], start_new_session=True)
         self.comeback.started(now)
 
 
@@ -50,6 +51,7 @@ class Supervisor:
         self._settings = settings
         self._say = say
         self._leaving = False
+        self._lifeline, self._held = os.pipe()  # see `kintune.service.lifeline`
         self._parts = [_Part(name, (f"kintune.service.{name}.process", self._write(name))) for name in parts]
         write_whole(settings.file, msgspec.json.encode(settings))  # for commands about the service
 
@@ -78,8 +80,8 @@ class Supervisor:
             signal.signal(signal.SIGCHLD, previous)
             for number, handler in before.items():
                 signal.signal(number, handler)
-            os.close(wake)
-            os.close(sleep)
+            for end in (wake, sleep, self._lifeline, self._held):
+                os.close(end)
 
     def _look_after(self, now: float) -> float | None:
         """Start what is due; returns for how long nothing will be."""
@@ -94,7 +96,7 @@ class Supervisor:
             if part.process is None:
                 wait = part.comeback.due - now
                 if wait <= 0:
-                    part.start(now)
+                    part.start(now, self._lifeline)
                 else:
                     nearest = wait if nearest is None else min(nearest, wait)
         return nearest

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from kintune.doctor.software import require_tried_versions
-from kintune.engine.devices import cores_lock
+from kintune.engine.devices import DeviceLock, OnWait, cores_lock
 from kintune.engine.job_run import JobEnd
 from kintune.engine.local import LocalEngine
 from kintune.errors import KintuneError
@@ -31,6 +31,7 @@ from kintune.service.content import Content
 from kintune.service.database import open_database
 from kintune.service.docket import Docket
 from kintune.service.library import Library
+from kintune.service.lifeline import hold
 from kintune.service.orchestrator.bus import Bus
 from kintune.service.orchestrator.desk import Desk
 from kintune.service.orchestrator.excerpt import excerpt
@@ -49,7 +50,8 @@ _log = logging.getLogger(__name__)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Orchestrate until told to leave by SIGTERM; the exit code is 0 then."""
-    (path,) = sys.argv[1:] if argv is None else argv
+    path, *lifeline = sys.argv[1:] if argv is None else argv
+    hold(lifeline)
     settings = msgspec.json.decode(Path(path).read_bytes(), type=Settings)
     logs.configure("orchestrator")
     try:
@@ -69,7 +71,8 @@ def orchestrate(settings: Settings) -> None:
     place = choose_place(settings.device, None)
     settings.work.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        stack.enter_context(cores_lock(place.cores))
+        stack.enter_context(DeviceLock("orchestrator", settings.directory).holding(_waits_for("this directory")))
+        stack.enter_context(cores_lock(place.cores, _waits_for("these cores")))
         database = stack.enter_context(closing(open_database(settings.service_database)))
         store = stack.enter_context(Store.open(settings.records))
         about = _ask_device(settings, place, store)
@@ -124,6 +127,10 @@ def orchestrate(settings: Settings) -> None:
         engine.post(desk.look_around)
         _log.info("ready, with device %s", settings.device)
         engine.serve(on_progress=desk.progressed, on_stage=began, on_end=ended)
+
+
+def _waits_for(what: str) -> OnWait:
+    return lambda holder: _log.warning("waiting for %s, held by process %s", what, holder)
 
 
 def _ask_device(settings: Settings, place: Place, store: Store) -> DeviceAbout:

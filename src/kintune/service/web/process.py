@@ -14,6 +14,7 @@ import uvicorn
 from kintune.errors import KintuneError
 from kintune.front.place import choose_place
 from kintune.service import logs
+from kintune.service.lifeline import hold
 from kintune.service.portal.mount import mount
 from kintune.service.settings import Settings
 from kintune.service.web.app import make_app
@@ -36,7 +37,8 @@ def step_aside(settings: Settings) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM."""
-    (path,) = sys.argv[1:] if argv is None else argv
+    path, *lifeline = sys.argv[1:] if argv is None else argv
+    hold(lifeline)
     settings = msgspec.json.decode(Path(path).read_bytes(), type=Settings)
     logs.configure("web")
     step_aside(settings)

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+
+def free_port() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
+
+
+def serve(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kintune", "serve", *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_port_that_somebody_has_is_refused_in_one_line(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        ended = serve("--data", str(tmp_path / "data"), "--port", str(port))
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()
+    assert f"--port {port}" in line
+    assert "in use" in line
+
+
+def test_an_address_that_is_not_this_machine_s_is_refused(tmp_path: Path) -> None:
+    ended = serve("--data", str(tmp_path / "data"), "--host", "192.0.2.1", "--port", free_port())
+    assert ended.returncode == 2
+    assert "192.0.2.1" in ended.stderr
+
+
+def test_nobody_else_is_let_in_before_anybody_has_a_token(tmp_path: Path) -> None:
+    ended = serve("--data", str(tmp_path / "data"), "--host", "0.0.0.0", "--port", free_port())
+    assert ended.returncode == 2
+    assert "add-token" in ended.stderr
