@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kintune.doctor.machine import Cache, inspect_machine
+from kintune.doctor.machine import Cache, data_caches, inspect_machine
 
 CPUINFO = """\
 processor\t: 0
@@ -43,3 +43,10 @@ def test_a_machine_that_tells_nothing_still_has_cores(tmp_path: Path) -> None:
     assert (machine.caches, machine.features) == ((), ())
     assert 1 <= machine.threads <= min(machine.physical_cores, machine.usable_cores)
     assert machine.memory > 0
+
+
+def test_data_caches_are_told_by_level(tmp_path: Path) -> None:
+    write_cache(tmp_path, 0, level="1", type="Data", size="48K")
+    write_cache(tmp_path, 1, level="1", type="Instruction", size="32K")
+    write_cache(tmp_path, 2, level="3", type="Unified", size="2M")
+    assert data_caches(inspect_machine(tmp_path)) == (48 * 1024, 0, 2 * 1024**2)

@@ -19,7 +19,8 @@ Chosen = dict[str, tuple[Sketch, Candidate]]
 def _by_rule(small: Small) -> Chosen:
     """The rule's first program for every subgraph that is worth one."""
     from kintune.graph.worth import is_tunable
-    from kintune.space.rules import Machine, rule_candidates
+    from kintune.space.machine import Machine
+    from kintune.space.rules import rule_candidates
     from kintune.space.sketches import generate_sketches
 
     tunable = is_tunable(small.lowered.workloads)

@@ -47,7 +47,8 @@ def tuned() -> Tuned:
     from kintune.measure.target import resolve_target
     from kintune.space.intrinsics import load_intrinsics
     from kintune.space.lower import Replayer, save_workload
-    from kintune.space.rules import Machine, rule_candidates
+    from kintune.space.machine import Machine
+    from kintune.space.rules import rule_candidates
     from kintune.space.sketches import generate_sketches
 
     load_intrinsics()

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import ctypes
+import math
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from kintune.errors import OrderError
-from kintune.measure.linker import find_linker
+from kintune.errors import BuildError, OrderError
+from kintune.measure.linker import find_linker, link
 
 
 def program(folder: Path, name: str) -> str:
@@ -31,3 +34,40 @@ def test_a_machine_without_one_is_told_what_to_do(tmp_path: Path, monkeypatch: p
     monkeypatch.delenv("CC", raising=False)
     with pytest.raises(OrderError, match="install gcc or clang"):
         find_linker()
+
+
+def compiled(folder: Path, source: str) -> str:
+    (folder / "kernel.c").write_text(source)
+    subprocess.run([find_linker(), "-c", "-fPIC", "-O1", "-o", "kernel.o", "kernel.c"], cwd=folder, check=True)
+    return str(folder / "kernel.o")
+
+
+SOURCE = """
+#include <math.h>
+double kernel(double x) { return exp(x) * 2; }
+unsigned __int128 halved(unsigned __int128 x, unsigned __int128 by) { return x / by; }
+"""
+
+
+def test_what_is_linked_finds_mathematics_and_the_compilers_helpers(tmp_path: Path) -> None:
+    link(str(tmp_path / "kernel.so"), [compiled(tmp_path, SOURCE)])
+    kernel = ctypes.CDLL(str(tmp_path / "kernel.so")).kernel
+    kernel.restype, kernel.argtypes = ctypes.c_double, (ctypes.c_double,)
+    assert kernel(1.0) == pytest.approx(2 * math.e)
+
+
+def test_the_compiler_links_where_it_does_not_say_what_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = find_linker()
+    silent = tmp_path / "silent"
+    silent.write_text(f'#!/bin/sh\ncase "$1" in -print*) exit 1;; esac\nexec {real} "$@"\n')
+    silent.chmod(0o755)
+    source = compiled(tmp_path, SOURCE)
+    monkeypatch.setenv("CC", str(silent))
+    link(str(tmp_path / "kernel.so"), [source])
+    assert ctypes.CDLL(str(tmp_path / "kernel.so")).kernel
+
+
+def test_what_does_not_link_says_why(tmp_path: Path) -> None:
+    (tmp_path / "no.o").write_bytes(b"not an object")
+    with pytest.raises(BuildError, match=r"linking failed: exit code 1, .*no\.o"):
+        link(str(tmp_path / "kernel.so"), [str(tmp_path / "no.o")])

@@ -66,10 +66,10 @@ def arguments(count: int = 3) -> tuple[Any, ...]:
     return tuple(Guarded.of((16,), "float32").tensor((16,), "float32") for _ in range(count))
 
 
-def measure(module: FakeModule, first_s: float, **protocol: Any) -> tuple[float, ...]:
+def measure(module: FakeModule, first_s: float, slow_us: float = math.inf, **protocol: Any) -> tuple[float, ...]:
     from kintune.measure.stopwatch import Stopwatch
 
-    return Stopwatch(module.clock).times_us(module, (), (), Protocol(threads=1, **protocol), first_s)
+    return Stopwatch(module.clock).times_us(module, (), (), Protocol(threads=1, **protocol), first_s, slow_us)
 
 
 def test_long_runs_are_timed_one_by_one() -> None:
@@ -105,6 +105,12 @@ def test_the_shortest_kernels_are_not_run_forever() -> None:
 
 def test_short_kernels_keep_to_the_seconds_too() -> None:
     assert len(measure(FakeModule(500e-6), 500e-6, repeats=1000, max_seconds=0.01)) == 20
+
+
+@pytest.mark.parametrize("seconds", [100e-6, 4e-3])
+def test_what_is_slow_is_timed_once(seconds: float) -> None:
+    assert len(measure(FakeModule(seconds), seconds, repeats=5, slow_us=1.0)) == 1
+    assert len(measure(FakeModule(seconds), seconds, repeats=5, slow_us=5000.0)) == 5
 
 
 def test_a_first_run_that_was_slow_to_start_does_not_decide() -> None:

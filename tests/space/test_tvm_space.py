@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kintune.space.feature_version import FEATURES
+from kintune.space.row import WIDTH
 from kintune.testing.space_suite import SpaceSuite
 
 if TYPE_CHECKING:
@@ -22,19 +23,17 @@ class TestTvmSpace(SpaceSuite):
         self._conv = tiny_conv
 
     def make(self) -> TvmSpace:
-        from kintune.space.rules import Machine
+        from kintune.space.machine import Machine
         from kintune.space.tvm_space import TvmSpace
 
         conv = self._conv
         return TvmSpace({"conv": conv.module}, conv.sketches, conv.target, Machine(8, 16), threads=2)
 
     def test_features_have_the_width_of_their_version(self) -> None:
-        from kintune.space.features import WIDTH
-
         (draft,) = self.make().verify(self.make().rules("conv", 1))
         assert draft is not None
-        assert FEATURES == "per-store-pooled-1"
-        assert draft.features.shape == (WIDTH,) == (328,)
+        assert FEATURES == "traits-1, per-store-pooled-1"
+        assert draft.features.shape == (WIDTH,) == (52 + 328,)
         assert draft.features.any()
 
     def test_programs_that_differ_have_features_that_differ(self) -> None:
@@ -42,7 +41,7 @@ class TestTvmSpace(SpaceSuite):
         assert len({draft.features.tobytes() for draft in drafts}) > 1
 
     def test_the_answer_does_not_depend_on_the_number_of_threads(self) -> None:
-        from kintune.space.rules import Machine
+        from kintune.space.machine import Machine
         from kintune.space.tvm_space import TvmSpace
 
         conv = self._conv

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-__all__ = ["Cache", "Machine", "inspect_machine"]
+__all__ = ["Cache", "Machine", "data_caches", "inspect_machine"]
 
 _FEATURES = (
     "sse4_2", "avx", "f16c", "fma", "avx2", "avx_vnni", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16",
@@ -62,6 +62,12 @@ def inspect_machine(root: Path = Path("/")) -> Machine:
         caches=_caches(root / "sys/devices/system/cpu/cpu0/cache"),
         features=tuple(feature for feature in _FEATURES if feature in flags),
     )
+
+
+def data_caches(machine: Machine) -> tuple[int, int, int]:
+    """Bytes of data that the caches of levels 1 to 3 hold; 0 where that is not known."""
+    sizes = {cache.level: cache.size for cache in machine.caches if cache.kind != "instruction"}
+    return sizes.get(1, 0), sizes.get(2, 0), sizes.get(3, 0)
 
 
 def _cpuinfo(path: Path) -> dict[str, str]:

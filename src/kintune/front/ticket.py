@@ -10,7 +10,7 @@ import msgspec
 import platformdirs
 
 from kintune import __version__
-from kintune.doctor.machine import inspect_machine
+from kintune.doctor.machine import data_caches, inspect_machine
 from kintune.engine.job_run import JobEnd, JobEnding
 from kintune.errors import InputError, JobFailed, KintuneError, StorageError
 from kintune.front.identity import run_key
@@ -108,6 +108,7 @@ class Ticket:
             cores=cores,
             device=DEVICE,
             devices=len(place.devices),
+            caches=data_caches(about.machine),
             inflight=1 if place.shared or not pipelined else 1 + len(place.devices),
         )
         if self._unfinished is None:

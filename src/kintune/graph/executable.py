@@ -28,6 +28,7 @@ from kintune.graph.instruction_set import host_extensions, host_machine
 from kintune.graph.package import ALIGNMENT, Block, Manifest, Package, write_package
 from kintune.graph.threads import prepare_threads
 from kintune.job.payloads import Tensor
+from kintune.measure.linker import find_linker
 from kintune.measure.target import instruction_set
 
 __all__ = ["Executable", "Inputs", "describe_build"]
@@ -98,8 +99,6 @@ class Executable:
 
         Raises BuildError when it cannot be linked, and OrderError when there is no C compiler to link it.
         """
-        from kintune.measure.build import find_linker  # brings the whole search space along, which `open` never needs
-
         with tempfile.TemporaryDirectory(prefix="kintune-") as directory:
             path = Path(directory, "lib.so")
             try:

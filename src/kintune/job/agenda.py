@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from kintune.job.limits import Limits
@@ -105,13 +106,14 @@ class Agenda:
             workloads = dict.fromkeys(candidate.workload for candidate in awaited)
             untuned = [Candidate.untuned(w) for w in workloads if w not in references]
             return [self._works.build(list(dict.fromkeys(missing + untuned)), number)]
+        best = {w: s.best_us for w, s in self._state.session.states.items() if math.isfinite(s.best_us)}
         parts = 1
         if number is not None:
             parts = self._state.spec.devices // max(1, len(self._state.session.open_rounds))
             parts = max(1, min(parts, len(awaited) // _LEAST_PART))
         if parts == 1:
-            return [self._works.profile(awaited, built, references, number)]
-        return [self._works.profile(awaited[at::parts], built, references, number, at) for at in range(parts)]
+            return [self._works.profile(awaited, built, references, number, best_us=best)]
+        return [self._works.profile(awaited[at::parts], built, references, number, at, best) for at in range(parts)]
 
     def _is_offered(self, place: int) -> bool:
         return any(where == place for where, _ in self._offered.values())

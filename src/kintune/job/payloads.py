@@ -101,6 +101,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     cores: int = 1  # of the host, for selecting and building
     device: str = "cpu"  # the type of device to time on, as the scheduler knows it
     devices: int = 1  # how many of them there are
+    caches: tuple[int, ...] = ()  # bytes of data that the device's caches hold, by level; 0: not known
     inflight: int = 1  # rounds that may be under way at once; more than one pays where the device is not the host
 
 

@@ -15,14 +15,23 @@ from kintune.search.plan import Round
 from kintune.space.candidate import Candidate
 from kintune.wire.messages import Work
 
-__all__ = ["Works"]
+__all__ = ["BUILD_S", "PROFILE_S", "REFERENCE_S", "SLOW", "Works"]
 
 _HOURS = 3600.0
 _PREPARE_S = 0.5 * _HOURS
 _SELECT_S = 0.25 * _HOURS
-_BUILD_S = 15.0  # one candidate; those that take longer are unrolled beyond use
-_PROFILE_S = 10.0  # one candidate, checking it against the untuned program included
-_REFERENCE_S = 60.0  # the same when the untuned program must run first
+BUILD_S = 15.0
+"""For one candidate; those that take longer are unrolled beyond use."""
+
+PROFILE_S = 10.0
+"""For one candidate, checking it against the untuned program included."""
+
+REFERENCE_S = 60.0
+"""The same when the untuned program must run first."""
+
+SLOW = 1.3
+"""A candidate that takes this many times as long as the best one is timed but once; a repeat is rarely so far off."""
+
 _PACKAGE_S = 0.5 * _HOURS
 _PROVE_S = 0.5 * _HOURS
 _CONFIRM_REPEATS = 15
@@ -83,7 +92,7 @@ class Works:
         name = f"build-{'end' if number is None else number}"
         stage = self._stage(StageName.BUILD, name, self._here(), then=self._device())
         items = tuple(_encode(BuildItem(c)) for c in candidates)
-        return Work(stage, "build", _encode(context), items, _BUILD_S, droppable=number is not None)
+        return Work(stage, "build", _encode(context), items, BUILD_S, droppable=number is not None)
 
     def profile(
         self,
@@ -92,8 +101,12 @@ class Works:
         references: Mapping[str, Built],
         number: int | None,
         part: int | None = None,
+        best_us: Mapping[str, float] | None = None,
     ) -> Work:
-        """Time built candidates of a round (or a part of it), or (None) of the closing, alone on a device."""
+        """Time built candidates of a round (or a part of it), or (None) of the closing, alone on a device.
+
+        `best_us` are the best times so far; candidates far from them are timed but once.
+        """
         confirm = number is None
         options, protocol = self._spec.options, self._spec.protocol
         if confirm:
@@ -106,12 +119,13 @@ class Works:
             references={w: references[w] for w in workloads if w in references},
             rtol=options.rtol,
             atol=options.atol,
+            slow_us={} if confirm else {w: SLOW * t for w, t in (best_us or {}).items() if w in workloads},
         )
         kind = StageName.CONFIRM if confirm else StageName.PROFILE
         name = f"{kind}-{'end' if number is None else number}{'' if part is None else f'-part{part}'}"
         stage = self._stage(kind, name, self._device(), then=self._here())
         items = tuple(_encode(ProfileItem(c.workload, built[c])) for c in candidates)
-        timeout = _REFERENCE_S if len(workloads) > 1 or confirm else _PROFILE_S + _REFERENCE_S / 2
+        timeout = REFERENCE_S if len(workloads) > 1 or confirm else PROFILE_S + REFERENCE_S / 2
         return Work(stage, "device", _encode(context), items, timeout, droppable=not confirm)
 
     def prove(self, packaged: Packaged) -> Work:

@@ -20,7 +20,7 @@ from kintune.models.model import Model
 from kintune.search.space import SearchSpace
 from kintune.space.candidate import UNTUNED, Candidate, Sketch
 from kintune.space.lower import save_workload
-from kintune.space.rules import Machine
+from kintune.space.machine import Machine
 from kintune.space.sketches import generate_sketches
 from kintune.space.tvm_space import TvmSpace
 
@@ -56,7 +56,7 @@ class Workshop:
             {w.digest: w.module for w in lowered.workloads},
             sketches,
             target,
-            Machine.of(spec.device_type.isa),
+            Machine.of(spec.device_type.isa, spec.protocol.threads, spec.caches),
             spec.cores,
         )
         subgraphs = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,17 +13,18 @@ from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from tvm.tirx.buffer import BufferType
 
 from kintune.errors import BuildError, KintuneError
-from kintune.measure.linker import find_linker
+from kintune.measure.linker import link
 from kintune.measure.requests import Built, Operand
 from kintune.space.candidate import Candidate, Sketch
 from kintune.space.lower import apply_candidate, load_workload
 
-__all__ = ["ENTRY", "build_candidate", "build_module", "find_linker", "operands_of"]
+__all__ = ["ENTRY", "build_candidate", "build_module", "operands_of"]
 
 ENTRY = "main"
 """The function that every artifact exports."""
 
 _WEIGHTS = "layout_free_buffers"
+_OPTIMISATION = 3
 
 
 def build_candidate(target: tvm.target.Target, workload: bytes, sketch: Sketch | None, candidate: Candidate) -> Built:
@@ -87,21 +87,18 @@ def _operand(buffer: Any, role: str) -> Operand:
 
 
 def _compile(module: tvm.IRModule, target: tvm.target.Target) -> bytes:
+    """A shared library.  Its entry does not check its arguments, which takes longer to compile than many a kernel."""
     with tempfile.TemporaryDirectory(prefix="kintune-build-") as folder:
         path = Path(folder) / "artifact.so"
-        tvm.compile(module, target).export_library(str(path), fcompile=_link, workspace_dir=folder)
+        with tvm.transform.PassContext(opt_level=_OPTIMISATION, config={"tirx.disable_assert": True}):
+            executable = tvm.compile(module, target)
+        executable.export_library(str(path), fcompile=_link, workspace_dir=folder)
         return path.read_bytes()
 
 
 def _link(output: str, objects: Sequence[str], **_: Any) -> None:
-    """Link object files into a shared library, as `export_library` wants it done.
-
-    Plain `cc` starts faster than the C++ driver that it would use otherwise, and a kernel needs no C++ library.
-    """
-    command = [find_linker(), "-shared", "-o", output, *objects, "-lm"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise BuildError(f"linking failed: exit code {done.returncode}, {_first_line(done.stderr)}")
+    """Link as `export_library` wants it done."""
+    link(output, objects)
 
 
 def _first_line(error: object) -> str:

@@ -50,12 +50,14 @@ class ProfileContext(msgspec.Struct, frozen=True):
 
     `references` maps a workload digest to its built untuned program, against which every candidate's output is checked
     once: activations are filled from a seed, weights with one constant, so that the layout of weights does not matter.
+    `slow_us` says for some workloads from which time on a candidate is too slow to be worth a second look.
     """
 
     protocol: Protocol
     references: dict[str, Built]
     rtol: float = 1e-3
     atol: float = 1e-3
+    slow_us: dict[str, float] = {}
 
 
 class ProfileItem(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import tempfile
@@ -100,7 +101,8 @@ class Runner:
         try:
             with pinned_to(self._cores[0]):
                 self._reference(self._context, bench, item.workload)
-                outcome = self._check_and_time(self._context, bench, item.built)
+                slow_us = self._context.slow_us.get(item.workload, math.inf)
+                outcome = self._check_and_time(self._context, bench, item.built, slow_us)
                 if not outcome.ok:
                     bench.discard_buffers()
                 if outcome.status is Status.WRONG_RESULT:
@@ -114,7 +116,7 @@ class Runner:
         self._benches.trim()
         return outcome
 
-    def _check_and_time(self, context: ProfileContext, bench: Workbench, built: Built) -> Outcome:
+    def _check_and_time(self, context: ProfileContext, bench: Workbench, built: Built, slow_us: float) -> Outcome:
         module = load_artifact(built.artifact)
         clamped = bench.clamp(built.operands)
         bench.poison(clamped.outputs)
@@ -124,7 +126,9 @@ class Runner:
         bench.poison(clamped.outputs)
         repeated = self._calm.repeated
         times = self._calm.timed(
-            lambda: self._stopwatch.times_us(module, clamped.arguments, clamped.weights, context.protocol, first_s)
+            lambda: self._stopwatch.times_us(
+                module, clamped.arguments, clamped.weights, context.protocol, first_s, slow_us
+            )
         )
         if wrong := bench.damage(built.operands) or _differences(context, bench, clamped.outputs):
             return Outcome(Status.WRONG_RESULT, cause=f"{wrong} (right at first)")

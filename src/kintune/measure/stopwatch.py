@@ -49,12 +49,19 @@ class Stopwatch:
         return self._clock() - start
 
     def times_us(
-        self, module: Any, arguments: Sequence[Any], weights: Sequence[Any], protocol: Protocol, first_s: float
+        self,
+        module: Any,
+        arguments: Sequence[Any],
+        weights: Sequence[Any],
+        protocol: Protocol,
+        first_s: float,
+        slow_us: float = math.inf,
     ) -> tuple[float, ...]:
         """Microseconds of a run, one entry a repeat, of a kernel that has already run once in `first_s` seconds.
 
         With cold operands, `weights` (some of `arguments`) are flushed from all caches before every timed run.  Each
-        timed run is a single one: runs in a row would warm what was flushed.  Repeats end once `max_seconds` is spent.
+        timed run is a single one: runs in a row would warm what was flushed.  Repeats end once `max_seconds` is spent,
+        and after the first one if that took longer than `slow_us`.
         """
         kernel = module[ENTRY]
         self._weights = tuple(weights) if protocol.operands == "cold" else ()
@@ -63,20 +70,31 @@ class Stopwatch:
             self._flush()
             estimate = self.run(kernel, arguments)
         if estimate >= _SHORT_S:
-            return self._long(kernel, arguments, protocol)
-        return self._short(module, arguments, protocol, estimate)
+            return self._long(kernel, arguments, protocol, slow_us)
+        return self._short(module, arguments, protocol, estimate, slow_us)
 
-    def _long(self, kernel: Any, arguments: Sequence[Any], protocol: Protocol) -> tuple[float, ...]:
+    def _long(self, kernel: Any, arguments: Sequence[Any], protocol: Protocol, slow_us: float) -> tuple[float, ...]:
         times: list[float] = []
         deadline = self._clock() + protocol.max_seconds
         while len(times) < protocol.repeats and (not times or self._clock() < deadline):
             self._flush()
             times.append(1e6 * self.run(kernel, arguments))
+            if times[0] > slow_us:
+                break
         return tuple(times)
 
-    def _short(self, module: Any, arguments: Sequence[Any], protocol: Protocol, estimate_s: float) -> tuple[float, ...]:
+    def _short(
+        self, module: Any, arguments: Sequence[Any], protocol: Protocol, estimate_s: float, slow_us: float
+    ) -> tuple[float, ...]:
         runs = min(_BATCH_RUNS, max(1, math.ceil(_BATCH_S / max(estimate_s, 1e-9))))
         repeats = max(1, min(protocol.repeats, int(protocol.max_seconds / (runs * max(estimate_s, 1e-9)))))
+        if repeats == 1 or math.isinf(slow_us):
+            return self._batches(module, arguments, runs, repeats)
+        first = self._batches(module, arguments, runs, 1)
+        return first if first[0] > slow_us else first + self._batches(module, arguments, runs, repeats - 1)
+
+    def _batches(self, module: Any, arguments: Sequence[Any], runs: int, repeats: int) -> tuple[float, ...]:
+        """The medians of `repeats` batches of single runs, timed inside the runtime."""
         evaluator = module.time_evaluator(
             ENTRY, self._device, number=1, repeat=runs * repeats, f_preproc=_FLUSH if self._weights else ""
         )

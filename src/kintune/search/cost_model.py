@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 __all__ = ["CostModel", "Trees", "relative_speeds"]
 
 _OF_PRIOR = 200
+_COLUMNS = "columns"
 
 
 class CostModel(Protocol):
@@ -27,10 +28,14 @@ class CostModel(Protocol):
 
 
 class Trees:
-    """An XGBoost regressor; deterministic for equal rows, seed and thread count."""
+    """An XGBoost regressor; deterministic for equal rows, seed and thread count.
 
-    def __init__(self, booster: xgb.Booster) -> None:
+    It looks at `columns` of a feature row only, those in which the rows that it was trained on differ.
+    """
+
+    def __init__(self, booster: xgb.Booster, columns: NDArray[np.int64]) -> None:
         self._booster = booster
+        self._columns = columns
 
     @classmethod
     def train(
@@ -46,8 +51,8 @@ class Trees:
     ) -> Trees:
         """Train `rounds` trees of at most `depth` levels on features of shape (n, width) and labels of shape (n,).
 
-        With a `prior`, they come on top of its trees and correct what it gets wrong; of a prior that was itself
-        trained on top of others, the first `_OF_PRIOR` trees, or models would grow from job to job.
+        With a `prior`, they come on top of its trees, look at its columns, and correct what it gets wrong; of a prior
+        that was itself trained on top of others, the first `_OF_PRIOR` trees, or models would grow from job to job.
         """
         parameters = {
             "objective": "reg:squarederror",
@@ -61,27 +66,32 @@ class Trees:
             "nthread": threads,
             "verbosity": 0,
         }
-        data = xgb.DMatrix(_scaled(features), label=labels, nthread=threads)
+        columns = _telling(features) if prior is None else prior._columns
+        data = xgb.DMatrix(_scaled(features[:, columns]), label=labels, nthread=threads)
         before = None if prior is None else bytearray(prior._first(_OF_PRIOR).to_bytes())  # not as it was left by use
-        return cls(xgb.train(parameters, data, num_boost_round=rounds, xgb_model=before))
+        return cls(xgb.train(parameters, data, num_boost_round=rounds, xgb_model=before), columns)
 
     @classmethod
     def from_bytes(cls, blob: bytes) -> Trees:
         """The model that `to_bytes` serialised."""
         booster = xgb.Booster()
         booster.load_model(bytearray(blob))
-        return cls(booster)
+        columns = booster.attr(_COLUMNS)
+        if columns is None:
+            raise ValueError("the model does not say which features it looks at")
+        return cls(booster, np.array(columns.split(), dtype=np.int64))
 
     def to_bytes(self) -> bytes:
         """The trained model (XGBoost's UBJSON)."""
+        self._booster.set_attr(**{_COLUMNS: " ".join(map(str, self._columns))})
         return bytes(self._booster.save_raw("ubj"))
 
     def _first(self, rounds: int) -> Trees:
-        return Trees(self._booster[:rounds]) if self._booster.num_boosted_rounds() > rounds else self
+        return Trees(self._booster[:rounds], self._columns) if self._booster.num_boosted_rounds() > rounds else self
 
     def predict(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
         """Scores, shape (n,); about 1.0 for programs as fast as the best known of their workload."""
-        scores: NDArray[np.float32] = self._booster.inplace_predict(_scaled(features))
+        scores: NDArray[np.float32] = self._booster.inplace_predict(_scaled(features[:, self._columns]))
         return scores
 
 
@@ -95,6 +105,12 @@ def relative_speeds(
     with np.errstate(invalid="ignore"):
         labels = best_us[workloads] / times_us
     return np.where(np.isfinite(times_us), labels, 0.0).astype(np.float32)
+
+
+def _telling(features: NDArray[np.float32]) -> NDArray[np.int64]:
+    """The columns in which rows differ; the first one where all are the same."""
+    telling = np.flatnonzero((features != features[:1]).any(axis=0))
+    return telling if telling.size else np.zeros(1, dtype=np.int64)
 
 
 def _scaled(features: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -13,7 +13,7 @@ import numpy as np
 from kintune.space.candidate import Axis, Candidate, Choice, Decision, Location, Sketch, Tile
 from kintune.space.divisors import divisors
 
-__all__ = ["cross", "draw", "mutate"]
+__all__ = ["cross", "draw", "is_open", "mutate"]
 
 
 def draw(sketch: Sketch, rng: np.random.Generator) -> Candidate:
@@ -27,7 +27,7 @@ def mutate(candidate: Candidate, sketches: Sequence[Sketch], rng: np.random.Gene
     kin = [s for s in sketches if s.axes == sketch.axes and s.digest != sketch.digest]
     if kin and rng.random() < 0.15:
         return Candidate(candidate.workload, kin[int(rng.integers(len(kin)))].digest, candidate.decisions)
-    open_axes = [i for i, axis in enumerate(sketch.axes) if _is_open(axis)]
+    open_axes = [i for i, axis in enumerate(sketch.axes) if is_open(axis)]
     if not open_axes:
         return candidate
     decisions = list(candidate.decisions)
@@ -45,7 +45,8 @@ def cross(left: Candidate, right: Candidate, rng: np.random.Generator) -> Candid
     return Candidate(left.workload, left.sketch, tuple(a if rng.random() < 0.5 else b for a, b in pairs))
 
 
-def _is_open(axis: Axis) -> bool:
+def is_open(axis: Axis) -> bool:
+    """Whether there is more than one decision to choose from."""
     if isinstance(axis, Tile):
         return axis.extent > 1 and axis.parts > 1
     if isinstance(axis, Choice):

@@ -14,7 +14,7 @@ from kintune.search.space import Draft, SearchSpace
 from kintune.search.subgraph import SubgraphState
 from kintune.space.candidate import Candidate, Sketch
 
-__all__ = ["Proposal", "Proposer", "propose"]
+__all__ = ["Proposal", "Proposer", "breed", "choose", "propose"]
 
 _PARENTS = 24  # measured candidates that may have children
 _EXPLORE = 0.1  # share of a round that the model does not choose
@@ -87,7 +87,7 @@ def propose(
     for generation in range(_GENERATIONS):
         wanted = int(np.ceil(count * _DRAFTS_PER_PICK))
         fresh = _FRESH[generation]
-        children = _children(sketches, parents, wanted, seen | pool.keys(), rng, fresh=fresh)
+        children = breed(sketches, parents, wanted, seen | pool.keys(), rng, fresh=fresh)
         if generation == 0:
             children = _sown(seeds, children, int(wanted * _SOWN), rng)
             children = [*((candidate, "carried") for candidate in carried if candidate not in seen), *children]
@@ -104,10 +104,10 @@ def propose(
         scores.update(zip(unscored, (float(p) for p in predicted), strict=True))
         ranked = sorted(scores, key=lambda c: (-scores[c], c))
         parents = _unique(ranked[: _PARENTS // 2] + parents)[:_PARENTS]
-    return _choose(pool, scores, count, rng, explore=explore), invalid
+    return choose(pool, scores, count, rng, explore=explore), invalid
 
 
-def _children(
+def breed(
     sketches: Sequence[Sketch],
     parents: Sequence[Candidate],
     wanted: int,
@@ -147,7 +147,7 @@ def _favoured(length: int, rng: np.random.Generator) -> int:
     return int(length * rng.random() ** 2)
 
 
-def _choose(
+def choose(
     pool: dict[Candidate, tuple[Draft, str]],
     scores: dict[Candidate, float],
     count: int,
@@ -155,6 +155,11 @@ def _choose(
     *,
     explore: bool,
 ) -> list[Proposal]:
+    """At most `count` of the drafts in `pool`, with their origins: what the model scores highest, best first.
+
+    An eighth is for the best of the carried ones, whatever the model thinks of the rest; with `explore`, a tenth is
+    drawn from what the model did not choose, and without scores everything is drawn.
+    """
     carried = [c for c, (_, origin) in pool.items() if origin == "carried"]
     if scores:
         carried.sort(key=lambda c: (-scores[c], c))

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from kintune.measure.outcome import Outcome
 from kintune.search.budget import rank
 from kintune.search.cost_model import CostModel, Trees, relative_speeds
+from kintune.search.draft.drafter import draft
 from kintune.search.family import Samples, Subject, families
 from kintune.search.foresee import sibling
 from kintune.search.kin import Kin
@@ -64,7 +65,7 @@ class Session:
         *,
         seed: int,
         threads: int,
-        proposer: Proposer = propose,
+        proposer: Proposer | None = None,
     ) -> None:
         self._families = families(strategy.families, seed=seed, threads=threads)
         nothing = [Samples(s, np.zeros((0, 0), np.float32), np.zeros(0, np.float32)) for s in subjects]
@@ -77,7 +78,7 @@ class Session:
         self._strategy = strategy
         self._seed = seed
         self._threads = threads
-        self._propose = proposer
+        self._propose = proposer or (draft if strategy.draft else propose)
         self._kin = Kin(space)
         self._priors = Priors()
         self._trust = Trust()

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kintune.space.candidate import Candidate, Sketch
+from kintune.space.traits.field import Field
 
 __all__ = ["Draft", "SearchSpace"]
 
@@ -29,6 +30,10 @@ class SearchSpace(Protocol):
 
     def rules(self, workload: str, limit: int) -> Sequence[Candidate]:
         """At most `limit` candidates that a rule proposes, the most promising first."""
+        ...
+
+    def fields(self, workload: str) -> Sequence[Field]:
+        """The sketches whose candidates can be described in bulk, and how."""
         ...
 
     def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:

@@ -8,11 +8,12 @@ and evolved anywhere.
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import TypeAlias
 
 import msgspec
 
-__all__ = ["UNTUNED", "Axis", "Candidate", "Choice", "Decision", "Location", "Sketch", "Tile", "digest_of"]
+__all__ = ["UNTUNED", "Axis", "Candidate", "Choice", "Decision", "Location", "Sketch", "Tile", "digest_of", "fits"]
 
 Decision: TypeAlias = tuple[int, ...]
 """One filled-in axis: the factors of a tile (outermost first), or a single index."""
@@ -91,3 +92,20 @@ class Candidate(msgspec.Struct, frozen=True, order=True):
     def digest(self) -> str:
         """Content digest, the identity of the candidate in records."""
         return digest_of(msgspec.msgpack.encode((self.workload, self.sketch, self.decisions)))
+
+
+def fits(axes: tuple[Axis, ...], decisions: tuple[Decision, ...]) -> bool:
+    """Whether the decisions answer the axes: tiles multiply to their extents, indices exist."""
+    if len(axes) != len(decisions):
+        return False
+    return all(_answers(axis, decision) for axis, decision in zip(axes, decisions, strict=True))
+
+
+def _answers(axis: Axis, decision: Decision) -> bool:
+    if isinstance(axis, Tile):
+        return len(decision) == axis.parts and min(decision) > 0 and math.prod(decision) == axis.extent
+    if len(decision) != 1:
+        return False
+    if isinstance(axis, Choice):
+        return 0 <= decision[0] < len(axis.values)
+    return -2 <= decision[0] < axis.choices

@@ -4,5 +4,8 @@ from __future__ import annotations
 
 __all__ = ["FEATURES"]
 
-FEATURES = "per-store-pooled-1"
-"""Version of the extraction in `kintune.space.features`; models and records that name another are not comparable."""
+FEATURES = "traits-1, per-store-pooled-1"
+"""Version of what `kintune.space.traits` and `kintune.space.features` tell of a candidate.
+
+Models and records that name another are not comparable.
+"""

@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 
-__all__ = ["WIDTH", "FeatureExtractor", "pooled"]
+from kintune.space.row import STORES
 
-_PER_STORE = 164
-WIDTH = 2 * _PER_STORE
-"""Length of a feature vector."""
+__all__ = ["FeatureExtractor", "pooled"]
 
 
 class FeatureExtractor:
@@ -30,8 +28,8 @@ class FeatureExtractor:
         self._per_store = ms.feature_extractor.PerStoreFeature()
 
     def __call__(self, schedules: Sequence[Schedule]) -> NDArray[np.float32]:
-        """One row of `WIDTH` float32 a schedule: shape (len(schedules), WIDTH)."""
-        rows = np.zeros((len(schedules), WIDTH), dtype=np.float32)
+        """One row of `STORES` float32 a schedule: shape (len(schedules), STORES)."""
+        rows = np.zeros((len(schedules), STORES), dtype=np.float32)
         if not schedules:
             return rows
         candidates = [ms.MeasureCandidate(schedule, []) for schedule in schedules]
@@ -41,5 +39,5 @@ class FeatureExtractor:
 
 
 def pooled(stores: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The features of one program, shape (`WIDTH`,), from those of its stores, shape (stores, `WIDTH` / 2)."""
+    """The features of one program, shape (`STORES`,), from those of its stores, shape (stores, `STORES` / 2)."""
     return np.concatenate([stores.sum(axis=0), stores.max(axis=0)])

@@ -15,27 +15,9 @@ import msgspec
 
 from kintune.space.candidate import Candidate, Choice, Decision, Location, Sketch, Tile
 from kintune.space.divisors import divisors
+from kintune.space.machine import Machine
 
-__all__ = ["Machine", "rule_candidates"]
-
-
-class Machine(msgspec.Struct, frozen=True):
-    """What the rule needs to know of a CPU: fp32 lanes of a vector, and the number of vector registers."""
-
-    lanes: int = 8
-    registers: int = 16
-
-    @classmethod
-    def of(cls, isa: Sequence[str]) -> Machine:
-        """The machine with these instruction set extensions (names as in /proc/cpuinfo)."""
-        features = set(isa)
-        if any(name.startswith("avx512f") for name in features):
-            return cls(16, 32)
-        if "avx2" in features or "avx" in features:
-            return cls(8, 16)
-        if "asimd" in features or "neon" in features:
-            return cls(4, 32)
-        return cls(4, 16)
+__all__ = ["rule_candidates"]
 
 
 class _Shape(msgspec.Struct, frozen=True):

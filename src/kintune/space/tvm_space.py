@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
+from typing import NamedTuple
 
+import numpy as np
 import tvm
+from numpy.typing import NDArray
 
 from kintune.errors import BuildError
 from kintune.search.space import Draft
-from kintune.space.candidate import Candidate, Sketch
+from kintune.space.candidate import Candidate, Sketch, fits
+from kintune.space.dissect import dissect, tiled_block
 from kintune.space.features import FeatureExtractor
 from kintune.space.lower import Replayer
-from kintune.space.rules import Machine, rule_candidates
+from kintune.space.machine import Machine
+from kintune.space.row import of_stores
+from kintune.space.rules import rule_candidates
+from kintune.space.traits.field import Field, fields_of
 
 __all__ = ["TvmSpace"]
+
+
+class _Replayed(NamedTuple):
+    """A candidate as it was replayed, and what the compiler says of it; None where arithmetic says it."""
+
+    candidate: Candidate
+    features: NDArray[np.float32] | None
 
 
 class TvmSpace:
@@ -39,12 +53,22 @@ class TvmSpace:
         self._sketches: dict[str, list[Sketch]] = {workload: [] for workload in modules}
         self._by_digest = {sketch.digest: sketch for sketch in sketches}
         self._rules: dict[tuple[str, int], list[Candidate]] = {}
+        self._fields: dict[str, tuple[Field, ...]] = {}
         for sketch in sketches:
             self._sketches.setdefault(sketch.workload, []).append(sketch)
 
     def sketches(self, workload: str) -> Sequence[Sketch]:
         """The sketches of a workload."""
         return self._sketches[workload]
+
+    def fields(self, workload: str) -> Sequence[Field]:
+        """The sketches that tile the workload's core block at several levels."""
+        if workload not in self._fields:
+            sketches = self._sketches[workload]
+            block = next(filter(None, map(tiled_block, sketches)), None)
+            anatomy = dissect(self._modules[workload], block) if block is not None else None
+            self._fields[workload] = fields_of(sketches, anatomy, self._machine)
+        return self._fields[workload]
 
     def rules(self, workload: str, limit: int) -> Sequence[Candidate]:
         """At most `limit` candidates of the rule, the most promising first."""
@@ -54,24 +78,64 @@ class TvmSpace:
         return self._rules[key]
 
     def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
-        """Replay and describe; None for what makes no program."""
-        drafts: list[Draft | None] = []
+        """Describe, after a replay where that is needed; None for what makes no program."""
+        described: dict[int, Draft | None] = {}
+        waiting: list[int] = []
+        for field, numbers in self._by_field(candidates):
+            if field is not None and field.settled:
+                described.update(zip(numbers, self._describe(field, [candidates[i] for i in numbers]), strict=True))
+            else:
+                waiting += numbers
+        waiting.sort()
+        described.update(zip(waiting, self._replay([candidates[i] for i in waiting]), strict=True))
+        return [described[i] for i in range(len(candidates))]
+
+    def _by_field(self, candidates: Sequence[Candidate]) -> Iterator[tuple[Field | None, list[int]]]:
+        groups: dict[Field | None, list[int]] = {}
+        for number, candidate in enumerate(candidates):
+            fields = self.fields(candidate.workload) if candidate.workload in self._modules else ()
+            groups.setdefault(next((f for f in fields if candidate in f.frame), None), []).append(number)
+        yield from groups.items()
+
+    @staticmethod
+    def _describe(field: Field, candidates: Sequence[Candidate]) -> list[Draft | None]:
+        """What is settled needs no replay: a candidate that fits its axes makes a program."""
+        fitting = [c for c in candidates if fits(field.frame.axes, c.decisions)]
+        rows = field.features(field.frame.herd(fitting)) if fitting else ()
+        drafts = {c: Draft(c, row) for c, row in zip(fitting, rows, strict=True)}
+        return [drafts.get(candidate) for candidate in candidates]
+
+    def _replay(self, candidates: Sequence[Candidate]) -> list[Draft | None]:
+        """Replay; what has no traits is described by the compiler."""
+        replayed: list[_Replayed | None] = []
         with ThreadPoolExecutor(self._threads) as pool:
             for workload, group in groupby(candidates, key=lambda c: c.workload):
                 members = list(group)
                 shares = [members[i :: self._threads] for i in range(self._threads)]
-                done = list(pool.map(self._verify_share, [workload] * len(shares), shares))
-                drafts += [done[i % self._threads][i // self._threads] for i in range(len(members))]
-        return drafts
+                done = list(pool.map(self._replay_share, [workload] * len(shares), shares))
+                replayed += [done[i % self._threads][i // self._threads] for i in range(len(members))]
+        bare = [r.candidate for r in replayed if r is not None and r.features is None]
+        drafts: dict[Candidate, Draft | None] = {}
+        for field, numbers in self._by_field(bare):
+            members = [bare[i] for i in numbers]
+            drafts.update(zip(members, self._describe(field, members), strict=True) if field is not None else ())
+        return [
+            None if r is None else drafts[r.candidate] if r.features is None else Draft(r.candidate, r.features)
+            for r in replayed
+        ]
 
-    def _verify_share(self, workload: str, candidates: Sequence[Candidate]) -> list[Draft | None]:
+    def _replay_share(self, workload: str, candidates: Sequence[Candidate]) -> list[_Replayed | None]:
+        if not candidates:
+            return []
         replay = Replayer(self._modules[workload], self._target)
         extract = FeatureExtractor(replay.context)
-        drafts: list[Draft | None] = []
+        found: list[_Replayed | None] = []
         for candidate in candidates:
             try:
-                replayed = replay(self._by_digest[candidate.sketch], candidate)
-                drafts.append(Draft(replayed.candidate, extract([replayed.schedule])[0]))
+                schedule, taken = replay(self._by_digest[candidate.sketch], candidate)
             except (BuildError, KeyError):
-                drafts.append(None)
-        return drafts
+                found.append(None)
+                continue
+            described = any(taken in field.frame for field in self.fields(workload))
+            found.append(_Replayed(taken, None if described else of_stores(extract([schedule]))[0]))
+        return found

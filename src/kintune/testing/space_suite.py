@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
+from kintune.search.draft import breed
 from kintune.search.evolve import draw
 from kintune.search.space import Draft, SearchSpace
 from kintune.space.candidate import Candidate
@@ -78,6 +79,25 @@ class SpaceSuite(ABC):
         matrix: NDArray[np.float32] = np.stack(rows)
         assert matrix.dtype == np.float32
         assert np.isfinite(matrix).all()
+
+    def test_what_is_described_in_bulk_is_described_alike(self) -> None:
+        """A field's features of a program are those of its draft, and one that is settled is never another program."""
+        space = self.make()
+        for field in space.fields(self.workload):
+            herd = breed.draw(field.frame, 8, np.random.default_rng(3))
+            candidates = list(field.frame.candidates(herd))
+            drafts = list(space.verify(candidates))
+            assert not field.settled or [draft and draft.candidate for draft in drafts] == candidates
+            kept = [draft for draft in drafts if draft is not None]
+            rows = field.features(field.frame.herd([draft.candidate for draft in kept]))
+            assert np.array_equal(rows, np.stack([draft.features for draft in kept]))
+
+    def test_fields_are_made_of_the_sketches(self) -> None:
+        """Each sketch is in one of them at most."""
+        space = self.make()
+        fielded = [sketch for field in space.fields(self.workload) for sketch in field.frame.sketches]
+        assert len(set(fielded)) == len(fielded)
+        assert set(fielded) <= set(space.sketches(self.workload))
 
     def test_an_unknown_sketch_makes_no_program(self) -> None:
         """None, not an error."""

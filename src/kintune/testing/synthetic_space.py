@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Sequence
 
@@ -12,8 +13,12 @@ from numpy.typing import NDArray
 from kintune.measure.outcome import Outcome, Status
 from kintune.search.family import Subject
 from kintune.search.space import Draft
+from kintune.space.anatomy import Access, Anatomy
 from kintune.space.candidate import UNTUNED, Axis, Candidate, Choice, Location, Sketch, Tile, digest_of
-from kintune.space.rules import Machine, rule_candidates
+from kintune.space.machine import Machine
+from kintune.space.row import STORES, of_stores
+from kintune.space.rules import rule_candidates
+from kintune.space.traits.field import Field, fields_of
 
 __all__ = ["Product", "SyntheticSpace", "tiny_product"]
 
@@ -63,8 +68,12 @@ class SyntheticSpace:
 
     def __init__(self, products: Iterable[Product], machine: Machine | None = None) -> None:
         self.products = {product.name: product for product in products}
-        self._machine = machine or Machine(_LANES, _REGISTERS + 4)
+        self._machine = machine or Machine(_LANES, _REGISTERS + 4, _CORES)
         self._sketches = {name: _sketches(product) for name, product in self.products.items()}
+        self._fields = {
+            name: fields_of(self._sketches[name], _anatomy(product), self._machine)
+            for name, product in self.products.items()
+        }
         self._by_digest = {sketch.digest: sketch for sketches in self._sketches.values() for sketch in sketches}
 
     def subjects(self) -> list[Subject]:
@@ -75,13 +84,23 @@ class SyntheticSpace:
         """The sketches of a workload."""
         return self._sketches[workload]
 
+    def fields(self, workload: str) -> Sequence[Field]:
+        """The sketches that tile the product at several levels."""
+        return self._fields[workload]
+
     def rules(self, workload: str, limit: int) -> Sequence[Candidate]:
         """At most `limit` candidates of the rule that real workloads get, too."""
         return rule_candidates(self._sketches[workload], self._machine, limit)
 
     def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
         """The programs that the candidates make."""
-        return [self._verify(candidate) for candidate in candidates]
+        taken = [self._taken(candidate) for candidate in candidates]
+        rows: dict[Candidate, NDArray[np.float32]] = {}
+        for workload in dict.fromkeys(c.workload for c in taken if c is not None):
+            for field in self._fields[workload]:
+                own = [c for c in dict.fromkeys(taken) if c is not None and c in field.frame]
+                rows.update(zip(own, field.features(field.frame.herd(own)), strict=True) if own else ())
+        return [None if c is None else Draft(c, rows[c] if c in rows else self._features(c)) for c in taken]
 
     def measure(self, candidate: Candidate) -> Outcome:
         """What building and timing the candidate would give: always the same."""
@@ -92,7 +111,7 @@ class SyntheticSpace:
             return Outcome(Status.BUILD_TIMED_OUT, cause="timed out: unrolled too far")
         return Outcome(Status.OK, (self._time_us(candidate),))
 
-    def _verify(self, candidate: Candidate) -> Draft | None:
+    def _taken(self, candidate: Candidate) -> Candidate | None:
         sketch = self._by_digest.get(candidate.sketch)
         if sketch is None or len(sketch.axes) != len(candidate.decisions):
             return None
@@ -103,11 +122,11 @@ class SyntheticSpace:
             (-1,) if isinstance(axis, Location) and decision[0] >= 2 * len(tile) else decision
             for axis, decision in zip(sketch.axes, candidate.decisions, strict=True)
         )
-        taken = Candidate(candidate.workload, candidate.sketch, decisions)
-        return Draft(taken, self._features(sketch, taken))
+        return Candidate(candidate.workload, candidate.sketch, decisions)
 
-    def _features(self, sketch: Sketch, candidate: Candidate) -> NDArray[np.float32]:
-        """Shape (8,): what the time depends on, and the size of the workload."""
+    def _features(self, candidate: Candidate) -> NDArray[np.float32]:
+        """A row for what has no traits: what the time depends on, and the size of the workload."""
+        sketch = self._by_digest[candidate.sketch]
         product = self.products[candidate.workload]
         inner = _inner(sketch, candidate)
         row = [
@@ -120,7 +139,8 @@ class SyntheticSpace:
             product.flops,
             product.columns,
         ]
-        return np.array(row, dtype=np.float32)
+        features: NDArray[np.float32] = of_stores(np.array([row + [0.0] * (STORES - len(row))], dtype=np.float32))[0]
+        return features
 
     def _unrolled(self, candidate: Candidate) -> float:
         sketch = self._by_digest[candidate.sketch]
@@ -145,16 +165,38 @@ class SyntheticSpace:
         return 1.0 + self.products[candidate.workload].flops / _PEAK * slow
 
 
+def _anatomy(product: Product) -> Anatomy:
+    """Two matrices are read, the second of them laid out as a program wants it, and one is written."""
+    rows, columns, depth = product.rows, product.columns, product.depth
+    return Anatomy(
+        block="product",
+        extents=(rows, columns, depth),
+        reduces=(False, False, True),
+        accesses=(
+            Access((rows, depth), ((1, 0, 0), (0, 0, 1)), 4),
+            Access((depth, columns), ((0, 0, 1), (0, 1, 0)), 4, weight=True),
+            Access((rows, columns), ((1, 0, 0), (0, 1, 0)), 4, written=True),
+        ),
+    )
+
+
 def _sketches(product: Product) -> tuple[Sketch, ...]:
     spatial = (Tile(product.rows, 4, 64, "s0:i"), Tile(product.columns, 4, 64, "s1:j"))
     reduction = Tile(product.depth, 2, 64, "r2:k")
     rest: tuple[Axis, ...] = (_UNROLL, Location(_LOCATIONS))
     traces: tuple[tuple[bytes, tuple[Axis, ...]], ...] = (
-        (b"ReverseComputeAt", (*spatial, reduction, *rest)),
-        (b"tiled", (*spatial, reduction, *rest)),
-        (b"RFactor", (reduction, *rest)),
+        (_trace("ReverseComputeAt"), (*spatial, reduction, *rest)),
+        (_trace(), (*spatial, reduction, *rest)),
+        (_trace("RFactor"), (reduction, *rest)),
     )
     return tuple(Sketch(product.name, digest_of(product.name.encode(), trace), trace, axes) for trace, axes in traces)
+
+
+def _trace(*steps: str) -> bytes:
+    """The instructions of a sketch, as far as anybody reads them; a consumer is computed at the second level."""
+    order = ["i0", "j0", "i1", "j1", "k0", "i2", "j2", "k1", "i3", "j3"]
+    instructions = [["Reorder", order, [], []], *([step, ["b", "j1"], [], []] for step in steps)]
+    return json.dumps({"insts": instructions}).encode()
 
 
 def _inner(sketch: Sketch, candidate: Candidate) -> list[int]:

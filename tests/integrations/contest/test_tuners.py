@@ -13,7 +13,7 @@ from kintune.space.candidate import UNTUNED
 
 if TYPE_CHECKING:
     from kintune.integrations.contest.ground import Ground
-    from kintune.integrations.contest.orders import Turned
+    from kintune.integrations.contest.orders import Tools, Turned
 
 pytestmark = pytest.mark.tvm
 
@@ -114,12 +114,13 @@ def test_every_candidate_of_a_stock_round_can_be_replayed_as_it_was(ground: Grou
         assert structure_of(replayed.schedule.mod) == structure_of(candidate.sch.mod)
 
 
-def test_our_first_turn_measures_every_subgraph(ground: Ground) -> None:
+@pytest.mark.parametrize("tools", ["stock", "own"])
+def test_our_first_turn_measures_every_subgraph(ground: Ground, tools: Tools, tmp_path: Path) -> None:
     from kintune.integrations.contest.orders import Ours, Teach
     from kintune.integrations.contest.ours import OurTuner
     from kintune.testing.quick_contestant import QUICK_TOOLS
 
-    tuner = OurTuner(ground, Ours(Strategy(round_size=8)), 0, QUICK_TOOLS)
+    tuner = OurTuner(ground, Ours(Strategy(round_size=8), tools), 0, tmp_path, QUICK_TOOLS)
     tuner.teach(Teach(Knowledge()))
     assert not tuner.turn()
     first = tuner.tell()
@@ -135,3 +136,4 @@ def test_our_first_turn_measures_every_subgraph(ground: Ground) -> None:
     second = tuner.tell()
     assert trivial.workload not in second.measured
     assert second.trials == sum(second.measured.values()) > 0
+    tuner.close()

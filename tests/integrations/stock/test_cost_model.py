@@ -141,10 +141,10 @@ class Splitting:
         self.seen: list[list[int]] = []
 
     def group(self, evidence: Any, previous: Any) -> dict[str, str]:
-        from kintune.space.features import WIDTH
+        from kintune.space.row import STORES
 
         self.seen.append([len(samples.labels) for samples in evidence])
-        assert all(samples.features.shape == (len(samples.labels), WIDTH) for samples in evidence)
+        assert all(samples.features.shape == (len(samples.labels), STORES) for samples in evidence)
         for samples in evidence:
             if len(samples.labels):
                 assert samples.labels.max() == 1.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import cast, get_args
 
 import msgspec
 
@@ -22,7 +23,7 @@ from kintune.bench.strategy import STRATEGY, strategy_of
 from kintune.bench.tables import Tables
 from kintune.engine.devices import cores_lock
 from kintune.errors import InputError
-from kintune.integrations.contest.orders import Ours, Stock, StockFamily, Tuner
+from kintune.integrations.contest.orders import Ours, Stock, StockFamily, Tools, Tuner
 from kintune.measure.cores import choose_cores
 from kintune.models.ref import parse_ref
 
@@ -68,6 +69,12 @@ _OPTIONS: dict[str, Option] = {
     "rounds": Option(Kind.INTEGER, 12, "rounds in which whole networks are timed, 5 runs each", low=1, high=1000),
 }
 
+_TOOLS: dict[str, Option] = {
+    "tools": Option(
+        Kind.TEXT, "stock", "builder, runner and protocol: the stock tuner's, or our own", choices=get_args(Tools)
+    ),
+}
+
 _BUDGET: dict[str, Option] = {
     "budget_ratio": Option(Kind.NUMBER, help="how many times stock's seconds this one may spend", low=0.01, high=100),
 }
@@ -75,7 +82,7 @@ _BUDGET: dict[str, Option] = {
 _METHODS: dict[str, Options] = {
     STOCK: {},
     STOCK_FAMILY: {**{name: STRATEGY[name] for name in ("families", "foresee")}, **_BUDGET},
-    KINTUNE: {**STRATEGY, **_KNOWLEDGE, **_BUDGET},
+    KINTUNE: {**STRATEGY, **_TOOLS, **_KNOWLEDGE, **_BUDGET},
 }
 
 
@@ -156,7 +163,7 @@ def _tuner(cell: Cell, method: Method) -> Tuner:
         case "stock_family":
             return msgspec.convert({"type": STOCK_FAMILY, "trials_per_subgraph": each, **method.values}, StockFamily)
         case _:
-            return Ours(strategy_of(method.values))
+            return Ours(strategy_of(method.values), cast(Tools, method.values["tools"]))
 
 
 def _lessons(cell: Cell, directory: Path, threads: int, show: Show) -> dict[str, Lesson]:

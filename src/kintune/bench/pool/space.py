@@ -14,6 +14,7 @@ from kintune.search.propose import Proposal
 from kintune.search.space import Draft, SearchSpace
 from kintune.search.subgraph import SubgraphState
 from kintune.space.candidate import Candidate, Sketch
+from kintune.space.traits.field import Field
 
 __all__ = ["PoolSpace"]
 
@@ -35,6 +36,11 @@ class PoolSpace:
         }
 
     def sketches(self, workload: str) -> Sequence[Sketch]:
+        """None."""
+        del workload
+        return ()
+
+    def fields(self, workload: str) -> Sequence[Field]:
         """None."""
         del workload
         return ()

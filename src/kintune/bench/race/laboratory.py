@@ -12,12 +12,12 @@ from types import TracebackType
 import msgspec
 
 from kintune.bench.race.course import Course
-from kintune.bench.race.process import WorkerDied, WorkerProcess, WorkerRefused
 from kintune.errors import EngineError
 from kintune.measure.about import DeviceAbout
 from kintune.measure.outcome import Outcome, Status
 from kintune.measure.requests import BuildContext, BuildItem, Built, ProfileContext, ProfileItem
 from kintune.space.candidate import UNTUNED, Candidate
+from kintune.wire.worker_process import WorkerDied, WorkerProcess, WorkerRefused
 
 __all__ = ["Workers"]
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import msgspec
 
 from kintune.bench.race.course import Course
-from kintune.bench.race.process import WorkerProcess, WorkerRefused
 from kintune.errors import EngineError
 from kintune.graph.inputs import load_inputs
 from kintune.graph.package import read_manifest
@@ -25,6 +24,7 @@ from kintune.measure.prove_request import ProveContext
 from kintune.measure.race import race
 from kintune.measure.rivals.rival import Subject
 from kintune.space.candidate import Candidate
+from kintune.wire.worker_process import WorkerProcess, WorkerRefused
 
 __all__ = ["UNTUNED_NETWORK", "Assembler", "NetworkTime", "time_networks"]
 

@@ -8,7 +8,6 @@ from typing import Protocol
 
 import msgspec
 
-from kintune.bench.race.process import WorkerProcess
 from kintune.integrations.contest.orders import (
     CONTESTANT,
     Contest,
@@ -22,6 +21,7 @@ from kintune.integrations.contest.orders import (
     Tell,
     Turned,
 )
+from kintune.wire.worker_process import WorkerProcess
 
 __all__ = ["CONTESTANT_MODULE", "Contestant", "Lesson", "Side"]
 

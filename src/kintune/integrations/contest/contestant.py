@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _enter(contest: Contest, ground: Ground, tasks: int, tools: StockTools) -> _Tuner:
     match contest.tuner:
         case Ours() as ours:
-            return OurTuner(ground, ours, contest.seed, tools)
+            return OurTuner(ground, ours, contest.seed, Path(contest.directory), tools)
         case Stock(trials_per_subgraph=each):
             return StockTuner(ground, Path(contest.directory), each * tasks, contest.seed, tools=tools)
         case StockFamily(trials_per_subgraph=each, families=families, foresee=foresee):

@@ -6,7 +6,7 @@ A contestant is a worker (see `kintune.wire.worker`) of the kind `CONTESTANT`: t
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -30,6 +30,7 @@ __all__ = [
     "StockFamily",
     "Teach",
     "Tell",
+    "Tools",
     "Tuner",
     "Turned",
 ]
@@ -55,10 +56,15 @@ class StockFamily(msgspec.Struct, frozen=True, tag="stock_family"):
     foresee: Foresee
 
 
+Tools: TypeAlias = Literal["stock", "own"]
+"""Whose builder, runner and protocol."""
+
+
 class Ours(msgspec.Struct, frozen=True, tag="kintune"):
-    """Our search, with the stock builder and runner."""
+    """Our search, with the stock builder and runner, or with `kintune tune`'s own workers and protocol."""
 
     strategy: Strategy
+    tools: Tools = "stock"
 
 
 Tuner: TypeAlias = Stock | StockFamily | Ours

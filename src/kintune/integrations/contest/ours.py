@@ -1,31 +1,30 @@
-"""Our search, one round at a time, through the stock builder and runner.
+"""Our search, one round at a time.
 
-Only the search differs from stock: what a candidate becomes, how it is built, run and judged fast is the same.
+Through the stock builder and runner, only the search differs from stock: what a candidate becomes, how it is built,
+run and judged fast is the same.  Through the workers of `kintune tune`, it is all of it that is compared.
 """
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 import tvm
-from tvm.s_tir import meta_schedule as ms
 
+from kintune.doctor.machine import data_caches, inspect_machine
 from kintune.graph.worth import is_tunable
 from kintune.integrations.contest.ground import Ground, structure_of
 from kintune.integrations.contest.incumbents import Incumbents
 from kintune.integrations.contest.laps import Laps
 from kintune.integrations.contest.orders import Ours, Program, Teach, Turned
-from kintune.integrations.contest.results import build_failure, run_outcome
+from kintune.integrations.contest.own_bench import OwnBench
+from kintune.integrations.contest.stock_bench import Bench, StockBench
 from kintune.integrations.contest.stock_tools import STOCK_TOOLS, StockTools
-from kintune.measure.outcome import Outcome
 from kintune.measure.target import instruction_set
 from kintune.search.family import Subject
 from kintune.search.session import Session
 from kintune.space.candidate import UNTUNED, Candidate, Sketch
 from kintune.space.lower import Replayer
-from kintune.space.rules import Machine
+from kintune.space.machine import Machine
 from kintune.space.sketches import generate_sketches
 from kintune.space.tvm_space import TvmSpace
 
@@ -35,16 +34,17 @@ __all__ = ["OurTuner"]
 class OurTuner:
     """The session of `kintune tune` without its engine: a round is selected, built, run and learnt from."""
 
-    def __init__(self, ground: Ground, ours: Ours, seed: int, tools: StockTools = STOCK_TOOLS) -> None:
+    def __init__(self, ground: Ground, ours: Ours, seed: int, directory: Path, tools: StockTools = STOCK_TOOLS) -> None:
+        """`directory` is for logs, `tools` are the stock builder and runner."""
         self.laps = Laps()
         self._ground = ground
         self._ours = ours
         self._seed = seed
+        self._directory = directory
         self._tools = tools
         self._lesson = Teach()
         self._session: Session | None = None
         self._incumbents: Incumbents[Candidate] = Incumbents()
-        self._programs: dict[Candidate, tvm.IRModule] = {}
         self._replayers: dict[str, Replayer] = {}
         self._sketches: dict[str, Sketch] = {}
         self._told: set[str] = set()
@@ -67,7 +67,10 @@ class OurTuner:
             chosen = [p for p in proposals if p.origin != "untuned"]  # what is measured is the search, not the gain
             picks = {p.draft.candidate: p.draft.features for p in chosen}
             session.begin(plan, picks, {p.draft.candidate: p.predicted for p in chosen})
-        for candidate, outcome in self._measure([*picks, *trivial]):
+        measured = [*picks, *trivial]
+        best = {workload: state.best_us for workload, state in session.states.items()}
+        outcomes = self._bench.measure(measured, self._program, best) if measured else []
+        for candidate, outcome in zip(measured, outcomes, strict=True):
             self._incumbents.observe(candidate.workload, candidate, outcome, trial=candidate.sketch != UNTUNED)
             if candidate in picks:
                 session.observe(candidate, outcome)
@@ -80,7 +83,7 @@ class OurTuner:
         """What the last turn brought."""
         changed, measured, failures = self._incumbents.take()
         programs = tuple(
-            Program(candidate, time_us, structure_of(self._programs[candidate]))
+            Program(candidate, time_us, structure_of(self._program(candidate)))
             for candidate, time_us in changed.values()
         )
         wanted = {p.candidate.sketch for p in programs} - self._told - {UNTUNED}
@@ -88,16 +91,21 @@ class OurTuner:
         sketches = tuple(self._sketches[digest] for digest in sorted(wanted))
         return Turned(sum(measured.values()), failures, measured, self.laps.take(), programs, sketches)
 
+    def close(self) -> None:
+        """End what was started."""
+        if self._session is not None:
+            self._bench.close()
+
     def _begin(self) -> tuple[Session, list[Candidate]]:
         """The search, and the programs of trivial subgraphs, which get no budget: the rule's best and the untuned."""
         ground, workloads = self._ground, self._ground.lowered.workloads
         with self.laps.stage("other"):
-            self._builder = self._tools.builder(ground.threads)
-            self._runner = self._tools.runner()
             sketches = [s for w in workloads for s in generate_sketches(w.digest, w.module, ground.target)]
             self._sketches = {sketch.digest: sketch for sketch in sketches}
+            self._bench = self._make_bench()
             modules = {w.digest: w.module for w in workloads}
-            machine = Machine.of(instruction_set(ground.canonical))
+            caches = data_caches(inspect_machine())
+            machine = Machine.of(instruction_set(ground.canonical), ground.threads, caches)
             space = TvmSpace(modules, sketches, ground.target, machine, ground.threads)
             tunable = is_tunable(workloads)
             subjects = [
@@ -117,32 +125,10 @@ class OurTuner:
         self._session = session
         return session, trivial
 
-    def _measure(self, candidates: Sequence[Candidate]) -> list[tuple[Candidate, Outcome]]:
-        """Build all by one call of the stock builder, as stock builds a round, then run them one by one."""
-        if not candidates:
-            return []
-        with self.laps.stage("select"):
-            modules = [self._program(candidate) for candidate in candidates]
-        target = self._ground.target
-        with self.laps.stage("build"):
-            built = self._builder.build([ms.builder.BuilderInput(module, target) for module in modules])
-        outcomes: list[Outcome | None] = [
-            build_failure(str(result.error_msg)) if result.error_msg is not None else None for result in built
-        ]
-        with self.laps.stage("profile"):
-            inputs = [
-                ms.runner.RunnerInput(result.artifact_path, "cpu", ms.arg_info.ArgInfo.from_entry_func(module))
-                for result, module, failure in zip(built, modules, outcomes, strict=True)
-                if failure is None
-            ]
-            ran = iter(self._runner.run(inputs))
-            results = [run_outcome(next(ran).result()) if failure is None else failure for failure in outcomes]
-        with self.laps.stage("other"):
-            self._programs = dict(zip(candidates, modules, strict=True))
-            for result in built:
-                if result.artifact_path is not None:
-                    shutil.rmtree(Path(str(result.artifact_path)).parent, ignore_errors=True)
-        return list(zip(candidates, results, strict=True))
+    def _make_bench(self) -> Bench:
+        if self._ours.tools == "own":
+            return OwnBench(self._ground, self._sketches, self._directory / "workers.log", self.laps)
+        return StockBench(self._ground, self._tools, self.laps)
 
     def _program(self, candidate: Candidate) -> tvm.IRModule:
         if candidate.workload not in self._replayers:

@@ -6,7 +6,8 @@ import numpy as np
 from tvm.s_tir.meta_schedule.cost_model.xgb_model import FeatureGroup
 
 from kintune.search.family import Samples, Subject
-from kintune.space.features import WIDTH, pooled
+from kintune.space.features import pooled
+from kintune.space.row import STORES
 
 __all__ = ["samples_of"]
 
@@ -14,9 +15,9 @@ _FAILED_SECONDS = 1e9  # stock notes a failure as a run of 1e10 seconds
 
 
 def samples_of(subject: Subject, group: FeatureGroup | None) -> Samples:
-    """Stock's samples of one task with features and labels as our search has them: shapes (n, `WIDTH`) and (n,)."""
+    """Stock's samples of one task with features and labels as our search has them: shapes (n, `STORES`) and (n,)."""
     if group is None:
-        return Samples(subject, np.zeros((0, WIDTH), np.float32), np.zeros(0, np.float32))
+        return Samples(subject, np.zeros((0, STORES), np.float32), np.zeros(0, np.float32))
     features = np.stack([pooled(stores) for stores in group.features])
     labels = np.where(group.costs < _FAILED_SECONDS, group.min_cost / group.costs, 0.0)
     return Samples(subject, features, labels.astype(np.float32))

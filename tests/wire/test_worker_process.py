@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kintune.bench.race.process import WorkerDied, WorkerProcess, WorkerRefused
+from kintune.wire.worker_process import WorkerDied, WorkerProcess, WorkerRefused
 
 MODULE = """
 import os, signal, subprocess, sys

@@ -1,4 +1,4 @@
-"""A worker process of a race: spoken to under deadlines, and stopped with all its children between its turns."""
+"""A worker process without an engine: spoken to under deadlines, stopped and resumed with all its children."""
 
 from __future__ import annotations
 

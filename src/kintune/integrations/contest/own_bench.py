@@ -1,0 +1,122 @@
+"""Our candidates through the build workers and the device worker of `kintune tune`, under its protocol."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+
+import msgspec
+import tvm
+
+from kintune.errors import EngineError
+from kintune.integrations.contest.ground import Ground
+from kintune.integrations.contest.laps import Laps
+from kintune.job.works import BUILD_S, PROFILE_S, REFERENCE_S, SLOW
+from kintune.measure.about import DeviceAbout
+from kintune.measure.outcome import Outcome, Status
+from kintune.measure.requests import BuildContext, BuildItem, Built, ProfileContext, ProfileItem
+from kintune.space.candidate import Candidate, Sketch
+from kintune.space.lower import save_workload
+from kintune.wire.worker_process import WorkerDied, WorkerProcess, WorkerRefused
+
+__all__ = ["OwnBench"]
+
+_encode = msgspec.msgpack.encode
+
+
+class OwnBench:
+    """As many build workers as threads, and one device worker; they live as long as this process.
+
+    Between rounds they wait for orders, so that nothing of them need be stopped.  One that dies, or takes too long,
+    costs the candidate it was at, as in a tuning job, and is replaced.
+    """
+
+    def __init__(self, ground: Ground, sketches: Mapping[str, Sketch], log: Path, laps: Laps) -> None:
+        self._ground = ground
+        self._log = log
+        self._laps = laps
+        modules = {w.digest: save_workload(w.module) for w in ground.lowered.workloads}
+        self._context = _encode(BuildContext(ground.canonical, modules, dict(sketches)))
+        self._idle: SimpleQueue[WorkerProcess] = SimpleQueue()
+        self._references: dict[str, Built] = {}
+        starting = [self._start_builder() for _ in range(ground.threads)]  # all of them, before any is waited for
+        device = self._start_device()
+        for worker in starting:
+            self._idle.put(self._ready_builder(worker))
+        self._device, self._about = self._ready_device(device)
+
+    def measure(
+        self,
+        candidates: Sequence[Candidate],
+        program: Callable[[Candidate], tvm.IRModule],
+        best_us: Mapping[str, float],
+    ) -> list[Outcome]:
+        """See `kintune.integrations.contest.stock_bench.Bench`; workers make programs themselves."""
+        del program
+        with self._laps.stage("build"):
+            workloads = dict.fromkeys(c.workload for c in candidates)
+            untuned = [Candidate.untuned(workload) for workload in workloads if workload not in self._references]
+            with ThreadPoolExecutor(self._ground.threads) as pool:
+                built = list(pool.map(self._build, [*untuned, *candidates]))
+            self._references.update(zip((c.workload for c in untuned), built, strict=False))
+        with self._laps.stage("profile"):
+            slow = {w: SLOW * best_us[w] for w in workloads if math.isfinite(best_us.get(w, math.inf))}
+            references = {workload: self._references[workload] for workload in workloads}
+            context = _encode(ProfileContext(self._about.protocol, references, slow_us=slow))
+            return list(self._profiled(candidates, built[len(untuned) :], context))
+
+    def close(self) -> None:
+        """End the workers."""
+        self._device.close()
+        while not self._idle.empty():
+            self._idle.get().close()
+
+    def _build(self, candidate: Candidate) -> Built:
+        worker = self._idle.get()
+        try:
+            return msgspec.msgpack.decode(worker.order(_encode(BuildItem(candidate)), BUILD_S), type=Built)
+        except WorkerRefused as error:
+            return Built(candidate.digest, failure=Outcome(Status.BUILD_FAILED, cause=str(error)))
+        except WorkerDied as error:
+            worker = self._ready_builder(self._start_builder())
+            return Built(candidate.digest, failure=Outcome(Status.BUILD_FAILED, cause=str(error)))
+        finally:
+            self._idle.put(worker)
+
+    def _profiled(self, candidates: Sequence[Candidate], built: Sequence[Built], context: bytes) -> Iterator[Outcome]:
+        self._device.begin("profile", context)
+        for candidate, each in zip(candidates, built, strict=True):
+            item = _encode(ProfileItem(candidate.workload, each))
+            try:
+                yield msgspec.msgpack.decode(self._device.order(item, PROFILE_S + REFERENCE_S), type=Outcome)
+            except WorkerRefused as error:
+                yield Outcome(Status.RUN_FAILED, cause=str(error))
+            except WorkerDied as error:
+                self._device.close()
+                self._device, self._about = self._ready_device(self._start_device())
+                self._device.begin("profile", context)
+                yield Outcome(Status.RUN_FAILED, cause=str(error))
+
+    def _start_builder(self) -> WorkerProcess:
+        return self._start("build", ("kintune.measure.build_worker",))
+
+    def _ready_builder(self, worker: WorkerProcess) -> WorkerProcess:
+        worker.greet()
+        worker.begin("build", self._context)
+        return worker
+
+    def _start_device(self) -> WorkerProcess:
+        threads = str(self._ground.threads)
+        return self._start("device", ("kintune.measure.device_worker", "--target", "native", "--threads", threads))
+
+    def _ready_device(self, device: WorkerProcess) -> tuple[WorkerProcess, DeviceAbout]:
+        about = msgspec.msgpack.decode(device.greet().about, type=DeviceAbout)
+        if about.device_type.target != self._ground.canonical:
+            raise EngineError("the device is of another target than the programs")
+        return device, about
+
+    def _start(self, kind: str, arguments: tuple[str, ...]) -> WorkerProcess:
+        return WorkerProcess(f"our {kind} worker", arguments, self._log, {})

@@ -1,0 +1,178 @@
+"""Draft, then verify: tens of thousands of candidates are ranked as numbers, and only the best of them are made.
+
+The proposer of `kintune.search.propose` makes every candidate that its model is to rank, in ten to twenty
+milliseconds.  Here the family's model ranks them by what arithmetic says of them, in some microseconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kintune.search.cost_model import CostModel
+from kintune.search.draft.evolution import POPULATION, Judge, Ranked, evolve
+from kintune.search.propose import Proposal, breed, choose, propose
+from kintune.search.space import Draft, SearchSpace
+from kintune.search.subgraph import SubgraphState
+from kintune.space.candidate import Axis, Candidate, Tile
+from kintune.space.traits.field import Field
+from kintune.space.traits.frame import Frame, Herd
+
+__all__ = ["draft"]
+
+_SPARE = 1.1  # survivors that are verified, for each candidate to be measured
+_EXPLORED = 0.15  # more of them, from anywhere in the better half: what a model does not choose must be measured, too
+_BATCHES = 4  # times that what turned out to be no program is made up for
+_PER_PICK = 64  # candidates of a generation, for each to be measured
+_PARENTS = 48  # measured candidates among the seeds
+_RULES = 256  # candidates of the rule among them
+_LOOKED_AT = 16  # of the ranked ones, for each to be measured
+_A_TURN = 8  # survivors of one register tile that come before those of others
+_LEADING, _TRAILING = 0.5, 0.1  # share of the survivors for sketches without traits: when the best is theirs, when not
+_FRESH = 0.1  # share of these that is drawn at random
+
+
+def draft(
+    state: SubgraphState,
+    space: SearchSpace,
+    model: CostModel | None,
+    count: int,
+    rng: np.random.Generator,
+    *,
+    explore: bool = True,
+    rules: bool = True,
+    carried: Sequence[Candidate] = (),
+) -> tuple[list[Proposal], int]:
+    """Implements `kintune.search.propose.Proposer`: evolve in bulk, verify what survives, let the model choose.
+
+    Where there is no model yet, the estimate that traits come with ranks.  A workload none of whose sketches has
+    traits is left to `propose`; of one that has others as well, a share of the survivors are theirs.
+    """
+    fields = space.fields(state.subject.workload)
+    if not fields:
+        return propose(state, space, model, count, rng, explore=explore, rules=rules, carried=carried)
+    origins = {**_sown(state, space, rules=rules), **dict.fromkeys(carried, "carried")}
+    first = {c: "carried" for c in carried if c not in state.times_us}
+    first.update(_otherwise(state, space, fields, count, rng))
+    best: list[tuple[float, Candidate]] = []
+    for field in fields:
+        ranked = _rank(field, state, list(origins), model, max(count // len(fields), 1), rng)
+        best += _different(field.frame, ranked, _LOOKED_AT * count, state)
+        first.update(dict.fromkeys(_anywhere(field.frame, ranked, count, state, rng) if explore else (), "drafted"))
+    best.sort(key=lambda pair: (-pair[0], pair[1]))
+    survivors = {c: origins.get(c, "drafted") for _, c in best}
+    pool, invalid = _verified(first, survivors, math.ceil(count * _SPARE), state, space)
+    return choose(pool, _scores(pool, model), count, rng, explore=explore), invalid
+
+
+def _verified(
+    first: dict[Candidate, str], best: dict[Candidate, str], wanted: int, state: SubgraphState, space: SearchSpace
+) -> tuple[dict[Candidate, tuple[Draft, str]], int]:
+    """All of the first ones that are programs, and the first of the best ones until there are as many as wanted.
+
+    Also how many were no programs; they are made up for from further down, as long as there is anything.
+    """
+    pool: dict[Candidate, tuple[Draft, str]] = {}
+    invalid = 0
+    left = [item for item in best.items() if item[0] not in first]
+    batch, missing = list(first.items()), wanted
+    for _ in range(_BATCHES):
+        batch, left = [*batch, *left[:missing]], left[missing:]
+        if not batch:
+            break
+        for (candidate, origin), verified in zip(batch, space.verify([c for c, _ in batch]), strict=True):
+            if verified is None:
+                invalid += 1
+            elif verified.candidate not in state.times_us and verified.candidate not in pool:
+                pool[verified.candidate] = (verified, origin)
+                missing -= candidate not in first
+        batch = []
+        if missing <= 0:
+            break
+    return pool, invalid
+
+
+def _sown(state: SubgraphState, space: SearchSpace, *, rules: bool) -> dict[Candidate, str]:
+    """Candidates of the rule, which are seeds whether they were measured or not."""
+    return dict.fromkeys(space.rules(state.subject.workload, _RULES), "rule") if rules else {}
+
+
+def _rank(
+    field: Field,
+    state: SubgraphState,
+    seeds: Sequence[Candidate],
+    model: CostModel | None,
+    count: int,
+    rng: np.random.Generator,
+) -> Ranked:
+    """A field's candidates, evolved from the fastest ones and the seeds."""
+    own = list(dict.fromkeys(c for c in [*state.fastest(_PARENTS), *seeds] if c in field.frame))
+    population = min(POPULATION, _PER_PICK * count + len(own))
+    return evolve(field.frame, field.frame.herd(own), _judge(field, model), rng, population=population)
+
+
+def _judge(field: Field, model: CostModel | None) -> Judge:
+    def judge(herd: Herd) -> NDArray[np.float32]:
+        features = field.features(herd)
+        return field.estimate(features) if model is None else model.predict(features)
+
+    return judge
+
+
+def _different(frame: Frame, ranked: Ranked, most: int, state: SubgraphState) -> list[tuple[float, Candidate]]:
+    """At most `most` of what was not measured yet, the best first, except that register tiles take turns.
+
+    Of each register tile so many come first, then as many again: what the model likes best is often a single tile in
+    thousands of variants, and the model may be wrong about it.
+    """
+    register = [column.stop - 1 for axis, column in zip(frame.axes, frame.columns, strict=True) if _is_spatial(axis)]
+    looked_at = ranked.herd.take(np.arange(min(len(ranked.herd), most + state.tried)))
+    tiles = np.ascontiguousarray(looked_at.rows[:, register])
+    turns: Counter[bytes] = Counter()
+    found: list[tuple[int, int, Candidate]] = []
+    for number, candidate in enumerate(frame.candidates(looked_at)):
+        if candidate not in state.times_us:
+            tile = tiles[number].tobytes()
+            found.append((turns[tile] // _A_TURN, number, candidate))
+            turns[tile] += 1
+    ordered = sorted(found)[:most]
+    return [(float(ranked.scores[number]) - turn, candidate) for turn, number, candidate in ordered]
+
+
+def _anywhere(
+    frame: Frame, ranked: Ranked, count: int, state: SubgraphState, rng: np.random.Generator
+) -> list[Candidate]:
+    """Some of the better half, each as likely."""
+    half = max(1, len(ranked.herd) // 2)
+    numbers = rng.permutation(half)[: math.ceil(count * _EXPLORED)]
+    return [c for c in frame.candidates(ranked.herd.take(numbers)) if c not in state.times_us]
+
+
+def _otherwise(
+    state: SubgraphState, space: SearchSpace, fields: Sequence[Field], count: int, rng: np.random.Generator
+) -> dict[Candidate, str]:
+    """Candidates of the sketches that have no traits, bred one by one; more of them where the best one is theirs."""
+    plain = [s for s in space.sketches(state.subject.workload) if not any(s in f.frame.sketches for f in fields)]
+    if not plain:
+        return {}
+    digests = {sketch.digest for sketch in plain}
+    leading = state.best is not None and state.best.sketch in digests
+    parents = [candidate for candidate in state.fastest(_PARENTS) if candidate.sketch in digests]
+    wanted = math.ceil(count * (_LEADING if leading else _TRAILING))
+    return dict(breed(plain, parents, wanted, set(state.times_us), rng, fresh=_FRESH))
+
+
+def _scores(pool: dict[Candidate, tuple[Draft, str]], model: CostModel | None) -> dict[Candidate, float]:
+    """What the model says of the drafts, once there is one."""
+    if model is None or not pool:
+        return {}
+    predicted = model.predict(np.stack([verified.features for verified, _ in pool.values()]))
+    return dict(zip(pool, (float(score) for score in predicted), strict=True))
+
+
+def _is_spatial(axis: Axis) -> bool:
+    return isinstance(axis, Tile) and axis.parts > 2

@@ -1,0 +1,71 @@
+"""Evolving a herd of candidates that are only numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kintune.search.draft.breed import cross, draw, mutate
+from kintune.space.traits.frame import Frame, Herd
+
+__all__ = ["GENERATIONS", "POPULATION", "Judge", "Ranked", "evolve"]
+
+POPULATION = 4096
+"""Candidates in a generation."""
+
+GENERATIONS = 5
+"""Generations, the first of which is drawn and seeded."""
+
+_ELITE = 0.2  # share of what is known so far that has children
+_CROSSED = 0.25  # share of children that have two parents
+_FRESH = 0.1  # share of every generation that is drawn
+
+Judge: TypeAlias = Callable[[Herd], NDArray[np.float32]]
+
+
+class Ranked(NamedTuple):
+    """Candidates and their scores, the highest first."""
+
+    herd: Herd
+    scores: NDArray[np.float32]
+
+
+def evolve(
+    frame: Frame, seeds: Herd, judge: Judge, rng: np.random.Generator, *, population: int = POPULATION
+) -> Ranked:
+    """All different candidates of all generations, ranked by `judge`.  `seeds` are among the first."""
+    children = Herd.join([seeds, draw(frame, max(1, population - len(seeds)), rng)]).unique()
+    known = _ranked(children, judge(children))
+    for _ in range(GENERATIONS - 1):
+        most = min(population, len(known.herd))
+        elite = known.herd.take(np.arange(max(1, int(_ELITE * most))))
+        count = int(population * (1 - _FRESH))
+        left, right = (elite.take(_favoured(len(elite), count, rng)) for _ in range(2))
+        paired = rng.random(count) < _CROSSED
+        crossed = cross(frame, left.take(paired), right.take(paired), rng)
+        parents = Herd.join([crossed, left.take(~paired)])
+        herd = Herd.join([known.herd, mutate(frame, parents, rng), draw(frame, population - count, rng)])
+        fresh = _new_in(herd, len(known.herd))
+        if not len(fresh):
+            break
+        known = _ranked(Herd.join([known.herd, fresh]), np.concatenate([known.scores, judge(fresh)]))
+    return known
+
+
+def _new_in(herd: Herd, known: int) -> Herd:
+    """What comes after the first `known` candidates, all different, and is not among them; each once."""
+    different = herd.unique()
+    return different.take(np.arange(known, len(different)))
+
+
+def _ranked(herd: Herd, scores: NDArray[np.float32]) -> Ranked:
+    order = np.argsort(-scores, kind="stable")
+    return Ranked(herd.take(order), scores[order])
+
+
+def _favoured(length: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """`count` indices below `length`; the first ones are more likely."""
+    return (length * rng.random(count) ** 2).astype(np.int64)
