@@ -31,9 +31,11 @@ def kernel() -> Callable[[str], Any]:
 class FlushLog:
     """Counts the flushes of a stopwatch, and what they are of."""
 
-    def __init__(self, stopwatch: Any) -> None:
+    def __init__(self) -> None:
         self.flushed: list[tuple[Any, ...]] = []
-        stopwatch._flush_all_but_first = lambda _dummy, *weights: self.flushed.append(weights)
+
+    def __call__(self, *weights: Any) -> None:
+        self.flushed.append(weights)
 
 
 class FakeModule:
@@ -69,7 +71,9 @@ def arguments(count: int = 3) -> tuple[Any, ...]:
 def measure(module: FakeModule, first_s: float, slow_us: float = math.inf, **protocol: Any) -> tuple[float, ...]:
     from kintune.measure.stopwatch import Stopwatch
 
-    return Stopwatch(module.clock).times_us(module, (), (), Protocol(threads=1, **protocol), first_s, slow_us)
+    return Stopwatch(FlushLog(), module.clock).times_us(
+        module, (), (), Protocol(threads=1, **protocol), first_s, slow_us
+    )
 
 
 def test_long_runs_are_timed_one_by_one() -> None:
@@ -125,8 +129,8 @@ def test_every_timed_run_finds_the_weights_flushed_once(kernel: Any, long: bool)
     from kintune.measure.stopwatch import Stopwatch
 
     ticks = itertools.count()
-    stopwatch = Stopwatch((lambda: float(next(ticks))) if long else time.perf_counter)
-    log = FlushLog(stopwatch)
+    log = FlushLog()
+    stopwatch = Stopwatch(log, (lambda: float(next(ticks))) if long else time.perf_counter)
     x, w, out = arguments()
     protocol = Protocol(threads=1, repeats=3, max_seconds=100)
     assert len(stopwatch.times_us(kernel(COUNT), (x, w, out), (w,), protocol, 1e-5)) == 3
@@ -139,8 +143,8 @@ def test_every_timed_run_finds_the_weights_flushed_once(kernel: Any, long: bool)
 def test_nothing_is_flushed_for_warm_operands_or_without_weights(kernel: Any, weights: int) -> None:
     from kintune.measure.stopwatch import Stopwatch
 
-    stopwatch = Stopwatch()
-    log = FlushLog(stopwatch)
+    log = FlushLog()
+    stopwatch = Stopwatch(log)
     operands = arguments()
     protocol = Protocol(threads=1, operands="warm" if weights else "cold")
     assert (
@@ -164,6 +168,6 @@ def test_a_plausible_time_is_positive_finite_and_allows_for_the_stores(t: float,
 def test_a_kernel_of_nothing_takes_no_time_that_is_believed(kernel: Any) -> None:
     from kintune.measure.stopwatch import Stopwatch, check_plausible
 
-    times = Stopwatch().times_us(kernel(""), arguments(), (), Protocol(threads=1), 1e-6)
+    times = Stopwatch(FlushLog()).times_us(kernel(""), arguments(), (), Protocol(threads=1), 1e-6)
     with pytest.raises(DeviceError, match="zero time"):
         check_plausible(times, 1 << 40, 1)

@@ -33,7 +33,7 @@ class TestTvmSpace(SpaceSuite):
         (draft,) = self.make().verify(self.make().rules("conv", 1))
         assert draft is not None
         assert FEATURES == "traits-1, per-store-pooled-1"
-        assert draft.features.shape == (WIDTH,) == (52 + 328,)
+        assert draft.features.shape == (WIDTH,) == (53 + 328,)
         assert draft.features.any()
 
     def test_programs_that_differ_have_features_that_differ(self) -> None:

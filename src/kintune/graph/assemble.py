@@ -9,6 +9,7 @@ import tvm
 from tvm import relax
 
 from kintune.errors import BuildError
+from kintune.graph.elementary import use_vector_functions
 from kintune.graph.lower import Lowered
 from kintune.space.candidate import UNTUNED, Candidate, Sketch
 from kintune.space.lower import apply_candidate
@@ -112,4 +113,5 @@ def _compile(module: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Exe
             relax.transform.AttachGlobalSymbol(),
         ]
     )
+    use_vector_functions()
     return tvm.relax.build(module, target=target, relax_pipeline=passes)

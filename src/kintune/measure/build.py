@@ -13,6 +13,7 @@ from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from tvm.tirx.buffer import BufferType
 
 from kintune.errors import BuildError, KintuneError
+from kintune.graph.elementary import use_vector_functions
 from kintune.measure.linker import link
 from kintune.measure.requests import Built, Operand
 from kintune.space.candidate import Candidate, Sketch
@@ -88,6 +89,7 @@ def _operand(buffer: Any, role: str) -> Operand:
 
 def _compile(module: tvm.IRModule, target: tvm.target.Target) -> bytes:
     """A shared library.  Its entry does not check its arguments, which takes longer to compile than many a kernel."""
+    use_vector_functions()
     with tempfile.TemporaryDirectory(prefix="kintune-build-") as folder:
         path = Path(folder) / "artifact.so"
         with tvm.transform.PassContext(opt_level=_OPTIMISATION, config={"tirx.disable_assert": True}):

@@ -41,6 +41,7 @@ def open_device(target: str, threads: int, *, urgent: bool = False) -> tuple[Dev
 
     import tvm
 
+    from kintune.graph.elementary import ELEMENTARY
     from kintune.measure.peak import measure_peak
     from kintune.measure.run import Runner
     from kintune.measure.target import instruction_set, missing_features, resolve_target
@@ -61,7 +62,7 @@ def open_device(target: str, threads: int, *, urgent: bool = False) -> tuple[Dev
         protocol=protocol,
         cores=cores,
         machine=machine,
-        compiler=f"tvm {tvm.__version__}",
+        compiler=f"tvm {tvm.__version__}, {ELEMENTARY}",
     )
     largest_cache = max((cache.size for cache in machine.caches), default=0)
 

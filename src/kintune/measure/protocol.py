@@ -28,7 +28,7 @@ class Protocol(msgspec.Struct, frozen=True):
     warmups: int = 1
     repeats: int = 5
     max_seconds: float = 0.5
-    version: int = 1
+    version: int = 2
 
 
 class DeviceType(msgspec.Struct, frozen=True):

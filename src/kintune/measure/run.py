@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tvm_ffi
 
 from kintune.errors import DeviceError
@@ -16,6 +17,7 @@ from kintune.measure.agreement import disagreement, not_finite
 from kintune.measure.build import ENTRY
 from kintune.measure.calm import Calm
 from kintune.measure.cores import pinned_to
+from kintune.measure.evict import evictor
 from kintune.measure.outcome import Outcome, Status
 from kintune.measure.requests import Built, ProfileContext, ProfileItem
 from kintune.measure.stopwatch import Stopwatch, check_plausible
@@ -58,7 +60,7 @@ class Runner:
     def __init__(self, cores: Sequence[int], budget: int = _BUDGET, calm: Calm | None = None) -> None:
         """`budget` bounds the bytes kept from one candidate to the next; `calm` decides what is timed again."""
         self._cores = tuple(cores)
-        self._stopwatch = Stopwatch()
+        self._stopwatch = Stopwatch(evictor(len(self._cores)))
         self._calm = calm or Calm()
         self._benches = Workbenches(budget)
         self._context: ProfileContext | None = None
@@ -139,6 +141,7 @@ class Runner:
         """Know what is expected of the workload's candidates: run its reference, unless that was done before."""
         if bench.expected is None and workload in context.references:
             bench.expected = self._run_reference(bench, context.references[workload])
+            bench.scratch = tuple(np.empty_like(array) for array in bench.expected)
 
     def _run_reference(self, bench: Workbench, reference: Built) -> tuple[Array, ...]:
         if reference.failure is not None:
@@ -163,8 +166,8 @@ def _differences(context: ProfileContext, bench: Workbench, outputs: Sequence[Ar
     """How outputs differ from what is expected, as one line; without a reference, whether they are finite."""
     if bench.expected is None:
         return next(filter(None, map(not_finite, outputs)), "")
-    pairs = zip(outputs, bench.expected, strict=True)
-    return next(filter(None, (disagreement(a, e, context.rtol, context.atol) for a, e in pairs)), "")
+    triples = zip(outputs, bench.expected, bench.scratch, strict=True)
+    return next(filter(None, (disagreement(a, e, context.rtol, context.atol, s) for a, e, s in triples)), "")
 
 
 def _one_line(error: Exception) -> str:

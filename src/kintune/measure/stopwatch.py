@@ -13,6 +13,7 @@ import tvm_ffi
 
 from kintune.errors import DeviceError
 from kintune.measure.build import ENTRY
+from kintune.measure.evict import Evict
 from kintune.measure.protocol import Protocol
 
 __all__ = ["Stopwatch", "check_plausible"]
@@ -34,11 +35,11 @@ _BYTES_PER_S = 1e12
 class Stopwatch:
     """Times kernels.  Only one may be in use in a process, from one thread: the flush is a function of the runtime."""
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        """`clock` tells seconds, for runs that are timed from here."""
+    def __init__(self, evict: Evict, clock: Callable[[], float] = time.perf_counter) -> None:
+        """`evict` sends weights out of the caches; `clock` tells seconds, for runs that are timed from here."""
+        self._evict = evict
         self._clock = clock
         self._device = tvm.cpu()
-        self._flush_all_but_first = tvm_ffi.get_global_func("cache_flush_cpu_non_first_arg")
         self._weights: tuple[Any, ...] = ()
         tvm_ffi.register_global_func(_FLUSH, self._flush, override=True)
 
@@ -104,7 +105,7 @@ class Stopwatch:
 
     def _flush(self, *_arguments: Any) -> None:
         if self._weights:
-            self._flush_all_but_first(self._weights[0], *self._weights)
+            self._evict(*self._weights)
 
 
 def check_plausible(times_us: Sequence[float], bytes_written: int, threads: int) -> None:

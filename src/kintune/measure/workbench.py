@@ -46,6 +46,7 @@ class Workbench:
 
     def __init__(self) -> None:
         self.expected: tuple[Array, ...] | None = None
+        self.scratch: tuple[Array, ...] = ()
         self._buffers: dict[tuple[int, str, int], Guarded] = {}
         self._marks: dict[tuple[int, str, int], int] = {}
         self._clamped: tuple[tuple[int, str, int], ...] = ()
@@ -53,7 +54,7 @@ class Workbench:
     @property
     def nbytes(self) -> int:
         """The memory it holds."""
-        expected = sum(array.nbytes for array in self.expected or ())
+        expected = sum(array.nbytes for array in (*(self.expected or ()), *self.scratch))
         return expected + sum(buffer.nbytes for buffer in self._buffers.values())
 
     def clamp(self, operands: Sequence[Operand]) -> Clamped:

@@ -90,7 +90,7 @@ class Race:
     """Implements `kintune.bench.experiment.Experiment`."""
 
     name = "race"
-    version = 2
+    version = 3
     summary = "The stock tuner and ours in turns, judged afterwards."
     options: Options = _OPTIONS
     methods: Mapping[str, Options] = _METHODS

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from tvm.s_tir import meta_schedule as ms
 
+from kintune.graph.elementary import use_vector_functions
+
 __all__ = ["STOCK_TOOLS", "StockTools"]
 
 
@@ -18,6 +20,7 @@ class StockTools(NamedTuple):
 
 
 STOCK_TOOLS = StockTools(
-    lambda threads: ms.Builder.create("local", max_workers=threads), lambda: ms.Runner.create("local")
+    lambda threads: ms.Builder.create("local", max_workers=threads, initializer=use_vector_functions),
+    lambda: ms.Runner.create("local"),
 )
-"""The stock ones with their defaults."""
+"""The stock ones with their defaults, and the elementary functions that everybody's programs are compiled with."""

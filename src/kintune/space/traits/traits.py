@@ -25,7 +25,7 @@ __all__ = ["TRAITS", "Traits"]
 
 Column: TypeAlias = NDArray[np.float64]
 
-TRAITS = 52
+TRAITS = 53
 """How many there are.  A change of what they mean needs another `kintune.space.feature_version.FEATURES`."""
 
 _LINE = 64  # bytes of a cache line
@@ -34,6 +34,7 @@ _BYTES_PER_CYCLE = (32.0, 12.0, 4.0)  # a core's share from the second cache, th
 _FMA_PER_CYCLE = 2.0
 _LOADS_PER_CYCLE = 2.0
 _NOT_HIDDEN = 0.25  # share of what is not the bottleneck that is not hidden behind it
+_SCALAR = 0.03  # share of the speed that is left where the compiler makes scalars of an odd number of elements
 _CHUNKS = 16  # loops are given to the cores up to so many pieces a thread, as the sketches' rules say
 _SPATIAL, _REDUCED = 4, 3  # loops of which the factors themselves are traits, the innermost ones
 _PLACES = 2
@@ -95,7 +96,10 @@ class Traits:
         return np.stack([np.broadcast_to(column, (count,)) for column in columns], axis=1).astype(np.float32)
 
     def _register_tile(self, tiling: _Tiling) -> Iterator[Column]:
-        """Rows, loads and accumulators (in vectors) of one step of a reduction; the share of lanes in use; pressure."""
+        """Rows, loads and accumulators (in vectors) of a step of a reduction; the share of lanes in use; and more.
+
+        Several vectors in a row are compiled to vectors where they are a power of two.
+        """
         inner, lanes = tiling.inner[-1], float(self._machine.lanes)
         width = inner[self._vector]
         vectors = np.ceil(width / lanes)
@@ -110,10 +114,12 @@ class Traits:
                 taken = elements / width * vectors if _contiguous(access, self._vector) else elements
                 loads = loads + taken
                 held = np.maximum(held, taken if _contiguous(access, self._vector) else 1.0)
+        odd = (width > lanes) & (np.exp2(np.floor(np.log2(width))) != width)
         yield rows
         yield loads
         yield accumulators
-        yield width / (vectors * lanes)
+        yield np.where(odd, _SCALAR, 1.0) * width / (vectors * lanes)
+        yield odd.astype(np.float64)
         yield (accumulators + held + 1) / self._machine.registers
         yield loads / accumulators
 
