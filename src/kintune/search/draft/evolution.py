@@ -19,6 +19,7 @@ POPULATION = 4096
 GENERATIONS = 5
 """Generations, the first of which is drawn and seeded."""
 
+_BRED = 0.7  # share of the first generation that is bred from the seeds
 _ELITE = 0.2  # share of what is known so far that has children
 _CROSSED = 0.25  # share of children that have two parents
 _FRESH = 0.1  # share of every generation that is drawn
@@ -36,8 +37,14 @@ class Ranked(NamedTuple):
 def evolve(
     frame: Frame, seeds: Herd, judge: Judge, rng: np.random.Generator, *, population: int = POPULATION
 ) -> Ranked:
-    """All different candidates of all generations, ranked by `judge`.  `seeds` are among the first."""
-    children = Herd.join([seeds, draw(frame, max(1, population - len(seeds)), rng)]).unique()
+    """All different candidates of all generations, ranked by `judge`.
+
+    `seeds`, the most promising first, and their children are among the first generation.
+    """
+    bred = int(population * _BRED) if len(seeds) else 0
+    offspring = mutate(frame, seeds.take(_favoured(len(seeds), bred, rng)), rng)
+    drawn = draw(frame, max(1, population - bred - len(seeds)), rng)
+    children = Herd.join([seeds, offspring, drawn]).unique()
     known = _ranked(children, judge(children))
     for _ in range(GENERATIONS - 1):
         most = min(population, len(known.herd))
