@@ -141,7 +141,7 @@ def draw(space: SearchSpace, workload: str, samples: int, rng: np.random.Generat
         def estimate(herd: Herd, field: Field = field) -> NDArray[np.float32]:
             return field.estimate(field.features(herd))
 
-        ranked = evolve(field.frame, seeds, estimate, rng).herd
+        ranked = evolve(field.frame, seeds, estimate, rng, population=4096, generations=5).herd
         print(f"{workload}: {len(ranked)} candidates ranked")
         share = rng.permutation(len(ranked))[: samples // len(fields)]
         drawn += field.frame.candidates(ranked.take(share))

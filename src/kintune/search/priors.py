@@ -12,9 +12,11 @@ from kintune.search.family import Subject
 from kintune.search.knowledge import KnownModel
 from kintune.search.ranking import pair_accuracy
 
-__all__ = ["Priors"]
+__all__ = ["ENOUGH", "Priors"]
 
-_ENOUGH = 600  # samples of its own with which a family needs no prior
+ENOUGH = 600
+"""Samples of its own with which a family needs no prior."""
+
 _JUDGEABLE = 24  # samples of its own with which a prior can be compared with none
 
 
@@ -58,7 +60,7 @@ class Priors:
 
 def _helps(features: NDArray[np.float32], labels: NDArray[np.float32], prior: Trees, seed: int, threads: int) -> bool:
     count = len(labels)
-    if count >= _ENOUGH:
+    if count >= ENOUGH:
         return False
     if count < _JUDGEABLE:
         return _ranks(prior, features, labels) >= 0.5

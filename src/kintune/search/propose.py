@@ -49,11 +49,13 @@ class Proposer(Protocol):
         explore: bool = True,
         rules: bool = True,
         carried: Sequence[Candidate] = (),
+        experience: int = 0,
     ) -> tuple[list[Proposal], int]:
         """At most `count` candidates that were not measured yet, best first, and how many drafts were no program.
 
         With `explore`, some of them are not the model's choice; without `rules`, none comes from the rule.  `carried`
-        are candidates from programs of kin, the most promising first.
+        are candidates from programs of kin, the most promising first; `experience` is how many samples the model has
+        seen.
         """
         ...
 
@@ -68,12 +70,14 @@ def propose(
     explore: bool = True,
     rules: bool = True,
     carried: Sequence[Candidate] = (),
+    experience: int = 0,
 ) -> tuple[list[Proposal], int]:
     """Implements `Proposer` by evolution, in two generations.
 
     With `explore` a tenth is drawn from the drafts that the model did not choose.  The best few of the carried ones
     are always among the chosen.
     """
+    del experience
     sketches = space.sketches(state.subject.workload)
     if not sketches:
         return [], 0

@@ -28,7 +28,7 @@ from kintune.search.kin import Kin
 from kintune.search.knowledge import Knowledge
 from kintune.search.open_round import OpenRound
 from kintune.search.plan import Entry, Round
-from kintune.search.priors import Priors
+from kintune.search.priors import ENOUGH, Priors
 from kintune.search.propose import Proposal, Proposer, propose
 from kintune.search.space import Draft, SearchSpace
 from kintune.search.strategy import Strategy
@@ -135,6 +135,7 @@ class Session:
                     explore=entry.how == "search",
                     rules=self._strategy.rules,
                     carried=self._kin.carried(state, states) if self._strategy.carry else (),
+                    experience=self._experience(state.family),
                 )
                 if entry.how == "foresee":
                     found = [p if p.origin == "carried" else p._replace(origin="foresee") for p in found]
@@ -319,6 +320,11 @@ class Session:
 
     def _prior(self, family: str) -> Trees | None:
         return self._priors.of(family, [s.subject for s in self.states.values() if s.family == family])
+
+    def _experience(self, family: str) -> int:
+        """How many samples the family's model has seen; a known one counts as many."""
+        own = _rows(state for state in self.states.values() if state.family == family)
+        return own + (ENOUGH if self._prior(family) is not None else 0)
 
     def _is_modelled(self, family: str) -> bool:
         """Whether the family has a model: known from events alone, wherever the model itself is."""

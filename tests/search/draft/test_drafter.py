@@ -62,7 +62,7 @@ def test_many_ranked_and_few_made_are_better_than_few_ranked(space: SyntheticSpa
     model = Trees.train(np.stack(list(state.features.values())), labels, seed=0, threads=1)
 
     def expected(proposer: object) -> float:
-        proposals, _ = proposer(state, space, model, 16, np.random.default_rng(0), explore=False)  # type: ignore[operator]
+        proposals, _ = proposer(state, space, model, 16, np.random.default_rng(0), explore=False, experience=1000)  # type: ignore[operator]
         return float(np.mean([proposal.predicted for proposal in proposals]))
 
     assert expected(draft) > expected(propose)

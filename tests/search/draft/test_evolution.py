@@ -20,14 +20,14 @@ def _nobody() -> Herd:
 
 
 def test_it_finds_what_hardly_any_draw_is() -> None:
-    ranked = evolve(FRAME, _nobody(), near, np.random.default_rng(0), population=512)
+    ranked = evolve(FRAME, _nobody(), near, np.random.default_rng(0), population=512, generations=5)
     assert ranked.scores[0] >= -2
-    first = evolve(FRAME, _nobody(), near, np.random.default_rng(0), population=64)
+    first = evolve(FRAME, _nobody(), near, np.random.default_rng(0), population=64, generations=5)
     assert ranked.scores[0] >= first.scores[0]
 
 
 def test_all_are_different_and_the_best_come_first() -> None:
-    ranked = evolve(FRAME, _nobody(), near, np.random.default_rng(1), population=128)
+    ranked = evolve(FRAME, _nobody(), near, np.random.default_rng(1), population=128, generations=3)
     assert len(ranked.herd.unique()) == len(ranked.herd) == len(ranked.scores)
     assert (np.diff(ranked.scores) <= 0).all()
     assert np.array_equal(near(ranked.herd), ranked.scores)
@@ -35,18 +35,27 @@ def test_all_are_different_and_the_best_come_first() -> None:
 
 def test_seeds_are_among_them() -> None:
     seed = Herd(np.zeros(1, np.int64), GOAL[None, :])
-    ranked = evolve(FRAME, seed, near, np.random.default_rng(2), population=32)
+    ranked = evolve(FRAME, seed, near, np.random.default_rng(2), population=32, generations=2)
     assert ranked.scores[0] == 0
     assert (ranked.herd.rows[0] == GOAL).all()
 
 
 def test_equal_generators_evolve_equally() -> None:
-    one, two = (evolve(FRAME, _nobody(), near, np.random.default_rng(5), population=64) for _ in range(2))
+    one, two = (
+        evolve(FRAME, _nobody(), near, np.random.default_rng(5), population=64, generations=5) for _ in range(2)
+    )
     assert np.array_equal(one.herd.rows, two.herd.rows)
 
 
 @pytest.mark.parametrize("extent", [1, 2, 3])
 def test_a_tiny_space_is_known_as_a_whole(extent: int) -> None:
     frame = Frame([Sketch("w", "s", b"", (Tile(extent, 2),))])
-    ranked = evolve(frame, frame.herd([]), lambda h: h.rows[:, 0].astype(np.float32), np.random.default_rng(0))
+    ranked = evolve(
+        frame,
+        frame.herd([]),
+        lambda h: h.rows[:, 0].astype(np.float32),
+        np.random.default_rng(0),
+        population=64,
+        generations=3,
+    )
     assert sorted(ranked.herd.rows[:, 0].tolist()) == sorted({1, extent})

@@ -75,12 +75,13 @@ class PoolSpace:
         explore: bool = True,
         rules: bool = True,
         carried: Sequence[Candidate] = (),
+        experience: int = 0,
     ) -> tuple[list[Proposal], int]:
         """At most `count` members that were not taken yet: those that the model ranks best, a tenth at random.
 
         All are random without a model.  None is ever invalid.
         """
-        del space, rules, carried
+        del space, rules, carried, experience
         measured = self._pool.subgraphs[state.subject.workload]
         left = np.array([row for row, c in enumerate(measured.candidates) if c not in state.times_us], dtype=np.int64)
         if not left.size:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kintune.search.cost_model import CostModel
-from kintune.search.draft.evolution import POPULATION, Judge, Ranked, evolve
+from kintune.search.draft.evolution import Judge, Ranked, evolve
 from kintune.search.propose import Proposal, breed, choose, propose
 from kintune.search.space import Draft, SearchSpace
 from kintune.search.subgraph import SubgraphState
@@ -27,7 +27,10 @@ __all__ = ["draft"]
 _SPARE = 1.1  # survivors that are verified, for each candidate to be measured
 _EXPLORED = 0.15  # more of them, from anywhere in the better half: what a model does not choose must be measured, too
 _BATCHES = 4  # times that what turned out to be no program is made up for
-_PER_PICK = 64  # candidates of a generation, for each to be measured
+_POPULATION = 4096  # candidates of a generation, at most
+_PER_PICK = (3.0, 64.0)  # candidates of a generation, for each to be measured: with a model of few samples, of many
+_GENERATIONS = (1, 5)
+_MATURE = 256.0  # samples that are many
 _PARENTS = 48  # measured candidates among the seeds
 _RULES = 256  # candidates of the rule among them
 _LOOKED_AT = 16  # of the ranked ones, for each to be measured
@@ -46,6 +49,7 @@ def draft(
     explore: bool = True,
     rules: bool = True,
     carried: Sequence[Candidate] = (),
+    experience: int = 0,
 ) -> tuple[list[Proposal], int]:
     """Implements `kintune.search.propose.Proposer`: evolve in bulk, verify what survives, let the model choose.
 
@@ -60,7 +64,7 @@ def draft(
     first.update(_otherwise(state, space, fields, count, rng))
     best: list[tuple[float, Candidate]] = []
     for field in fields:
-        ranked = _rank(field, state, list(origins), model, max(count // len(fields), 1), rng)
+        ranked = _rank(field, state, list(origins), model, count / len(fields), experience, rng)
         best += _different(field.frame, ranked, _LOOKED_AT * count, state)
         first.update(dict.fromkeys(_anywhere(field.frame, ranked, count, state, rng) if explore else (), "drafted"))
     best.sort(key=lambda pair: (-pair[0], pair[1]))
@@ -106,13 +110,26 @@ def _rank(
     state: SubgraphState,
     seeds: Sequence[Candidate],
     model: CostModel | None,
-    count: int,
+    count: float,
+    experience: int,
     rng: np.random.Generator,
 ) -> Ranked:
-    """A field's candidates, evolved from the fastest ones and the seeds."""
+    """A field's candidates, evolved from the fastest ones and the seeds.
+
+    The more a model has seen, the more candidates it is asked to choose from: what a fresh one likes best among
+    thousands is what it knows least about.
+    """
     own = list(dict.fromkeys(c for c in [*state.fastest(_PARENTS), *seeds] if c in field.frame))
-    population = min(POPULATION, _PER_PICK * count + len(own))
-    return evolve(field.frame, field.frame.herd(own), _judge(field, model), rng, population=population)
+    maturity = min(1.0, experience / _MATURE)
+    each = _PER_PICK[0] + maturity * (_PER_PICK[1] - _PER_PICK[0])
+    return evolve(
+        field.frame,
+        field.frame.herd(own),
+        _judge(field, model),
+        rng,
+        population=min(_POPULATION, len(own) + math.ceil(each * count)),
+        generations=_GENERATIONS[0] + int(maturity * (_GENERATIONS[1] - _GENERATIONS[0])),
+    )
 
 
 def _judge(field: Field, model: CostModel | None) -> Judge:

@@ -11,15 +11,9 @@ from numpy.typing import NDArray
 from kintune.search.draft.breed import cross, draw, mutate
 from kintune.space.traits.frame import Frame, Herd
 
-__all__ = ["GENERATIONS", "POPULATION", "Judge", "Ranked", "evolve"]
+__all__ = ["Judge", "Ranked", "evolve"]
 
-POPULATION = 4096
-"""Candidates in a generation."""
-
-GENERATIONS = 5
-"""Generations, the first of which is drawn and seeded."""
-
-_BRED = 0.7  # share of the first generation that is bred from the seeds
+_BRED = 0.9  # share of the first generation that is bred from the seeds
 _ELITE = 0.2  # share of what is known so far that has children
 _CROSSED = 0.25  # share of children that have two parents
 _FRESH = 0.1  # share of every generation that is drawn
@@ -35,7 +29,7 @@ class Ranked(NamedTuple):
 
 
 def evolve(
-    frame: Frame, seeds: Herd, judge: Judge, rng: np.random.Generator, *, population: int = POPULATION
+    frame: Frame, seeds: Herd, judge: Judge, rng: np.random.Generator, *, population: int, generations: int
 ) -> Ranked:
     """All different candidates of all generations, ranked by `judge`.
 
@@ -46,7 +40,7 @@ def evolve(
     drawn = draw(frame, max(1, population - bred - len(seeds)), rng)
     children = Herd.join([seeds, offspring, drawn]).unique()
     known = _ranked(children, judge(children))
-    for _ in range(GENERATIONS - 1):
+    for _ in range(generations - 1):
         most = min(population, len(known.herd))
         elite = known.herd.take(np.arange(max(1, int(_ELITE * most))))
         count = int(population * (1 - _FRESH))
