@@ -16,7 +16,6 @@ import argparse
 import datetime
 import json
 import multiprocessing
-import os
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -26,15 +25,14 @@ from pathlib import Path
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from proposers import build, start_builder
 
 from kintune.bench.pool.pool import Origin, Pool, load_pool, save_pool
 from kintune.doctor.machine import data_caches, inspect_machine
-from kintune.errors import BuildError
 from kintune.estimate.preparation import preparing
 from kintune.job.payloads import Prepared, Subgraph
 from kintune.kinship.samples import Measured, subject_of
-from kintune.measure.outcome import Outcome, Status
-from kintune.measure.requests import BuildContext, Built, ProfileContext, ProfileItem
+from kintune.measure.requests import BuildContext, ProfileContext, ProfileItem
 from kintune.models.ref import parse_ref
 from kintune.search.cost_model import Trees, relative_speeds
 from kintune.search.draft.evolution import evolve
@@ -49,27 +47,6 @@ SURVIVE = 0.02
 LEARNT_FROM = (64, 256)
 DRAWS = 20  # of the samples that models learn from
 BATCH = 32
-
-_context: BuildContext | None = None
-_builder = None
-
-
-def _start_builder(context: bytes) -> None:
-    global _context, _builder
-    os.environ["TVM_NUM_THREADS"] = "1"
-    from kintune.measure.builder import Builder
-
-    _context = msgspec.msgpack.decode(context, type=BuildContext)
-    _builder = Builder(_context.target)
-
-
-def _build(candidate: Candidate) -> Built:
-    assert _context is not None
-    assert _builder is not None
-    try:
-        return _builder.build(_context, candidate)
-    except BuildError as error:
-        return Built(candidate.digest, failure=Outcome(Status.BUILD_FAILED, cause=str(error)))
 
 
 def collect(model: str, samples: int, seed: int) -> Pool:
@@ -95,18 +72,18 @@ def collect(model: str, samples: int, seed: int) -> Pool:
     measured: dict[str, Measured] = {}
     start = (msgspec.msgpack.encode(context),)
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(len(about.cores), spawn, _start_builder, start) as pool:
+    with ProcessPoolExecutor(len(about.cores), spawn, start_builder, start) as pool:
         for subgraph in chosen(prepared, space):
             drawn = draw(space, subgraph.workload, samples, np.random.default_rng(seed))
             drafts = [draft for draft in space.verify(drawn) if draft is not None]
             plain = Candidate.untuned(subgraph.workload)
-            reference = pool.submit(_build, plain).result()
+            reference = pool.submit(build, plain).result()
             runner.begin(ProfileContext(about.protocol, {subgraph.workload: reference}))
             times: list[float] = []
             began = time.monotonic()
             for at in range(0, len(drafts), BATCH):
                 batch = drafts[at : at + BATCH]
-                for built in list(pool.map(_build, [draft.candidate for draft in batch])):
+                for built in list(pool.map(build, [draft.candidate for draft in batch])):
                     times.append(runner.profile(ProfileItem(subgraph.workload, built)).median_us)
                 left = (time.monotonic() - began) / len(times) * (len(drafts) - len(times))
                 print(f"\r{subgraph.name}: {len(times)} of {len(drafts)}, {left:.0f} s left ", end="", flush=True)

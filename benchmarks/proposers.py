@@ -1,0 +1,176 @@
+"""Which proposer finds faster programs with the same trials?
+
+    python benchmarks/proposers.py zoo:bert_base --subgraphs dense:3 --trials 400 --seeds 0 1 2
+
+Searches the heaviest subgraphs of the operators named, alone, with each proposer and seed: live, since a proposer makes
+candidates that nobody has measured before.  What was measured once in a run of this script is not measured again, so
+that equal candidates have equal times whoever proposed them.  Results, a row a search, are added to
+`benchmarks/results/proposers.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import multiprocessing
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kintune.doctor.machine import data_caches, inspect_machine
+from kintune.errors import BuildError
+from kintune.estimate.preparation import preparing
+from kintune.job.payloads import Prepared, Subgraph
+from kintune.kinship.samples import subject_of
+from kintune.measure.outcome import Outcome, Status
+from kintune.measure.requests import BuildContext, Built, ProfileContext, ProfileItem
+from kintune.models.ref import parse_ref
+from kintune.search.draft.drafter import draft
+from kintune.search.propose import Proposer, propose
+from kintune.search.session import Session
+from kintune.search.space import SearchSpace
+from kintune.search.strategy import Strategy
+from kintune.space.candidate import Candidate
+
+RESULTS = Path(__file__).parent / "results" / "proposers.json"
+PROPOSERS: dict[str, Proposer] = {"plain": propose, "draft": draft}
+AT = (50, 100, 150, 200, 300, 400, 600, 800)
+
+_context: BuildContext | None = None
+_builder: Any = None
+
+
+def start_builder(context: bytes) -> None:
+    """Set up a process that builds."""
+    global _context, _builder
+    os.environ["TVM_NUM_THREADS"] = "1"
+    from kintune.measure.builder import Builder
+
+    _context = msgspec.msgpack.decode(context, type=BuildContext)
+    _builder = Builder(_context.target)
+
+
+def build(candidate: Candidate) -> Built:
+    """Build a candidate in such a process."""
+    assert _context is not None
+    try:
+        built: Built = _builder.build(_context, candidate)
+    except BuildError as error:
+        return Built(candidate.digest, failure=Outcome(Status.BUILD_FAILED, cause=str(error)))
+    return built
+
+
+def chosen(prepared: Prepared, wanted: dict[str, int]) -> list[Subgraph]:
+    """The heaviest subgraphs, so many of each operator."""
+    found: list[Subgraph] = []
+    counts: Counter[str] = Counter()
+    for subgraph in sorted(prepared.subgraphs, key=lambda s: -s.weight * s.flops):
+        if subgraph.tunable and counts[subgraph.operator] < wanted.get(subgraph.operator, 0):
+            counts[subgraph.operator] += 1
+            found.append(subgraph)
+    return found
+
+
+def search(
+    subgraphs: Sequence[Subgraph],
+    space: SearchSpace,
+    proposer: Proposer,
+    trials: int,
+    seed: int,
+    measure: Callable[[Sequence[Candidate]], Sequence[Outcome]],
+) -> list[tuple[int, float]]:
+    """After each round: trials so far, and the weighted sum of the best times in milliseconds."""
+    session = Session([subject_of(s) for s in subgraphs], space, Strategy(), seed=seed, threads=2, proposer=proposer)
+    curve: list[tuple[int, float]] = []
+    measured = 0
+    while measured < trials and (plan := session.plan(trials - measured)) is not None:
+        proposals = [p for p in session.select(plan)[0] if p.origin != "untuned"]
+        picks = {p.draft.candidate: p.draft.features for p in proposals}
+        session.begin(plan, picks, {p.draft.candidate: p.predicted for p in proposals})
+        for candidate, outcome in zip(picks, measure(list(picks)), strict=True):
+            session.observe(candidate, outcome)
+        measured += len(picks)
+        learnt = session.learn()
+        session.adopt(learnt.models, learnt.families)
+        curve.append((measured, session.latency_us() / 1e3))
+    return curve
+
+
+def main() -> None:
+    """All proposers for each seed in turn."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("model")
+    parser.add_argument("--subgraphs", nargs="+", default=["dense:3"], metavar="OPERATOR:COUNT")
+    parser.add_argument("--trials", type=int, default=400)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--proposers", nargs="+", default=list(PROPOSERS), choices=list(PROPOSERS))
+    options = parser.parse_args()
+    wanted = {operator: int(count) for operator, _, count in (each.partition(":") for each in options.subgraphs)}
+    with preparing() as prepare:
+        prepared = prepare(parse_ref(options.model))
+
+    import tvm
+
+    from kintune.measure.device_worker import open_device
+    from kintune.measure.run import Runner
+    from kintune.space.intrinsics import load_intrinsics
+    from kintune.space.lower import load_workload
+    from kintune.space.machine import Machine
+    from kintune.space.tvm_space import TvmSpace
+
+    load_intrinsics()
+    about, _ = open_device("native", 0)
+    subgraphs = chosen(prepared, wanted)
+    modules = {s.workload: prepared.modules[s.workload] for s in subgraphs}
+    sketches = [sketch for sketch in prepared.sketches if sketch.workload in modules]
+    machine = Machine.of(about.device_type.isa, about.protocol.threads, data_caches(inspect_machine()))
+    target = tvm.target.Target(json.loads(about.device_type.target))
+    context = msgspec.msgpack.encode(
+        BuildContext(about.device_type.target, modules, {sketch.digest: sketch for sketch in sketches})
+    )
+    known: dict[Candidate, Outcome] = {}
+    runner = Runner(about.cores)
+    rows: list[dict[str, object]] = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(len(about.cores), spawn, start_builder, (context,)) as pool:
+        references = dict(zip(modules, pool.map(build, [Candidate.untuned(w) for w in modules]), strict=True))
+        runner.begin(ProfileContext(about.protocol, references))
+
+        def measure(candidates: Sequence[Candidate]) -> list[Outcome]:
+            fresh = [candidate for candidate in candidates if candidate not in known]
+            for candidate, built in zip(fresh, list(pool.map(build, fresh)), strict=True):
+                known[candidate] = runner.profile(ProfileItem(candidate.workload, built))
+            return [known[candidate] for candidate in candidates]
+
+        for seed in options.seeds:
+            for name in options.proposers:
+                loaded = {workload: load_workload(module) for workload, module in modules.items()}
+                space = TvmSpace(loaded, sketches, target, machine, len(about.cores))
+                began = time.monotonic()
+                curve = search(subgraphs, space, PROPOSERS[name], options.trials, seed, measure)
+                best = {at: min(ms for n, ms in curve if n <= at) for at in AT if at <= options.trials}
+                print(f"{options.model} seed {seed} {name}: " + "  ".join(f"@{at} {ms:.2f}" for at, ms in best.items()))
+                rows.append(
+                    {
+                        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+                        "cpu": about.machine.cpu,
+                        "model": options.model,
+                        "subgraphs": options.subgraphs,
+                        "seed": seed,
+                        "proposer": name,
+                        "seconds": round(time.monotonic() - began, 1),
+                        "curve": [(n, round(ms, 4)) for n, ms in curve],
+                    }
+                )
+                RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
