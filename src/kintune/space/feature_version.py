@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["FEATURES"]
+__all__ = ["COMPILER_ONLY", "FEATURES"]
 
 FEATURES = "traits-1, per-store-pooled-1"
 """Version of what `kintune.space.traits` and `kintune.space.features` tell of a candidate.
 
 Models and records that name another are not comparable.
 """
+
+COMPILER_ONLY = "per-store-pooled-1"
+"""The version before: rows of what the compiler tells, nothing else."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,9 @@ import pytest
 
 from kintune.bench.pool.pool import Pool, load_pool, save_pool
 from kintune.errors import InputError
+from kintune.space.feature_version import COMPILER_ONLY
+from kintune.space.row import STORES, WIDTH
+from kintune.space.traits.traits import TRAITS
 
 
 def test_what_was_saved_is_loaded(pool: Pool, tmp_path: Path) -> None:
@@ -20,6 +24,25 @@ def test_what_was_saved_is_loaded(pool: Pool, tmp_path: Path) -> None:
         assert same.candidates == measured.candidates
         assert np.array_equal(same.features, measured.features)
         assert np.array_equal(same.times_us, measured.times_us)
+
+
+def test_rows_of_the_compiler_alone_have_no_traits(pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    narrow = {w: replace(m, features=np.ones((len(m), STORES), np.float32)) for w, m in pool.subgraphs.items()}
+    with monkeypatch.context() as earlier:
+        earlier.setattr("kintune.bench.pool.pool.FEATURES", COMPILER_ONLY)
+        save_pool(tmp_path / "pool.npz", Pool(pool.origin, narrow))
+    for measured in load_pool(tmp_path / "pool.npz").subgraphs.values():
+        assert measured.features.shape == (len(measured), WIDTH)
+        assert not measured.features[:, :TRAITS].any()
+        assert (measured.features[:, TRAITS:] == 1).all()
+
+
+def test_another_version_is_refused(pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as other:
+        other.setattr("kintune.bench.pool.pool.FEATURES", "of tomorrow")
+        save_pool(tmp_path / "pool.npz", pool)
+    with pytest.raises(InputError, match="with features of tomorrow"):
+        load_pool(tmp_path / "pool.npz")
 
 
 def test_a_pool_that_is_not_there_is_named(tmp_path: Path) -> None:

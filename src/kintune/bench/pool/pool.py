@@ -6,7 +6,7 @@ import io
 import zipfile
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -17,7 +17,8 @@ from kintune.files import check_readable, write_whole
 from kintune.kinship.samples import Measured
 from kintune.search.family import Subject
 from kintune.space.candidate import Candidate
-from kintune.space.feature_version import FEATURES
+from kintune.space.feature_version import COMPILER_ONLY, FEATURES
+from kintune.space.row import of_stores
 
 __all__ = ["Origin", "Pool", "load_pool", "save_pool"]
 
@@ -95,7 +96,7 @@ def save_pool(path: Path, pool: Pool) -> None:
 
 
 def load_pool(path: Path) -> Pool:
-    """The pool in a file.
+    """The pool in a file; rows of what the compiler alone tells become such as have no traits.
 
     Raises InputError when there is none, when it is damaged, or of other features than those of this version.
     """
@@ -111,10 +112,13 @@ def load_pool(path: Path) -> Pool:
             arrays = [(file[f"features_{i}"], file[f"times_us_{i}"]) for i in range(len(contents.subjects))]
     except _UNREADABLE as error:
         raise InputError(f"{path}: is no pool, or a damaged one ({error}); remove it, and it is made again") from error
-    if contents.format != _FORMAT or contents.features != FEATURES:
+    if contents.format != _FORMAT or contents.features not in (FEATURES, COMPILER_ONLY):
         said = f"{contents.format} with features {contents.features}"
         raise InputError(f"{path}: holds {said}, not {_FORMAT} with {FEATURES}; remove it, and it is made again")
-    return Pool(contents.origin, _checked(path, contents, arrays))
+    subgraphs = _checked(path, contents, arrays)
+    if contents.features == COMPILER_ONLY:
+        subgraphs = {w: replace(measured, features=of_stores(measured.features)) for w, measured in subgraphs.items()}
+    return Pool(contents.origin, subgraphs)
 
 
 def _checked(path: Path, contents: _Contents, arrays: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, Measured]:
