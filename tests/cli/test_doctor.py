@@ -21,6 +21,9 @@ def findings(monkeypatch: pytest.MonkeyPatch) -> list[Check]:
     """What the doctor finds in the software; tests add to it."""
     found = [GOOD]
     monkeypatch.setattr(doctor, "check_software", lambda: found)
+    monkeypatch.setattr(
+        doctor, "check_peak", lambda *_, again, on_wait: Check("measured peak", Verdict.GOOD, f"{again=}")
+    )
     return found
 
 
@@ -53,6 +56,15 @@ def test_records_that_are_none_are_a_problem(kintune: Kintune, findings: list[Ch
     said = kintune("doctor", "--records", tmp_path / "records")
     assert said.code == 1
     assert "BAD  records" in said.out
+
+
+@pytest.mark.parametrize("options", [(), ("--measure",)])
+def test_the_peak_is_measured_when_the_machine_can_tune(
+    kintune: Kintune, findings: list[Check], options: tuple[str, ...]
+) -> None:
+    assert f"again={bool(options)}" in kintune("doctor", *options).out
+    findings.append(BAD)
+    assert "measured peak" not in kintune("doctor", *options).out
 
 
 @pytest.mark.tvm

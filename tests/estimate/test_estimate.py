@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from kintune.doctor.machine import Cache, Machine
-from kintune.doctor.peak import known_peak
 from kintune.estimate import estimate as module
-from kintune.estimate.estimate import estimate_model, roofline_ms
+from kintune.estimate.estimate import estimate_model
 from kintune.job.payloads import JobSpec, Prepared, Subgraph
 from kintune.measure.about import DeviceAbout, Peak
 from kintune.measure.outcome import Outcome, Status
@@ -20,7 +19,7 @@ from kintune.records import Measurement, Store
 from kintune.space.candidate import Candidate
 
 ZOO = parse_ref("zoo:mobilenet_v1_0.5")
-PEAK = Peak(gflops=100.0, gbytes_per_s=10.0, threads=2)
+PEAK = Peak(gflops=100.0, gbytes_per_s=10.0, threads=2, read_gbytes_per_s=12.0)
 MACHINE = Machine("a CPU", "x86_64", 2, 2, 2, 2, 1 << 34, (Cache(3, "unified", 1 << 20),), ())
 DEVICE = DeviceType(target="{}", model="a CPU", isa=(), threads=2, protocol="1-cold")
 ABOUT = DeviceAbout(DEVICE, Protocol(threads=2), (), MACHINE, "tvm 0.27")
@@ -73,11 +72,6 @@ def add_measurement(store: Store, subgraph: Subgraph, time_us: float) -> None:
     )
 
 
-@pytest.mark.parametrize(("flops", "nbytes", "expected"), [(1e9, 0, 10.0), (1e9, 1e9, 100.0), (1e9, 1e7, 10.0)])
-def test_the_roofline_is_whichever_takes_longer(flops: float, nbytes: float, expected: float) -> None:
-    assert roofline_ms(flops, nbytes, PEAK) == pytest.approx(expected)
-
-
 def test_subgraphs_count_as_often_as_they_occur(asked: FakeInterview) -> None:
     estimate = estimate_model(ZOO)
     assert estimate.flops == 3e8 + 1e3
@@ -100,7 +94,7 @@ def test_the_peak_is_measured_once_for_a_device_type(asked: FakeInterview, tmp_p
     assert estimate_model(ZOO, records=str(where)).peak == PEAK
     assert asked.peaks == 1
     with Store.open(where) as store:
-        assert known_peak(store, DEVICE) == PEAK
+        assert store.devices.peak(DEVICE.digest) == PEAK
 
 
 def test_what_is_known_of_every_subgraph_adds_up(asked: FakeInterview, tmp_path: Path) -> None:

@@ -182,6 +182,17 @@ class TestFailures:
         assert journal.commit("run", _prepare())[0].seq == 0
 
 
+def test_the_peak_of_a_device_is_measured_by_one_run_and_told_to_the_next(desk: Desk) -> None:
+    prospect = Options(trials=12, strategy=Strategy(round_size=6, foresee_size=3, budget="prospect"))
+    first, second = (toy_spec(prospect, run_id=name) for name in ("first", "second"))
+    measured = Rehearsal(ToyTools, first, journal=desk.journal(first)).run()
+    assert measured.counts(StageName.PEAK) == 1
+    assert desk.store.devices.peak(SPEC_DEVICE) == Cast().peak()
+    fresh = Rehearsal(ToyTools, second, journal=desk.journal(second, use_known=False)).run()
+    assert fresh.counts(StageName.PEAK) == 0
+    assert ended(fresh).packaged is not None
+
+
 class TestKnown:
     def first(self, desk: Desk) -> Rehearsal:
         spec = toy_spec(run_id="first")

@@ -16,7 +16,7 @@ def _workload(
     from kintune.graph.workload import Workload
 
     module: Any = None
-    return Workload(digest, digest, module, weight, flops, moved, "conv2d", "conv2d", reduces)
+    return Workload(digest, digest, module, weight, flops, moved, 0.0, "conv2d", "conv2d", reduces)
 
 
 def test_what_takes_time_and_reduces_is_worth_a_search() -> None:

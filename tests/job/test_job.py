@@ -26,6 +26,7 @@ from kintune.job.payloads import (
     Summary,
     Updated,
 )
+from kintune.measure.about import Peak
 from kintune.measure.outcome import Outcome, Status
 from kintune.measure.requests import Built
 from kintune.search import session
@@ -57,7 +58,7 @@ def failed(rehearsal: Rehearsal) -> str:
     return rehearsal.finished.reason
 
 
-def with_limits(**limits: float) -> JobSpec:
+def with_limits(**limits: object) -> JobSpec:
     return toy_spec(msgspec.convert({"strategy": Strategy(round_size=6, foresee_size=3), **limits}, Options))
 
 
@@ -409,6 +410,58 @@ class TestKin:
         whole = Rehearsal(ToyTools, toy_spec(), journal=PlainJournal(knowledge=knowledge)).run()
         use = ended(whole).knowledge
         assert (use.models, use.lost) == (len(KNOWLEDGE.models) - 1, 1)
+
+
+PROSPECT = with_limits(trials=60, strategy=Strategy(round_size=12, foresee_size=3, budget="prospect"))
+
+
+class TestPeak:
+    """Of the device, which says what is left to gain."""
+
+    def bounds(self, rehearsal: Rehearsal) -> dict[str, float]:
+        return {workload: s.bound_us for workload, s in rehearsal.job._state.session.states.items()}
+
+    def test_it_is_measured_once_before_the_search(self) -> None:
+        rehearsal = Rehearsal(ToyTools, PROSPECT).run()
+        kinds = [event.kind for event in rehearsal.history]
+        assert kinds[3] == StageName.PEAK
+        assert kinds.count(StageName.PEAK) == 1
+        peak_us = {p.name: p.flops / (1e3 * toy_space().peak_gflops) for p in toy_space().products.values()}
+        assert self.bounds(rehearsal) == {w: pytest.approx(peak_us[w]) for w in ("w0", "w1", "w2")}
+        assert ended(rehearsal).trials <= 60
+
+    def test_what_is_known_is_not_measured(self) -> None:
+        journal = PlainJournal(peak=Peak(1e3 * toy_space().peak_gflops, 1.0, 1))
+        rehearsal = Rehearsal(ToyTools, PROSPECT, journal=journal).run()
+        assert rehearsal.counts(StageName.PEAK) == 0
+        assert all(bound > 0 for bound in self.bounds(rehearsal).values())
+
+    def test_whoever_does_not_ask_for_it_is_not_bound_by_it(self) -> None:
+        rehearsal = Rehearsal(ToyTools, toy_spec()).run()
+        assert rehearsal.counts(StageName.PEAK) == 0
+        assert set(self.bounds(rehearsal).values()) == {0.0}
+
+    def test_a_device_that_cannot_tell_is_not_asked_again(self) -> None:
+        class Mute(Cast):
+            def peak(self) -> Peak:
+                raise RuntimeError("no answer")
+
+        rehearsal = Rehearsal(ToyTools, PROSPECT, Mute()).run()
+        assert rehearsal.counts(StageName.PEAK) == 1
+        assert ended(rehearsal).packaged is not None
+        assert set(self.bounds(rehearsal).values()) == {0.0}
+
+    def test_a_search_that_is_at_its_peak_ends(self) -> None:
+        journal = PlainJournal(peak=Peak(1e-3 * toy_space().peak_gflops, 1.0, 1))
+        summary = ended(Rehearsal(ToyTools, PROSPECT, journal=journal).run())
+        assert summary.reason == "converged"
+        assert summary.trials < 60
+
+    @pytest.mark.parametrize("at", [3, 4, 5, 9])  # the first three events are one commit
+    def test_a_run_that_is_cut_decides_as_if_it_had_not_been(self, at: int) -> None:
+        whole = Rehearsal(ToyTools, PROSPECT).run()
+        again = Rehearsal(ToyTools, PROSPECT, journal=PlainJournal(whole.history[:at])).run()
+        assert again.picks == whole.picks
 
 
 class TestEventsThatMeanNothing:

@@ -61,7 +61,7 @@ def test_only_what_times_candidates_is_urgent() -> None:
 def test_a_peak_reads_as_a_mapping() -> None:
     device = handler(ScriptedProfiler())
     device.begin("peak", b"")
-    assert msgspec.msgpack.decode(device.item(b"")) == {"gflops": 1.0, "gbytes_per_s": 2.0, "threads": 3}
+    assert msgspec.msgpack.decode(device.item(b""), type=Peak) == Peak(1.0, 2.0, 3)
 
 
 def test_what_cannot_be_begun_leaves_no_stage_behind() -> None:

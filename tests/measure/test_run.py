@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,19 @@ def test_the_reference_runs_once_a_workload(runner: Any, tmp_path: Path) -> None
         runner.begin(ProfileContext(PROTOCOL, {"logged": reference}))
         assert [runner.profile(ProfileItem("logged", candidate)).status for _ in range(3)] == [Status.OK] * 3
     assert log.read_text() == "x"
+
+
+@pytest.mark.parametrize(("slow_us", "runs"), [(math.inf, "x" * 4), (1000.0, "x")])
+def test_what_is_hopelessly_slow_runs_once(runner: Any, tmp_path: Path, slow_us: float, runs: str) -> None:
+    log = tmp_path / "runs"
+    operands = (Operand((8,), "float32", "output"),)
+    body = f'FILE *f = fopen("{log}", "a"); fputc(120, f); fclose(f); usleep(20000); fill(out, 1.0f);'
+    slow = Built("slow", compile_kernel(body), operands)
+    reference = Built("reference", compile_kernel("fill(out, 1.0f);"), operands)
+    protocol = Protocol(threads=1, repeats=2, max_seconds=0.5)
+    runner.begin(ProfileContext(protocol, {"sleepy": reference}, slow_us={"sleepy": slow_us}))
+    assert runner.profile(ProfileItem("sleepy", slow)).ok
+    assert log.read_text() == runs
 
 
 def test_a_packed_candidate_is_compared_with_the_plain_reference(

@@ -117,6 +117,24 @@ def test_what_is_slow_is_timed_once(seconds: float) -> None:
     assert len(measure(FakeModule(seconds), seconds, repeats=5, slow_us=5000.0)) == 5
 
 
+@pytest.mark.parametrize(
+    ("first_s", "slow_us", "enough"),
+    [
+        (0.5, math.inf, True),  # all the seconds that there are
+        (0.49, math.inf, False),
+        (0.0091, 2000.0, True),
+        (0.0079, 2000.0, False),
+        (0.0019, 10.0, False),  # perhaps it only was slow to start
+    ],
+)
+def test_a_first_run_says_enough_when_nothing_could_make_up_for_it(
+    first_s: float, slow_us: float, enough: bool
+) -> None:
+    from kintune.measure.stopwatch import says_enough
+
+    assert says_enough(first_s, Protocol(threads=1, max_seconds=0.5), slow_us) is enough
+
+
 def test_a_first_run_that_was_slow_to_start_does_not_decide() -> None:
     """Pages were touched for the first time, perhaps."""
     module = FakeModule(50e-6)

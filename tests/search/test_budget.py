@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.search.budget import expected_gain, rank
+from kintune.search.budget import expected_gain, prospect, rank, sized
 from kintune.search.family import Subject
 from kintune.search.foresee import sibling
 from kintune.search.subgraph import SubgraphState
@@ -99,3 +99,39 @@ def test_the_sibling_is_the_steepest_of_the_kin_and_never_oneself() -> None:
     states = [tuned, near, far, stranger]
     assert sibling(tuned, states) is far
     assert sibling(stranger, states) is None
+
+
+def _bounded(best_us: float, bound_us: float) -> SubgraphState:
+    state = _state("a", [best_us])
+    state.bound_us = bound_us
+    return state
+
+
+def test_what_runs_as_fast_as_the_device_can_gains_nothing() -> None:
+    assert expected_gain(_bounded(100.0, 96.0), 0.0) == 0.0
+    assert rank([_bounded(100.0, 96.0)]) == []
+    assert expected_gain(_bounded(100.0, 90.0), 0.0) > 0.0
+
+
+@given(times, st.floats(0.0, 1.0))
+def test_a_bound_never_raises_the_expectation(history: list[float], share: float) -> None:
+    free, bound = _state("a", history), _state("a", history)
+    bound.bound_us = share * bound.best_us
+    assert expected_gain(bound, 0.0) <= expected_gain(free, 0.0)
+
+
+@given(st.integers(1, 512), st.floats(1.0, 1e6), st.floats(0.0, 1e6), st.floats(0.0, 1e6))
+def test_rounds_shrink_with_the_prospect(size: int, best: float, bound: float, nearer: float) -> None:
+    far, near = sorted((bound, nearer))
+    assert 1 <= sized(size, _bounded(best, near)) <= sized(size, _bounded(best, far)) <= size
+
+
+def test_the_size_of_a_round_is_what_is_left_to_gain() -> None:
+    assert sized(64, _bounded(100.0, 0.0)) == sized(64, _bounded(100.0, 40.0)) == 64
+    assert sized(64, _bounded(100.0, 0.95 * 75.0)) == 32
+    assert sized(64, _bounded(100.0, 90.0)) == 8
+    assert sized(4, _bounded(100.0, 90.0)) == 4
+
+
+def test_without_a_time_or_a_bound_all_may_be_gained() -> None:
+    assert prospect(_state("a", [])) == prospect(_state("a", [5.0])) == 1.0

@@ -10,6 +10,7 @@ from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import records_option
 from kintune.doctor.check import Check, Verdict
 from kintune.doctor.machine import Machine, inspect_machine
+from kintune.doctor.peak import check_peak
 from kintune.doctor.software import check_software
 from kintune.doctor.storage import check_records
 from kintune.terminal.quantities import count
@@ -31,14 +32,18 @@ class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.command("doctor", short_help="Check that this machine can tune.")
 @records_option
+@click.option("--measure", is_flag=True, help="Measure anew what this machine reaches at its best.")
 @json_option
-def command(records: str | None, json_target: JsonTarget) -> int:
+def command(records: str | None, measure: bool, json_target: JsonTarget) -> int:
     """Check that this machine can tune: software, compiler, cores, records.
 
-    The exit code is 1 when something has to be mended first.
+    What it reaches at its best, in arithmetic and from memory, is measured once and kept in the records, where searches
+    look it up.  The exit code is 1 when something has to be mended first.
     """
     machine = inspect_machine()
-    checks = [*check_software(), *check_records(records, machine.cpu)]
+    checks = [*check_software(), *check_records(records)]
+    if all(check.verdict is not Verdict.PROBLEM for check in checks):
+        checks.append(check_peak(records, again=measure, on_wait=_waiting))
     can_tune = all(check.verdict is not Verdict.PROBLEM for check in checks)
     write_document(
         json_target,
@@ -47,6 +52,10 @@ def command(records: str | None, json_target: JsonTarget) -> int:
     for line in [*_describe(machine), "", *_list(checks), "", _conclude(can_tune)]:
         echo(line, json_target)
     return 0 if can_tune else 1
+
+
+def _waiting(holder: str) -> None:
+    click.echo(f"waiting for the cores, held by process {holder}", err=True)
 
 
 def _describe(machine: Machine) -> list[str]:

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.doctor.peak import known_peak, note_peak
+from kintune.doctor.peak import device_peak
 from kintune.doctor.software import require_tried_versions
 from kintune.engine.devices import cores_lock
-from kintune.estimate.interview import Interview, interview
 from kintune.estimate.preparation import prepare
 from kintune.estimate.weights import weight_bytes
 from kintune.job.payloads import ModelRef, Prepared
 from kintune.measure.about import DeviceAbout, Peak
 from kintune.measure.cores import choose_cores
 from kintune.records import Store, Tally
+from kintune.wire.interview import interview
 
-__all__ = ["Estimate", "Known", "estimate_model", "roofline_ms"]
+__all__ = ["Estimate", "Known", "estimate_model"]
 
 _GUESS_S = 0.5  # a trial, where no run has shown otherwise
 _ENOUGH_TRIALS = 64  # to believe what past runs took
@@ -84,7 +84,7 @@ def estimate_model(
     with _existing(records) as store, cores_lock(cores, on_wait):
         with interview("kintune.measure.device_worker", arguments) as device:
             about = msgspec.msgpack.decode(device.about, type=DeviceAbout)
-            peak = _peak(device, about, store)
+            peak = device_peak(device, about, store)
         prepared = prepare(ref, about)
         known = Known() if store is None else _known(store, about, prepared)
         pace = None if store is None else _pace(store)
@@ -100,17 +100,12 @@ def estimate_model(
         target=about.device_type.target,
         threads=about.device_type.threads,
         peak=peak,
-        bound_ms=roofline_ms(flops, max(0, weights - cache), peak),
+        bound_ms=peak.least_us(flops, max(0, weights - cache)) / 1e3,
         known=known,
         trials=trials,
         seconds=trials * (pace or _GUESS_S),
         judged_by_runs=pace is not None,
     )
-
-
-def roofline_ms(flops: float, nbytes: float, peak: Peak) -> float:
-    """Milliseconds that `flops` operations and `nbytes` bytes from memory take at least, each at its own peak."""
-    return max(flops / peak.gflops, nbytes / peak.gbytes_per_s) / 1e6
 
 
 @contextmanager
@@ -122,17 +117,6 @@ def _existing(records: str | None) -> Iterator[Store | None]:
         return
     with Store.open(where, create=False) as store:
         yield store
-
-
-def _peak(device: Interview, about: DeviceAbout, store: Store | None) -> Peak:
-    """The device's peak, from the records or measured now (and noted there)."""
-    known = None if store is None else known_peak(store, about.device_type)
-    if known is not None:
-        return known
-    peak = msgspec.msgpack.decode(device.ask("peak"), type=Peak)
-    if store is not None:
-        note_peak(store, about.device_type, peak)
-    return peak
 
 
 def _known(store: Store, about: DeviceAbout, prepared: Prepared) -> Known:

@@ -10,10 +10,10 @@ import msgspec
 
 from kintune.doctor.software import require_tried_versions
 from kintune.engine.devices import cores_lock
-from kintune.estimate.interview import interview
 from kintune.job.payloads import JobSpec, ModelRef, Options, Prepared
 from kintune.measure.about import DeviceAbout
 from kintune.measure.cores import choose_cores
+from kintune.wire.interview import interview
 
 __all__ = ["prepare", "preparing"]
 

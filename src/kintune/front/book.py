@@ -21,6 +21,7 @@ from kintune.job.payloads import JobSpec, Known, Pick, Prepared, Profiled, Selec
 from kintune.knowledge.conditions import Conditions
 from kintune.knowledge.doubt import Doubt
 from kintune.knowledge.offer import Offer, choose, expand
+from kintune.measure.about import Peak
 from kintune.measure.outcome import Outcome
 from kintune.measure.requests import BuildItem, Built, ProfileItem
 from kintune.records import Measurement, Store
@@ -146,14 +147,15 @@ class RunBook:
         return self._append(Entry(entry.at, StageName.KNOWN, 0, StageName.KNOWN, 0, ItemStatus.OK, noted), offset=1)
 
     def _append_kin(self, entry: Entry, prepared: Prepared) -> Committed:
-        offer = Offer()
+        offer = Offer(peak=self._store.devices.peak(self._device_type))
         if self._use_known and self._spec.options.kin:
             subjects = [
                 Subject(s.workload, s.weight, s.flops, s.operator, s.signature) for s in prepared.subgraphs if s.tunable
             ]
             conditions = Conditions(self._device_type, self._compiler, self._feature_version)
             families = self._spec.options.strategy.families
-            offer = choose(self._store, conditions, subjects, families, hidden=self._hidden)
+            chosen = choose(self._store, conditions, subjects, families, hidden=self._hidden)
+            offer = msgspec.structs.replace(chosen, peak=offer.peak)
         return self._append(
             Entry(entry.at, StageName.KIN, 0, StageName.KIN, 0, ItemStatus.OK, _encode(offer)), offset=2
         )
@@ -237,6 +239,8 @@ class RunBook:
             self._prepared(_decode(payload, Prepared))
         elif entry.kind == StageName.SELECT:
             self._remember(_decode(payload, Selected))
+        elif entry.kind == StageName.PEAK:
+            self._store.devices.note_peak(self._device_type, _decode(payload, Peak))
         elif entry.kind == StageName.UPDATE:
             self._updated(_decode(payload, Updated))
 

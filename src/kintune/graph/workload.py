@@ -11,6 +11,7 @@ import tvm_ffi
 from tvm.s_tir import Schedule
 
 from kintune.space.candidate import digest_of
+from kintune.space.weights import weight_positions
 
 __all__ = ["Workload", "describe", "standalone"]
 
@@ -18,8 +19,9 @@ __all__ = ["Workload", "describe", "standalone"]
 class Workload(NamedTuple):
     """A distinct subgraph: `module` holds it as `main`.
 
-    `weight` is how often the network calls it, `flops` and `bytes` what one run computes and at least moves, `operator`
-    its core operator, `signature` its operators in order, `reduces` whether it has any reduction.
+    `weight` is how often the network calls it, `flops` and `bytes` what one run computes and at least moves,
+    `weight_bytes` how much of that are weights; `operator` is its core operator, `signature` its operators in order,
+    `reduces` says whether it has any reduction.
     """
 
     name: str
@@ -28,6 +30,7 @@ class Workload(NamedTuple):
     weight: int
     flops: float
     bytes: float
+    weight_bytes: float
     operator: str
     signature: str
     reduces: bool
@@ -43,8 +46,9 @@ def standalone(function: tvm.tirx.PrimFunc) -> tvm.IRModule:
 
 def describe(name: str, module: tvm.IRModule, weight: int) -> Workload:
     """Describe the workload `module`; `name` is the name it had in its network (`fused_conv2d1_add_relu`)."""
-    operands = [(tuple(int(d) for d in p.shape), str(p.dtype)) for p in module["main"].params]
-    moved = float(sum(_size(shape) * np.dtype(_numpy_name(dtype)).itemsize for shape, dtype in operands))
+    function = module["main"]
+    operands = [(tuple(int(d) for d in p.shape), str(p.dtype)) for p in function.params]
+    moved = [float(_size(shape) * np.dtype(_numpy_name(dtype)).itemsize) for shape, dtype in operands]
     flops = float(tvm.s_tir.analysis.estimate_tir_flops(module))
     blocks = _reductions(module)
     signature = tuple(re.sub(r"\d+$", "", part) for part in name.removeprefix("fused_").split("_"))
@@ -55,7 +59,8 @@ def describe(name: str, module: tvm.IRModule, weight: int) -> Workload:
         module=module,
         weight=weight,
         flops=flops,
-        bytes=moved,
+        bytes=sum(moved),
+        weight_bytes=sum(moved[i] for i in sorted(weight_positions(function))),
         operator=_operator(blocks, signature, module),
         signature="-".join(part for part in signature if part),
         reduces=bool(blocks),

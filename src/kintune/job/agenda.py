@@ -57,6 +57,8 @@ class Agenda:
             return []
         if state.prepared is None:
             return [self._offer(self._works.prepare(), _OWN)] if self.idle else []
+        if state.wants_peak and not asked_to_stop:
+            return [self._offer(self._works.peak(), _OWN)] if self.idle else []
         if not self.reason:
             works = list(self._search(asked_to_stop))
             if works or not self.idle:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from kintune.measure.about import Peak
 from kintune.measure.outcome import Outcome
 from kintune.measure.protocol import DeviceType, Protocol
 from kintune.search.knowledge import Knowledge
@@ -54,6 +55,7 @@ class StageName:
     CONFIRM = "confirm"
     PACKAGE = "package"
     PROVE = "prove"
+    PEAK = "peak"  # what the device reaches at its best, once for a device type
     KNOWN = "known"  # not scheduled: what records already tell, committed right after PREPARE
     KIN = "kin"  # likewise: what records tell of other workloads, committed right after KNOWN
 
@@ -118,7 +120,8 @@ class Subgraph(msgspec.Struct, frozen=True):
 
     `workload` is the digest of its program, `weight` how often it occurs, `flops` per run, `operator` its core
     operator (conv2d, depthwise, dense ...), `signature` the sequence of its operators; `tunable` is False for trivial
-    ones, which take a rule's program and no budget.  `sketches` lists the digests of its sketches.
+    ones, which take a rule's program and no budget.  `sketches` lists the digests of its sketches, `weight_bytes` is
+    the size of its weights.
     """
 
     name: str
@@ -129,6 +132,7 @@ class Subgraph(msgspec.Struct, frozen=True):
     signature: str
     tunable: bool
     sketches: tuple[str, ...] = ()
+    weight_bytes: float = 0.0
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -192,10 +196,14 @@ class Known(msgspec.Struct, frozen=True):
 
 
 class Taught(msgspec.Struct, frozen=True):
-    """What the records tell of other workloads; `lost` counts what was offered at first and cannot be read now."""
+    """What the records tell of other workloads, and of the device: its `peak`, if that was measured.
+
+    `lost` counts what was offered at first and cannot be read now.
+    """
 
     knowledge: Knowledge
     lost: int = 0
+    peak: Peak | None = None
 
 
 class Packaged(msgspec.Struct, frozen=True):

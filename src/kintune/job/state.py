@@ -32,6 +32,7 @@ from kintune.job.payloads import (
 from kintune.job.tools import Tools
 from kintune.job.trained import TrainedModel
 from kintune.job.works import Works
+from kintune.measure.about import Peak
 from kintune.measure.outcome import Outcome
 from kintune.measure.requests import Built
 from kintune.search.cost_model import CostModel, Trees
@@ -55,8 +56,8 @@ class JobState:
     """The state of one job.
 
     `setbacks` counts failures in a row of stages without which there is no result, `setback` is the last of them;
-    `plan` is the round that was selected last, `built` has the programs that are still to be timed.  `session` and
-    `finalists` raise OrderError before the model is prepared.
+    `plan` is the round that was selected last, `built` has the programs that are still to be timed.  `wants_peak` says
+    that the device's peak is to be measured.  `session` and `finalists` raise OrderError before the model is prepared.
     """
 
     def __init__(self, spec: JobSpec, tools: Tools, works: Works) -> None:
@@ -70,6 +71,7 @@ class JobState:
         self.references: dict[str, Built] = {}
         self.setbacks = 0
         self.setback = ""
+        self.wants_peak = False
         self._tools = tools
         self._works = works
         self._session: Session | None = None
@@ -123,6 +125,8 @@ class JobState:
             self._fold_known(_decode(event.payload, tuple[Known, ...]))
         elif event.kind == StageName.KIN:
             self._fold_kin(_decode(event.payload, Taught))
+        elif event.kind == StageName.PEAK:
+            self._fold_peak(_decode(event.payload, Peak) if ok else None)
         elif event.kind == StageName.SELECT and ok:
             self._fold_select(_decode(event.payload, Selected))
         elif event.kind == StageName.BUILD:
@@ -168,6 +172,15 @@ class JobState:
         lost = taught.lost + len(taught.knowledge.models) - len(usable)
         self.session.teach(knowledge)
         self.ledger.taught(len(knowledge.programs), len(usable), lost)
+        self.wants_peak = self.spec.options.strategy.budget == "prospect"
+        if taught.peak is not None:
+            self._fold_peak(taught.peak)
+
+    def _fold_peak(self, peak: Peak | None) -> None:
+        """The device's peak is known now, or (None) could not be measured: then the search goes without."""
+        self.wants_peak = False
+        if peak is not None and self.prepared is not None:
+            self.session.limit({s.workload: peak.least_us(s.flops, s.weight_bytes) for s in self.prepared.subgraphs})
 
     def _fold_select(self, selected: Selected) -> None:
         self.plan = Round(selected.round, tuple(selected.entries))

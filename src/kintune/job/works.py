@@ -32,6 +32,7 @@ REFERENCE_S = 60.0
 SLOW = 1.3
 """A candidate that takes this many times as long as the best one is timed but once; a repeat is rarely so far off."""
 
+_PEAK_S = 60.0
 _PACKAGE_S = 0.5 * _HOURS
 _PROVE_S = 0.5 * _HOURS
 _CONFIRM_REPEATS = 15
@@ -65,6 +66,11 @@ class Works:
     def prepare(self) -> Work:
         """Import and lower the model."""
         return self._own(StageName.PREPARE, StageName.PREPARE, _encode(self._spec), _PREPARE_S)
+
+    def peak(self) -> Work:
+        """Measure what the device reaches at its best."""
+        stage = self._stage(StageName.PEAK, StageName.PEAK, self._device(), then=self._here())
+        return Work(stage, "device", b"", (b"",), _PEAK_S, droppable=True)
 
     def select(self, plan: Round) -> Work:
         """Choose the candidates of a round."""

@@ -69,6 +69,7 @@ class Workshop:
                 signature=workload.signature,
                 tunable=workload.digest in tunable,
                 sketches=tuple(s.digest for s in sketches if s.workload == workload.digest),
+                weight_bytes=workload.weight_bytes,
             )
             for workload in lowered.workloads
         ]

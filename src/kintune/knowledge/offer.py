@@ -16,6 +16,7 @@ from kintune.errors import RecordsError
 from kintune.job.payloads import Taught
 from kintune.job.trained import TrainedModel
 from kintune.knowledge.conditions import Conditions
+from kintune.measure.about import Peak
 from kintune.records import Measurement, Store, Workload
 from kintune.search.family import Samples, Subject, families
 from kintune.search.knowledge import Knowledge, KnownModel, KnownProgram
@@ -30,10 +31,14 @@ _WORKLOADS = 48  # in all
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """Programs as (id of the measurement, speed relative to the fastest known of its workload), and model versions."""
+    """Programs as (id of the measurement, speed relative to the fastest known of its workload), and model versions.
+
+    `peak` is what the device reaches at its best, as far as that was known.
+    """
 
     programs: tuple[tuple[int, float], ...] = ()
     models: tuple[ModelVersion, ...] = ()
+    peak: Peak | None = None
 
 
 def subject_of(workload: Workload) -> Subject:
@@ -95,7 +100,7 @@ def expand(store: Store, offer: Offer) -> Taught:
         tuple(model for model in models if model is not None),
     )
     lost = len(offer.programs) + len(offer.models) - len(knowledge.programs) - len(knowledge.models)
-    return Taught(knowledge, lost)
+    return Taught(knowledge, lost, offer.peak)
 
 
 def _measured(store: Store, conditions: Conditions) -> set[str]:

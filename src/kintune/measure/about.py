@@ -31,8 +31,22 @@ class DeviceAbout(msgspec.Struct, frozen=True):
 
 
 class Peak(msgspec.Struct, frozen=True):
-    """The most a device does with its threads: fp32 GFLOP/s in registers, GB/s (1e9 bytes) streamed through memory."""
+    """The most a device does with its threads: fp32 GFLOP/s in registers, GB/s (1e9 bytes) streamed through memory.
+
+    `gbytes_per_s` is that of a triad, as STREAM counts it; `read_gbytes_per_s` that of reading alone, 0 where it was
+    not measured.
+    """
 
     gflops: float
     gbytes_per_s: float
     threads: int
+    read_gbytes_per_s: float = 0.0
+
+    def least_us(self, flops: float, nbytes: float) -> float:
+        """Microseconds that so many FLOPs, and bytes read from memory, take at least: the roofline.
+
+        Williams, Waterman and Patterson, CACM 52(4), 2009.  A triad that was not told to write around the caches reads
+        what it writes as well, so without a figure for reading alone, a third more than the triad's is taken for it.
+        """
+        reading = self.read_gbytes_per_s or self.gbytes_per_s * 4 / 3
+        return max(flops / self.gflops, nbytes / reading) / 1e3

@@ -18,13 +18,13 @@ from kintune.measure.linker import link
 from kintune.measure.requests import Built, Operand
 from kintune.space.candidate import Candidate, Sketch
 from kintune.space.lower import apply_candidate, load_workload
+from kintune.space.weights import weight_positions
 
 __all__ = ["ENTRY", "build_candidate", "build_module", "operands_of"]
 
 ENTRY = "main"
 """The function that every artifact exports."""
 
-_WEIGHTS = "layout_free_buffers"
 _OPTIMISATION = 3
 
 
@@ -66,7 +66,7 @@ def operands_of(workload: Any, scheduled: Any) -> tuple[Operand, ...]:
     """
     written: list[Any] = []
     tvm_ffi.structural_walk(workload.body, [(tvm.tirx.BufferStore, lambda store: written.append(store.buffer))])
-    weights = {int(i) for i in (workload.attrs[_WEIGHTS] if workload.attrs and _WEIGHTS in workload.attrs else ())}
+    weights = weight_positions(workload)
     operands = []
     for position, (parameter, laid_out) in enumerate(zip(workload.params, scheduled.params, strict=True)):
         if not isinstance(laid_out.ty, BufferType):

@@ -17,33 +17,42 @@ __all__ = ["measure_peak"]
 
 _CHAINS = 12  # independent sums: enough to hide the latency of an FMA on two ports, few enough for 16 registers
 _STEPS = 1 << 16
-_REPEATS = 9
+_REPEATS = 200  # of some tenth of a millisecond: enough for the clock to go up, and for others to leave
+_STREAMS = 9
 _LARGEST = 256 << 20
 
 
 def measure_peak(target: str, threads: int, cache_bytes: int) -> Peak:
     """Measure what `threads` threads reach with programs for the canonical target (JSON); the best of several runs.
 
-    `cache_bytes` is the size of the largest cache, which the stream must not fit in.  The bandwidth counts the bytes
-    that the triad a = b + s * c asks for, as STREAM does.
+    `cache_bytes` is the size of the largest cache, which the streams must not fit in (256 MB are the most they take).
+    The triad's bandwidth counts the bytes that a = b + s * c asks for, as STREAM does.
     """
     compiler_target = tvm.target.Target(json.loads(target))
     lanes = max(1, int(codegen.llvm_get_vector_width(compiler_target)) // 32)
-    arithmetic_s = _best_seconds(_arithmetic(threads, lanes), compiler_target, [(threads, _CHAINS, lanes)])
+    shape = (threads, _CHAINS, lanes)
+    arithmetic_s = _best_seconds(_arithmetic(threads, lanes), compiler_target, [shape], _REPEATS)
     flops = 2.0 * threads * _STEPS * _CHAINS * lanes
-    length = min(max(4 * cache_bytes, 64 << 20), _LARGEST) // 4 // (threads * lanes) * (threads * lanes)
-    stream_s = _best_seconds(_triad(threads, lanes, length), compiler_target, [(length,)] * 3)
-    return Peak(gflops=flops / arithmetic_s / 1e9, gbytes_per_s=12.0 * length / stream_s / 1e9, threads=threads)
+    piece = threads * lanes * _CHAINS
+    length = min(max(4 * cache_bytes, 64 << 20), _LARGEST) // 4 // piece * piece
+    triad_s = _best_seconds(_triad(threads, lanes, length), compiler_target, [(length,)] * 3, _STREAMS)
+    sum_s = _best_seconds(_sum(threads, lanes, length), compiler_target, [(length,), shape], _STREAMS)
+    return Peak(
+        gflops=flops / arithmetic_s / 1e9,
+        gbytes_per_s=12.0 * length / triad_s / 1e9,
+        threads=threads,
+        read_gbytes_per_s=4.0 * length / sum_s / 1e9,
+    )
 
 
-def _best_seconds(function: Any, target: tvm.target.Target, shapes: list[tuple[int, ...]]) -> float:
-    """The shortest of several runs of `function` on zeroed float32 arguments of these shapes."""
+def _best_seconds(function: Any, target: tvm.target.Target, shapes: list[tuple[int, ...]], repeats: int) -> float:
+    """The shortest of so many runs of `function` on zeroed float32 arguments of these shapes."""
     buffers = [Guarded.of(shape, "float32") for shape in shapes]
     for buffer, shape in zip(buffers, shapes, strict=True):
         buffer.array(shape, "float32")[...] = 0  # so that no page is first touched while the clock runs
     arguments = [buffer.tensor(shape, "float32") for buffer, shape in zip(buffers, shapes, strict=True)]
     executable = tvm.compile(tvm.IRModule({ENTRY: function.with_attr("global_symbol", ENTRY)}), target)
-    evaluator = executable.mod.time_evaluator(ENTRY, tvm.cpu(), number=1, repeat=_REPEATS)
+    evaluator = executable.mod.time_evaluator(ENTRY, tvm.cpu(), number=1, repeat=repeats)
     return float(min(evaluator(*arguments).results))
 
 
@@ -89,3 +98,33 @@ def _triad(threads: int, lanes: int, length: int) -> Any:
                     )
 
     return triad
+
+
+def _sum(threads: int, lanes: int, length: int) -> Any:
+    """Sums, as many as chains of arithmetic, over all of an array that is read once."""
+    chains = _CHAINS
+    share = length // threads // lanes // chains
+
+    @T.prim_func(s_tir=True, private=True)  # type: ignore[untyped-decorator]
+    def total(  # type: ignore[no-untyped-def]
+        a: T.Buffer((length,), "float32"),  # type: ignore[valid-type]
+        out: T.Buffer((threads, chains, lanes), "float32"),  # type: ignore[valid-type]
+    ):
+        T.func_attr({"tirx.noalias": True})
+        for thread in T.parallel(threads):
+            with T.sblock("sums"):
+                sums = T.sblock_alloc_buffer((chains, lanes), "float32")
+                for chain in T.unroll(chains):
+                    for lane in T.vectorized(lanes):
+                        sums[chain, lane] = T.float32(0.0)
+                for i in T.serial(share):
+                    for chain in T.unroll(chains):
+                        for lane in T.vectorized(lanes):
+                            sums[chain, lane] = (
+                                sums[chain, lane] + a[((thread * share + i) * chains + chain) * lanes + lane]
+                            )
+                for chain in T.unroll(chains):
+                    for lane in T.vectorized(lanes):
+                        out[thread, chain, lane] = sums[chain, lane]
+
+    return total

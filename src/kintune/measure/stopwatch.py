@@ -16,7 +16,7 @@ from kintune.measure.build import ENTRY
 from kintune.measure.evict import Evict
 from kintune.measure.protocol import Protocol
 
-__all__ = ["Stopwatch", "check_plausible"]
+__all__ = ["Stopwatch", "check_plausible", "says_enough"]
 
 _FLUSH = "kintune.measure.flush_weights"
 
@@ -27,6 +27,12 @@ _BATCH_S = 500e-6
 """One repeat of a short kernel is the median of as many runs as fill this, since one run of 5 us is mostly luck."""
 
 _BATCH_RUNS = 64
+
+_HOPELESS = 3.0
+"""A first run that takes this many times as long as what is slow already is not repeated at all ..."""
+
+_START_US = 2000.0
+"""... once it is allowed this for threads that had to be woken and pages that were touched for the first time."""
 
 _BYTES_PER_S = 1e12
 """No core stores faster than this (two 64-byte stores a cycle at 5 GHz are 640 GB/s)."""
@@ -106,6 +112,14 @@ class Stopwatch:
     def _flush(self, *_arguments: Any) -> None:
         if self._weights:
             self._evict(*self._weights)
+
+
+def says_enough(first_s: float, protocol: Protocol, slow_us: float = math.inf) -> bool:
+    """Whether a kernel's very first run, of `first_s` seconds, is all that needs to be known of its speed.
+
+    It took all the seconds that a measurement may, or so much longer than `slow_us` that nothing can make up for it.
+    """
+    return first_s >= protocol.max_seconds or 1e6 * first_s > _HOPELESS * slow_us + _START_US
 
 
 def check_plausible(times_us: Sequence[float], bytes_written: int, threads: int) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 from sqlalchemy import delete, insert, select
 
-from kintune.errors import RecordsError
+from kintune.errors import DamagedRecord, RecordsError
+from kintune.measure.about import Peak
 from kintune.measure.protocol import DeviceType
 from kintune.records.backend import insert_or_keep
 from kintune.records.checksum import OnDamage, refuse, sealed, verified
@@ -16,6 +17,8 @@ from kintune.records.database import Database
 from kintune.records.schema import device_types, machine_facts
 
 __all__ = ["Devices", "Fact"]
+
+_PEAK = "peak"
 
 
 class Fact(msgspec.Struct, frozen=True):
@@ -79,3 +82,15 @@ class Devices:
             for row in verified(machine_facts, connection.execute(select(machine_facts).where(same))):
                 return Fact(row["key"], row["subject"], msgspec.json.decode(row["json"]), row["created"])
         return None
+
+    def peak(self, device_type: str) -> Peak | None:
+        """What devices of this type (its digest) reach at their best, if that was measured and can be read."""
+        try:
+            fact = self.fact(_PEAK, device_type)
+            return None if fact is None else msgspec.convert(fact.value, Peak)
+        except (DamagedRecord, msgspec.ValidationError):
+            return None
+
+    def note_peak(self, device_type: str, peak: Peak) -> None:
+        """Keep the peak of a device type (its digest), in place of an earlier one."""
+        self.note_fact(_PEAK, device_type, msgspec.to_builtins(peak))

@@ -4,6 +4,9 @@ The gradient of Ansor's task scheduler (OSDI 2020, section 6): what the last rou
 guess of what is still possible, which kin bound from what the fastest of them reaches.  Differently from there, every
 full round without progress lowers the expectation, so that a slow but finished subgraph does not starve the others
 (FamilySeer, arXiv 2201.00194).
+
+Where it is known what no program can take less than (`SubgraphState.bound_us`), nobody is expected to come closer to it
+than programs do at their best, and what little is left to gain is looked for in a smaller round.
 """
 
 from __future__ import annotations
@@ -13,13 +16,16 @@ from collections.abc import Iterable
 
 from kintune.search.subgraph import SubgraphState
 
-__all__ = ["expected_gain", "rank"]
+__all__ = ["expected_gain", "prospect", "rank", "sized"]
 
 _MEMORY = 0.3  # weight of what the past brought against what is possible
 _WINDOW = 3  # rounds looked back
 _HEADROOM = 1.5  # kin may turn out this much faster than the fastest of them is now
 _DISAPPOINTMENT = 0.4  # what is left of the expectation after a full round without progress
 _PATIENCE = 3.0  # full rounds without progress after which a subgraph counts as done
+_REACHED = 0.95  # of a device's peak, by the best of programs
+_FULL = 0.5  # whoever may gain this share of its time gets a full round
+_LEAST = 8  # candidates of a round, of which a few are worth choosing from
 
 
 def expected_gain(state: SubgraphState, family_speed: float) -> float:
@@ -38,8 +44,25 @@ def expected_gain(state: SubgraphState, family_speed: float) -> float:
     if family_speed > 0:
         bound = state.subject.flops / (_HEADROOM * family_speed)
         possible = min(possible, max(0.0, state.best_us - bound))
+    left = prospect(state)
+    if left <= 0:
+        return 0.0
+    possible = min(possible, left * state.best_us)
     gain = _MEMORY * past + (1 - _MEMORY) * possible
     return float(state.subject.weight * gain * _DISAPPOINTMENT**state.stale)
+
+
+def prospect(state: SubgraphState) -> float:
+    """The share of the best time that may still be saved: 1 where there is no time, or nothing is known of a bound."""
+    if not math.isfinite(state.best_us):
+        return 1.0
+    return max(0.0, 1.0 - state.bound_us / (_REACHED * state.best_us))
+
+
+def sized(size: int, state: SubgraphState) -> int:
+    """The size of a subgraph's round, `size` being that of a full one: as many as there is prospect for."""
+    share = min(1.0, prospect(state) / _FULL)
+    return min(size, max(_LEAST, round(size * share)))
 
 
 def rank(states: Iterable[SubgraphState]) -> list[SubgraphState]:

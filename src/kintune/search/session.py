@@ -1,8 +1,8 @@
 """The search of one job: a fold over what was selected and measured, and the decisions that follow from it.
 
-Free of clock, compiler and global randomness.  `know`, `suggest`, `teach`, `begin`, `observe` and `adopt` take in what
-was committed, once for each event; `plan`, `select`, `learn` and `train` decide and change nothing.  So the same events
-lead to the same decisions, however often they are asked for.
+Free of clock, compiler and global randomness.  `know`, `suggest`, `teach`, `limit`, `begin`, `observe` and `adopt` take
+in what was committed, once for each event; `plan`, `select`, `learn` and `train` decide and change nothing.  So the
+same events lead to the same decisions, however often they are asked for.
 
 Several rounds may be open at once, of different subgraphs: while one is measured, the next can be chosen.
 """
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kintune.measure.outcome import Outcome
-from kintune.search.budget import rank
+from kintune.search.budget import rank, sized
 from kintune.search.cost_model import CostModel, Trees, relative_speeds
 from kintune.search.draft.drafter import draft
 from kintune.search.family import Samples, Subject, families
@@ -193,6 +193,12 @@ class Session:
         self._kin.teach(knowledge.programs)
         self._priors.teach(knowledge.models)
 
+    def limit(self, bounds_us: Mapping[str, float]) -> None:
+        """Microseconds that no program of a workload can take less than, by what the device reaches at its best."""
+        for workload, bound_us in bounds_us.items():
+            if workload in self.states:
+                self.states[workload].bound_us = bound_us
+
     def begin(
         self,
         plan: Round,
@@ -311,7 +317,8 @@ class Session:
             ranked = rank(states)
         shared = ranked[: self._strategy.width]
         size = self._strategy.round_size // max(1, len(shared))
-        return tuple(Entry(state.subject.workload, size, "search") for state in shared if size)
+        sizes = {s.subject.workload: sized(size, s) if self._strategy.budget == "prospect" else size for s in shared}
+        return tuple(Entry(workload, size, "search") for workload, size in sizes.items() if size)
 
     def _model(self, family: str) -> CostModel | None:
         """The family's own model, or what an earlier job knows of it; None while there is neither."""

@@ -12,8 +12,10 @@ Foresee: TypeAlias = Literal["none", "published", "guarded"]
 """What happens after a full round: nothing; a small round for the steepest sibling, as FamilySeer does; or the same as
 long as what the family's model predicts holds."""
 
-Budget: TypeAlias = Literal["gradient", "balanced"]
-"""Who gets the next round: the subgraph with the steepest expected gain, or the one with the fewest trials."""
+Budget: TypeAlias = Literal["gradient", "balanced", "prospect"]
+"""Who gets the next round: the subgraph with the steepest expected gain, or the one with the fewest trials.  With
+"prospect" it is the steepest one, as far as what the device reaches at its best leaves a gain, and its round is sized
+by that."""
 
 
 class Strategy(msgspec.Struct, frozen=True):

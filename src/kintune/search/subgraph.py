@@ -22,6 +22,7 @@ class SubgraphState:
 
     `stale` counts the rounds in a row that brought no progress, in units of full rounds; `exhausted` says that the
     space had no new candidates to offer; `suggestions` were good under other conditions and are measured first.
+    `bound_us` is what no program can take less than, 0 where nobody knows.
     """
 
     subject: Subject
@@ -32,6 +33,7 @@ class SubgraphState:
     best: Candidate | None = None
     best_us: float = float("inf")
     untuned_us: float = float("inf")
+    bound_us: float = 0.0
     trials: int = 0
     rounds: float = 0.0
     stale: float = 0.0

@@ -14,11 +14,11 @@ from tvm.sym import detect_linear_equation
 
 from kintune.space.anatomy import Access, Anatomy
 from kintune.space.candidate import Sketch
+from kintune.space.weights import weight_positions
 
 __all__ = ["dissect", "tiled_block"]
 
 _TILED = "meta_schedule.tiling_structure"
-_WEIGHTS = "layout_free_buffers"
 
 
 def tiled_block(sketch: Sketch) -> str | None:
@@ -90,8 +90,7 @@ def _variables_in(expression: Any) -> list[Any]:
 def _weights(module: tvm.IRModule) -> list[Any]:
     """The buffers that a schedule may lay out as it likes."""
     function = module["main"]
-    positions = function.attrs[_WEIGHTS] if function.attrs and _WEIGHTS in function.attrs else ()
-    return [function.params[int(position)] for position in positions]
+    return [function.params[position] for position in sorted(weight_positions(function))]
 
 
 def _numpy_name(dtype: str) -> str:

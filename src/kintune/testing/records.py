@@ -10,6 +10,7 @@ import pytest
 
 from kintune.errors import OrderError, RecordsError
 from kintune.job.payloads import Subgraph
+from kintune.measure.about import Peak
 from kintune.measure.outcome import Outcome, Status
 from kintune.measure.protocol import DeviceType
 from kintune.records import Measurement, RunState, Store
@@ -245,12 +246,22 @@ class RecordsConformance:
 
     def test_a_fact_replaces_the_one_before(self, store: Store) -> None:
         """Facts are kept by key and subject."""
-        assert store.devices.fact("peak", DEVICE.digest) is None
-        store.devices.note_fact("peak", DEVICE.digest, {"gflops": 335.0})
-        store.devices.note_fact("peak", DEVICE.digest, {"gflops": 340.5})
-        fact = store.devices.fact("peak", DEVICE.digest)
+        assert store.devices.fact("fans", DEVICE.digest) is None
+        store.devices.note_fact("fans", DEVICE.digest, {"rpm": 335.0})
+        store.devices.note_fact("fans", DEVICE.digest, {"rpm": 340.5})
+        fact = store.devices.fact("fans", DEVICE.digest)
         assert fact is not None
-        assert fact.value == {"gflops": 340.5}
+        assert fact.value == {"rpm": 340.5}
+
+    def test_the_peak_of_a_device_type_is_kept_and_never_made_up(self, store: Store) -> None:
+        """What cannot be read as a peak is none."""
+        assert store.devices.peak(DEVICE.digest) is None
+        peak = Peak(gflops=335.0, gbytes_per_s=20.0, threads=2, read_gbytes_per_s=25.0)
+        store.devices.note_peak(DEVICE.digest, Peak(1.0, 1.0, 1))
+        store.devices.note_peak(DEVICE.digest, peak)
+        assert store.devices.peak(DEVICE.digest) == peak
+        store.devices.note_fact("peak", DEVICE.digest, {"gflops": "many"})
+        assert store.devices.peak(DEVICE.digest) is None
 
     def test_a_transaction_is_kept_whole_or_not_at_all(self, store: Store) -> None:
         """An exception takes back what the block wrote, in inner transactions too."""

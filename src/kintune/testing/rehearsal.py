@@ -17,6 +17,7 @@ from kintune.job.job import TuningJob
 from kintune.job.outcomes import MEASURING, built_of, profiled_of
 from kintune.job.payloads import JobSpec, Known, Profiled, Proof, Selected, StageName, Taught, Updated
 from kintune.job.tools import Tools
+from kintune.measure.about import Peak
 from kintune.measure.outcome import Outcome
 from kintune.measure.requests import BuildItem, Built, ProfileItem
 from kintune.search.knowledge import Knowledge
@@ -55,6 +56,10 @@ class Cast:
         """PROVE's answer."""
         return Proof({"tuned": (1.0,), "untuned": (2.0,)}, 0.0, 0.0, True, ("untuned",), {})
 
+    def peak(self) -> Peak:
+        """PEAK's answer: that of the machine of `SyntheticSpace`, whose arguments need no memory."""
+        return Peak(gflops=self.space.peak_gflops, gbytes_per_s=1e6, threads=1)
+
 
 class WatchingJournal(Journal, Protocol):
     """A journal that is told of the stages that begin, as that of tuning jobs is."""
@@ -66,15 +71,19 @@ class WatchingJournal(Journal, Protocol):
 class PlainJournal:
     """A journal of one job, in memory: what it keeps is what the records keep.
 
-    The job is told what is `known` of its workloads, and the `knowledge` of others.
+    The job is told what is `known` of its workloads, the `knowledge` of others, and the device's `peak`.
     """
 
     def __init__(
-        self, history: Sequence[Committed] = (), known: Sequence[Known] = (), knowledge: Knowledge | None = None
+        self,
+        history: Sequence[Committed] = (),
+        known: Sequence[Known] = (),
+        knowledge: Knowledge | None = None,
+        peak: Peak | None = None,
     ) -> None:
         self._events = list(history)
         self._known = _encode(tuple(known))
-        self._taught = _encode(Taught(knowledge or Knowledge()))
+        self._taught = _encode(Taught(knowledge or Knowledge(), peak=peak))
         self._works: dict[str, Work] = {}
 
     def watch(self, job: str, work: Work) -> None:
@@ -250,6 +259,8 @@ class Rehearsal:
             return self.job.item(item)
         if kind == StageName.PROVE:
             return _encode(self._cast.prove())
+        if kind == StageName.PEAK:
+            return _encode(self._cast.peak())
         if kind == StageName.BUILD:
             candidate = _decode(item, BuildItem).candidate
             self._candidates[candidate.digest] = candidate

@@ -76,6 +76,9 @@ class SyntheticSpace:
         }
         self._by_digest = {sketch.digest: sketch for sketches in self._sketches.values() for sketch in sketches}
 
+    peak_gflops = _PEAK / 1e3
+    """What no program of the machine exceeds."""
+
     def subjects(self) -> list[Subject]:
         """All workloads, as the search is told of them."""
         return [product.subject for product in self.products.values()]

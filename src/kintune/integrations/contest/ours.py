@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import tvm
 
 from kintune.doctor.machine import data_caches, inspect_machine
@@ -19,7 +20,8 @@ from kintune.integrations.contest.orders import Ours, Program, Teach, Turned
 from kintune.integrations.contest.own_bench import OwnBench
 from kintune.integrations.contest.stock_bench import Bench, StockBench
 from kintune.integrations.contest.stock_tools import STOCK_TOOLS, StockTools
-from kintune.measure.target import instruction_set
+from kintune.measure.about import Peak
+from kintune.measure.target import NATIVE, instruction_set
 from kintune.search.family import Subject
 from kintune.search.session import Session
 from kintune.space.candidate import UNTUNED, Candidate, Sketch
@@ -27,6 +29,7 @@ from kintune.space.lower import Replayer
 from kintune.space.machine import Machine
 from kintune.space.sketches import generate_sketches
 from kintune.space.tvm_space import TvmSpace
+from kintune.wire.interview import interview
 
 __all__ = ["OurTuner"]
 
@@ -48,6 +51,7 @@ class OurTuner:
         self._replayers: dict[str, Replayer] = {}
         self._sketches: dict[str, Sketch] = {}
         self._told: set[str] = set()
+        self._peak = _peak(ground.threads) if ours.strategy.budget == "prospect" else None
 
     def teach(self, lesson: Teach) -> None:
         """Begin with what was learnt before."""
@@ -113,6 +117,8 @@ class OurTuner:
             ]
             session = Session(subjects, space, self._ours.strategy, seed=self._seed, threads=ground.threads)
             session.teach(self._lesson.knowledge)
+            if self._peak is not None:
+                session.limit({w.digest: self._peak.least_us(w.flops, w.weight_bytes) for w in workloads})
             for suggestion in self._lesson.suggestions:
                 session.suggest(suggestion)
         trivial: list[Candidate] = []
@@ -138,3 +144,10 @@ class OurTuner:
         if candidate.sketch == UNTUNED:
             return replayer.module
         return replayer(self._sketches[candidate.sketch], candidate).schedule.mod
+
+
+def _peak(threads: int) -> Peak:
+    """What this machine reaches at its best: tuning jobs find it in the records, so nobody is charged for it."""
+    arguments = ("--target", NATIVE, "--threads", str(threads))
+    with interview("kintune.measure.device_worker", arguments) as device:
+        return msgspec.msgpack.decode(device.ask("peak"), type=Peak)

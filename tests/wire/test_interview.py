@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from kintune.errors import EngineError, InputError
-from kintune.estimate.interview import interview
 from kintune.testing.script import Act, Deed
+from kintune.wire.interview import interview
 
 WORKER = "kintune.testing.scripted_worker"
 

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from kintune.measure.about import Peak
+
+PEAK = Peak(gflops=100.0, gbytes_per_s=10.0, threads=2, read_gbytes_per_s=12.5)
+
+
+@pytest.mark.parametrize(("flops", "nbytes", "least_us"), [(1e9, 0, 1e4), (1e9, 1e9, 8e4), (1e9, 1e7, 1e4), (0, 0, 0)])
+def test_the_roofline_is_whichever_takes_longer(flops: float, nbytes: float, least_us: float) -> None:
+    assert PEAK.least_us(flops, nbytes) == pytest.approx(least_us)
+
+
+def test_without_a_figure_for_reading_the_triads_counts_with_what_it_read_unasked() -> None:
+    assert Peak(100.0, 9.0, 2).least_us(0, 1.2e9) == pytest.approx(1e5)
+
+
+def test_a_peak_of_an_earlier_version_can_be_read() -> None:
+    assert msgspec.convert({"gflops": 1.0, "gbytes_per_s": 2.0, "threads": 3}, Peak) == Peak(1.0, 2.0, 3)
