@@ -13,24 +13,19 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import multiprocessing
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
 
-import msgspec
+from local_workers import build, builders
 
 from kintune.doctor.machine import data_caches, inspect_machine
-from kintune.errors import BuildError
 from kintune.estimate.preparation import preparing
 from kintune.job.payloads import Prepared, Subgraph
 from kintune.kinship.samples import subject_of
-from kintune.measure.outcome import Outcome, Status
-from kintune.measure.requests import BuildContext, Built, ProfileContext, ProfileItem
+from kintune.measure.outcome import Outcome
+from kintune.measure.requests import BuildContext, ProfileContext, ProfileItem
 from kintune.models.ref import parse_ref
 from kintune.search.draft.drafter import draft
 from kintune.search.propose import Proposer, propose
@@ -42,29 +37,6 @@ from kintune.space.candidate import Candidate
 RESULTS = Path(__file__).parent / "results" / "proposers.json"
 PROPOSERS: dict[str, Proposer] = {"plain": propose, "draft": draft}
 AT = (50, 100, 150, 200, 300, 400, 600, 800)
-
-_context: BuildContext | None = None
-_builder: Any = None
-
-
-def start_builder(context: bytes) -> None:
-    """Set up a process that builds."""
-    global _context, _builder
-    os.environ["TVM_NUM_THREADS"] = "1"
-    from kintune.measure.builder import Builder
-
-    _context = msgspec.msgpack.decode(context, type=BuildContext)
-    _builder = Builder(_context.target)
-
-
-def build(candidate: Candidate) -> Built:
-    """Build a candidate in such a process."""
-    assert _context is not None
-    try:
-        built: Built = _builder.build(_context, candidate)
-    except BuildError as error:
-        return Built(candidate.digest, failure=Outcome(Status.BUILD_FAILED, cause=str(error)))
-    return built
 
 
 def chosen(prepared: Prepared, wanted: dict[str, int]) -> list[Subgraph]:
@@ -132,14 +104,11 @@ def main() -> None:
     sketches = [sketch for sketch in prepared.sketches if sketch.workload in modules]
     machine = Machine.of(about.device_type.isa, about.protocol.threads, data_caches(inspect_machine()))
     target = tvm.target.Target(json.loads(about.device_type.target))
-    context = msgspec.msgpack.encode(
-        BuildContext(about.device_type.target, modules, {sketch.digest: sketch for sketch in sketches})
-    )
+    context = BuildContext(about.device_type.target, modules, {sketch.digest: sketch for sketch in sketches})
     known: dict[Candidate, Outcome] = {}
     runner = Runner(about.cores)
     rows: list[dict[str, object]] = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(len(about.cores), spawn, start_builder, (context,)) as pool:
+    with builders(len(about.cores), context) as pool:
         references = dict(zip(modules, pool.map(build, [Candidate.untuned(w) for w in modules]), strict=True))
         runner.begin(ProfileContext(about.protocol, references))
 

@@ -464,6 +464,37 @@ class TestPeak:
         assert again.picks == whole.picks
 
 
+class TestThrift:
+    """What building took is a fact that the search learns from."""
+
+    class Slow(Cast):
+        def seconds(self, kind: str) -> float:
+            return 0.5 if kind == StageName.BUILD else 7.0
+
+    def costs(self, rehearsal: Rehearsal) -> list[float]:
+        states = rehearsal.job._state.session.states.values()
+        return [seconds for state in states for seconds in state.build_s.values()]
+
+    def test_every_candidate_of_the_search_has_its_seconds(self) -> None:
+        rehearsal = Rehearsal(ToyTools, toy_spec(), self.Slow()).run()
+        assert self.costs(rehearsal) == [0.5] * 40
+
+    def test_a_run_that_goes_on_remembers_them(self) -> None:
+        whole = Rehearsal(ToyTools, toy_spec(), self.Slow()).run()
+        again = Rehearsal(ToyTools, toy_spec(), self.Slow(), journal=PlainJournal(whole.history[:-2])).run()
+        assert self.costs(again) == [0.5] * 40
+
+    def test_what_could_not_be_built_took_no_time(self) -> None:
+        class Broken(self.Slow):  # type: ignore[name-defined,misc]
+            def build(self, candidate: Candidate) -> Built:
+                failure = None if candidate.sketch == UNTUNED or candidate.workload != "w1" else BUILD_FAILED
+                return Built(candidate.digest, artifact=b"library", failure=failure)
+
+        rehearsal = Rehearsal(ToyTools, toy_spec(), Broken()).run()
+        assert rehearsal.job._state.session.states["w1"].build_s == {}
+        assert len(self.costs(rehearsal)) == ended(rehearsal).trials - rehearsal.job._state.session.states["w1"].trials
+
+
 class TestEventsThatMeanNothing:
     def test_they_change_nothing(self) -> None:
         def disturb(rehearsal: Rehearsal) -> None:

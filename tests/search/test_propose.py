@@ -53,6 +53,43 @@ def test_without_exploration_the_model_chooses_all(space: SyntheticSpace) -> Non
     assert scores == sorted(scores, reverse=True)
 
 
+def _sum(features: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Something in which drafts differ."""
+    return features.sum(axis=-1)
+
+
+class Modest:
+    """A cost model that hardly prefers small sums, and a price by which the smaller half is dear."""
+
+    def __init__(self) -> None:
+        self.limits: list[float] = []
+
+    def predict(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
+        return 1000.0 - 0.001 * _sum(features)
+
+    def price(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+        self.limits.append(float(np.median(_sum(features))))
+        return np.where(_sum(features) > self.limits[-1], 1.0, 0.01)
+
+
+def test_what_is_dear_to_build_must_promise_more(space: SyntheticSpace) -> None:
+    state, model, rng = _state(space, "p"), Modest(), np.random.default_rng
+    free, _ = propose(state, space, model, 8, rng(0), explore=False)
+    cheap, _ = propose(state, space, model, 8, rng(0), explore=False, price=model.price)
+    (limit,) = model.limits
+    assert all(_sum(proposal.draft.features) <= limit for proposal in free)
+    assert all(_sum(proposal.draft.features) > limit for proposal in cheap)
+    assert [p.predicted for p in cheap] == [model.predict(p.draft.features) for p in cheap]  # scores stay what they are
+
+
+def test_without_a_model_what_is_dear_comes_last(space: SyntheticSpace) -> None:
+    model = Modest()
+    proposals, _ = propose(_state(space, "p"), space, None, 200, np.random.default_rng(0), price=model.price)
+    cheap = [_sum(proposal.draft.features) > model.limits[0] for proposal in proposals]
+    assert cheap == sorted(cheap, reverse=True)
+    assert 0 < sum(cheap) < len(cheap)
+
+
 def test_drafts_that_are_no_programs_are_counted(space: SyntheticSpace) -> None:
     class Nothing(SyntheticSpace):
         def verify(self, candidates: object) -> list[None]:

@@ -47,6 +47,7 @@ STRATEGY: dict[str, Option] = {
     "round_size": Option(Kind.INTEGER, _DEFAULT.round_size, "programs of a full round", low=1, high=_LARGEST),
     "foresee_size": Option(Kind.INTEGER, _DEFAULT.foresee_size, "programs of a foresee round", low=1, high=_LARGEST),
     "width": Option(Kind.INTEGER, _DEFAULT.width, "subgraphs that share a round", low=1, high=_LARGEST),
+    "thrift": Option(Kind.FLAG, _DEFAULT.thrift, "let a program that is dear to build promise more than others"),
     "draft": Option(Kind.FLAG, _DEFAULT.draft, "rank candidates in bulk by their decisions before any is made"),
 }
 

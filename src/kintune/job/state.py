@@ -33,7 +33,7 @@ from kintune.job.tools import Tools
 from kintune.job.trained import TrainedModel
 from kintune.job.works import Works
 from kintune.measure.about import Peak
-from kintune.measure.outcome import Outcome
+from kintune.measure.outcome import Outcome, Status
 from kintune.measure.requests import Built
 from kintune.search.cost_model import CostModel, Trees
 from kintune.search.family import Subject
@@ -130,7 +130,7 @@ class JobState:
         elif event.kind == StageName.SELECT and ok:
             self._fold_select(_decode(event.payload, Selected))
         elif event.kind == StageName.BUILD:
-            self._fold_build(_decode(event.payload, Built))
+            self._fold_build(_decode(event.payload, Built), event.seconds)
         elif event.kind in MEASURING:
             self._fold_outcome(event.kind, _decode(event.payload, Profiled))
         elif event.kind == StageName.UPDATE and ok:
@@ -188,7 +188,10 @@ class JobState:
         self._of_kin.update(pick.candidate for pick in selected.picks if pick.origin == "kin")
         self.session.begin(self.plan, picks, {pick.candidate: pick.predicted for pick in selected.picks})
 
-    def _fold_build(self, built: Built) -> None:
+    def _fold_build(self, built: Built, seconds: float) -> None:
+        awaited = next((c for c in self.session.pending if c.digest == built.candidate), None)
+        if awaited is not None and (built.failure is None or built.failure.status is Status.BUILD_TIMED_OUT):
+            self.session.built(awaited, seconds)
         if built.failure is not None:
             if not self._searched(built.candidate, built.failure):
                 self._confirmed(built.candidate, built.failure)

@@ -133,9 +133,7 @@ class Runner:
         bench.poison(clamped.outputs)
         repeated = self._calm.repeated
         times = self._calm.timed(
-            lambda: self._stopwatch.times_us(
-                module, clamped.arguments, clamped.weights, context.protocol, first_s, slow_us
-            )
+            lambda: self._stopwatch.times_us(module, clamped.arguments, clamped.weights, context.protocol, slow_us)
         )
         if wrong := bench.damage(built.operands) or _differences(context, bench, clamped.outputs):
             return Outcome(Status.WRONG_RESULT, cause=f"{wrong} (right at first)")

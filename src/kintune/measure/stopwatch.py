@@ -34,6 +34,9 @@ _HOPELESS = 3.0
 _START_US = 2000.0
 """... once it is allowed this for threads that had to be woken and pages that were touched for the first time."""
 
+_CLOSE = 0.85
+"""What takes longer than this times `slow_us` twice is not timed a third time."""
+
 _BYTES_PER_S = 1e12
 """No core stores faster than this (two 64-byte stores a cycle at 5 GHz are 640 GB/s)."""
 
@@ -61,33 +64,38 @@ class Stopwatch:
         arguments: Sequence[Any],
         weights: Sequence[Any],
         protocol: Protocol,
-        first_s: float,
         slow_us: float = math.inf,
     ) -> tuple[float, ...]:
-        """Microseconds of a run, one entry a repeat, of a kernel that has already run once in `first_s` seconds.
+        """Microseconds of a run, one entry a repeat, of a kernel that has already run once.
 
         With cold operands, `weights` (some of `arguments`) are flushed from all caches before every timed run.  Each
         timed run is a single one: runs in a row would warm what was flushed.  Repeats end once `max_seconds` is spent,
-        and after the first one if that took longer than `slow_us`.
+        after the first one if that took longer than `slow_us`, and after the second if both were not much better: the
+        rest are for those that may win.
         """
         kernel = module[ENTRY]
         self._weights = tuple(weights) if protocol.operands == "cold" else ()
-        estimate = first_s
-        for _ in range(max(protocol.warmups - 1, 1 if first_s < protocol.max_seconds / 10 else 0)):
-            self._flush()
-            estimate = self.run(kernel, arguments)
-        if estimate >= _SHORT_S:
-            return self._long(kernel, arguments, protocol, slow_us)
-        return self._short(module, arguments, protocol, estimate, slow_us)
-
-    def _long(self, kernel: Any, arguments: Sequence[Any], protocol: Protocol, slow_us: float) -> tuple[float, ...]:
-        times: list[float] = []
+        for _ in range(protocol.warmups - 1):
+            self._once(kernel, arguments)
         deadline = self._clock() + protocol.max_seconds
-        while len(times) < protocol.repeats and (not times or self._clock() < deadline):
-            self._flush()
-            times.append(1e6 * self.run(kernel, arguments))
-            if times[0] > slow_us:
-                break
+        seconds = self._once(kernel, arguments)
+        if seconds < _SHORT_S:
+            return self._short(module, arguments, protocol, seconds, slow_us)
+        return self._long(kernel, arguments, protocol, 1e6 * seconds, deadline, slow_us)
+
+    def _long(
+        self,
+        kernel: Any,
+        arguments: Sequence[Any],
+        protocol: Protocol,
+        first_us: float,
+        deadline: float,
+        slow_us: float,
+    ) -> tuple[float, ...]:
+        """The first repeat, and as many more as are worth it before the deadline."""
+        times = [first_us]
+        while len(times) < protocol.repeats and self._clock() < deadline and not _has_lost(times, slow_us):
+            times.append(1e6 * self._once(kernel, arguments))
         return tuple(times)
 
     def _short(
@@ -95,10 +103,18 @@ class Stopwatch:
     ) -> tuple[float, ...]:
         runs = min(_BATCH_RUNS, max(1, math.ceil(_BATCH_S / max(estimate_s, 1e-9))))
         repeats = max(1, min(protocol.repeats, int(protocol.max_seconds / (runs * max(estimate_s, 1e-9)))))
-        if repeats == 1 or math.isinf(slow_us):
+        if math.isinf(slow_us):
             return self._batches(module, arguments, runs, repeats)
-        first = self._batches(module, arguments, runs, 1)
-        return first if first[0] > slow_us else first + self._batches(module, arguments, runs, repeats - 1)
+        times: tuple[float, ...] = ()
+        for wanted in (1, 2, repeats):
+            if len(times) < min(wanted, repeats) and not _has_lost(times, slow_us):
+                times += self._batches(module, arguments, runs, min(wanted, repeats) - len(times))
+        return times
+
+    def _once(self, kernel: Any, arguments: Sequence[Any]) -> float:
+        """Run once with the weights flushed; seconds it took."""
+        self._flush()
+        return self.run(kernel, arguments)
 
     def _batches(self, module: Any, arguments: Sequence[Any], runs: int, repeats: int) -> tuple[float, ...]:
         """The medians of `repeats` batches of single runs, timed inside the runtime."""
@@ -112,6 +128,11 @@ class Stopwatch:
     def _flush(self, *_arguments: Any) -> None:
         if self._weights:
             self._evict(*self._weights)
+
+
+def _has_lost(times_us: Sequence[float], slow_us: float) -> bool:
+    """Whether what was timed so far is enough to know that the kernel is none of the fastest."""
+    return bool(times_us) and min(times_us) > (slow_us if len(times_us) == 1 else _CLOSE * slow_us)
 
 
 def says_enough(first_s: float, protocol: Protocol, slow_us: float = math.inf) -> bool:

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from kintune.search.build_costs import Price
 from kintune.search.cost_model import CostModel
 from kintune.search.evolve import cross, draw, mutate
 from kintune.search.space import Draft, SearchSpace
@@ -24,6 +25,7 @@ _FRESH = (0.1, 0.05)  # share of each generation that is drawn at random
 _RULES = 512  # candidates of the rule that may be sown among the first generation
 _SOWN = 0.4  # at most this share of it
 _CARRIED_FIRST = 0.125  # share of a round for the best of what was carried over, whatever the model thinks of the rest
+_CHEAP = 0.9  # price below which a draft is drawn after all others
 _ATTEMPTS = 20  # draws per wanted draft before a space counts as exhausted
 
 
@@ -50,12 +52,13 @@ class Proposer(Protocol):
         rules: bool = True,
         carried: Sequence[Candidate] = (),
         experience: int = 0,
+        price: Price | None = None,
     ) -> tuple[list[Proposal], int]:
         """At most `count` candidates that were not measured yet, best first, and how many drafts were no program.
 
         With `explore`, some of them are not the model's choice; without `rules`, none comes from the rule.  `carried`
         are candidates from programs of kin, the most promising first; `experience` is how many samples the model has
-        seen.
+        seen; `price` says what a score is worth by what a draft takes to be built.
         """
         ...
 
@@ -71,6 +74,7 @@ def propose(
     rules: bool = True,
     carried: Sequence[Candidate] = (),
     experience: int = 0,
+    price: Price | None = None,
 ) -> tuple[list[Proposal], int]:
     """Implements `Proposer` by evolution, in two generations.
 
@@ -108,7 +112,7 @@ def propose(
         scores.update(zip(unscored, (float(p) for p in predicted), strict=True))
         ranked = sorted(scores, key=lambda c: (-scores[c], c))
         parents = _unique(ranked[: _PARENTS // 2] + parents)[:_PARENTS]
-    return choose(pool, scores, count, rng, explore=explore), invalid
+    return choose(pool, scores, count, rng, explore=explore, price=price), invalid
 
 
 def breed(
@@ -158,26 +162,36 @@ def choose(
     rng: np.random.Generator,
     *,
     explore: bool,
+    price: Price | None = None,
 ) -> list[Proposal]:
     """At most `count` of the drafts in `pool`, with their origins: what the model scores highest, best first.
 
     An eighth is for the best of the carried ones, whatever the model thinks of the rest; with `explore`, a tenth is
-    drawn from what the model did not choose, and without scores everything is drawn.
+    drawn from what the model did not choose, and without scores everything is drawn.  With a `price`, scores count for
+    as much as it says, and what is dear is drawn last.
     """
+    factors = _factors(pool, price)
+    worth = {c: score * factors[c] for c, score in scores.items()}
     carried = [c for c, (_, origin) in pool.items() if origin == "carried"]
     if scores:
-        carried.sort(key=lambda c: (-scores[c], c))
+        carried.sort(key=lambda c: (-worth[c], c))
     first = carried[: math.ceil(count * _CARRIED_FIRST)]
-    candidates = [c for c in sorted(pool, key=lambda c: (-scores.get(c, 0.0), c)) if c not in first]
+    candidates = [c for c in sorted(pool, key=lambda c: (-worth.get(c, 0.0), c)) if c not in first]
     count -= len(first)
-    if not scores:
-        chosen = [candidates[int(i)] for i in rng.permutation(len(candidates))[:count]]
-    else:
-        by_model = count - int(count * _EXPLORE) if explore else count
-        chosen, rest = candidates[:by_model], candidates[by_model:]
-        extra = rng.permutation(len(rest))[: count - len(chosen)]
-        chosen += [rest[int(i)] for i in extra]
+    by_model = 0 if not scores else count - int(count * _EXPLORE) if explore else count
+    chosen, rest = candidates[:by_model], candidates[by_model:]
+    drawn = [rest[int(i)] for i in rng.permutation(len(rest))]
+    chosen += sorted(drawn, key=lambda c: factors[c] < _CHEAP)[: count - len(chosen)]
     return [Proposal(pool[c][0], scores.get(c), pool[c][1]) for c in [*first, *chosen]]
+
+
+def _factors(pool: dict[Candidate, tuple[Draft, str]], price: Price | None) -> dict[Candidate, float]:
+    """What a score of each draft is worth; that of one without features is worth all of it."""
+    described = [c for c, (draft, _) in pool.items() if draft.features.size] if price is not None else []
+    if price is None or not described:
+        return dict.fromkeys(pool, 1.0)
+    found = price(np.stack([pool[c][0].features for c in described]))
+    return dict.fromkeys(pool, 1.0) | dict(zip(described, (float(factor) for factor in found), strict=True))
 
 
 def _unique(candidates: Sequence[Candidate]) -> list[Candidate]:

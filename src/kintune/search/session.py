@@ -1,8 +1,8 @@
 """The search of one job: a fold over what was selected and measured, and the decisions that follow from it.
 
-Free of clock, compiler and global randomness.  `know`, `suggest`, `teach`, `limit`, `begin`, `observe` and `adopt` take
-in what was committed, once for each event; `plan`, `select`, `learn` and `train` decide and change nothing.  So the
-same events lead to the same decisions, however often they are asked for.
+Free of clock, compiler and global randomness.  `know`, `suggest`, `teach`, `limit`, `begin`, `built`, `observe` and
+`adopt` take in what was committed, once for each event; `plan`, `select`, `learn` and `train` decide and change
+nothing.  So the same events lead to the same decisions, however often they are asked for.
 
 Several rounds may be open at once, of different subgraphs: while one is measured, the next can be chosen.
 """
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from kintune.measure.outcome import Outcome
 from kintune.search.budget import rank, sized
+from kintune.search.build_costs import BuildCosts, Price
 from kintune.search.cost_model import CostModel, Trees, relative_speeds
 from kintune.search.draft.drafter import draft
 from kintune.search.family import Samples, Subject, families
@@ -41,6 +42,7 @@ __all__ = ["Learnt", "Session"]
 
 _NO_FEATURES: NDArray[np.float32] = np.zeros(0, np.float32)
 _LEAST_ROWS = 12  # samples below which a family has no model of its own
+_LEADERS = 8  # fastest programs, whose building time nobody is blamed for
 
 
 class Learnt(NamedTuple):
@@ -84,6 +86,7 @@ class Session:
         self._trust = Trust()
         self._survey = Survey(space, strategy, self._kin)
         self._surveyed = 0
+        self._costs = BuildCosts(seed=seed, threads=threads)
         self._open: dict[int, OpenRound] = {}
         self._last: Round | None = None
         self._unlearnt: list[Round] = []
@@ -136,6 +139,7 @@ class Session:
                     rules=self._strategy.rules,
                     carried=self._kin.carried(state, states) if self._strategy.carry else (),
                     experience=self._experience(state.family),
+                    price=self._price(state),
                 )
                 if entry.how == "foresee":
                     found = [p if p.origin == "carried" else p._replace(origin="foresee") for p in found]
@@ -220,6 +224,13 @@ class Session:
                 self.states[entry.workload].exhausted = found == 0
         if not picks:
             self._close(opened)
+
+    def built(self, candidate: Candidate, seconds: float) -> None:
+        """A candidate of an open round was built, or given up, after so many seconds of work."""
+        opened = next((each for each in self._open.values() if candidate in each.pending), None)
+        if opened is not None and candidate.sketch != UNTUNED and seconds > 0:
+            self._costs.note(opened.pending[candidate], seconds)
+            self.states[candidate.workload].build_s[candidate] = seconds
 
     def observe(self, candidate: Candidate, outcome: Outcome) -> None:
         """An outcome of an open round has been committed."""
@@ -332,6 +343,12 @@ class Session:
         """How many samples the family's model has seen; a known one counts as many."""
         own = _rows(state for state in self.states.values() if state.family == family)
         return own + (ENOUGH if self._prior(family) is not None else 0)
+
+    def _price(self, state: SubgraphState) -> Price | None:
+        """What drafts are worth by what they take to be built."""
+        if not self._strategy.thrift:
+            return None
+        return self._costs.price([state.build_s[c] for c in state.fastest(_LEADERS) if c in state.build_s])
 
     def _is_modelled(self, family: str) -> bool:
         """Whether the family has a model: known from events alone, wherever the model itself is."""

@@ -24,8 +24,9 @@ class Strategy(msgspec.Struct, frozen=True):
     `families` names the family algorithm.  A full round has `round_size` candidates, shared by the `width` steepest
     subgraphs; a foresee round has `foresee_size`.  Before any gets a full round, every subgraph gets as many candidates
     as `survey` has for each of its rounds; an empty one leaves the survey out.  `rules` lets the rule propose
-    candidates; `carry` carries good programs over to siblings.  With `draft`, candidates are evolved and ranked in bulk
-    by their decisions before any is made.
+    candidates; `carry` carries good programs over to siblings.  With `thrift`, a candidate that is dear to build must
+    promise more than others.  With `draft`, candidates are evolved and ranked in bulk by their decisions before any is
+    made.
     """
 
     families: str = "op"
@@ -37,4 +38,5 @@ class Strategy(msgspec.Struct, frozen=True):
     round_size: int = 64
     foresee_size: int = 16
     width: int = 1
+    thrift: bool = True
     draft: bool = False

@@ -22,12 +22,14 @@ class SubgraphState:
 
     `stale` counts the rounds in a row that brought no progress, in units of full rounds; `exhausted` says that the
     space had no new candidates to offer; `suggestions` were good under other conditions and are measured first.
-    `bound_us` is what no program can take less than, 0 where nobody knows.
+    `bound_us` is what no program can take less than, 0 where nobody knows; `build_s` are the seconds that the
+    candidates of this run took to be built.
     """
 
     subject: Subject
     family: str
     times_us: dict[Candidate, float] = field(default_factory=dict)
+    build_s: dict[Candidate, float] = field(default_factory=dict)
     features: dict[Candidate, NDArray[np.float32]] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
     best: Candidate | None = None

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from kintune.bench.pool.pool import Pool
 from kintune.measure.outcome import Outcome, Status
+from kintune.search.build_costs import Price
 from kintune.search.cost_model import CostModel
 from kintune.search.propose import Proposal
 from kintune.search.space import Draft, SearchSpace
@@ -76,12 +77,13 @@ class PoolSpace:
         rules: bool = True,
         carried: Sequence[Candidate] = (),
         experience: int = 0,
+        price: Price | None = None,
     ) -> tuple[list[Proposal], int]:
         """At most `count` members that were not taken yet: those that the model ranks best, a tenth at random.
 
         All are random without a model.  None is ever invalid.
         """
-        del space, rules, carried, experience
+        del space, rules, carried, experience, price
         measured = self._pool.subgraphs[state.subject.workload]
         left = np.array([row for row, c in enumerate(measured.candidates) if c not in state.times_us], dtype=np.int64)
         if not left.size:

@@ -77,6 +77,7 @@ class OurTuner:
         for candidate, outcome in zip(measured, outcomes, strict=True):
             self._incumbents.observe(candidate.workload, candidate, outcome, trial=candidate.sketch != UNTUNED)
             if candidate in picks:
+                session.built(candidate, self._bench.build_seconds(candidate))
                 session.observe(candidate, outcome)
         with self.laps.stage("update"):
             learnt = session.learn()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -42,6 +43,7 @@ class OwnBench:
         self._context = _encode(BuildContext(ground.canonical, modules, dict(sketches)))
         self._idle: SimpleQueue[WorkerProcess] = SimpleQueue()
         self._references: dict[str, Built] = {}
+        self._seconds: dict[Candidate, float] = {}
         starting = [self._start_builder() for _ in range(ground.threads)]  # all of them, before any is waited for
         device = self._start_device()
         for worker in starting:
@@ -57,6 +59,7 @@ class OwnBench:
         """See `kintune.integrations.contest.stock_bench.Bench`; workers make programs themselves."""
         del program
         with self._laps.stage("build"):
+            self._seconds.clear()
             workloads = dict.fromkeys(c.workload for c in candidates)
             untuned = [Candidate.untuned(workload) for workload in workloads if workload not in self._references]
             with ThreadPoolExecutor(self._ground.threads) as pool:
@@ -68,6 +71,10 @@ class OwnBench:
             context = _encode(ProfileContext(self._about.protocol, references, slow_us=slow))
             return list(self._profiled(candidates, built[len(untuned) :], context))
 
+    def build_seconds(self, candidate: Candidate) -> float:
+        """See `Bench`; 0 also for those that could not be built."""
+        return self._seconds.get(candidate, 0.0)
+
     def close(self) -> None:
         """End the workers."""
         self._device.close()
@@ -76,8 +83,11 @@ class OwnBench:
 
     def _build(self, candidate: Candidate) -> Built:
         worker = self._idle.get()
+        begun = time.perf_counter()
         try:
-            return msgspec.msgpack.decode(worker.order(_encode(BuildItem(candidate)), BUILD_S), type=Built)
+            built = msgspec.msgpack.decode(worker.order(_encode(BuildItem(candidate)), BUILD_S), type=Built)
+            self._seconds[candidate] = time.perf_counter() - begun
+            return built
         except WorkerRefused as error:
             return Built(candidate.digest, failure=Outcome(Status.BUILD_FAILED, cause=str(error)))
         except WorkerDied as error:

@@ -35,6 +35,10 @@ class Bench(Protocol):
         """
         ...
 
+    def build_seconds(self, candidate: Candidate) -> float:
+        """What building a candidate of the last round took; 0 where nobody knows."""
+        ...
+
     def close(self) -> None:
         """End what was started."""
         ...
@@ -77,6 +81,11 @@ class StockBench:
                 if result.artifact_path is not None:
                     shutil.rmtree(Path(str(result.artifact_path)).parent, ignore_errors=True)
         return outcomes
+
+    def build_seconds(self, candidate: Candidate) -> float:
+        """See `Bench`; the stock builder says nothing of single candidates."""
+        del candidate
+        return 0.0
 
     def close(self) -> None:
         """Nothing: the stock builder and runner start their processes anew each time."""

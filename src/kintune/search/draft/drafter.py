@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from kintune.search.build_costs import Price
 from kintune.search.cost_model import CostModel
 from kintune.search.draft.evolution import Judge, Ranked, evolve
 from kintune.search.propose import Proposal, breed, choose, propose
@@ -50,6 +51,7 @@ def draft(
     rules: bool = True,
     carried: Sequence[Candidate] = (),
     experience: int = 0,
+    price: Price | None = None,
 ) -> tuple[list[Proposal], int]:
     """Implements `kintune.search.propose.Proposer`: evolve in bulk, verify what survives, let the model choose.
 
@@ -58,7 +60,7 @@ def draft(
     """
     fields = space.fields(state.subject.workload)
     if not fields:
-        return propose(state, space, model, count, rng, explore=explore, rules=rules, carried=carried)
+        return propose(state, space, model, count, rng, explore=explore, rules=rules, carried=carried, price=price)
     origins = {**_sown(state, space, rules=rules), **dict.fromkeys(carried, "carried")}
     first = {c: "carried" for c in carried if c not in state.times_us}
     first.update(_otherwise(state, space, fields, count, rng))
@@ -70,7 +72,7 @@ def draft(
     best.sort(key=lambda pair: (-pair[0], pair[1]))
     survivors = {c: origins.get(c, "drafted") for _, c in best}
     pool, invalid = _verified(first, survivors, math.ceil(count * _SPARE), state, space)
-    return choose(pool, _scores(pool, model), count, rng, explore=explore), invalid
+    return choose(pool, _scores(pool, model), count, rng, explore=explore, price=price), invalid
 
 
 def _verified(
