@@ -1,8 +1,11 @@
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kintune.search.propose import propose
+from kintune.search.propose import choose, propose
+from kintune.search.space import Draft
 from kintune.search.subgraph import SubgraphState
 from kintune.space.candidate import Candidate
 from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
@@ -72,22 +75,46 @@ class Modest:
         return np.where(_sum(features) > self.limits[-1], 1.0, 0.01)
 
 
+def _pool(space: SyntheticSpace) -> dict[Candidate, tuple[Draft, str]]:
+    drafts = [draft for draft in space.verify(space.rules("p", 40)) if draft is not None]
+    return {draft.candidate: (draft, "rule") for draft in drafts}
+
+
 def test_what_is_dear_to_build_must_promise_more(space: SyntheticSpace) -> None:
-    state, model, rng = _state(space, "p"), Modest(), np.random.default_rng
-    free, _ = propose(state, space, model, 8, rng(0), explore=False)
-    cheap, _ = propose(state, space, model, 8, rng(0), explore=False, price=model.price)
+    pool, model = _pool(space), Modest()
+    scores = {candidate: float(model.predict(draft.features)) for candidate, (draft, _) in pool.items()}
+    few = len(pool) // 4
+    free = choose(pool, scores, few, np.random.default_rng(0), explore=False)
+    cheap = choose(pool, scores, few, np.random.default_rng(0), explore=False, price=model.price)
     (limit,) = model.limits
     assert all(_sum(proposal.draft.features) <= limit for proposal in free)
     assert all(_sum(proposal.draft.features) > limit for proposal in cheap)
-    assert [p.predicted for p in cheap] == [model.predict(p.draft.features) for p in cheap]  # scores stay what they are
+    assert all(p.predicted == scores[p.draft.candidate] for p in cheap)  # scores stay what they are
 
 
 def test_without_a_model_what_is_dear_comes_last(space: SyntheticSpace) -> None:
-    model = Modest()
-    proposals, _ = propose(_state(space, "p"), space, None, 200, np.random.default_rng(0), price=model.price)
+    pool, model = _pool(space), Modest()
+    proposals = choose(pool, {}, len(pool), np.random.default_rng(0), explore=True, price=model.price)
     cheap = [_sum(proposal.draft.features) > model.limits[0] for proposal in proposals]
     assert cheap == sorted(cheap, reverse=True)
     assert 0 < sum(cheap) < len(cheap)
+
+
+def test_only_what_is_chosen_is_made(space: SyntheticSpace) -> None:
+    """Where arithmetic can describe a candidate, ranking it takes no program."""
+
+    class Counting(SyntheticSpace):
+        made = 0
+
+        def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
+            self.made += sum(any(c in field.frame for field in self.fields(c.workload)) for c in candidates)
+            return super().verify(candidates)
+
+    counting = Counting(space.products.values())
+    proposals, invalid = propose(_state(space, "p"), counting, Columns(), 20, np.random.default_rng(0))
+    assert len(proposals) == 20
+    assert counting.made <= 20 + 2 * (invalid + 8)
+    assert [proposal.predicted for proposal in proposals] == [proposal.draft.features[0] for proposal in proposals]
 
 
 def test_drafts_that_are_no_programs_are_counted(space: SyntheticSpace) -> None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from kintune.search.build_costs import Price
 from kintune.search.cost_model import CostModel
+from kintune.search.drafts import Drafts, Proposal
 from kintune.search.evolve import cross, draw, mutate
 from kintune.search.space import Draft, SearchSpace
 from kintune.search.subgraph import SubgraphState
 from kintune.space.candidate import Candidate, Sketch
 
-__all__ = ["Proposal", "Proposer", "breed", "choose", "propose"]
+__all__ = ["Proposer", "breed", "choose", "propose"]
 
 _PARENTS = 24  # measured candidates that may have children
 _EXPLORE = 0.1  # share of a round that the model does not choose
@@ -27,14 +28,6 @@ _SOWN = 0.4  # at most this share of it
 _CARRIED_FIRST = 0.125  # share of a round for the best of what was carried over, whatever the model thinks of the rest
 _CHEAP = 0.9  # price below which a draft is drawn after all others
 _ATTEMPTS = 20  # draws per wanted draft before a space counts as exhausted
-
-
-class Proposal(NamedTuple):
-    """A draft with its predicted score, or None where no model was there to ask, and where it comes from."""
-
-    draft: Draft
-    predicted: float | None
-    origin: str
 
 
 class Proposer(Protocol):
@@ -78,41 +71,54 @@ def propose(
 ) -> tuple[list[Proposal], int]:
     """Implements `Proposer` by evolution, in two generations.
 
-    With `explore` a tenth is drawn from the drafts that the model did not choose.  The best few of the carried ones
-    are always among the chosen.
+    Candidates that arithmetic can describe are ranked by that, and only those that are chosen are made; the others are
+    made to be ranked.  With `explore` a tenth is drawn from the drafts that the model did not choose.  The best few of
+    the carried ones are always among the chosen.
     """
     del experience
-    sketches = space.sketches(state.subject.workload)
+    workload = state.subject.workload
+    sketches = space.sketches(workload)
     if not sketches:
         return [], 0
-    seen = set(state.times_us)
+    pool = Drafts(space, workload, set(state.times_us))
     fertile = {sketch.digest for sketch in sketches}
     parents = [parent for parent in state.fastest(_PARENTS) if parent.sketch in fertile]
-    seeds = [s for s in space.rules(state.subject.workload, _RULES) if s not in seen] if rules else []
-    pool: dict[Candidate, tuple[Draft, str]] = {}
+    seeds = [s for s in space.rules(workload, _RULES) if s not in pool.seen] if rules else []
     scores: dict[Candidate, float] = {}
-    invalid = 0
     for generation in range(_GENERATIONS):
         wanted = int(np.ceil(count * _DRAFTS_PER_PICK))
-        fresh = _FRESH[generation]
-        children = breed(sketches, parents, wanted, seen | pool.keys(), rng, fresh=fresh)
+        children = breed(sketches, parents, wanted, pool.seen | pool.drafts.keys(), rng, fresh=_FRESH[generation])
         if generation == 0:
             children = _sown(seeds, children, int(wanted * _SOWN), rng)
-            children = [*((candidate, "carried") for candidate in carried if candidate not in seen), *children]
-        drafts = space.verify([child for child, _ in children])
-        for (_, origin), draft in zip(children, drafts, strict=True):
-            if draft is None:
-                invalid += 1
-            elif draft.candidate not in seen:
-                pool.setdefault(draft.candidate, (draft, origin))
-        unscored = [c for c in pool if c not in scores]
+            children = [*((candidate, "carried") for candidate in carried if candidate not in pool.seen), *children]
+        pool.add(children)
+        unscored = [c for c in pool.drafts if c not in scores]
         if model is None or not unscored:
             break
-        predicted = model.predict(np.stack([pool[c][0].features for c in unscored]))
+        predicted = model.predict(np.stack([pool.drafts[c][0].features for c in unscored]))
         scores.update(zip(unscored, (float(p) for p in predicted), strict=True))
         ranked = sorted(scores, key=lambda c: (-scores[c], c))
         parents = _unique(ranked[: _PARENTS // 2] + parents)[:_PARENTS]
-    return choose(pool, scores, count, rng, explore=explore, price=price), invalid
+    found: list[Proposal] = []
+    while len(found) < count and pool.drafts:
+        first = not found
+        chosen = choose(
+            pool.drafts, scores, count - len(found), rng, explore=explore and first, price=price, carried=first
+        )
+        found += pool.settle(chosen)
+    return _rescored(found, scores, model), pool.invalid
+
+
+def _rescored(
+    proposals: Sequence[Proposal], scores: Mapping[Candidate, float], model: CostModel | None
+) -> list[Proposal]:
+    """The proposals, with what the model says of those that became other programs when they were made."""
+    others = [p for p in proposals if p.draft.candidate not in scores]
+    if model is None or not others:
+        return list(proposals)
+    predicted = model.predict(np.stack([p.draft.features for p in others]))
+    again = {p.draft.candidate: float(score) for p, score in zip(others, predicted, strict=True)}
+    return [p._replace(predicted=again.get(p.draft.candidate, p.predicted)) for p in proposals]
 
 
 def breed(
@@ -163,19 +169,20 @@ def choose(
     *,
     explore: bool,
     price: Price | None = None,
+    carried: bool = True,
 ) -> list[Proposal]:
     """At most `count` of the drafts in `pool`, with their origins: what the model scores highest, best first.
 
-    An eighth is for the best of the carried ones, whatever the model thinks of the rest; with `explore`, a tenth is
-    drawn from what the model did not choose, and without scores everything is drawn.  With a `price`, scores count for
-    as much as it says, and what is dear is drawn last.
+    If `carried`, an eighth is for the best of the carried ones, whatever the model thinks of the rest; with `explore`,
+    a tenth is drawn from what the model did not choose, and without scores everything is drawn.  With a `price`, scores
+    count for as much as it says, and what is dear is drawn last.
     """
     factors = _factors(pool, price)
-    worth = {c: score * factors[c] for c, score in scores.items()}
-    carried = [c for c, (_, origin) in pool.items() if origin == "carried"]
+    worth = {c: scores[c] * factor for c, factor in factors.items() if c in scores}
+    of_kin = [c for c, (_, origin) in pool.items() if origin == "carried"] if carried else []
     if scores:
-        carried.sort(key=lambda c: (-worth[c], c))
-    first = carried[: math.ceil(count * _CARRIED_FIRST)]
+        of_kin.sort(key=lambda c: (-worth[c], c))
+    first = of_kin[: math.ceil(count * _CARRIED_FIRST)]
     candidates = [c for c in sorted(pool, key=lambda c: (-worth.get(c, 0.0), c)) if c not in first]
     count -= len(first)
     by_model = 0 if not scores else count - int(count * _EXPLORE) if explore else count

@@ -23,6 +23,7 @@ from kintune.search.budget import rank, sized
 from kintune.search.build_costs import BuildCosts, Price
 from kintune.search.cost_model import CostModel, Trees, relative_speeds
 from kintune.search.draft.drafter import draft
+from kintune.search.drafts import Proposal
 from kintune.search.family import Samples, Subject, families
 from kintune.search.foresee import sibling
 from kintune.search.kin import Kin
@@ -30,7 +31,7 @@ from kintune.search.knowledge import Knowledge
 from kintune.search.open_round import OpenRound
 from kintune.search.plan import Entry, Round
 from kintune.search.priors import ENOUGH, Priors
-from kintune.search.propose import Proposal, Proposer, propose
+from kintune.search.propose import Proposer, propose
 from kintune.search.space import Draft, SearchSpace
 from kintune.search.strategy import Strategy
 from kintune.search.subgraph import SubgraphState

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from kintune.search.cost_model import CostModel
+from kintune.search.drafts import Proposal
 from kintune.search.evolve import draw
 from kintune.search.kin import Kin
 from kintune.search.plan import Entry
-from kintune.search.propose import Proposal
 from kintune.search.space import Draft, SearchSpace
 from kintune.search.strategy import Strategy
 from kintune.search.subgraph import SubgraphState

@@ -11,7 +11,7 @@ from kintune.bench.pool.pool import Pool
 from kintune.measure.outcome import Outcome, Status
 from kintune.search.build_costs import Price
 from kintune.search.cost_model import CostModel
-from kintune.search.propose import Proposal
+from kintune.search.drafts import Proposal
 from kintune.search.space import Draft, SearchSpace
 from kintune.search.subgraph import SubgraphState
 from kintune.space.candidate import Candidate, Sketch

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from kintune.search.build_costs import Price
 from kintune.search.cost_model import CostModel
 from kintune.search.draft.evolution import Judge, Ranked, evolve
-from kintune.search.propose import Proposal, breed, choose, propose
+from kintune.search.drafts import Proposal
+from kintune.search.propose import breed, choose, propose
 from kintune.search.space import Draft, SearchSpace
 from kintune.search.subgraph import SubgraphState
 from kintune.space.candidate import Axis, Candidate, Tile

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kintune.search.drafts import Drafts, Proposal
+from kintune.search.evolve import draw
+from kintune.space.candidate import Candidate, Location
+from kintune.testing.synthetic_space import Product, SyntheticSpace
+
+
+@pytest.fixture
+def space() -> SyntheticSpace:
+    return SyntheticSpace([Product("p", 56, 128, 64)])
+
+
+def drawn(space: SyntheticSpace, count: int, *, described: bool) -> list[Candidate]:
+    """Candidates of the sketches that arithmetic can describe, or of the others."""
+    sketches = [s for s in space.sketches("p") if any(s in f.frame.sketches for f in space.fields("p")) is described]
+    rng = np.random.default_rng(1)
+    return list(dict.fromkeys(draw(sketches[i % len(sketches)], rng) for i in range(count)))
+
+
+def chosen(drafts: Drafts) -> list[Proposal]:
+    return [Proposal(draft, None, origin) for draft, origin in drafts.drafts.values()]
+
+
+def test_what_can_be_described_is_a_draft_as_it_was_drawn(space: SyntheticSpace) -> None:
+    candidates = drawn(space, 40, described=True)
+    drafts = Drafts(space, "p", set())
+    drafts.add([(candidate, "evolved") for candidate in candidates])
+    assert list(drafts.drafts) == candidates
+    assert drafts.invalid == 0
+
+
+def test_what_cannot_is_made_at_once(space: SyntheticSpace) -> None:
+    candidates = drawn(space, 40, described=False)
+    drafts = Drafts(space, "p", set())
+    drafts.add([(candidate, "evolved") for candidate in candidates])
+    made = [draft.candidate for draft in space.verify(candidates) if draft is not None]
+    assert list(drafts.drafts) == list(dict.fromkeys(made))
+    assert drafts.invalid == len(candidates) - len(made)
+
+
+@pytest.mark.parametrize("described", [True, False])
+def test_what_is_settled_are_programs_each_once(space: SyntheticSpace, described: bool) -> None:
+    candidates = drawn(space, 60, described=described)
+    known = [draft.candidate for draft in space.verify(candidates[:10]) if draft is not None]
+    drafts = Drafts(space, "p", set(known))
+    drafts.add([(candidate, "evolved") for candidate in candidates])
+    settled = [proposal.draft for proposal in drafts.settle(chosen(drafts))]
+    again = space.verify([draft.candidate for draft in settled])
+    assert [draft.candidate for draft in again if draft is not None] == [draft.candidate for draft in settled]
+    assert len({draft.candidate for draft in settled}) == len(settled) > 10
+    assert not {draft.candidate for draft in settled} & set(known)
+    assert drafts.invalid > 0 or not described
+    assert not drafts.drafts
+
+
+def test_another_name_of_a_known_program_is_left_out(space: SyntheticSpace) -> None:
+    """A location that a program does not have is the root."""
+    sketch = space.sketches("p")[0]
+    (place,) = [number for number, axis in enumerate(sketch.axes) if isinstance(axis, Location)]
+    drafts = Drafts(space, "p", set())
+    program = next(draft.candidate for draft in space.verify(space.rules("p", 40)) if draft is not None)
+    aliases = []
+    for location in (10, 11):
+        decisions = list(program.decisions)
+        decisions[place] = (location,)
+        aliases.append(Candidate("p", sketch.digest, tuple(decisions)))
+    drafts.add([(alias, "evolved") for alias in aliases])
+    settled = drafts.settle(chosen(drafts))
+    assert [proposal.draft.candidate.decisions[place] for proposal in settled] == [(-1,)]
