@@ -5,7 +5,7 @@ import pytest
 
 from kintune.search.drafts import Drafts, Proposal
 from kintune.search.evolve import draw
-from kintune.space.candidate import Candidate, Location
+from kintune.space.candidate import Candidate, Choice, Location
 from kintune.testing.synthetic_space import Product, SyntheticSpace
 
 
@@ -71,3 +71,46 @@ def test_another_name_of_a_known_program_is_left_out(space: SyntheticSpace) -> N
     drafts.add([(alias, "evolved") for alias in aliases])
     settled = drafts.settle(chosen(drafts))
     assert [proposal.draft.candidate.decisions[place] for proposal in settled] == [(-1,)]
+
+
+def twins(space: SyntheticSpace) -> tuple[Candidate, Candidate]:
+    """Two candidates that differ in a limit of unrolling that both of their steps are within."""
+    sketch = space.sketches("p")[0]
+    (number,) = [i for i, axis in enumerate(sketch.axes) if isinstance(axis, Choice)]
+    for draft in space.verify(space.rules("p", 200)):
+        if draft is None or draft.candidate.sketch != sketch.digest:
+            continue
+        pair = []
+        for choice in (2, 3):
+            decisions = list(draft.candidate.decisions)
+            decisions[number] = (choice,)
+            pair.append(Candidate("p", sketch.digest, tuple(decisions)))
+        (field,) = (field for field in space.fields("p") if pair[0] in field.frame)
+        left, right = field.keys(field.frame.herd(pair))
+        if left == right:
+            return pair[0], pair[1]
+    raise AssertionError("the rule has no candidate with so few steps")
+
+
+def test_another_way_to_write_down_what_was_measured_comes_last(space: SyntheticSpace) -> None:
+    left, right = twins(space)
+    drafts = Drafts(space, "p", [left])
+    drafts.add([(right, "evolved")])
+    assert not drafts.drafts
+    drafts.fetch_aside()
+    assert list(drafts.drafts) == [right]
+
+
+def test_of_two_ways_to_write_down_a_draft_one_is_enough(space: SyntheticSpace) -> None:
+    left, right = twins(space)
+    drafts = Drafts(space, "p", [])
+    drafts.add([(left, "evolved")])
+    drafts.add([(right, "evolved")])
+    assert list(drafts.drafts) == [left]
+
+
+def test_of_a_leader_all_ways_are_tried(space: SyntheticSpace) -> None:
+    left, right = twins(space)
+    drafts = Drafts(space, "p", [left], [left])
+    drafts.add([(right, "evolved")])
+    assert list(drafts.drafts) == [right]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -27,29 +27,38 @@ class Drafts:
 
     `drafts` may hold candidates that were only described, by arithmetic on what they decide: they may turn out to be no
     programs, or others.  `seen` are those that are of no use any more, `invalid` counts those that were no programs.
+    What is but another way to write down a program that was measured, or is a draft already, is put aside, to be used
+    when nothing else is left; unless it is one of the `leaders`, for there the smallest difference is worth a trial.
     """
 
-    def __init__(self, space: SearchSpace, workload: str, measured: set[Candidate]) -> None:
+    def __init__(
+        self, space: SearchSpace, workload: str, measured: Collection[Candidate], leaders: Collection[Candidate] = ()
+    ) -> None:
         self.drafts: dict[Candidate, tuple[Draft, str]] = {}
-        self.seen = measured
+        self.seen = set(measured)
         self.invalid = 0
         self._space = space
         self._fields = space.fields(workload)
         self._made: set[Candidate] = set()
+        self._aside: dict[Candidate, tuple[Draft, str]] = {}
+        self._leading = {key for _, _, key in self._described(leaders)}
+        self._keys = {key for _, _, key in self._described(measured)}
 
     def add(self, candidates: Sequence[tuple[Candidate, str]]) -> None:
         """Take in candidates with their origins; those that cannot be described are made."""
-        rows = self._described([candidate for candidate, _ in candidates])
-        others = [candidate for candidate, _ in candidates if candidate not in rows]
+        described = {c: (row, key) for c, row, key in self._described([candidate for candidate, _ in candidates])}
+        others = [candidate for candidate, _ in candidates if candidate not in described]
         made = dict(zip(others, self._space.verify(others), strict=True))
         for candidate, origin in candidates:
-            if candidate in rows:
-                self._keep(Draft(candidate, rows[candidate]), origin)
+            if candidate in described:
+                row, key = described[candidate]
+                self._keep(Draft(candidate, row), origin, aside=key in self._keys and key not in self._leading)
+                self._keys.add(key)
             elif (draft := made[candidate]) is None:
                 self.invalid += 1
             else:
                 self._made.add(draft.candidate)
-                self._keep(draft, origin)
+                self._keep(draft, origin, aside=False)
 
     def settle(self, proposals: Sequence[Proposal]) -> list[Proposal]:
         """Take these out, made: in their order, without those that are no programs or are known by another name."""
@@ -68,14 +77,21 @@ class Drafts:
                 settled.append(proposal._replace(draft=draft))
         return settled
 
-    def _keep(self, draft: Draft, origin: str) -> None:
-        if draft.candidate not in self.seen:
-            self.drafts.setdefault(draft.candidate, (draft, origin))
+    def fetch_aside(self) -> None:
+        """Nothing else is left: what was put aside are drafts now."""
+        for draft, origin in self._aside.values():
+            self._keep(draft, origin, aside=False)
+        self._aside.clear()
 
-    def _described(self, candidates: Sequence[Candidate]) -> dict[Candidate, NDArray[np.float32]]:
-        rows: dict[Candidate, NDArray[np.float32]] = {}
-        for field in self._fields:
+    def _keep(self, draft: Draft, origin: str, *, aside: bool) -> None:
+        if draft.candidate not in self.seen:
+            (self._aside if aside else self.drafts).setdefault(draft.candidate, (draft, origin))
+
+    def _described(self, candidates: Collection[Candidate]) -> Iterator[tuple[Candidate, NDArray[np.float32], bytes]]:
+        """Features, and what equal programs have in common, of those that arithmetic can describe."""
+        for number, field in enumerate(self._fields):
             own = [c for c in candidates if c in field.frame and fits(field.frame.axes, c.decisions)]
             if own:
-                rows.update(zip(own, field.features(field.frame.herd(own)), strict=True))
-        return rows
+                herd = field.frame.herd(own)
+                keys = (bytes([number]) + key for key in field.keys(herd))
+                yield from zip(own, field.features(herd), keys, strict=True)

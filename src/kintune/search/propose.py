@@ -26,6 +26,7 @@ _FRESH = (0.1, 0.05)  # share of each generation that is drawn at random
 _RULES = 512  # candidates of the rule that may be sown among the first generation
 _SOWN = 0.4  # at most this share of it
 _CARRIED_FIRST = 0.125  # share of a round for the best of what was carried over, whatever the model thinks of the rest
+_LEADERS = 3  # fastest programs of which other ways to write them down are tried, too
 _CHEAP = 0.9  # price below which a draft is drawn after all others
 _ATTEMPTS = 20  # draws per wanted draft before a space counts as exhausted
 
@@ -80,7 +81,7 @@ def propose(
     sketches = space.sketches(workload)
     if not sketches:
         return [], 0
-    pool = Drafts(space, workload, set(state.times_us))
+    pool = Drafts(space, workload, state.times_us, state.fastest(_LEADERS))
     fertile = {sketch.digest for sketch in sketches}
     parents = [parent for parent in state.fastest(_PARENTS) if parent.sketch in fertile]
     seeds = [s for s in space.rules(workload, _RULES) if s not in pool.seen] if rules else []
@@ -100,12 +101,15 @@ def propose(
         ranked = sorted(scores, key=lambda c: (-scores[c], c))
         parents = _unique(ranked[: _PARENTS // 2] + parents)[:_PARENTS]
     found: list[Proposal] = []
-    while len(found) < count and pool.drafts:
-        first = not found
-        chosen = choose(
-            pool.drafts, scores, count - len(found), rng, explore=explore and first, price=price, carried=first
-        )
-        found += pool.settle(chosen)
+    for last in (False, True):
+        if last and len(found) < count:
+            pool.fetch_aside()
+        while len(found) < count and pool.drafts:
+            first = not found
+            chosen = choose(
+                pool.drafts, scores, count - len(found), rng, explore=explore and first, price=price, carried=first
+            )
+            found += pool.settle(chosen)
     return _rescored(found, scores, model), pool.invalid
 
 

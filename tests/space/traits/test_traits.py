@@ -10,6 +10,7 @@ from kintune.space.candidate import Candidate, Sketch
 from kintune.space.machine import Machine
 from kintune.space.row import STORES, WIDTH
 from kintune.space.traits.field import Field, fields_of
+from kintune.space.traits.frame import Herd
 from kintune.space.traits.traits import TRAITS
 from tests.space.traits.conftest import a_product, a_sketch, tiled
 
@@ -86,3 +87,28 @@ def test_where_nothing_can_go_wrong_nothing_need_be_replayed(field: Field) -> No
 def _make() -> Field:
     (field,) = fields_of([a_sketch()], a_product(), MACHINE)
     return field
+
+
+def test_a_limit_of_unrolling_that_makes_no_difference_makes_no_other_program(field: Field) -> None:
+    """Eight rows, one step of the reduction: within a limit of 16 as within one of 512, but not within 0."""
+    few = [tiled((2, 4, 1, 8), (1, 8, 1, 32), (128, 1), unroll=choice) for choice in range(4)]
+    never, *others = field.keys(field.frame.herd(few))
+    assert len({*others}) == 1
+    assert never not in others
+    many = [tiled((2, 4, 1, 8), (1, 8, 1, 32), (1, 128), unroll=choice) for choice in range(4)]
+    assert len({*field.keys(field.frame.herd(many))}) == 2  # the rows are within all but the first, all steps in none
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=20)
+def test_equal_keys_differ_in_nothing_but_a_limit_of_equal_effect(seed: int) -> None:
+    field = _make()
+    herd = draw(field.frame, 64, np.random.default_rng(seed))
+    (limit,) = (column.start for column in field.frame.columns[-1:])
+    for choice in range(4):
+        other = Herd(herd.sketch, herd.rows.copy())
+        other.rows[:, limit] = choice
+        same = np.array([left == right for left, right in zip(field.keys(herd), field.keys(other), strict=True)])
+        differs = (field.features(herd) != field.features(other)).sum(axis=1)
+        assert (differs[same] <= 1).all()  # the limit itself is a trait
+        assert (differs[~same] > 1).all()

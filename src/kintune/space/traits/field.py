@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kintune.space.anatomy import Anatomy
-from kintune.space.candidate import Location, Sketch
+from kintune.space.candidate import Choice, Location, Sketch
 from kintune.space.machine import Machine
 from kintune.space.row import of_traits
 from kintune.space.traits.frame import Frame, Herd, frames
@@ -33,6 +33,21 @@ class Field:
     def features(self, herd: Herd) -> NDArray[np.float32]:
         """Feature rows, shape (n, `kintune.space.row.WIDTH`)."""
         return of_traits(self._traits(herd))
+
+    def keys(self, herd: Herd) -> list[bytes]:
+        """What equal programs have in common: equal keys, as far as arithmetic can tell.
+
+        Those that differ in nothing but a limit of unrolling that makes no difference are mostly one program, and if
+        not, they take the same time.
+        """
+        rows = herd.rows
+        limits = self._traits.limits(herd)
+        if limits is not None:
+            number = next(i for i, axis in enumerate(self.frame.axes) if isinstance(axis, Choice))
+            rows = rows.copy()
+            rows[:, self.frame.columns[number].start] = limits
+        both = np.ascontiguousarray(np.column_stack([herd.sketch, rows]))
+        return [row.tobytes() for row in both]
 
     @staticmethod
     def estimate(features: NDArray[np.float32]) -> NDArray[np.float32]:

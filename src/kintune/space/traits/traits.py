@@ -95,6 +95,35 @@ class Traits:
         count = len(herd)
         return np.stack([np.broadcast_to(column, (count,)) for column in columns], axis=1).astype(np.float32)
 
+    def limits(self, herd: Herd) -> NDArray[np.int64] | None:
+        """For each candidate the choice of the least limit of unrolling that has the same effect; None without one.
+
+        A limit matters by whether the rows of the register tile are within it, and whether a step of the reduction is.
+        """
+        number = next((i for i, axis in enumerate(self._frame.axes) if isinstance(axis, Choice)), None)
+        if number is None:
+            return None
+        axis = self._frame.axes[number]
+        assert isinstance(axis, Choice)
+        tiling = _Tiling(self._frame, self._outlines[0].tiles, self._anatomy, herd)
+        rows = next(self._register_tile(tiling))
+        values = np.asarray(axis.values, dtype=np.float64)
+        within = (
+            np.stack([rows <= limit for limit in values]),
+            np.stack([self._steps(tiling, rows) <= v for v in values]),
+        )
+        chosen = herd.rows[:, self._frame.columns[number].start]
+        least = chosen.copy()
+        for choice in reversed(np.argsort(values, kind="stable")):
+            same = np.logical_and.reduce([w[choice] == w[chosen, np.arange(len(herd))] for w in within])
+            least = np.where(same, choice, least)
+        return least
+
+    def _steps(self, tiling: _Tiling, rows: Column) -> Column:
+        """What an iteration of the innermost level of a reduction does, in rows of the register tile."""
+        steps: Column = rows * np.prod([tiling.factor(4, i) for i in self._reduced], axis=0)
+        return steps
+
     def _register_tile(self, tiling: _Tiling) -> Iterator[Column]:
         """Rows, loads and accumulators (in vectors) of a step of a reduction; the share of lanes in use; and more.
 
@@ -139,7 +168,7 @@ class Traits:
     def _unrolling(self, tiling: _Tiling, rows: Column) -> Iterator[Column]:
         """The limit of unrolling, and what of the innermost loops is within it."""
         limit = tiling.choice()
-        steps = rows * np.prod([tiling.factor(4, i) for i in self._reduced], axis=0)
+        steps = self._steps(tiling, rows)
         yield _log(1 + limit)
         yield _log(steps)
         yield (rows <= limit).astype(np.float64)
