@@ -21,10 +21,11 @@ PROTOCOL = Protocol(threads=1, repeats=2, max_seconds=0.01)
 
 @pytest.fixture(scope="module")
 def runner() -> Any:
+    from kintune.measure.calm import Calm
     from kintune.measure.cores import choose_cores
     from kintune.measure.run import Runner
 
-    return Runner(choose_cores(1))
+    return Runner(choose_cores(1), calm=Calm(waited=lambda: 0.0))  # whatever else runs here
 
 
 def libraries(directory: Path) -> int:
@@ -58,6 +59,18 @@ def test_the_reference_runs_once_a_workload(runner: Any, tmp_path: Path) -> None
     for _ in range(2):
         runner.begin(ProfileContext(PROTOCOL, {"logged": reference}))
         assert [runner.profile(ProfileItem("logged", candidate)).status for _ in range(3)] == [Status.OK] * 3
+    assert log.read_text() == "x"
+
+
+def test_a_slow_reference_has_been_timed_when_it_has_run(runner: Any, tmp_path: Path) -> None:
+    log = tmp_path / "runs"
+    operands = (Operand((8,), "float32", "output"),)
+    body = f'FILE *f = fopen("{log}", "a"); fputc(120, f); fclose(f); usleep(20000); fill(out, 1.0f);'
+    reference = Built("reference", compile_kernel(body), operands)
+    runner.begin(ProfileContext(PROTOCOL, {"slow": reference}))
+    outcome = runner.profile(ProfileItem("slow", reference))
+    assert outcome.ok
+    assert outcome.median_us > 20_000
     assert log.read_text() == "x"
 
 

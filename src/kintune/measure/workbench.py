@@ -37,7 +37,7 @@ class Clamped(NamedTuple):
 
 
 class Workbench:
-    """Buffers for the candidates of one workload, and its expected outputs once the reference has run.
+    """Buffers for the candidates of one workload; once the reference has run, expected outputs and its seconds.
 
     Activations are drawn from a seed, N(0, 0.5) or, for integers and booleans, 0 and 1 (valid as indices); weights are
     `WEIGHT` throughout, or 1.  Buffers are kept from one candidate to the next; a weight that is packed takes those
@@ -46,6 +46,7 @@ class Workbench:
 
     def __init__(self) -> None:
         self.expected: tuple[Array, ...] | None = None
+        self.reference_s = 0.0
         self.scratch: tuple[Array, ...] = ()
         self._buffers: dict[tuple[int, str, int], Guarded] = {}
         self._marks: dict[tuple[int, str, int], int] = {}
