@@ -60,8 +60,16 @@ def test_a_stale_subgraph_loses_its_turn() -> None:
     slow.close_round(1.0)
     slow.close_round(1.0)
     assert rank([slow, quick])[0] is quick
-    slow.close_round(1.0)
-    assert slow not in rank([slow, quick])
+
+
+def test_a_heavy_subgraph_is_given_more_rounds_than_a_light_one() -> None:
+    heavy, light = _state("heavy", [9000.0]), _state("light", [90.0])
+    rounds = {"heavy": 0, "light": 0}
+    while ranked := rank([heavy, light]):
+        rounds[ranked[0].subject.workload] += 1
+        ranked[0].close_round(1.0)
+        assert sum(rounds.values()) < 100
+    assert 2 <= rounds["light"] < rounds["heavy"] <= 12
 
 
 def test_progress_makes_a_subgraph_fresh_again() -> None:

@@ -22,7 +22,8 @@ _MEMORY = 0.3  # weight of what the past brought against what is possible
 _WINDOW = 3  # rounds looked back
 _HEADROOM = 1.5  # kin may turn out this much faster than the fastest of them is now
 _DISAPPOINTMENT = 0.4  # what is left of the expectation after a full round without progress
-_PATIENCE = 3.0  # full rounds without progress after which a subgraph counts as done
+_PATIENCE = 3.0  # full rounds after which a subgraph counts as hopeless of which no program has run
+_WORTH = 2e-4  # of the network's latency: what a round must be expected to save to be worth it
 _REACHED = 0.95  # of a device's peak, by the best of programs
 _FULL = 0.5  # whoever may gain this share of its time gets a full round
 _LEAST = 8  # candidates of a round, of which a few are worth choosing from
@@ -66,8 +67,13 @@ def sized(size: int, state: SubgraphState) -> int:
 
 
 def rank(states: Iterable[SubgraphState]) -> list[SubgraphState]:
-    """Subgraphs that may still gain, by expected gain, steepest first; equal ones by workload digest."""
+    """Subgraphs that may still gain enough, by expected gain, steepest first; equal ones by workload digest.
+
+    What is enough is a share of what all of them take: a heavy subgraph is given more rounds without progress than a
+    light one before it counts as done.
+    """
     states = list(states)
+    enough = _WORTH * sum(s.subject.weight * s.best_us for s in states if math.isfinite(s.best_us))
     speeds: dict[str, float] = {}
     for state in states:
         if math.isfinite(state.best_us):
@@ -75,4 +81,4 @@ def rank(states: Iterable[SubgraphState]) -> list[SubgraphState]:
             speeds[state.family] = max(speed, speeds.get(state.family, 0.0))
     gains = [(expected_gain(state, speeds.get(state.family, 0.0)), state) for state in states]
     ordered = sorted(gains, key=lambda pair: (-pair[0], pair[1].subject.workload))
-    return [state for gain, state in ordered if gain > 0 and state.stale < _PATIENCE]
+    return [state for gain, state in ordered if gain > enough]
