@@ -1,9 +1,9 @@
-"""Which proposer finds faster programs with the same trials?
+"""Which way to choose candidates finds faster programs with the same trials?
 
     python benchmarks/proposers.py zoo:bert_base --subgraphs dense:3 --trials 400 --seeds 0 1 2
 
-Searches the heaviest subgraphs of the operators named, alone, with each proposer and seed: live, since a proposer makes
-candidates that nobody has measured before.  What was measured once in a run of this script is not measured again, so
+Searches the heaviest subgraphs of the operators named, alone, in each way and with each seed: live, since candidates
+are chosen that nobody has measured before.  What was measured once in a run of this script is not measured again, so
 that equal candidates have equal times whoever proposed them.  Results, a row a search, are added to
 `benchmarks/results/proposers.json`.
 """
@@ -16,6 +16,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from local_workers import build, builders
@@ -35,7 +36,14 @@ from kintune.search.strategy import Strategy
 from kintune.space.candidate import Candidate
 
 RESULTS = Path(__file__).parent / "results" / "proposers.json"
-PROPOSERS: dict[str, Proposer] = {"plain": propose, "draft": draft}
+WAYS: dict[str, tuple[Strategy, Proposer]] = {
+    "plain": (Strategy(), propose),
+    "draft": (Strategy(), draft),
+    "more drafts": (Strategy(), partial(propose, drafts=4.0)),
+    "many drafts": (Strategy(), partial(propose, drafts=12.0)),
+    "rounds of 32": (Strategy(round_size=32, foresee_size=8), propose),
+    "rounds of 16": (Strategy(round_size=16, foresee_size=4), propose),
+}
 AT = (50, 100, 150, 200, 300, 400, 600, 800)
 
 
@@ -53,13 +61,14 @@ def chosen(prepared: Prepared, wanted: dict[str, int]) -> list[Subgraph]:
 def search(
     subgraphs: Sequence[Subgraph],
     space: SearchSpace,
-    proposer: Proposer,
+    way: str,
     trials: int,
     seed: int,
     measure: Callable[[Sequence[Candidate]], Sequence[Outcome]],
 ) -> list[tuple[int, float]]:
     """After each round: trials so far, and the weighted sum of the best times in milliseconds."""
-    session = Session([subject_of(s) for s in subgraphs], space, Strategy(), seed=seed, threads=2, proposer=proposer)
+    strategy, proposer = WAYS[way]
+    session = Session([subject_of(s) for s in subgraphs], space, strategy, seed=seed, threads=2, proposer=proposer)
     curve: list[tuple[int, float]] = []
     measured = 0
     while measured < trials and (plan := session.plan(trials - measured)) is not None:
@@ -76,13 +85,13 @@ def search(
 
 
 def main() -> None:
-    """All proposers for each seed in turn."""
+    """All ways for each seed in turn."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model")
     parser.add_argument("--subgraphs", nargs="+", default=["dense:3"], metavar="OPERATOR:COUNT")
     parser.add_argument("--trials", type=int, default=400)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--proposers", nargs="+", default=list(PROPOSERS), choices=list(PROPOSERS))
+    parser.add_argument("--ways", nargs="+", default=["plain", "draft"], choices=list(WAYS))
     options = parser.parse_args()
     wanted = {operator: int(count) for operator, _, count in (each.partition(":") for each in options.subgraphs)}
     with preparing() as prepare:
@@ -119,11 +128,11 @@ def main() -> None:
             return [known[candidate] for candidate in candidates]
 
         for seed in options.seeds:
-            for name in options.proposers:
+            for name in options.ways:
                 loaded = {workload: load_workload(module) for workload, module in modules.items()}
                 space = TvmSpace(loaded, sketches, target, machine, len(about.cores))
                 began = time.monotonic()
-                curve = search(subgraphs, space, PROPOSERS[name], options.trials, seed, measure)
+                curve = search(subgraphs, space, name, options.trials, seed, measure)
                 best = {at: min(ms for n, ms in curve if n <= at) for at in AT if at <= options.trials}
                 print(f"{options.model} seed {seed} {name}: " + "  ".join(f"@{at} {ms:.2f}" for at, ms in best.items()))
                 rows.append(
@@ -133,7 +142,7 @@ def main() -> None:
                         "model": options.model,
                         "subgraphs": options.subgraphs,
                         "seed": seed,
-                        "proposer": name,
+                        "way": name,
                         "seconds": round(time.monotonic() - began, 1),
                         "curve": [(n, round(ms, 4)) for n, ms in curve],
                     }

@@ -69,8 +69,9 @@ def propose(
     carried: Sequence[Candidate] = (),
     experience: int = 0,
     price: Price | None = None,
+    drafts: float = _DRAFTS_PER_PICK,
 ) -> tuple[list[Proposal], int]:
-    """Implements `Proposer` by evolution, in two generations.
+    """Implements `Proposer` by evolution, in two generations of so many `drafts` for each pick.
 
     Candidates that arithmetic can describe are ranked by that, and only those that are chosen are made; the others are
     made to be ranked.  With `explore` a tenth is drawn from the drafts that the model did not choose.  The best few of
@@ -87,7 +88,7 @@ def propose(
     seeds = [s for s in space.rules(workload, _RULES) if s not in pool.seen] if rules else []
     scores: dict[Candidate, float] = {}
     for generation in range(_GENERATIONS):
-        wanted = int(np.ceil(count * _DRAFTS_PER_PICK))
+        wanted = math.ceil(count * drafts)
         children = breed(sketches, parents, wanted, pool.seen | pool.drafts.keys(), rng, fresh=_FRESH[generation])
         if generation == 0:
             children = _sown(seeds, children, int(wanted * _SOWN), rng)
