@@ -1,15 +1,16 @@
-"""How a kind of child process is started."""
+"""How a kind of child process is started, here or where somebody else keeps it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import msgspec
 
 from kintune.wire.child import ResourceLimits
 
-__all__ = ["Command"]
+__all__ = ["AnyCommand", "Command", "KeptCommand"]
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -25,3 +26,17 @@ class Command(msgspec.Struct, frozen=True):
     def full_environment(self) -> dict[str, str]:
         """The whole environment of the process."""
         return {**os.environ, **self.environment, **self.limits.to_environment()}
+
+
+class KeptCommand(msgspec.Struct, frozen=True):
+    """One of our programs, to be started elsewhere, by the keeper of this name: `python -m module arguments`."""
+
+    keeper: str
+    module: str
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = {}
+    limits: ResourceLimits = ResourceLimits()
+
+
+AnyCommand: TypeAlias = Command | KeptCommand
+"""How a process is started."""

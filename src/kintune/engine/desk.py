@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
+from kintune.engine.child import Child
 from kintune.engine.errand import Errand
-from kintune.engine.process import ChildProcess
 from kintune.engine.reactor import Reactor
 from kintune.errors import WireError
 from kintune.wire.messages import Hello, ItemDone, ItemFailed, ItemStatus
@@ -17,7 +17,7 @@ __all__ = ["Desk"]
 class Desk:
     """Carries errands to one process, sends each stage's context once, and keeps the deadline of what is running."""
 
-    def __init__(self, child: ChildProcess, reactor: Reactor, clock: Callable[[], float]) -> None:
+    def __init__(self, child: Child, reactor: Reactor, clock: Callable[[], float]) -> None:
         self.child = child
         self.hello: Hello | None = None
         self.stale_answers = 0

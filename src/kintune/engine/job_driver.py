@@ -11,10 +11,11 @@ from kintune.engine.errand import Errand, ItemEnd
 from kintune.engine.job_process import JobProcess
 from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch, JobRun, StageRun
 from kintune.engine.journal import Entry, Journal
+from kintune.engine.launcher import Launcher
 from kintune.engine.reactor import Reactor
 from kintune.engine.run_log import RunLog
 from kintune.engine.settings import EngineSettings
-from kintune.engine.worker_pool import WorkerPool
+from kintune.engine.worker_pool import Slot, WorkerPool
 from kintune.scheduler.decisions import Cancel, GiveUp, RetryAt, Start
 from kintune.scheduler.events import (
     Event,
@@ -42,6 +43,7 @@ class Shop:
     """
 
     reactor: Reactor
+    launcher: Launcher
     pool: WorkerPool
     journal: Journal
     log: RunLog
@@ -237,11 +239,18 @@ class JobDriver:
 
     def _submit(self, run: StageRun, errand: Errand) -> bool:
         if run.work.worker != JOB_WORKER:
-            return self._shop.pool.submit((run.work.worker, run.placement.device), errand)
+            return self._shop.pool.submit(self._slot(run), errand)
         if self._process is None or not self._process.free:
             return False
         self._process.do(errand)
         return True
+
+    def _slot(self, run: StageRun) -> Slot:
+        """The device's worker, or any worker of the host that the stage was placed on."""
+        kind, placement = run.work.worker, run.placement
+        if placement.device is not None:
+            return Slot.on_device(kind, placement.device)
+        return Slot(kind, placement.host if self._shop.pool.has_own(kind, placement.host) else None)
 
     def _item_ended(self, run: StageRun, index: int, end: ItemEnd) -> None:
         run.under_way -= 1
@@ -293,7 +302,7 @@ class JobDriver:
 
     def _spawn(self) -> None:
         shop = self._shop
-        self._process = JobProcess(self.job.launch, self, shop.reactor, shop.log, shop.settings, shop.clock)
+        self._process = JobProcess(self.job.launch, self, shop.reactor, shop.launcher, shop.settings, shop.clock)
 
     def _tell_process(self, message: Accept | StageClosed | Stop) -> None:
         if self._process is not None:

@@ -7,14 +7,13 @@ from typing import Protocol
 
 import msgspec
 
+from kintune.engine.child import Child
 from kintune.engine.desk import Desk
 from kintune.engine.errand import Errand
 from kintune.engine.job_run import JobLaunch
-from kintune.engine.process import ChildProcess
+from kintune.engine.launcher import Launcher
 from kintune.engine.reactor import Reactor
-from kintune.engine.run_log import RunLog
 from kintune.engine.settings import EngineSettings
-from kintune.wire.channel import front_end_of_job
 from kintune.wire.job import JOB_WORKER
 from kintune.wire.messages import (
     Finished,
@@ -67,7 +66,7 @@ class JobProcess:
         launch: JobLaunch,
         listener: JobListener,
         reactor: Reactor,
-        log: RunLog,
+        launcher: Launcher,
         settings: EngineSettings,
         clock: Callable[[], float],
     ) -> None:
@@ -76,7 +75,7 @@ class JobProcess:
         Raises:
             EngineError: the program cannot be started.
         """
-        child = ChildProcess(f"job {launch.job}", launch.command, front_end_of_job, log)
+        child = launcher.start(f"job {launch.job}", launch.command, "job")
         self._desk = Desk(child, reactor, clock)
         self._listener = listener
         self._reactor = reactor
@@ -172,7 +171,7 @@ class JobProcess:
         self._listener.died(how)
 
     @property
-    def _alarm(self) -> tuple[ChildProcess, str]:
+    def _alarm(self) -> tuple[Child, str]:
         return (self._desk.child, "reply")
 
     def _open(self) -> None:

@@ -9,7 +9,7 @@ from enum import Enum
 
 import msgspec
 
-from kintune.engine.command import Command
+from kintune.engine.command import AnyCommand
 from kintune.engine.errand import Errand, ItemEnd
 from kintune.engine.timings import Stopwatch, Timings
 from kintune.scheduler.resources import Placement
@@ -27,7 +27,7 @@ class JobLaunch(msgspec.Struct, frozen=True):
     """
 
     job: str
-    command: Command
+    command: AnyCommand
     spec: bytes
     priority: float = 1.0
     deadline_s: float | None = None

@@ -4,31 +4,38 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TypeAlias
 
-from kintune.engine.command import Command
+from kintune.engine.command import AnyCommand
 from kintune.engine.interrupts import Interrupts
+from kintune.engine.inventory import Inventory
 from kintune.engine.job_driver import JobDriver, Shop
 from kintune.engine.job_run import JobEnd, JobLaunch
 from kintune.engine.journal import Journal
+from kintune.engine.launcher import Launcher
+from kintune.engine.outposts import Outpost, Outposts
 from kintune.engine.reactor import Reactor
 from kintune.engine.run_log import RunLog
 from kintune.engine.settings import EngineSettings
-from kintune.engine.worker_pool import WorkerPool
+from kintune.engine.worker_pool import Slot, WorkerPool
 from kintune.errors import EngineError
 from kintune.scheduler.decisions import Cancel, Decision, GiveUp, RetryAt, Start
-from kintune.scheduler.events import Event, PriorityChanged, ResourceJoined, ResourceLost
+from kintune.scheduler.events import Event, PriorityChanged
 from kintune.scheduler.machine import Machine
-from kintune.scheduler.resources import Device, Resource
+from kintune.scheduler.resources import Resource
 from kintune.wire.messages import Work
 
 __all__ = ["LocalEngine", "Observe"]
 
 Observe: TypeAlias = Callable[[Event, Sequence[Decision]], None]
+
+
+def _ignore(*_: object) -> None:
+    pass
 
 
 class LocalEngine:
@@ -43,7 +50,7 @@ class LocalEngine:
         self,
         machine: Machine,
         journal: Journal,
-        commands: Mapping[str, Command],
+        commands: Mapping[str, AnyCommand],
         resources: Sequence[Resource],
         *,
         log: Path | None = None,
@@ -51,6 +58,7 @@ class LocalEngine:
         clock: Callable[[], float] = time.monotonic,
         observe: Observe | None = None,
         crowded: bool = False,
+        elsewhere: Collection[str] = (),
     ) -> None:
         """Make an engine; no process is started yet.
 
@@ -64,6 +72,7 @@ class LocalEngine:
             clock: seconds, never going back.
             observe: gets every event of the scheduler, with the decisions it led to.
             crowded: whether a device may have more than one worker at once, as a policy that waives its limits needs.
+            elsewhere: the kinds of workers that outposts may bring; stages of these wait until one does.
         """
         self._machine = machine
         self._journal = journal
@@ -72,10 +81,20 @@ class LocalEngine:
         self._observe = observe or _ignore
         self._log = RunLog(log)
         self._reactor = Reactor(clock)
+        self._launcher = Launcher(self._reactor, self._log, clock)
+        self._inventory = Inventory(self._tell, clock)
         self._pool = WorkerPool(
-            self._reactor, commands, self._log, self._settings, clock, crowded=crowded, lost=self._lose_device
+            self._reactor,
+            self._launcher,
+            commands,
+            self._log,
+            self._settings,
+            clock,
+            crowded=crowded,
+            elsewhere=elsewhere,
+            lost=self._lose_device,
         )
-        self._devices = {resource.id: resource.type for resource in resources if isinstance(resource, Device)}
+        self._outposts = Outposts(self._launcher, self._pool, self._inventory)
         self._drivers: dict[str, JobDriver] = {}
         self._events: deque[Event] = deque()
         self._telling = False
@@ -84,7 +103,7 @@ class LocalEngine:
         self._begin: Callable[[JobLaunch], None] = _nobody_serves
         self._closed = False
         for resource in resources:
-            self._tell(ResourceJoined(clock(), resource))
+            self._inventory.join(resource)
 
     def __enter__(self) -> LocalEngine:
         return self
@@ -108,8 +127,8 @@ class LocalEngine:
         """
         self._check_open()
         try:
-            while (hello := self._pool.about((worker, device))) is None:
-                self._reactor.turn()
+            while (hello := self._pool.about(Slot.on_device(worker, device))) is None:
+                self._turn()
         except BaseException:
             self.close(at_once=True)
             raise
@@ -189,6 +208,37 @@ class LocalEngine:
         """Give a job another weight."""
         self.post(lambda: self._prioritize(job, priority))
 
+    # what is elsewhere; these too may be called from any thread ----------------------------------------------------
+
+    def join(self, outpost: Outpost, refused: Callable[[str], None] = _ignore) -> None:
+        """Stages can run there from now on; `refused` is told, in the engine's thread, why not."""
+
+        def joining() -> None:
+            try:
+                self._outposts.join(outpost)
+            except EngineError as error:
+                refused(str(error))
+
+        self.post(joining)
+
+    def lose(self, outpost: str, cause: str) -> None:
+        """Nothing can run there for now; what ran there is lost."""
+        self.post(lambda: self._outposts.lose(outpost, cause))
+
+    def heard(self, keeper: str, process: int, data: bytes) -> None:
+        """A process that is kept elsewhere says this."""
+        self.post(lambda: self._launcher.heard(keeper, process, data))
+
+    def printed(self, keeper: str, process: int, data: bytes) -> None:
+        """It has printed this."""
+        self.post(lambda: self._launcher.printed(keeper, process, data))
+
+    def ended(self, keeper: str, process: int, how: str) -> None:
+        """It is gone."""
+        self.post(lambda: self._launcher.ended(keeper, process, how))
+
+    # ----------------------------------------------------------------------------------------------------------------
+
     def leave(self) -> None:
         """Return from `serve` at once; what is committed stays, and the jobs can be gone on with."""
 
@@ -226,7 +276,7 @@ class LocalEngine:
         patient = [True]
         self._reactor.set_alarm("leave", self._clock() + self._settings.leave_timeout_s, patient.clear)
         while patient and self._reactor.children:
-            self._reactor.turn()
+            self._turn()
 
     def _open_shop(
         self,
@@ -243,6 +293,7 @@ class LocalEngine:
 
         return Shop(
             self._reactor,
+            self._launcher,
             self._pool,
             self._journal,
             self._log,
@@ -309,19 +360,14 @@ class LocalEngine:
 
     def _lose_device(self, device: str, cause: str) -> bool:
         """Go on without a device, if there is another one of its type."""
-        type = self._devices.pop(device, None)
-        if type is None or type not in self._devices.values():
+        if not self._inventory.can_do_without(device):
             return False
-        self._tell(ResourceLost(self._clock(), device, cause))
+        self._inventory.lose(device, cause)
         return True
 
     def _check_open(self) -> None:
         if self._closed:
             raise EngineError("the engine is closed; make another one")
-
-
-def _ignore(*_: object) -> None:
-    pass
 
 
 def _nobody_serves(_: JobLaunch) -> None:

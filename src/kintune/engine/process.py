@@ -7,12 +7,14 @@ import os
 import signal
 import socket
 import subprocess
-from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
+import msgspec
+
 from kintune.engine.command import Command
 from kintune.engine.run_log import RunLog
+from kintune.engine.tail import Tail
 from kintune.errors import EngineError
 from kintune.wire.channel import Channel
 from kintune.wire.child import FD_OPTION
@@ -22,13 +24,15 @@ __all__ = ["ChildProcess", "FrontEnd"]
 
 FrontEnd: TypeAlias = Channel[FromWorker] | Channel[FromJob]
 
-_TAIL_LINES = 20
 _CHUNK = 1 << 16
 _GRACE_S = 2.0
 
 
 class ChildProcess:
-    """A process in a session of its own: Ctrl-C passes it by, and it can be killed with all its children."""
+    """A process of this machine, in a session of its own: Ctrl-C passes it by, and it can be killed with its children.
+
+    Implements `kintune.engine.child.Child`.
+    """
 
     def __init__(
         self, name: str, command: Command, front_end: Callable[[socket.socket], FrontEnd], log: RunLog
@@ -46,8 +50,7 @@ class ChildProcess:
         """
         self.name = name
         self._log = log
-        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
-        self._partial = b""
+        self._tail = Tail(name, log)
         front, child = socket.socketpair()
         with child:
             try:
@@ -82,7 +85,7 @@ class ChildProcess:
     @property
     def tail(self) -> str:
         """The last lines of its output."""
-        return "\n".join(self._tail)
+        return self._tail.text
 
     def pass_output_on(self) -> bool:
         """Log what it has printed by now; False once there will be no more."""
@@ -93,9 +96,11 @@ class ChildProcess:
                 return True
             if not data:
                 return False
-            *lines, self._partial = (self._partial + data).split(b"\n")
-            for line in lines:
-                self._note(line)
+            self._tail.feed(data)
+
+    def post(self, message: msgspec.Struct) -> None:
+        """See `kintune.engine.child.Child`; what the kernel does not take now waits in the channel."""
+        self.channel.post(message)
 
     def reap(self) -> str:
         """It has closed its channel: wait for its end, and say how it ended."""
@@ -112,18 +117,12 @@ class ChildProcess:
         self._popen.wait()
         if not self._output.closed:
             self.pass_output_on()
-            if self._partial:
-                self._note(self._partial)
+            self._tail.finish()
             self._output.close()
         self.channel.close()
         how = how or _describe(self._popen.returncode)
         self._log.write(self.name, how)
         return how
-
-    def _note(self, line: bytes) -> None:
-        text = line.decode(errors="replace").rstrip()
-        self._tail.append(text)
-        self._log.write(self.name, text)
 
 
 def _describe(returncode: int) -> str:

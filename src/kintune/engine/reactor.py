@@ -1,15 +1,20 @@
-"""Where the engine sleeps: until a child says something, an alarm is due, or somebody wakes it.  Nothing polls."""
+"""Where the engine sleeps: until a child says something, an alarm is due, or somebody wakes it.  Nothing polls.
+
+A child is a process of this machine, whose channel and output the reactor listens to itself, or one that is kept
+elsewhere; what that one says is told to the reactor (`hear`, `end`) by whoever hears it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import selectors
 import socket
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Protocol, TypeAlias
 
 import msgspec
 
+from kintune.engine.child import Child
 from kintune.engine.process import ChildProcess
 from kintune.errors import WireError
 from kintune.scheduler.queue import IndexedQueue
@@ -36,7 +41,7 @@ class Reactor:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._selector = selectors.DefaultSelector()
-        self._listeners: dict[ChildProcess, Listener] = {}
+        self._listeners: dict[Child, Listener] = {}
         self._alarms: IndexedQueue[Hashable] = IndexedQueue()
         self._callbacks: dict[Hashable, Callable[[], None]] = {}
         self._wake_end, self._sleep_end = socket.socketpair()
@@ -46,30 +51,42 @@ class Reactor:
 
     # children -------------------------------------------------------------------------------------------------------
 
-    def attach(self, child: ChildProcess, listener: Listener) -> None:
+    def attach(self, child: Child, listener: Listener) -> None:
         """Listen to `child` until it ends or is detached."""
         self._listeners[child] = listener
-        self._selector.register(child.channel, selectors.EVENT_READ, lambda: self._talk(child))
-        self._selector.register(child.output_fileno, selectors.EVENT_READ, lambda: self._pass_output_on(child))
+        if isinstance(child, ChildProcess):
+            self._selector.register(child.channel, selectors.EVENT_READ, lambda: self._talk(child))
+            self._selector.register(child.output_fileno, selectors.EVENT_READ, lambda: self._pass_output_on(child))
 
-    def detach(self, child: ChildProcess) -> None:
+    def detach(self, child: Child) -> None:
         """Listen to it no more; what it has said and was not heard yet is lost."""
-        if self._listeners.pop(child, None) is not None:
+        if self._listeners.pop(child, None) is not None and isinstance(child, ChildProcess):
             self._selector.unregister(child.channel)
             self._forget_output(child)
 
-    def send(self, child: ChildProcess, message: msgspec.Struct) -> None:
+    def hear(self, child: Child, messages: Iterable[FromJob]) -> None:
+        """A child that is kept elsewhere says this."""
+        for message in messages:
+            if child in self._listeners:
+                self._listeners[child].heard(message)
+
+    def end(self, child: Child, how: str) -> None:
+        """A child that is kept elsewhere is gone, or killed by now."""
+        self._over(child, lambda: how)
+
+    def send(self, child: Child, message: msgspec.Struct) -> None:
         """Send without waiting.  A child that is gone is noticed when its end is heard.
 
         Raises:
             WireError: the message is over the channel's limit.
         """
         with contextlib.suppress(OSError):
-            child.channel.post(message)
-        self._watch_for_room(child)
+            child.post(message)
+        if isinstance(child, ChildProcess):
+            self._watch_for_room(child)
 
     @property
-    def children(self) -> list[ChildProcess]:
+    def children(self) -> list[Child]:
         """The children that are listened to."""
         return list(self._listeners)
 
@@ -88,8 +105,8 @@ class Reactor:
     # sleeping -------------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """End the sleep of `turn`; may be called from another thread or a signal handler."""
-        with contextlib.suppress(BlockingIOError):
+        """End the sleep of `turn`; may be called from another thread or a signal handler, also after the end."""
+        with contextlib.suppress(OSError):
             self._wake_end.send(b"\0")
 
     def turn(self) -> None:
@@ -127,18 +144,20 @@ class Reactor:
         try:
             messages = child.channel.receive()
         except WireError as error:
-            listener = self._listeners[child]
-            self.detach(child)
-            listener.ended(child.kill(f"said what is no message: {error}"))
+            cause = f"said what is no message: {error}"
+            self._over(child, lambda: child.kill(cause))
             return
         if messages is None:
-            listener = self._listeners[child]
-            self.detach(child)
-            listener.ended(child.reap())
+            self._over(child, child.reap)
             return
-        for message in messages:
-            if child in self._listeners:
-                self._listeners[child].heard(message)
+        self.hear(child, messages)
+
+    def _over(self, child: Child, how: Callable[[], str]) -> None:
+        """Listen to it no more, and then end it, which closes what was listened to."""
+        listener = self._listeners.get(child)
+        if listener is not None:
+            self.detach(child)
+            listener.ended(how())
 
     def _watch_for_room(self, child: ChildProcess) -> None:
         if child in self._listeners:

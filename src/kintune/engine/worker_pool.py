@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
 
-from kintune.engine.command import Command
+from kintune.engine.command import AnyCommand
 from kintune.engine.desk import Desk
 from kintune.engine.errand import Errand
-from kintune.engine.process import ChildProcess
+from kintune.engine.launcher import Launcher
 from kintune.engine.reactor import Reactor
 from kintune.engine.run_log import RunLog
 from kintune.engine.settings import EngineSettings
 from kintune.errors import EngineError, InputError, WireError
-from kintune.wire.channel import front_end_of_worker
 from kintune.wire.messages import FromJob, Hello, ItemDone, ItemFailed, ItemStatus, Shutdown
 
 __all__ = ["Slot", "WorkerPool"]
 
-Slot: TypeAlias = tuple[str, str | None]
-"""What workers are interchangeable: (kind, device).  A slot with a device has one worker, unless it may be crowded."""
+
+class Slot(NamedTuple):
+    """What workers are interchangeable: those of a kind, at a place (a device, or a host that is not this one).
+
+    A device has one worker, unless it may be crowded.
+    """
+
+    kind: str
+    place: str | None = None
+    single: bool = False
+
+    @classmethod
+    def on_device(cls, kind: str, device: str | None) -> Slot:
+        """The slot of a device; without one, that of this host."""
+        return cls(kind, device, single=device is not None)
 
 
 class WorkerPool:
@@ -32,40 +44,58 @@ class WorkerPool:
     def __init__(
         self,
         reactor: Reactor,
-        commands: Mapping[str, Command],
+        launcher: Launcher,
+        commands: Mapping[str, AnyCommand],
         log: RunLog,
         settings: EngineSettings,
         clock: Callable[[], float],
         *,
         crowded: bool = False,
+        elsewhere: Collection[str] = (),
         lost: Callable[[str, str], bool] = lambda _device, _cause: False,
     ) -> None:
         """Make a pool without workers.
 
         Args:
             reactor: where their messages are awaited.
-            commands: how workers are started, by kind, or by "kind@device" for one device.
+            launcher: starts them.
+            commands: how workers are started, by kind, or by "kind@place" for a device or a host.
             log: takes their output.
             settings: how long they may take, and how often fail to start.
             clock: seconds, never going back.
             crowded: whether a device may have more than one worker.
+            elsewhere: the kinds of workers that places which join later may bring.
             lost: told of a device whose worker cannot be started, and why; whether the run can do without it.
         """
         self._lost = lost
         self._reactor = reactor
-        self._commands = commands
+        self._launcher = launcher
+        self._commands = dict(commands)
         self._log = log
         self._settings = settings
         self._clock = clock
         self._crowded = crowded
+        self._elsewhere = frozenset(elsewhere)
         self._workers: dict[Slot, list[_Worker]] = {}
         self._failures: dict[Slot, int] = {}
         self._started = 0
         self.stale_answers = 0
 
+    def learn(self, commands: Mapping[str, AnyCommand]) -> None:
+        """Workers can be started so, too, from now on."""
+        self._commands.update(commands)
+
+    def has_own(self, kind: str, place: str | None) -> bool:
+        """Whether workers of this kind are started otherwise at this place."""
+        return f"{kind}@{place}" in self._commands
+
     def knows(self, kind: str) -> bool:
-        """Whether there is a command for workers of this kind."""
-        return kind in self._commands or any(name.startswith(f"{kind}@") for name in self._commands)
+        """Whether there is a command for workers of this kind, or may be one."""
+        return (
+            kind in self._commands
+            or kind in self._elsewhere
+            or any(name.startswith(f"{kind}@") for name in self._commands)
+        )
 
     def submit(self, slot: Slot, errand: Errand) -> bool:
         """Have an idle worker of `slot` do the errand, a new one if all are busy; False if the device's is busy.
@@ -76,7 +106,7 @@ class WorkerPool:
         workers = self._workers.setdefault(slot, [])
         idle = next((worker for worker in workers if worker.desk.errand is None), None)
         if idle is None:
-            if slot[1] is not None and workers and not self._crowded:
+            if slot.single and workers and not self._crowded:
                 return False
             idle = self._start(slot)
         idle.do(errand)
@@ -108,13 +138,13 @@ class WorkerPool:
                     self._reactor.send(worker.desk.child, Shutdown())
 
     def _start(self, slot: Slot) -> _Worker:
-        kind, device = slot
-        command = self._commands.get(f"{kind}@{device}") or self._commands.get(kind)
+        kind, place, _ = slot
+        command = self._commands.get(f"{kind}@{place}") or self._commands.get(kind)
         if command is None:
             raise EngineError(f"no command is known that starts a {kind!r} worker")
         self._started += 1
-        name = f"{kind}@{device}" if device is not None else f"{kind}.{self._started}"
-        child = ChildProcess(name, command, front_end_of_worker, self._log)
+        name = f"{kind}@{place}" if slot.single else f"{kind}{f'@{place}' if place else ''}.{self._started}"
+        child = self._launcher.start(name, command, "worker")
         worker = _Worker(self, slot, Desk(child, self._reactor, self._clock))
         self._workers.setdefault(slot, []).append(worker)
         self._reactor.attach(child, worker)
@@ -138,7 +168,7 @@ class WorkerPool:
         errand = worker.desk.withdraw()
         failures = self._failures[worker.slot] = self._failures.get(worker.slot, 0) + 1
         if failures >= self._settings.start_failures:
-            child, device = worker.desk.child, worker.slot[1]
+            child, device = worker.desk.child, worker.slot.place if worker.slot.single else None
             cause = f"{child.name}: {how} before it was up, {failures} times in a row"
             if device is not None and self._lost(device, cause):
                 self._log.write("engine", f"{device} is given up; {cause}")
@@ -164,7 +194,7 @@ class _Worker:
     def heard(self, message: FromJob) -> None:
         match message:
             case Hello():
-                self.desk.greet(message, self.slot[0])
+                self.desk.greet(message, self.slot.kind)
                 self._pool._came_up(self)
                 if self.desk.errand is not None:
                     self.desk.send(self._is_late)

@@ -17,7 +17,16 @@ from kintune.errors import WireError
 from kintune.wire.frames import DEFAULT_LIMIT, FrameReader, frame
 from kintune.wire.messages import FromJob, FromWorker, ToWorker
 
-__all__ = ["Channel", "child_end", "front_end_of_job", "front_end_of_worker"]
+__all__ = [
+    "Channel",
+    "MessageReader",
+    "child_end",
+    "encoded",
+    "front_end_of_job",
+    "front_end_of_worker",
+    "reader_of_job",
+    "reader_of_worker",
+]
 
 Received = TypeVar("Received")
 
@@ -26,6 +35,46 @@ _ENCODER = msgspec.msgpack.Encoder()
 _TO_WORKER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ToWorker)
 _FROM_WORKER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(FromWorker)
 _FROM_JOB: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(FromJob)
+
+
+class MessageReader(Generic[Received]):
+    """Messages from a stream of bytes, fed in pieces of any size; `Received` is what the other end may say."""
+
+    def __init__(self, decoder: msgspec.msgpack.Decoder[Any], limit: int = DEFAULT_LIMIT) -> None:
+        self._decoder = decoder
+        self._frames = FrameReader(limit)
+
+    def feed(self, data: bytes) -> list[Received]:
+        """The messages completed by `data`, bytes that came from the other end.
+
+        Raises:
+            WireError: the bytes are not messages that this end may receive, or one is over the limit.
+        """
+        return [self._decode(body) for body in self._frames.feed(data)]
+
+    def finish(self) -> None:
+        """The stream has ended.
+
+        Raises:
+            WireError: it ended inside a message.
+        """
+        self._frames.finish()
+
+    def _decode(self, body: bytes) -> Received:
+        try:
+            message: Received = self._decoder.decode(body)
+        except msgspec.DecodeError as error:
+            raise WireError(f"{len(body)} bytes that are not a message expected here: {error}") from error
+        return message
+
+
+def encoded(message: msgspec.Struct, limit: int = DEFAULT_LIMIT) -> bytes:
+    """The bytes of a message on a stream.
+
+    Raises:
+        WireError: the message is over the limit; nothing of it should be sent.
+    """
+    return frame(_ENCODER.encode(message), limit)
 
 
 class Channel(Generic[Received]):
@@ -37,9 +86,8 @@ class Channel(Generic[Received]):
 
     def __init__(self, sock: socket.socket, decoder: msgspec.msgpack.Decoder[Any], limit: int = DEFAULT_LIMIT) -> None:
         self._sock = sock
-        self._decoder = decoder
         self._limit = limit
-        self._reader = FrameReader(limit)
+        self._reader: MessageReader[Received] = MessageReader(decoder, limit)
         self._inbox: deque[Received] = deque()
         self._outbox: deque[memoryview] = deque()
 
@@ -53,7 +101,7 @@ class Channel(Generic[Received]):
         Raises:
             WireError: the bytes are not messages that this end may receive, or one is over the limit.
         """
-        return [self._decode(body) for body in self._reader.feed(data)]
+        return self._reader.feed(data)
 
     # a child's end, blocking ----------------------------------------------------------------------------------------
 
@@ -64,7 +112,7 @@ class Channel(Generic[Received]):
             WireError: the message is over the limit; nothing was sent and the channel stays usable.
             OSError: the other end is gone.
         """
-        self._sock.sendall(self._encode(message))
+        self._sock.sendall(encoded(message, self._limit))
 
     def recv(self) -> Received | None:
         """The next message, waiting for it; None once the other end has closed.
@@ -89,7 +137,7 @@ class Channel(Generic[Received]):
             WireError: the message is over the limit; it was not queued.
             OSError: the other end is gone.
         """
-        self._outbox.append(memoryview(self._encode(message)))
+        self._outbox.append(memoryview(encoded(message, self._limit)))
         self.flush()
 
     def flush(self) -> None:
@@ -134,16 +182,6 @@ class Channel(Generic[Received]):
         """Close the socket; the other end sees the end of the stream."""
         self._sock.close()
 
-    def _encode(self, message: msgspec.Struct) -> bytes:
-        return frame(_ENCODER.encode(message), self._limit)
-
-    def _decode(self, body: bytes) -> Received:
-        try:
-            message: Received = self._decoder.decode(body)
-        except msgspec.DecodeError as error:
-            raise WireError(f"{len(body)} bytes that are not a message expected here: {error}") from error
-        return message
-
 
 def child_end(sock: socket.socket, limit: int = DEFAULT_LIMIT) -> Channel[ToWorker]:
     """The end that a worker or a job process holds."""
@@ -158,3 +196,13 @@ def front_end_of_worker(sock: socket.socket, limit: int = DEFAULT_LIMIT) -> Chan
 def front_end_of_job(sock: socket.socket, limit: int = DEFAULT_LIMIT) -> Channel[FromJob]:
     """The end that the front holds of a job process."""
     return Channel(sock, _FROM_JOB, limit)
+
+
+def reader_of_worker(limit: int = DEFAULT_LIMIT) -> MessageReader[FromWorker]:
+    """What a worker says, where its bytes come by another way than a socket of this process."""
+    return MessageReader(_FROM_WORKER, limit)
+
+
+def reader_of_job(limit: int = DEFAULT_LIMIT) -> MessageReader[FromJob]:
+    """What a job process says, likewise."""
+    return MessageReader(_FROM_JOB, limit)

@@ -113,7 +113,7 @@ class Traits:
             np.stack([self._steps(tiling, rows) <= v for v in values]),
         )
         chosen = herd.rows[:, self._frame.columns[number].start]
-        least = chosen.copy()
+        least: NDArray[np.int64] = chosen.copy()
         for choice in reversed(np.argsort(values, kind="stable")):
             same = np.logical_and.reduce([w[choice] == w[chosen, np.arange(len(herd))] for w in within])
             least = np.where(same, choice, least)

@@ -1,0 +1,33 @@
+"""A process that the front talks to, wherever it runs."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+__all__ = ["Child"]
+
+
+class Child(Protocol):
+    """One process: `name` is how the log calls it, `tail` the last lines that it printed."""
+
+    name: str
+
+    @property
+    def tail(self) -> str:
+        """The last lines of its output."""
+        ...
+
+    def post(self, message: msgspec.Struct) -> None:
+        """Send without waiting.
+
+        Raises:
+            WireError: the message is over the limit; nothing of it was sent.
+            OSError: the process is gone.
+        """
+        ...
+
+    def kill(self, how: str = "") -> str:
+        """Kill it with its children, at once; returns `how`, or else how it ended."""
+        ...

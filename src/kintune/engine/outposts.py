@@ -1,0 +1,64 @@
+"""Places away from this machine where processes are kept: they join, are lost, and come back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from kintune.engine.command import AnyCommand
+from kintune.engine.inventory import Inventory
+from kintune.engine.kept import Keeper
+from kintune.engine.launcher import Launcher
+from kintune.engine.worker_pool import WorkerPool
+from kintune.errors import EngineError
+from kintune.scheduler.resources import Resource
+
+__all__ = ["Outpost", "Outposts"]
+
+
+class Outpost(NamedTuple):
+    """Hosts and devices with one keeper.
+
+    `commands` say how workers are started there, by "kind@host" or "kind@device"; hosts come before what hangs on them.
+    """
+
+    name: str
+    keeper: Keeper
+    resources: tuple[Resource, ...]
+    commands: Mapping[str, AnyCommand]
+
+
+class Outposts:
+    """Those that are there now."""
+
+    def __init__(self, launcher: Launcher, pool: WorkerPool, inventory: Inventory) -> None:
+        self._launcher = launcher
+        self._pool = pool
+        self._inventory = inventory
+        self._present: dict[str, Outpost] = {}
+
+    def join(self, outpost: Outpost) -> None:
+        """Stages can run there.
+
+        Raises:
+            EngineError: one of this name is there, or its resources are others' or are not what they were.
+        """
+        if outpost.name in self._present:
+            raise EngineError(f"there is an outpost {outpost.name!r} already")
+        for resource in outpost.resources:
+            if (why := self._inventory.why_not(resource)) is not None:
+                raise EngineError(why)
+        self._present[outpost.name] = outpost
+        self._launcher.add_keeper(outpost.name, outpost.keeper)
+        self._pool.learn(outpost.commands)
+        for resource in outpost.resources:
+            self._inventory.join(resource)
+
+    def lose(self, name: str, cause: str) -> None:
+        """What ran there runs elsewhere, or when it is back; one that is not there is left alone."""
+        outpost = self._present.pop(name, None)
+        if outpost is None:
+            return
+        for resource in reversed(outpost.resources):
+            self._inventory.lose(resource.id, cause)
+        self._launcher.lose_keeper(name, cause)

@@ -1,0 +1,162 @@
+"""Processes that this machine keeps for a front elsewhere: started, spoken to, listened to, killed.
+
+What a process says and prints is passed on as bytes; only the front knows what it means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from kintune.fleet.messages import Launch
+from kintune.wire.child import FD_OPTION
+
+__all__ = ["PROGRAMS", "Household", "Relative"]
+
+PROGRAMS = frozenset({"kintune.measure.build_worker", "kintune.measure.device_worker", "kintune.job.process"})
+"""What a front may have started here: our programs, and nothing else."""
+
+_CHUNK = 1 << 18
+_GRACE_S = 2.0
+
+
+class Relative(Protocol):
+    """Who is told what goes on, in the thread of the event loop."""
+
+    def heard(self, process: int, data: bytes) -> None:
+        """The process says this to the front."""
+
+    def printed(self, process: int, data: bytes) -> None:
+        """It has printed this."""
+
+    def ended(self, process: int, how: str) -> None:
+        """It is gone, or could not be started; nothing more is told of it."""
+
+
+class Household:
+    """Keeps processes by the numbers that the front gives them.  Belongs to one running event loop."""
+
+    def __init__(self, relative: Relative, programs: Collection[str] = PROGRAMS) -> None:
+        self._relative = relative
+        self._programs = programs
+        self._members: dict[int, _Member] = {}
+        self._lives: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def start(self, launch: Launch) -> None:
+        """Start a process; that it could not be started is told."""
+        member = self._members[launch.process] = _Member()
+        life = asyncio.ensure_future(self._live(launch, member))
+        self._lives.add(life)
+        life.add_done_callback(self._lives.discard)
+
+    def say(self, process: int, data: bytes) -> None:
+        """Pass the front's words on; one that is gone does not hear them."""
+        member = self._members.get(process)
+        if member is not None:
+            member.say(data)
+
+    def kill(self, process: int) -> None:
+        """Kill a process with its children."""
+        member = self._members.get(process)
+        if member is not None:
+            member.kill("killed")
+
+    async def close(self) -> None:
+        """Kill all, and see that they are gone."""
+        for member in self._members.values():
+            member.kill("killed")
+        await asyncio.gather(*self._lives, return_exceptions=True)
+
+    async def _live(self, launch: Launch, member: _Member) -> None:
+        how = f"{launch.module} is none of the programs that can be started here"
+        if launch.module in self._programs:
+            try:
+                how = await self._from_start_to_end(launch, member)
+            except OSError as error:
+                how = f"cannot be started: {error.strerror}"
+        del self._members[launch.process]
+        self._relative.ended(launch.process, how)
+
+    async def _from_start_to_end(self, launch: Launch, member: _Member) -> str:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            child = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", launch.module, *launch.arguments, FD_OPTION, str(theirs.fileno()),
+                pass_fds=(theirs.fileno(),),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, **launch.environment, **launch.limits.to_environment()},
+            )  # fmt: skip
+        assert child.stdout is not None
+        reader, writer = await asyncio.open_connection(sock=ours)
+        member.begin(child, writer)
+        printing = asyncio.ensure_future(_pump(child.stdout, lambda data: self._relative.printed(launch.process, data)))
+        try:
+            await _pump(reader, lambda data: self._relative.heard(launch.process, data))
+            try:
+                await asyncio.wait_for(child.wait(), _GRACE_S)
+            except asyncio.TimeoutError:
+                member.kill("closed its channel and hung")
+            member.kill()  # its children
+            code = await child.wait()
+            await printing
+        finally:
+            writer.close()
+        return member.how or _described(code)
+
+
+class _Member:
+    """One process; what is said to it before it is there waits."""
+
+    def __init__(self) -> None:
+        self.how = ""
+        self._child: asyncio.subprocess.Process | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._waiting: list[bytes] = []
+
+    def begin(self, child: asyncio.subprocess.Process, writer: asyncio.StreamWriter) -> None:
+        self._child, self._writer = child, writer
+        if self.how:
+            self.kill()
+        for data in self._waiting:
+            writer.write(data)
+        self._waiting.clear()
+
+    def say(self, data: bytes) -> None:
+        if self._writer is None:
+            self._waiting.append(data)
+        elif not self._writer.is_closing():
+            self._writer.write(data)
+
+    def kill(self, how: str = "") -> None:
+        self.how = self.how or how
+        if self._child is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._child.pid, signal.SIGKILL)
+
+
+async def _pump(reader: asyncio.StreamReader, told: Callable[[bytes], None]) -> None:
+    """Tell what comes, until there will be no more."""
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(_CHUNK):
+            told(data)
+
+
+def _described(code: int) -> str:
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"

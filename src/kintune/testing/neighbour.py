@@ -1,0 +1,67 @@
+"""A keeper for tests: its processes are this machine's, but come and go as if they were another's."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Collection
+
+from kintune.engine.command import KeptCommand
+from kintune.engine.local import LocalEngine
+from kintune.fleet.household import Household
+from kintune.fleet.messages import Launch
+
+__all__ = ["Neighbour"]
+
+
+class Neighbour:
+    """Implements `kintune.engine.kept.Keeper` by a household in a thread of its own, until `close`.
+
+    While it is `deaf`, nothing that its processes say or print comes through, nor that they end.
+    """
+
+    def __init__(self, name: str, engine: LocalEngine, programs: Collection[str]) -> None:
+        self.name = name
+        self.deaf = False
+        self._engine = engine
+        self._loop = asyncio.new_event_loop()
+        self._household = Household(self, programs)
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    def start(self, process: int, command: KeptCommand) -> None:
+        """See `Keeper`."""
+        environment = dict(command.environment)
+        launch = Launch(process, command.module, command.arguments, environment, command.limits)
+        self._loop.call_soon_threadsafe(self._household.start, launch)
+
+    def say(self, process: int, data: bytes) -> None:
+        """See `Keeper`."""
+        self._loop.call_soon_threadsafe(self._household.say, process, data)
+
+    def kill(self, process: int) -> None:
+        """See `Keeper`."""
+        self._loop.call_soon_threadsafe(self._household.kill, process)
+
+    def heard(self, process: int, data: bytes) -> None:
+        """See `kintune.fleet.household.Relative`."""
+        if not self.deaf:
+            self._engine.heard(self.name, process, data)
+
+    def printed(self, process: int, data: bytes) -> None:
+        """See `Relative`."""
+        if not self.deaf:
+            self._engine.printed(self.name, process, data)
+
+    def ended(self, process: int, how: str) -> None:
+        """See `Relative`."""
+        if not self.deaf:
+            self._engine.ended(self.name, process, how)
+
+    def close(self) -> None:
+        """Kill what it keeps."""
+        self.deaf = True
+        asyncio.run_coroutine_threadsafe(self._household.close(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

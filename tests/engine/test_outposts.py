@@ -1,0 +1,170 @@
+"""Stages that run elsewhere: real processes, kept by somebody who may vanish with them and come back."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kintune.engine.command import Command, KeptCommand
+from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch
+from kintune.engine.local import LocalEngine
+from kintune.engine.outposts import Outpost
+from kintune.engine.settings import EngineSettings
+from kintune.scheduler.machine import Limits, Machine
+from kintune.scheduler.policies import Sequential
+from kintune.scheduler.resources import Device, Host
+from kintune.scheduler.stage import Demand, Stage
+from kintune.testing.journal import MemoryJournal
+from kintune.testing.neighbour import Neighbour
+from kintune.testing.script import Act, Deed, Plot
+from kintune.testing.scripted_job import Told
+from kintune.wire.messages import ItemStatus, Work
+
+MODULE = "kintune.testing.scripted_worker"
+JOB = Command((sys.executable, "-m", "kintune.testing.scripted_job"))
+HERE = (Host("here", cores=1, memory_mb=1000),)
+THERE = Host("there", cores=2, memory_mb=1000)
+BOARD = Device("board", "cpu", host="there")
+COMMANDS = {
+    "build@there": KeptCommand("neighbour", MODULE),
+    "device@board": KeptCommand("neighbour", MODULE, ("--kind", "device")),
+}
+
+
+def work(id: str, *deeds: Deed, worker: str = "build", after: tuple[str, ...] = ()) -> Work:
+    demand = Demand(device="cpu", exclusive=True) if worker == "device" else Demand(cores=2 if worker == "build" else 1)
+    stage = Stage(id, "j", worker, demand, affinity="j" if worker == "job" else None, after=after)
+    return Work(stage, worker, b"", tuple(deed.encode() for deed in deeds), 60)
+
+
+class Bench:
+    """An engine for one job, and a neighbour."""
+
+    def __init__(self, log: Path, names: tuple[str, ...] = ("neighbour",)) -> None:
+        self.journal = MemoryJournal()
+        self.log = log
+        self.engine = LocalEngine(
+            Machine(Sequential(), Limits(backoff_s=0.01, resources_may_join=True)),
+            self.journal,
+            {},
+            HERE,
+            log=log,
+            settings=EngineSettings(leave_timeout_s=5),
+            elsewhere={"build", "device"},
+        )
+        self.neighbours = {name: Neighbour(name, self.engine, {MODULE}) for name in names}
+        self.refusals: list[str] = []
+
+    @property
+    def outpost(self) -> Outpost:
+        return Outpost("neighbour", self.neighbours["neighbour"], (THERE, BOARD), COMMANDS)
+
+    def join(self, outpost: Outpost | None = None) -> None:
+        self.engine.join(outpost or self.outpost, self.refusals.append)
+
+    def run(self, *rounds: tuple[Work, ...], on_stage: Callable[[str], None] = lambda _: None) -> JobEnd:
+        launch = JobLaunch("j", JOB, Plot(rounds).encode())
+        with self.engine:
+            return self.engine.run([launch], on_stage=lambda _, work: on_stage(work.stage.id))["j"]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path / "run.log")
+    yield bench
+    for neighbour in bench.neighbours.values():
+        neighbour.close()
+
+
+def answers(end: JobEnd) -> dict[tuple[str, int], tuple[ItemStatus, bytes]]:
+    assert end.finished is not None, end
+    events = msgspec.msgpack.decode(end.finished.summary, type=Told).events
+    return {(event.stage, event.index): (event.status, event.payload) for event in events}
+
+
+def test_stages_run_where_there_is_room_for_them(bench: Bench) -> None:
+    bench.join()
+    end = bench.run(
+        (work("select", Deed(text="s"), worker="job"),),
+        (
+            work("build", *(Deed(text=f"b{n}") for n in range(5))),
+            work("profile", Deed(text="p"), worker="device", after=("build",)),
+        ),
+    )
+    assert answers(end) == {
+        ("select", 0): (ItemStatus.OK, b"s"),
+        **{("build", n): (ItemStatus.OK, b"b%d" % n) for n in range(5)},
+        ("profile", 0): (ItemStatus.OK, b"p"),
+    }
+    log = bench.log.read_text()
+    assert log.count(f"started by neighbour: {MODULE}") == 3  # two to build, one for the board
+    assert "[device@board]" in log
+
+
+def test_what_no_place_is_there_for_waits_until_one_joins(bench: Bench) -> None:
+    joining = threading.Timer(0.3, bench.join)
+    joining.start()
+    assert answers(bench.run((work("build", Deed(text="b")),))) == {("build", 0): (ItemStatus.OK, b"b")}
+    joining.join()
+
+
+def test_a_worker_that_crashes_elsewhere_is_a_crash_and_is_replaced(bench: Bench) -> None:
+    bench.join()
+    end = bench.run((work("profile", Deed(Act.KILL, number=11), Deed(text="p"), worker="device"),))
+    assert [status for status, _ in answers(end).values()] == [ItemStatus.CRASHED, ItemStatus.OK]
+    assert "killed by SIGSEGV" in bench.log.read_text()
+    assert "about to die" in bench.log.read_text()
+
+
+def test_what_says_garbage_elsewhere_is_killed(bench: Bench) -> None:
+    bench.join()
+    end = bench.run((work("profile", Deed(Act.GARBAGE), Deed(text="p"), worker="device"),))
+    assert [status for status, _ in answers(end).values()] == [ItemStatus.CRASHED, ItemStatus.OK]
+    assert "said what is no message" in bench.log.read_text()
+
+
+def test_a_place_that_vanishes_loses_what_ran_there_and_nothing_else(bench: Bench, tmp_path: Path) -> None:
+    """The first attempt hangs; the place is lost with it, comes back, and the rest is done there."""
+    bench.join()
+
+    def vanish() -> None:
+        bench.neighbours["neighbour"].deaf = True
+        bench.engine.lose("neighbour", "no heartbeat for 10 s")
+        bench.neighbours["neighbour"].deaf = False
+        bench.join()
+
+    hanging = Deed(Act.HANG, text="late", once=str(tmp_path / "hung"))
+    timers: list[threading.Timer] = []
+
+    def began(stage: str) -> None:
+        if stage == "profile" and not timers:
+            timers.append(threading.Timer(0.5, vanish))
+            timers[0].start()
+
+    end = bench.run((work("profile", Deed(text="early"), hanging, worker="device"),), on_stage=began)
+    assert answers(end) == {("profile", 0): (ItemStatus.OK, b"early"), ("profile", 1): (ItemStatus.OK, b"late")}
+    assert bench.refusals == []
+
+
+def test_a_place_joins_once_and_as_what_it_was(bench: Bench) -> None:
+    bench.join()
+    bench.join()
+    bench.engine.lose("neighbour", "gone")
+    bench.join(bench.outpost._replace(resources=(msgspec.structs.replace(THERE, cores=64), BOARD)))
+    bench.join()
+    assert bench.run((work("build", Deed(text="b")),)).ending is JobEnding.FINISHED
+    twice, changed = bench.refusals
+    assert twice == "there is an outpost 'neighbour' already"
+    assert changed.startswith("'there' comes back as something else")
+
+
+def test_a_process_whose_keeper_is_gone_ends_at_once(bench: Bench) -> None:
+    """A command may name a keeper that is not there (any more)."""
+    bench.join(bench.outpost._replace(commands={"build@there": KeptCommand("nobody", MODULE)}))
+    with pytest.raises(Exception, match="its keeper is gone before it was up, 3 times in a row"):
+        bench.run((work("build", Deed(text="b")),))

@@ -1,0 +1,160 @@
+"""Processes kept for somebody else: real ones."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import psutil
+import pytest
+
+from kintune.errors import WireError
+from kintune.fleet.household import Household
+from kintune.fleet.messages import Launch
+from kintune.testing.script import Act, Deed
+from kintune.wire.channel import encoded, reader_of_worker
+from kintune.wire.messages import Begin, Hello, Item, ItemDone, Shutdown
+
+WORKER = "kintune.testing.scripted_worker"
+
+
+class Notes:
+    """What a household tells."""
+
+    def __init__(self) -> None:
+        self.said: dict[int, bytes] = {}
+        self.out: dict[int, bytes] = {}
+        self.how: dict[int, str] = {}
+        self.news = asyncio.Event()
+
+    def heard(self, process: int, data: bytes) -> None:
+        self.said[process] = self.said.get(process, b"") + data
+        self.news.set()
+
+    def printed(self, process: int, data: bytes) -> None:
+        self.out[process] = self.out.get(process, b"") + data
+
+    def ended(self, process: int, how: str) -> None:
+        self.how[process] = how
+        self.news.set()
+
+    def messages(self, process: int) -> list[object]:
+        return [*reader_of_worker().feed(self.said.get(process, b""))]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self.news.clear()
+            await asyncio.wait_for(self.news.wait(), 30)
+
+
+def play(act: Callable[[Household, Notes], Awaitable[None]]) -> Notes:
+    """Act on a household that keeps scripted workers; nothing of it is left."""
+
+    async def playing() -> Notes:
+        notes = Notes()
+        household = Household(notes, {WORKER})
+        await act(household, notes)
+        await household.close()
+        assert len(household) == 0
+        return notes
+
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    notes = asyncio.run(playing())
+    assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
+    return notes
+
+
+def order(deed: Deed) -> bytes:
+    begin = Begin("s", 0, "build", b"")
+    return encoded(begin) + encoded(Item("s", 0, 0, deed.encode()))
+
+
+def test_what_is_said_passes_both_ways_and_the_end_is_told() -> None:
+    async def act(household: Household, notes: Notes) -> None:
+        household.start(Launch(7, WORKER))
+        household.say(7, order(Deed(text="hello")))  # before it is up
+        await notes.until(lambda: len(notes.messages(7)) == 2)
+        household.say(7, encoded(Shutdown()))
+        await notes.until(lambda: 7 in notes.how)
+
+    notes = play(act)
+    greeting, answer = notes.messages(7)
+    assert isinstance(greeting, Hello)
+    assert isinstance(answer, ItemDone)
+    assert answer.payload == b"hello"
+    assert notes.how == {7: "exited with code 0"}
+
+
+@pytest.mark.parametrize(
+    ("deed", "how"),
+    [(Deed(Act.KILL, number=signal.SIGSEGV), "killed by SIGSEGV"), (Deed(Act.EXIT, number=3), "exited with code 3")],
+)
+def test_how_a_process_died_is_told_with_what_it_printed(deed: Deed, how: str) -> None:
+    async def act(household: Household, notes: Notes) -> None:
+        household.start(Launch(1, WORKER))
+        household.say(1, order(deed))
+        await notes.until(lambda: 1 in notes.how)
+
+    notes = play(act)
+    assert notes.how == {1: how}
+    assert notes.out.get(1, b"") == (b"about to die\n" if deed.act is Act.KILL else b"")
+
+
+def test_a_process_that_hangs_is_killed_when_it_is_told() -> None:
+    async def act(household: Household, notes: Notes) -> None:
+        household.start(Launch(1, WORKER))
+        household.say(1, order(Deed(Act.HANG)))
+        await notes.until(lambda: len(notes.messages(1)) == 1)
+        household.kill(1)
+        await notes.until(lambda: 1 in notes.how)
+
+    assert play(act).how == {1: "killed"}
+
+
+def test_one_that_is_killed_before_it_is_up_does_not_come_up() -> None:
+    async def act(household: Household, notes: Notes) -> None:
+        household.start(Launch(1, WORKER))
+        household.kill(1)
+        await notes.until(lambda: 1 in notes.how)
+
+    assert play(act).how == {1: "killed"}
+
+
+def test_only_our_programs_are_started() -> None:
+    async def act(household: Household, notes: Notes) -> None:
+        household.start(Launch(1, "http.server", ("--bind", "0.0.0.0")))
+        await notes.until(lambda: 1 in notes.how)
+
+    assert play(act).how == {1: "http.server is none of the programs that can be started here"}
+
+
+def test_those_that_are_left_are_killed_at_the_end_and_strangers_are_ignored() -> None:
+    async def act(household: Household, notes: Notes) -> None:
+        for number in (1, 2):
+            household.start(Launch(number, WORKER))
+        await notes.until(lambda: len(notes.said) == 2)
+        household.say(99, b"anybody?")
+        household.kill(99)
+
+    assert play(act).how == {1: "killed", 2: "killed"}
+
+
+def test_large_messages_pass() -> None:
+    size = 3_000_000
+
+    async def act(household: Household, notes: Notes) -> None:
+        household.start(Launch(1, WORKER))
+        household.say(1, order(Deed(Act.BIG, number=size)))
+        await notes.until(lambda: len(notes.said.get(1, b"")) > size)
+
+    answer = play(act).messages(1)[-1]
+    assert isinstance(answer, ItemDone)
+    assert len(answer.payload) == size
+
+
+def test_messages_have_tags_that_tell_them_apart() -> None:
+    with pytest.raises(WireError):
+        reader_of_worker().feed(encoded(Launch(1, WORKER)))
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(Launch(1, WORKER)), type=Launch) == Launch(1, WORKER)
