@@ -455,6 +455,24 @@ class TestRoundsInFlight:
         assert all(found[pick.candidate].features == pick.features for pick in picks)
 
 
+def test_a_candidate_may_be_timed_by_two_stages(desk: Desk) -> None:
+    """A job's process dies; the stage that it offered goes on, and its successor offers the rest of it once more."""
+    journal = desk.journal(toy_spec())
+    journal.commit("run", _prepare())
+    candidate = toy_space().rules("w0", 1)[0]
+    item = msgspec.msgpack.encode(_item(StageName.PROFILE, candidate))
+    journal.watch("run", _work(StageName.BUILD, BuildItem(candidate)))
+    stages = ("profile-1", "profile-1.2")
+    for stage in stages:
+        work = Work(Stage(stage, "run", StageName.PROFILE, Demand()), "device", b"", (item,), 1.0)
+        journal.watch("run", work)
+    payload = msgspec.msgpack.encode(Outcome(Status.OK, (5.0,)))
+    for at, stage in enumerate(stages):
+        journal.commit("run", Entry(float(at), stage, 0, StageName.PROFILE, 0, ItemStatus.OK, payload))
+    (measurement,) = desk.store.measurements.find()
+    assert measurement.believed_us == 5.0
+
+
 class TestModels:
     """A job that is opened again has the models that it had."""
 

@@ -160,7 +160,8 @@ def test_it_says_what_it_is_and_measures_its_peak(start_worker: Callable[..., An
     peak = msgspec.msgpack.decode(worker.done(b""), type=Peak)
     assert peak.threads == 1
     assert peak.gflops > 0
-    assert peak.read_gbytes_per_s > 0.8 * peak.gbytes_per_s > 0
+    assert peak.gbytes_per_s > 0
+    assert peak.read_gbytes_per_s > 0
     worker.begin("profile", msgspec.msgpack.encode(ProfileContext(Protocol(threads=7), {})))
     answer = worker.ask(b"")
     assert isinstance(answer, ItemFailed)

@@ -32,6 +32,7 @@ from kintune.wire.messages import Committed, ItemStatus, Work
 __all__ = ["RunBook"]
 
 _SUGGESTIONS = 3  # for each workload
+_REMEMBERED = 4096  # candidates built last: one may be timed by two stages, when its job's process died in between
 
 _encode = msgspec.msgpack.encode
 
@@ -73,6 +74,8 @@ class RunBook:
         if work.stage.kind == StageName.BUILD:
             candidates = [_decode(item, BuildItem).candidate for item in work.items]
             self._candidates.update((candidate.digest, candidate) for candidate in candidates)
+            for digest in list(self._candidates)[:-_REMEMBERED]:
+                del self._candidates[digest]
             self._begin(work, [candidate.digest for candidate in candidates])
         elif work.stage.kind in MEASURING:
             self._begin(work, [_decode(item, ProfileItem).built.candidate for item in work.items])
@@ -117,8 +120,7 @@ class RunBook:
             self._left[entry.stage] = left - 1
             if left == 1:
                 del self._left[entry.stage]
-                for digest in self._items.pop(entry.stage) if entry.kind in MEASURING else ():
-                    self._candidates.pop(digest, None)
+                del self._items[entry.stage]
 
     # -- events -----------------------------------------------------------------------------------------------
 
