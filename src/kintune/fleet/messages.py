@@ -1,4 +1,4 @@
-"""What an agent and its front say to each other.
+"""What an agent and its front say to each other, each a msgpack message of its own.
 
 An agent looks after a machine: it joins, and then starts, feeds, listens to and kills processes as it is told.  The
 words of these processes pass through as bytes.
@@ -10,21 +10,30 @@ from typing import TypeAlias
 
 import msgspec
 
+from kintune.errors import WireError
 from kintune.wire.child import ResourceLimits
 
 __all__ = [
+    "FLEET_VERSION",
     "Beat",
     "Ended",
     "FromAgent",
     "Heard",
+    "Join",
     "Kill",
     "Launch",
+    "OfferedDevice",
     "Printed",
     "Say",
     "ToAgent",
     "TurnedAway",
     "Welcome",
+    "from_agent",
+    "to_agent",
 ]
+
+FLEET_VERSION = "1"
+"""What agents and fronts must have in common."""
 
 
 # front -> agent -------------------------------------------------------------------------------------------------------
@@ -72,6 +81,30 @@ ToAgent: TypeAlias = Welcome | TurnedAway | Launch | Say | Kill
 # agent -> front -------------------------------------------------------------------------------------------------------
 
 
+class OfferedDevice(msgspec.Struct, frozen=True):
+    """A device of an agent's machine: what it is called there, and what its worker says of it (`Hello.about`)."""
+
+    name: str
+    arguments: tuple[str, ...]
+    about: bytes
+
+
+class Join(msgspec.Struct, frozen=True, tag="join"):
+    """The first message: which machine this is, and what it offers.
+
+    `identity` tells one machine from another, whatever it is called.  `cores` and `memory_mb` are for builds; a machine
+    that only has devices offers none.
+    """
+
+    name: str
+    identity: str
+    fleet_version: str
+    wire_version: str
+    cores: int = 0
+    memory_mb: int = 0
+    devices: tuple[OfferedDevice, ...] = ()
+
+
 class Heard(msgspec.Struct, frozen=True, tag="heard"):
     """The process says this."""
 
@@ -97,4 +130,24 @@ class Beat(msgspec.Struct, frozen=True, tag="beat"):
     """The agent is there."""
 
 
-FromAgent: TypeAlias = Heard | Printed | Ended | Beat
+FromAgent: TypeAlias = Join | Heard | Printed | Ended | Beat
+
+
+_TO_AGENT: msgspec.msgpack.Decoder[ToAgent] = msgspec.msgpack.Decoder(ToAgent)
+_FROM_AGENT: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)
+
+
+def to_agent(data: bytes) -> ToAgent:
+    """What a front says.  Raises WireError where it is no message of one."""
+    try:
+        return _TO_AGENT.decode(data)
+    except msgspec.DecodeError as error:
+        raise WireError(f"{len(data)} bytes that no front says: {error}") from error
+
+
+def from_agent(data: bytes) -> FromAgent:
+    """What an agent says.  Raises WireError where it is no message of one."""
+    try:
+        return _FROM_AGENT.decode(data)
+    except msgspec.DecodeError as error:
+        raise WireError(f"{len(data)} bytes that no agent says: {error}") from error

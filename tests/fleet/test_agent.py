@@ -1,0 +1,209 @@
+"""The agent against a hub and an engine, with real processes; and alone, where the front misbehaves."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kintune.engine.command import Command
+from kintune.engine.job_run import JobEnd, JobLaunch
+from kintune.engine.local import LocalEngine
+from kintune.errors import InputError
+from kintune.fleet.agent import Agent
+from kintune.fleet.hub import Hub
+from kintune.fleet.line import Line
+from kintune.fleet.messages import FLEET_VERSION, Join, OfferedDevice, TurnedAway, Welcome
+from kintune.scheduler.machine import Limits, Machine
+from kintune.scheduler.policies import Sequential
+from kintune.scheduler.resources import Host
+from kintune.scheduler.stage import Demand, Stage
+from kintune.testing.journal import MemoryJournal
+from kintune.testing.lines import QuietLine, pair
+from kintune.testing.script import Act, Deed, Plot
+from kintune.testing.scripted_job import Told
+from kintune.wire.messages import ItemStatus, Work
+from kintune.wire.worker import WIRE_VERSION
+
+JOIN = Join(
+    "board", "m1", FLEET_VERSION, WIRE_VERSION,
+    devices=(OfferedDevice("cpu0", ("--kind", "device"), b"cpu"),),
+)  # fmt: skip
+
+
+_PROGRAM, _SCRIPTED = (
+    msgspec.msgpack.encode(f"kintune.{name}") for name in ("measure.device_worker", "testing.scripted_worker")
+)
+
+
+class Rewired(Agent):
+    """An agent whose device worker is the scripted one."""
+
+    async def attend(self, line: Line) -> bool:
+        return await super().attend(_Rewiring(line))
+
+
+class _Rewiring:
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    async def send(self, data: bytes) -> None:
+        await self._line.send(data)
+
+    async def receive(self) -> bytes | None:
+        data = await self._line.receive()
+        return (
+            None
+            if data is None
+            else data.replace(b"\xbdkintune.measure.device_worker", b"\xbfkintune.testing.scripted_worker")
+        )
+
+
+class Fleet:
+    """An engine, a hub in a thread, and an agent there whose line can be cut."""
+
+    def __init__(self, log: Path) -> None:
+        self.notes: list[str] = []
+        self.engine = LocalEngine(
+            Machine(Sequential(), Limits(backoff_s=0.01, resources_may_join=True)),
+            MemoryJournal(),
+            {},
+            (Host("here", 1, 1000),),
+            log=log,
+            elsewhere={"device"},
+        )
+        self._lines: list[QuietLine] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        hub = Hub(self.engine, lambda about: about.decode(), beat_s=0.5)
+
+        @asynccontextmanager
+        async def connect() -> AsyncIterator[Line]:
+            ours, theirs = pair()
+            self._lines.append(ours)
+            attending = asyncio.ensure_future(hub.attend(theirs))
+            yield ours
+            ours.cut()
+            await attending
+
+        async def sleep(_: float) -> None:
+            await asyncio.sleep(0.01)
+
+        agent = Rewired(JOIN, self.notes.append, {"kintune.testing.scripted_worker"})
+        asyncio.run_coroutine_threadsafe(agent.serve(connect, sleep), self._loop)
+
+    def cut(self) -> None:
+        self._loop.call_soon_threadsafe(self._lines[-1].cut)
+
+    def run(self, *deeds: Deed) -> JobEnd:
+        stage = Stage("profile", "j", "device", Demand(device="cpu", exclusive=True))
+        work = Work(stage, "device", b"", tuple(deed.encode() for deed in deeds), 60)
+        job = Command((sys.executable, "-m", "kintune.testing.scripted_job"))
+        with self.engine:
+            return self.engine.run([JobLaunch("j", job, Plot(((work,),)).encode())])["j"]
+
+    def close(self) -> None:
+        asyncio.run_coroutine_threadsafe(_end_all(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+async def _end_all() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    fleet = Fleet(tmp_path / "run.log")
+    yield fleet
+    fleet.close()
+
+
+def answers(end: JobEnd) -> list[tuple[ItemStatus, bytes]]:
+    assert end.finished is not None, end
+    return [(e.status, e.payload) for e in msgspec.msgpack.decode(end.finished.summary, type=Told).events]
+
+
+def test_a_stage_runs_on_an_agents_device(fleet: Fleet) -> None:
+    end = fleet.run(Deed(text="a"), Deed(Act.KILL, number=11), Deed(text="b"))
+    assert answers(end) == [(ItemStatus.OK, b"a"), (ItemStatus.CRASHED, b""), (ItemStatus.OK, b"b")]
+    assert fleet.notes[0] == "joined as board"
+
+
+def test_a_line_that_is_cut_costs_nothing_but_time(fleet: Fleet, tmp_path: Path) -> None:
+    cutting = threading.Timer(0.8, fleet.cut)
+    cutting.start()
+    end = fleet.run(Deed(text="a"), Deed(Act.HANG, text="b", once=str(tmp_path / "hung")))
+    cutting.join()
+    assert answers(end) == [(ItemStatus.OK, b"a"), (ItemStatus.OK, b"b")]
+    assert fleet.notes[:4] == [
+        "joined as board",
+        "the line to the service was cut",
+        "trying again in 1 s",
+        "joined as board",
+    ]
+
+
+def test_one_that_is_turned_away_for_good_says_so() -> None:
+    async def playing() -> None:
+        ours, theirs = pair()
+        await theirs.send(msgspec.msgpack.encode(TurnedAway("the token is another machine's")))
+        with pytest.raises(InputError, match="turns this machine away: the token is another machine's"):
+            await Agent(JOIN, lambda _: None).attend(ours)
+
+    asyncio.run(playing())
+
+
+@pytest.mark.parametrize("answer", [TurnedAway("full", later=True), None])
+def test_one_that_is_not_welcome_now_is_not_taken_for_one_that_was(answer: TurnedAway | None) -> None:
+    async def playing() -> bool:
+        ours, theirs = pair()
+        if answer is None:
+            theirs.cut()
+        else:
+            await theirs.send(msgspec.msgpack.encode(answer))
+        return await Agent(JOIN, lambda _: None).attend(ours)
+
+    assert asyncio.run(playing()) is False
+
+
+def test_a_front_that_talks_nonsense_is_left() -> None:
+    notes: list[str] = []
+
+    async def playing() -> bool:
+        ours, theirs = pair()
+        await theirs.send(msgspec.msgpack.encode(Welcome(5.0)))
+        await theirs.send(b"\xc1")
+        return await Agent(JOIN, notes.append).attend(ours)
+
+    assert asyncio.run(playing()) is True
+    assert notes[-1].startswith("1 bytes that no front says")
+
+
+def test_waits_grow_while_the_service_cannot_be_reached() -> None:
+    waits: list[float] = []
+
+    @asynccontextmanager
+    async def connect() -> AsyncIterator[Line]:
+        raise ConnectionRefusedError("nobody listens")
+        yield pair()[0]
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(Agent(JOIN, lambda _: None).serve(connect, sleep))
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
