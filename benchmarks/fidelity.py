@@ -16,8 +16,6 @@ import argparse
 import datetime
 import json
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +23,7 @@ from typing import Any
 
 import msgspec
 from local_workers import build, builders
+from one_run import tune
 
 from kintune.doctor.machine import inspect_machine
 from kintune.measure.outcome import Outcome
@@ -34,19 +33,6 @@ from kintune.space.candidate import UNTUNED, Candidate
 
 RESULTS = Path(__file__).parent / "results" / "fidelity.json"
 REPEATS = 15  # as where finalists are confirmed
-
-
-def tune(model: str, minutes: float, directory: Path) -> dict[str, Any]:
-    """Tune once; the report."""
-    document = directory / "report.json"
-    command = [
-        sys.executable, "-m", "kintune", "tune", model, "--minutes", str(minutes), "--fresh",
-        "--records", str(directory / "records.sqlite"), "--output", str(directory / "model.kt"),
-        "--json", str(document), "--log", str(directory / "run.log"),
-    ]  # fmt: skip
-    subprocess.run(command, check=True)
-    report: dict[str, Any] = json.loads(document.read_text())
-    return report
 
 
 def contenders(measured: Sequence[Measurement], most: int) -> list[Measurement]:

@@ -15,8 +15,6 @@ import argparse
 import datetime
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -26,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from one_run import tune
 
 from kintune.doctor.machine import inspect_machine
 from kintune.measure.cores import choose_cores
@@ -34,19 +33,6 @@ from kintune.space.candidate import UNTUNED
 
 RESULTS = Path(__file__).parent / "results" / "trial_costs.json"
 SAMPLE = 120
-
-
-def tune(model: str, minutes: float, directory: Path) -> dict[str, Any]:
-    """Tune once; the report."""
-    document = directory / "report.json"
-    command = [
-        sys.executable, "-m", "kintune", "tune", model, "--minutes", str(minutes), "--fresh",
-        "--records", str(directory / "records.sqlite"), "--output", str(directory / "model.kt"),
-        "--json", str(document), "--log", str(directory / "run.log"),
-    ]  # fmt: skip
-    subprocess.run(command, check=True)
-    report: dict[str, Any] = json.loads(document.read_text())
-    return report
 
 
 def steps(records: Path, sample: int, seed: int) -> tuple[dict[str, float], float, int]:

@@ -178,6 +178,18 @@ def test_one_that_is_not_welcome_now_is_not_taken_for_one_that_was(answer: Turne
     assert asyncio.run(playing()) is False
 
 
+def test_a_front_that_begins_with_nonsense_is_left() -> None:
+    notes: list[str] = []
+
+    async def playing() -> bool:
+        ours, theirs = pair()
+        await theirs.send(b"HTTP/1.1 502 Bad Gateway")
+        return await Agent(JOIN, notes.append).attend(ours)
+
+    assert asyncio.run(playing()) is False
+    assert notes[0].startswith("24 bytes that no front says")
+
+
 def test_a_front_that_talks_nonsense_is_left() -> None:
     notes: list[str] = []
 

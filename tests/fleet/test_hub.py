@@ -178,6 +178,15 @@ def test_what_is_no_message_of_an_agent_is_turned_away(data: bytes) -> None:
     assert front.told == []
 
 
+def test_one_who_is_turned_away_need_not_wait_to_hear_it() -> None:
+    async def playing() -> None:
+        ours, theirs = pair()
+        ours.cut()
+        await asyncio.wait_for(Hub(FakeFront(), device_type).attend(theirs), 10)
+
+    asyncio.run(playing())
+
+
 def test_garbage_from_one_who_has_joined_loses_it() -> None:
     front = FakeFront()
 

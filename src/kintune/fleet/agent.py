@@ -82,7 +82,12 @@ class Agent:
         except asyncio.TimeoutError:
             self._note(f"the service did not answer for {_ANSWER_S:g} s")
             return None
-        match None if answer is None else to_agent(answer):
+        try:
+            message = None if answer is None else to_agent(answer)
+        except WireError as error:
+            self._note(str(error))
+            return None
+        match message:
             case Welcome() as welcome:
                 return welcome
             case TurnedAway(cause=cause, later=False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Protocol
 
@@ -72,14 +73,14 @@ class Hub:
                 join = await self._hear_join(line)
                 outpost = self._outpost(join, _Keeper(mouth, loop))
             except (InputError, WireError) as error:
-                await line.send(msgspec.msgpack.encode(TurnedAway(str(error))))
+                await _turn_away(line, TurnedAway(str(error)))
                 return
             refusal: asyncio.Future[str] = loop.create_future()
             self._front.join(outpost, lambda cause: _settle(loop, refusal, cause))
             mouth.say(Welcome(self._beat_s))
             cause = await self._listen(line, outpost.name, refusal)
             if refusal.done():
-                await line.send(msgspec.msgpack.encode(TurnedAway(refusal.result(), later=True)))
+                await _turn_away(line, TurnedAway(refusal.result(), later=True))
             else:
                 self._front.lose(outpost.name, cause)
 
@@ -162,6 +163,12 @@ class _Keeper:
     def _say(self, message: msgspec.Struct) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._mouth.say, message)
+
+
+async def _turn_away(line: Line, why: TurnedAway) -> None:
+    """Say so, unless nobody is there to hear it any more."""
+    with contextlib.suppress(OSError):
+        await line.send(msgspec.msgpack.encode(why))
 
 
 def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[str], value: str) -> None:
