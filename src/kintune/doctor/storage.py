@@ -17,7 +17,7 @@ def check_records(location: str | None) -> list[Check]:
     """Open the records at `location` (the default place when None), without creating any."""
     where = location or Store.default_location()
     if "://" not in where and not Path(where).expanduser().exists():
-        return [Check(_NAME, Verdict.NOTE, f"{where} does not exist yet; the first run creates it")]
+        return [Check(_NAME, Verdict.NOTE, f"{where} does not exist yet; it is made once there is something to keep")]
     try:
         with Store.open(where, create=False) as store:
             counts = store.counts()
