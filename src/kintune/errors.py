@@ -11,6 +11,7 @@ __all__ = [
     "BuildError",
     "DamagedRecord",
     "DeviceError",
+    "DeviceUnwell",
     "EngineError",
     "EnvironmentProblem",
     "InputError",
@@ -97,6 +98,10 @@ class BuildError(KintuneError):
 
 class DeviceError(KintuneError):
     """A device cannot be used."""
+
+
+class DeviceUnwell(DeviceError):
+    """A device is not what it is known to be: nothing that it measures can be trusted for now."""
 
 
 class EngineError(KintuneError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -54,7 +55,7 @@ class Bench:
             {},
             HERE,
             log=log,
-            settings=EngineSettings(leave_timeout_s=5),
+            settings=EngineSettings(leave_timeout_s=5, losses_in_a_row=2, quarantine_s=0.05),
             elsewhere={"build", "device"},
         )
         self.neighbours = {name: Neighbour(name, self.engine, {MODULE}) for name in names}
@@ -163,8 +164,61 @@ def test_a_place_joins_once_and_as_what_it_was(bench: Bench) -> None:
     assert changed.startswith("'there' comes back as something else")
 
 
-def test_a_process_whose_keeper_is_gone_ends_at_once(bench: Bench) -> None:
-    """A command may name a keeper that is not there (any more)."""
-    bench.join(bench.outpost._replace(commands={"build@there": KeptCommand("nobody", MODULE)}))
-    with pytest.raises(Exception, match="its keeper is gone before it was up, 3 times in a row"):
-        bench.run((work("build", Deed(text="b")),))
+@pytest.mark.parametrize(
+    ("bad", "cause"),
+    [
+        (KeptCommand("nobody", MODULE), "its keeper is gone before it was up, 3 times in a row"),
+        (KeptCommand("neighbour", MODULE, ("--die", "3")), "exited with code 3 before it was up, 3 times in a row"),
+        (KeptCommand("neighbour", MODULE, ("--refuse", "no such target")), "no such target"),
+        (KeptCommand("neighbour", MODULE, ("--kind", "oven")), "expected a 'build' worker"),
+    ],
+)
+def test_a_place_whose_workers_cannot_start_is_left_alone_and_tried_again(
+    bench: Bench, bad: KeptCommand, cause: str
+) -> None:
+    """What is wrong elsewhere ends nobody's job here."""
+    bench.join(bench.outpost._replace(commands={"build@there": bad}))
+
+    def mend() -> None:
+        while "there is left alone" not in bench.log.read_text():
+            time.sleep(0.01)
+        bench.engine.lose("neighbour", "somebody mends it")
+        bench.join()
+
+    mending = threading.Thread(target=mend)
+    mending.start()
+    end = bench.run((work("build", Deed(text="b")),))
+    mending.join()
+    assert answers(end) == {("build", 0): (ItemStatus.OK, b"b")}
+    log = bench.log.read_text()
+    assert cause in log
+    assert "there is tried again" in log
+
+
+def test_a_place_where_everything_dies_is_left_alone_for_longer_and_longer(bench: Bench) -> None:
+    bench.join()
+    end = bench.run((work("profile", *[Deed(Act.KILL, number=9)] * 3, worker="device"),))
+    assert [status for status, _ in answers(end).values()] == [ItemStatus.CRASHED] * 3
+    log = bench.log.read_text()
+    assert (
+        "board is left alone for 0.05 s: 2 items in a row were lost there, the last one since its worker killed" in log
+    )
+    assert "board is left alone for 0.1 s" in log
+
+
+def test_what_an_unwell_device_has_to_do_is_done_when_it_is_well_again(bench: Bench, tmp_path: Path) -> None:
+    bench.join()
+    unwell = Deed(Act.UNWELL, text="the reference kernel takes twice as long", once=str(tmp_path / "unwell"))
+    end = bench.run((work("profile", Deed(text="a"), unwell, worker="device"),))
+    assert [status for status, _ in answers(end).values()] == [ItemStatus.OK] * 2
+    assert "board is left alone for 0.05 s: DeviceUnwell: the reference kernel takes twice" in bench.log.read_text()
+
+
+def test_an_unwell_device_of_this_machine_fails_the_item(bench: Bench) -> None:
+    """There is nobody else to ask."""
+    here = {"build": Command((sys.executable, "-m", MODULE))}
+    engine = LocalEngine(Machine(Sequential()), bench.journal, here, (msgspec.structs.replace(HERE[0], cores=2),))
+    with bench.engine, engine:
+        plot = Plot(((work("build", Deed(Act.UNWELL, text="hot")),),))
+        end = engine.run([JobLaunch("j", JOB, plot.encode())])["j"]
+    assert [status for status, _ in answers(end).values()] == [ItemStatus.FAILED]

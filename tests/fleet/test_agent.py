@@ -17,7 +17,7 @@ from kintune.engine.job_run import JobEnd, JobLaunch
 from kintune.engine.local import LocalEngine
 from kintune.errors import InputError
 from kintune.fleet.agent import Agent
-from kintune.fleet.hub import Hub
+from kintune.fleet.hub import Admitted, Hub
 from kintune.fleet.line import Line
 from kintune.fleet.messages import FLEET_VERSION, Join, OfferedDevice, TurnedAway, Welcome
 from kintune.scheduler.machine import Limits, Machine
@@ -33,13 +33,17 @@ from kintune.wire.worker import WIRE_VERSION
 
 JOIN = Join(
     "board", "m1", FLEET_VERSION, WIRE_VERSION,
-    devices=(OfferedDevice("cpu0", ("--kind", "device"), b"cpu"),),
+    devices=(OfferedDevice("cpu0", "cpu", ("--kind", "device"), b""),),
 )  # fmt: skip
 
 
 _PROGRAM, _SCRIPTED = (
     msgspec.msgpack.encode(f"kintune.{name}") for name in ("measure.device_worker", "testing.scripted_worker")
 )
+
+
+def _admit(join: Join) -> list[Admitted]:
+    return [Admitted(device.type) for device in join.devices]
 
 
 class Rewired(Agent):
@@ -82,13 +86,13 @@ class Fleet:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        hub = Hub(self.engine, lambda about: about.decode(), beat_s=0.5)
+        hub = Hub(self.engine, beat_s=0.5)
 
         @asynccontextmanager
         async def connect() -> AsyncIterator[Line]:
             ours, theirs = pair()
             self._lines.append(ours)
-            attending = asyncio.ensure_future(hub.attend(theirs))
+            attending = asyncio.ensure_future(hub.attend(theirs, _admit))
             yield ours
             ours.cut()
             await attending
@@ -102,9 +106,9 @@ class Fleet:
     def cut(self) -> None:
         self._loop.call_soon_threadsafe(self._lines[-1].cut)
 
-    def run(self, *deeds: Deed) -> JobEnd:
+    def run(self, *deeds: Deed, files: tuple[str, ...] = ()) -> JobEnd:
         stage = Stage("profile", "j", "device", Demand(device="cpu", exclusive=True))
-        work = Work(stage, "device", b"", tuple(deed.encode() for deed in deeds), 60)
+        work = Work(stage, "device", b"", tuple(deed.encode() for deed in deeds), 60, files=files)
         job = Command((sys.executable, "-m", "kintune.testing.scripted_job"))
         with self.engine:
             return self.engine.run([JobLaunch("j", job, Plot(((work,),)).encode())])["j"]
@@ -139,6 +143,14 @@ def test_a_stage_runs_on_an_agents_device(fleet: Fleet) -> None:
     end = fleet.run(Deed(text="a"), Deed(Act.KILL, number=11), Deed(text="b"))
     assert answers(end) == [(ItemStatus.OK, b"a"), (ItemStatus.CRASHED, b""), (ItemStatus.OK, b"b")]
     assert fleet.notes[0] == "joined as board"
+
+
+def test_files_of_the_front_are_found_by_their_paths_there(fleet: Fleet, tmp_path: Path) -> None:
+    file = tmp_path / "network.kt"
+    file.write_bytes(b"3 megabytes" * 300_000)
+    end = fleet.run(Deed(Act.READ, text=str(file)), files=(str(file),))
+    ((status, payload),) = answers(end)
+    assert (status, payload) == (ItemStatus.OK, file.read_bytes())
 
 
 def test_a_line_that_is_cut_costs_nothing_but_time(fleet: Fleet, tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import tempfile
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import msgspec
 import psutil
@@ -12,10 +14,10 @@ import pytest
 
 from kintune.errors import WireError
 from kintune.fleet.household import Household
-from kintune.fleet.messages import Launch
+from kintune.fleet.messages import Bring, Launch
 from kintune.testing.script import Act, Deed
 from kintune.wire.channel import encoded, reader_of_worker
-from kintune.wire.messages import Begin, Hello, Item, ItemDone, Shutdown
+from kintune.wire.messages import Begin, Hello, Item, ItemDone, ItemFailed, Shutdown
 
 WORKER = "kintune.testing.scripted_worker"
 
@@ -158,3 +160,37 @@ def test_messages_have_tags_that_tell_them_apart() -> None:
     with pytest.raises(WireError):
         reader_of_worker().feed(encoded(Launch(1, WORKER)))
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(Launch(1, WORKER)), type=Launch) == Launch(1, WORKER)
+
+
+def test_files_are_a_processs_own_and_gone_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    async def act(household: Household, notes: Notes) -> None:
+        household.start(Launch(1, WORKER))
+        household.start(Launch(2, WORKER))
+        household.bring(Bring(1, "/there/net.kt", 0, 6, b"one"))
+        household.bring(Bring(1, "/there/net.kt", 3, 6, b"two"))
+        for process in (1, 2):
+            household.say(process, order(Deed(Act.READ, text="/there/net.kt")))
+        await notes.until(lambda: all(len(notes.messages(process)) == 2 for process in (1, 2)))
+        (kept,) = tmp_path.glob("kintune-depot-*/*")
+        assert kept.suffix == ".kt"
+        household.clear(1)
+        assert not kept.exists()
+
+    notes = play(act)
+    found, missing = (notes.messages(process)[1] for process in (1, 2))
+    assert isinstance(found, ItemDone)
+    assert found.payload == b"onetwo"
+    assert isinstance(missing, ItemFailed)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_too_large_ends_the_process_that_needs_it() -> None:
+    async def act(household: Household, notes: Notes) -> None:
+        household.start(Launch(1, WORKER))
+        await notes.until(lambda: bool(notes.messages(1)))
+        household.bring(Bring(1, "/there/vast.onnx", 0, 1 << 62, b"beginning"))
+        await notes.until(lambda: 1 in notes.how)
+
+    assert play(act).how[1].startswith("vast.onnx is too large for this machine: it has ")

@@ -2,17 +2,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from kintune.engine.command import KeptCommand
 from kintune.engine.outposts import Outpost
-from kintune.errors import InputError
-from kintune.fleet.hub import Hub
+from kintune.errors import InputError, StorageError
+from kintune.fleet.hub import Admitted, Hub
 from kintune.fleet.messages import (
     FLEET_VERSION,
     Beat,
+    Bring,
+    Clear,
     Ended,
     Heard,
     Join,
@@ -28,11 +31,13 @@ from kintune.fleet.messages import (
 )
 from kintune.scheduler.resources import Device, Host
 from kintune.testing.lines import QuietLine, pair
+from kintune.wire.child import ResourceLimits
 from kintune.wire.worker import WIRE_VERSION
 
+CORES = ResourceLimits(cores=(2, 3))
 JOIN = Join(
     "board-7", "m1", FLEET_VERSION, WIRE_VERSION, cores=4, memory_mb=100,
-    devices=(OfferedDevice("cpu0", ("--threads", "2"), b"a pi"),),
+    limits=ResourceLimits(50), devices=(OfferedDevice("cpu0", "pi", ("--threads", "2"), b"a pi", None, CORES),),
 )  # fmt: skip
 
 
@@ -64,10 +69,12 @@ class FakeFront:
         self.told.append(("ended", keeper, process, how))
 
 
-def device_type(about: bytes) -> str:
-    if about == b"a toaster":
+def admit(join: Join) -> list[Admitted]:
+    if any(device.about == b"a toaster" for device in join.devices):
         raise InputError("nothing is tuned for toasters")
-    return f"type of {about.decode()}"
+    if join.name == "early":
+        raise StorageError("the disk is full")
+    return [Admitted(f"type of {device.about.decode()}", ("--known", "5")) for device in join.devices]
 
 
 def play(front: FakeFront, act: Callable[[QuietLine], Awaitable[None]], beat_s: float = 5.0) -> None:
@@ -75,7 +82,7 @@ def play(front: FakeFront, act: Callable[[QuietLine], Awaitable[None]], beat_s: 
 
     async def playing() -> None:
         ours, theirs = pair()
-        attending = asyncio.ensure_future(Hub(front, device_type, beat_s).attend(theirs))
+        attending = asyncio.ensure_future(Hub(front, beat_s).attend(theirs, admit))
         await act(ours)
         ours.cut()
         await asyncio.wait_for(attending, 10)
@@ -103,8 +110,10 @@ def test_a_machine_becomes_an_outpost_until_its_line_is_cut() -> None:
         (outpost,) = front.outposts.values()
         assert outpost.resources == (Host("board-7", 4, 100), Device("board-7/cpu0", "type of a pi"))
         assert outpost.commands == {
-            "build@board-7": KeptCommand("board-7", "kintune.measure.build_worker"),
-            "device@board-7/cpu0": KeptCommand("board-7", "kintune.measure.device_worker", ("--threads", "2")),
+            "build@board-7": KeptCommand("board-7", "kintune.measure.build_worker", limits=ResourceLimits(50)),
+            "device@board-7/cpu0": KeptCommand(
+                "board-7", "kintune.measure.device_worker", ("--threads", "2", "--known", "5"), limits=CORES
+            ),
         }
 
     play(front, act)
@@ -142,12 +151,15 @@ def test_words_pass_both_ways() -> None:
             msgspec.structs.replace(JOIN, fleet_version="0"),
             f"this agent is of version 0.{WIRE_VERSION}, the service of",
         ),
-        (msgspec.structs.replace(JOIN, name=""), "a machine cannot be called ''"),
-        (msgspec.structs.replace(JOIN, name="a\x1b[2Jb"), "a machine cannot be called"),
-        (msgspec.structs.replace(JOIN, name="x" * 65), "a machine cannot be called"),
+        (msgspec.structs.replace(JOIN, name=""), "nothing can be called ''"),
+        (msgspec.structs.replace(JOIN, name="a\x1b[2Jb"), "nothing can be called"),
+        (msgspec.structs.replace(JOIN, name="x" * 65), "nothing can be called"),
+        (msgspec.structs.replace(JOIN, name="build@here"), "nothing can be called 'build@here'"),
+        (msgspec.structs.replace(JOIN, cores=-1), "this machine offers neither"),
+        (msgspec.structs.replace(JOIN, devices=2 * JOIN.devices), "two devices of this machine are called alike"),
         (Join("idle", "m", FLEET_VERSION, WIRE_VERSION), "this machine offers neither cores nor devices"),
         (
-            msgspec.structs.replace(JOIN, devices=(OfferedDevice("t", (), b"a toaster"),)),
+            msgspec.structs.replace(JOIN, devices=(OfferedDevice("t", "toaster", (), b"a toaster"),)),
             "nothing is tuned for toasters",
         ),
     ],
@@ -166,6 +178,38 @@ def test_who_cannot_join_is_told_why_and_leaves_no_trace(first: msgspec.Struct, 
     assert front.told == []
 
 
+def test_who_comes_while_nobody_can_be_let_in_may_ask_again() -> None:
+    async def act(line: QuietLine) -> None:
+        await say(line, msgspec.structs.replace(JOIN, name="early"))
+        assert await hear(line) == TurnedAway("the disk is full", later=True)
+
+    play(FakeFront(), act)
+
+
+def test_files_go_before_what_is_said_of_them_part_by_part(tmp_path: Path) -> None:
+    front = FakeFront()
+    large, empty = tmp_path / "large.kt", tmp_path / "empty.npz"
+    large.write_bytes(bytes(range(256)) * 5000)
+    empty.touch()
+
+    async def act(line: QuietLine) -> None:
+        await say(line, JOIN)
+        await hear(line)
+        keeper = front.outposts["board-7"].keeper
+        keeper.bring(3, (str(large), str(tmp_path / "missing"), str(empty)))
+        keeper.say(3, b"prove it")
+        assert await hear(line) == Clear(3)
+        one, two, three = [await hear(line) for _ in range(3)]
+        assert isinstance(one, Bring)
+        assert isinstance(two, Bring)
+        assert one.data + two.data == large.read_bytes()
+        assert (one.path, one.offset, two.offset, one.size) == (str(large), 0, len(one.data), 1_280_000)
+        assert three == Bring(3, str(empty), 0, 0, b"")
+        assert await hear(line) == Say(3, b"prove it")
+
+    play(front, act)
+
+
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"GET / HTTP/1.1\r\n\r\n", msgspec.msgpack.encode({"type": "join"})])
 def test_what_is_no_message_of_an_agent_is_turned_away(data: bytes) -> None:
     front = FakeFront()
@@ -182,7 +226,7 @@ def test_one_who_is_turned_away_need_not_wait_to_hear_it() -> None:
     async def playing() -> None:
         ours, theirs = pair()
         ours.cut()
-        await asyncio.wait_for(Hub(FakeFront(), device_type).attend(theirs), 10)
+        await asyncio.wait_for(Hub(FakeFront()).attend(theirs, admit), 10)
 
     asyncio.run(playing())
 

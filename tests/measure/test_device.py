@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kintune.errors import WireError
+from kintune.errors import DeviceUnwell, WireError
 from kintune.measure.about import Peak
 from kintune.measure.device import DeviceHandler
 from kintune.measure.outcome import Outcome, Status
@@ -76,3 +76,22 @@ def test_what_cannot_be_begun_leaves_no_stage_behind() -> None:
         device.begin("profile", b"not a context")
     with pytest.raises(WireError, match="before a stage"):
         device.item(b"")
+
+
+def test_an_unwell_device_times_nothing() -> None:
+    profiler = ScriptedProfiler()
+
+    def unwell() -> None:
+        raise DeviceUnwell("throttled")
+
+    device = DeviceHandler(
+        profiler, lambda context, payload: b"proof", lambda: Peak(1.0, 2.0, 3), lambda urgent: None, unwell
+    )
+    for kind in ("profile", "confirm"):
+        with pytest.raises(DeviceUnwell, match="throttled"):
+            device.begin(kind, msgspec.msgpack.encode(CONTEXT))
+        with pytest.raises(WireError, match="before a stage was begun"):
+            device.item(ITEM)
+    device.begin("prove", b"")
+    assert device.item(b"") == b"proof"
+    assert profiler.story == ["release"]

@@ -221,6 +221,22 @@ def test_stages_of_a_process_stay_on_its_host() -> None:
     assert start.placement.host == home
 
 
+def test_stages_of_a_process_with_a_fixed_home_run_there_and_nowhere_else() -> None:
+    audited = Audited(Eager())
+    hosts = (HOST, Host("there", 4, 1000))
+    for event in (*(ResourceJoined(0, host) for host in hosts), JobAdded(0, "j", home="there")):
+        audited(event)
+    mine, starts = Demand(cores=3), []
+    for number, affinity in enumerate(("j", None)):
+        starts += audited(StageReady(0, Stage(f"{number}", "j", f"{number}", mine, affinity=affinity)))
+    assert [start.placement.host for start in starts if isinstance(start, Start)] == ["there", "here"]
+    audited(ResourceLost(1, "there", "cut off"))
+    assert audited(StageFailed(1, "j", "0", 0, "cancelled")) == []  # it does not move
+    (start,) = audited(ResourceBack(2, "there"))
+    assert isinstance(start, Start)
+    assert (start.stage, start.placement.host) == ("0", "there")
+
+
 def test_sequential_runs_one_stage_of_one_job_at_a_time(sequential: Audited) -> None:
     assert [each.stage for each in sequential(StageReady(0, stage("a")))] == ["a"]
     assert sequential(StageReady(0, stage("b"))) == []

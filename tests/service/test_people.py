@@ -93,3 +93,19 @@ def test_who_may_only_read_is_told_so(people: People) -> None:
     token = people.add_token(people.add_user("anna", 0.0), "", Scope.READ, 0.0, None)
     with pytest.raises(Forbidden, match="this token may read; what was asked takes one that may submit"):
         people.visitor(token.text, 1.0).require(Scope.SUBMIT)
+
+
+def test_a_machines_token_locks_nobody_out(people: People) -> None:
+    operator = people.add_user("operator", 0.0)
+    people.add_token(operator, "board", Scope.MACHINE, 0.0, None)
+    assert people.local(1.0).scope is Scope.ADMIN
+    people.add_token(operator, "", Scope.READ, 0.0, None)
+    with pytest.raises(Unauthorized):
+        people.local(2.0)
+
+
+def test_machines_and_people_may_do_nothing_that_is_the_others(people: People) -> None:
+    for scope in (Scope.READ, Scope.SUBMIT, Scope.ADMIN):
+        assert not Scope.MACHINE.covers(scope)
+        assert not scope.covers(Scope.MACHINE)
+    assert Scope.MACHINE.covers(Scope.MACHINE)

@@ -20,6 +20,8 @@ COMMANDS = {
     "records": Entry("kintune.cli.records", "Look at, check, exchange and learn from what was measured."),
     "serve": Entry("kintune.cli.serve", "Tune models as a service.", extra="service"),
     "service": Entry("kintune.cli.service", "Look after a service on this machine.", extra="service"),
+    "device": Entry("kintune.cli.device", "Lend this machine's devices to a service.", extra="fleet"),
+    "worker": Entry("kintune.cli.worker", "Lend this machine's cores to a service.", extra="fleet"),
     "submit": Entry("kintune.cli.submit", "Have a service make a model fast.", extra="client"),
     "jobs": Entry("kintune.cli.jobs", "List your jobs at a service.", extra="client"),
     "job": Entry("kintune.cli.job", "Look at one job at a service, or change it.", extra="client"),

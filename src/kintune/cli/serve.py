@@ -33,6 +33,12 @@ __all__ = ["command"]
 @click.option("--port", type=click.IntRange(1, 65535), default=8190, show_default=True, help="The port to listen on.")
 @click.option("--device", default="cpu", show_default=True, help="What times programs, as for 'kintune tune'.")
 @click.option("--device-name", default="local-cpu", show_default=True, help="What users call that type of device.")
+@click.option(
+    "--agents",
+    metavar="HOST:PORT",
+    callback=lambda _context, _option, text: _address(text),
+    help="Let machines elsewhere join there: 'kintune device start' and 'kintune worker start'.  [default: nowhere]",
+)
 @click.option("--policy", default="predictive", show_default=True, help="Who goes first.")
 @click.option("--jobs-at-once", type=click.IntRange(1, 64), default=3, show_default=True, help="The others wait.")
 @click.option("--minutes", type=float, default=30.0, show_default=True, help="The budget of jobs that name none.")
@@ -52,6 +58,7 @@ def command(
     port: int,
     device: str,
     device_name: str,
+    agents: tuple[str, int],
     policy: str,
     jobs_at_once: int,
     minutes: float,
@@ -74,33 +81,46 @@ def command(
         port=port,
         device=device,
         device_name=device_name,
+        agents_host=agents[0],
+        agents_port=agents[1],
         policy=policy,
         jobs_at_once=jobs_at_once,
         minutes=minutes,
         keep_days=keep_days,
         local_webhooks=local_webhooks,
     )
+    if part != "web" and agents[1]:
+        _check_port(f"--agents {agents[0]}:{agents[1]}", *agents)
     if part != "orchestrator":
-        _check_port(settings)
+        _check_port(f"--host {host} --port {port}", host, port)
         _check_doors(settings)
         click.echo(f"Kintune serves on http://{host}:{port}, data in {settings.data}; Ctrl-C ends it.", err=True)
     parts = PARTS if part == "all" else (part,)
     Supervisor(settings, lambda line: click.echo(f"kintune: {line}", err=True), parts).run()
 
 
-def _check_port(settings: Settings) -> None:
+def _address(text: str | None) -> tuple[str, int]:
+    """HOST:PORT; port 0 for nowhere."""
+    if text is None:
+        return "127.0.0.1", 0
+    host, _, port = text.rpartition(":")
+    if not (port.isdecimal() and 0 < int(port) < 1 << 16):
+        raise InputError(f"--agents {text!r}: must be HOST:PORT, such as 0.0.0.0:8191")
+    return host.strip("[]") or "0.0.0.0", int(port)
+
+
+def _check_port(option: str, host: str, port: int) -> None:
     """Refuse an address at which nothing can listen."""
     try:
         (family, kind, protocol, _, address), *_ = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         with socket.socket(family, kind, protocol) as trial:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             trial.bind(address)
     except OSError as error:
         raise InputError(
-            f"--host {settings.host} --port {settings.port}: the service cannot listen there ({error.strerror}); name "
-            "another port, or end what listens"
+            f"{option}: the service cannot listen there ({error.strerror}); name another port, or end what listens"
         ) from error
 
 

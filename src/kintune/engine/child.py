@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -26,6 +27,10 @@ class Child(Protocol):
             WireError: the message is over the limit; nothing of it was sent.
             OSError: the process is gone.
         """
+        ...
+
+    def bring(self, paths: Sequence[str]) -> None:
+        """See that it finds these files of the front, and does not need any that were brought before."""
         ...
 
     def kill(self, how: str = "") -> str:

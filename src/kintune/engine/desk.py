@@ -58,6 +58,8 @@ class Desk:
         self._reactor.set_alarm(self._alarm, now + errand.timeout_s, late)
         try:
             if self._begun != errand.stage:
+                if errand.files:
+                    self.child.bring(errand.files)
                 self._reactor.send(self.child, errand.begin)
                 self._begun = errand.stage
             self._reactor.send(self.child, errand.item)

@@ -34,7 +34,8 @@ class ItemEnd(msgspec.Struct, frozen=True):
 class Errand:
     """An item for a process, with whom to tell how it ended; `sent_at` is None until it is on its way.
 
-    `owner` is whatever the one who made it recognises it by.
+    `files` are paths of the front that the stage's items name.  `owner` is whatever the one who made it recognises it
+    by.
     """
 
     owner: object
@@ -42,6 +43,7 @@ class Errand:
     item: Item
     timeout_s: float
     done: Callable[[ItemEnd], None]
+    files: tuple[str, ...] = ()
     sent_at: float | None = None
 
     @property

@@ -11,19 +11,25 @@ from kintune.scheduler.resources import Device, Resource
 __all__ = ["Inventory"]
 
 
+_GONE = "gone"  # the usual reason: it is not there
+
+
 class Inventory:
-    """Tells the scheduler what comes and goes, and nothing twice."""
+    """Tells the scheduler what comes and goes, and nothing twice.
+
+    Something may be unusable for several reasons at once; it is back when none is left.
+    """
 
     def __init__(self, tell: Callable[[Event], None], clock: Callable[[], float]) -> None:
         self._tell = tell
         self._clock = clock
         self._resources: dict[str, Resource] = {}
-        self._lost: set[str] = set()
+        self._absent: dict[str, set[str]] = {}
 
     def why_not(self, resource: Resource) -> str | None:
         """Why a host or a device cannot join: one of this name is there, or was there and was another one."""
         known = self._resources.get(resource.id)
-        if known is not None and resource.id not in self._lost:
+        if known is not None and _GONE not in self._absent.get(resource.id, ()):
             return f"there is a {resource.id!r} already"
         if known not in (None, resource):
             return f"{resource.id!r} comes back as something else: it was {known}, and is {resource}"
@@ -41,19 +47,36 @@ class Inventory:
             self._resources[resource.id] = resource
             self._tell(ResourceJoined(self._clock(), resource))
         else:
-            self._lost.discard(resource.id)
-            self._tell(ResourceBack(self._clock(), resource.id))
+            self.give_back(resource.id)
 
-    def lose(self, id: str, cause: str) -> None:
-        """It cannot be used for now; what is unknown or lost already is left alone."""
-        if id in self._resources and id not in self._lost:
-            self._lost.add(id)
-            self._tell(ResourceLost(self._clock(), id, cause))
+    def lose(self, id: str, cause: str, reason: str = _GONE) -> None:
+        """It cannot be used for now, for one reason more; what is unknown is left alone."""
+        if id in self._resources:
+            reasons = self._absent.setdefault(id, set())
+            reasons.add(reason)
+            if reasons == {reason}:
+                self._tell(ResourceLost(self._clock(), id, cause))
+
+    def give_back(self, id: str, reason: str = _GONE) -> None:
+        """One reason why it could not be used is gone."""
+        reasons = self._absent.get(id, set())
+        if reason in reasons:
+            reasons.discard(reason)
+            if not reasons:
+                del self._absent[id]
+                self._tell(ResourceBack(self._clock(), id))
+
+    def count(self, type: str) -> int:
+        """How many devices of a type can be used."""
+        return sum(
+            isinstance(known, Device) and known.type == type and known.id not in self._absent
+            for known in self._resources.values()
+        )
 
     def can_do_without(self, device: str) -> bool:
         """Whether another device of its type is left."""
         lost = self._resources.get(device)
         return isinstance(lost, Device) and any(
-            isinstance(other, Device) and other.type == lost.type and other.id not in (device, *self._lost)
+            isinstance(other, Device) and other.type == lost.type and other.id not in (device, *self._absent)
             for other in self._resources.values()
         )

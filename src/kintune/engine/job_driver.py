@@ -76,7 +76,7 @@ class JobDriver:
         """Make the job known to the scheduler and start its process."""
         now, launch = self._shop.clock(), self.job.launch
         deadline = None if launch.deadline_s is None else now + launch.deadline_s
-        self._shop.tell(JobAdded(now, launch.job, launch.priority, deadline))
+        self._shop.tell(JobAdded(now, launch.job, launch.priority, deadline, launch.home))
         self._spawn()
 
     def stop(self, reason: str) -> None:

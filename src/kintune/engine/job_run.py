@@ -23,7 +23,8 @@ __all__ = ["JobEnd", "JobEnding", "JobLaunch", "JobRun", "StageRun"]
 class JobLaunch(msgspec.Struct, frozen=True):
     """A job to run: how its process is started, and the specification that it is opened with.
 
-    `deadline_s` is when it should be over, in seconds from its launch; policies may take it into account.
+    `deadline_s` is when it should be over, in seconds from its launch; policies may take it into account.  `home` is
+    the host on which its process lives, where there are others.
     """
 
     job: str
@@ -31,6 +32,7 @@ class JobLaunch(msgspec.Struct, frozen=True):
     spec: bytes
     priority: float = 1.0
     deadline_s: float | None = None
+    home: str | None = None
 
 
 class JobEnding(str, Enum):
@@ -90,7 +92,7 @@ class StageRun:
         name = f"{stage.job}/{stage.id}"  # a worker serves many jobs, whose stages may be called alike
         begin = Begin(name, self.attempt, stage.kind, self.work.context)
         item = Item(name, self.attempt, index, self.work.items[index])
-        return Errand(self, begin, item, timeout_s, done)
+        return Errand(self, begin, item, timeout_s, done, self.work.files)
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
@@ -32,6 +33,13 @@ class Keeper(Protocol):
         """Pass these bytes of a stream of messages on to it."""
         ...
 
+    def bring(self, process: int, paths: Sequence[str]) -> None:
+        """Have these files of the front where it finds them (`kintune.wire.depot`), before anything is said after this.
+
+        It will look for no others any more.
+        """
+        ...
+
     def kill(self, process: int) -> None:
         """Kill it with its children; one that is gone is left alone."""
         ...
@@ -57,6 +65,10 @@ class KeptChild:
     def post(self, message: msgspec.Struct) -> None:
         """See `Child`."""
         self._keeper.say(self.process, encoded(message))
+
+    def bring(self, paths: Sequence[str]) -> None:
+        """See `Child`."""
+        self._keeper.bring(self.process, paths)
 
     def kill(self, how: str = "") -> str:
         """See `Child`."""

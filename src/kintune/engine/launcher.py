@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kintune.engine.child import Child
 from kintune.engine.command import AnyCommand, Command
@@ -95,6 +95,9 @@ class _Nobody:
         pass
 
     def say(self, process: int, data: bytes) -> None:
+        pass
+
+    def bring(self, process: int, paths: Sequence[str]) -> None:
         pass
 
     def kill(self, process: int) -> None:

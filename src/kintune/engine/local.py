@@ -18,6 +18,7 @@ from kintune.engine.job_run import JobEnd, JobLaunch
 from kintune.engine.journal import Journal
 from kintune.engine.launcher import Launcher
 from kintune.engine.outposts import Outpost, Outposts
+from kintune.engine.quarantine import Quarantine
 from kintune.engine.reactor import Reactor
 from kintune.engine.run_log import RunLog
 from kintune.engine.settings import EngineSettings
@@ -27,7 +28,7 @@ from kintune.scheduler.decisions import Cancel, Decision, GiveUp, RetryAt, Start
 from kintune.scheduler.events import Event, PriorityChanged
 from kintune.scheduler.machine import Machine
 from kintune.scheduler.resources import Resource
-from kintune.wire.messages import Work
+from kintune.wire.messages import ItemStatus, Work
 
 __all__ = ["LocalEngine", "Observe"]
 
@@ -92,9 +93,11 @@ class LocalEngine:
             clock,
             crowded=crowded,
             elsewhere=elsewhere,
-            lost=self._lose_device,
+            useless=self._does_without,
+            served=self._served,
         )
-        self._outposts = Outposts(self._launcher, self._pool, self._inventory)
+        self._quarantine = Quarantine(self._inventory, self._reactor, self._log, self._settings, clock)
+        self._outposts = Outposts(self._launcher, self._pool, self._inventory, self._quarantine)
         self._drivers: dict[str, JobDriver] = {}
         self._events: deque[Event] = deque()
         self._telling = False
@@ -224,6 +227,10 @@ class LocalEngine:
     def lose(self, outpost: str, cause: str) -> None:
         """Nothing can run there for now; what ran there is lost."""
         self.post(lambda: self._outposts.lose(outpost, cause))
+
+    def devices(self, type: str) -> int:
+        """How many devices of a type can be used; to be called in the engine's thread."""
+        return self._inventory.count(type)
 
     def heard(self, keeper: str, process: int, data: bytes) -> None:
         """A process that is kept elsewhere says this."""
@@ -358,12 +365,23 @@ class LocalEngine:
             case Cancel():
                 driver.cancel(decision)
 
-    def _lose_device(self, device: str, cause: str) -> bool:
-        """Go on without a device, if there is another one of its type."""
-        if not self._inventory.can_do_without(device):
+    def _does_without(self, place: str, cause: str) -> bool:
+        """Go on without a place that is elsewhere, or without a device if there is another one of its type."""
+        if self._quarantine.guards(place):
+            self._quarantine.isolate(place, cause)
+            return True
+        if not self._inventory.can_do_without(place):
             return False
-        self._inventory.lose(device, cause)
+        self._log.write("engine", f"{place} is given up; {cause}")
+        self._inventory.lose(place, cause)
         return True
+
+    def _served(self, place: str | None, status: ItemStatus, cause: str) -> None:
+        """An item has ended at a place."""
+        if status is ItemStatus.OK:
+            self._quarantine.did_well(place)
+        else:
+            self._quarantine.lost_an_item(place, cause)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -9,6 +9,7 @@ from kintune.engine.command import AnyCommand
 from kintune.engine.inventory import Inventory
 from kintune.engine.kept import Keeper
 from kintune.engine.launcher import Launcher
+from kintune.engine.quarantine import Quarantine
 from kintune.engine.worker_pool import WorkerPool
 from kintune.errors import EngineError
 from kintune.scheduler.resources import Resource
@@ -31,10 +32,11 @@ class Outpost(NamedTuple):
 class Outposts:
     """Those that are there now."""
 
-    def __init__(self, launcher: Launcher, pool: WorkerPool, inventory: Inventory) -> None:
+    def __init__(self, launcher: Launcher, pool: WorkerPool, inventory: Inventory, quarantine: Quarantine) -> None:
         self._launcher = launcher
         self._pool = pool
         self._inventory = inventory
+        self._quarantine = quarantine
         self._present: dict[str, Outpost] = {}
 
     def join(self, outpost: Outpost) -> None:
@@ -52,6 +54,7 @@ class Outposts:
         self._launcher.add_keeper(outpost.name, outpost.keeper)
         self._pool.learn(outpost.commands)
         for resource in outpost.resources:
+            self._quarantine.guard(resource.id)
             self._inventory.join(resource)
 
     def lose(self, name: str, cause: str) -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -101,6 +101,9 @@ class ChildProcess:
     def post(self, message: msgspec.Struct) -> None:
         """See `kintune.engine.child.Child`; what the kernel does not take now waits in the channel."""
         self.channel.post(message)
+
+    def bring(self, paths: Sequence[str]) -> None:
+        """See `kintune.engine.child.Child`; a process of this machine finds them where they are."""
 
     def reap(self) -> str:
         """It has closed its channel: wait for its end, and say how it ended."""

@@ -14,6 +14,9 @@ class EngineSettings(msgspec.Struct, frozen=True):
     stage is open may think before it offers something or finishes; `leave_timeout_s` that for which a process that was
     asked to leave may take.  A kind of worker that fails to start `start_failures` times in a row ends the run; a job
     whose process dies `job_deaths` times in a row without anything committed in between has failed.
+
+    A place elsewhere where `losses_in_a_row` items were lost with their workers is left alone for `quarantine_s`, and
+    for twice as long each time that this has not helped, up to `longest_quarantine_s`.
     """
 
     start_timeout_s: float = 120.0
@@ -21,3 +24,6 @@ class EngineSettings(msgspec.Struct, frozen=True):
     leave_timeout_s: float = 5.0
     start_failures: int = 3
     job_deaths: int = 4
+    losses_in_a_row: int = 6
+    quarantine_s: float = 30.0
+    longest_quarantine_s: float = 3600.0

@@ -52,7 +52,8 @@ class WorkerPool:
         *,
         crowded: bool = False,
         elsewhere: Collection[str] = (),
-        lost: Callable[[str, str], bool] = lambda _device, _cause: False,
+        useless: Callable[[str, str], bool] = lambda _place, _cause: False,
+        served: Callable[[str | None, ItemStatus, str], None] = lambda _place, _status, _cause: None,
     ) -> None:
         """Make a pool without workers.
 
@@ -65,9 +66,12 @@ class WorkerPool:
             clock: seconds, never going back.
             crowded: whether a device may have more than one worker.
             elsewhere: the kinds of workers that places which join later may bring.
-            lost: told of a device whose worker cannot be started, and why; whether the run can do without it.
+            useless: told of a place whose workers cannot be started or whose device is unwell, and why; whether the
+                run can do without it.
+            served: told how an item ended at a place.
         """
-        self._lost = lost
+        self._useless = useless
+        self._served = served
         self._reactor = reactor
         self._launcher = launcher
         self._commands = dict(commands)
@@ -168,14 +172,29 @@ class WorkerPool:
         errand = worker.desk.withdraw()
         failures = self._failures[worker.slot] = self._failures.get(worker.slot, 0) + 1
         if failures >= self._settings.start_failures:
-            child, device = worker.desk.child, worker.slot.place if worker.slot.single else None
+            self._failures.pop(worker.slot)
+            child = worker.desk.child
             cause = f"{child.name}: {how} before it was up, {failures} times in a row"
-            if device is not None and self._lost(device, cause):
-                self._log.write("engine", f"{device} is given up; {cause}")
-                return
-            raise EngineError(f"{cause}:\n{child.tail}")
-        if errand is not None:
+            if not self._does_without(worker.slot, cause):
+                raise EngineError(f"{cause}:\n{child.tail}")
+        elif errand is not None:
             self.submit(worker.slot, errand)
+
+    def _is_useless(self, worker: _Worker, cause: str) -> bool:
+        """A worker says that it can be of no use where it is; whether the run can do without that place."""
+        if not self._does_without(worker.slot, cause):
+            return False
+        if worker in self._workers[worker.slot]:  # else it was killed when its place was taken out of use
+            self._remove(worker)
+            worker.desk.withdraw()
+            worker.desk.child.kill("killed: it is of no use")
+        return True
+
+    def _does_without(self, slot: Slot, cause: str) -> bool:
+        return slot.place is not None and self._useless(slot.place, cause)
+
+    def _ended(self, worker: _Worker, status: ItemStatus, cause: str = "") -> None:
+        self._served(worker.slot.place, status, cause)
 
 
 class _Worker:
@@ -194,13 +213,14 @@ class _Worker:
     def heard(self, message: FromJob) -> None:
         match message:
             case Hello():
-                self.desk.greet(message, self.slot.kind)
-                self._pool._came_up(self)
-                if self.desk.errand is not None:
-                    self.desk.send(self._is_late)
+                self._greet(message)
             case ItemFailed(stage="", refused=True):
-                raise InputError(message.cause)
+                if not self._pool._is_useless(self, message.cause):
+                    raise InputError(message.cause)
+            case ItemFailed(unwell=True) if self._pool._is_useless(self, message.cause):
+                pass
             case ItemDone() | ItemFailed():
+                self._pool._ended(self, ItemStatus.OK)
                 self.desk.answer(message)
             case _:
                 raise WireError(f"{self.desk.child.name} said {type(message).__name__}, which is for job processes")
@@ -210,7 +230,7 @@ class _Worker:
         if self.desk.hello is None:
             self._pool._failed_to_start(self, how)
         else:
-            self.desk.death(ItemStatus.CRASHED, how)
+            self._die(ItemStatus.CRASHED, how)
 
     def did_not_come_up(self) -> None:
         self._pool._remove(self)
@@ -221,4 +241,20 @@ class _Worker:
         assert errand is not None
         self._pool._remove(self)
         how = self.desk.child.kill(f"exceeded {errand.timeout_s:g} s")
-        self.desk.death(ItemStatus.TIMED_OUT, how)
+        self._die(ItemStatus.TIMED_OUT, how)
+
+    def _greet(self, hello: Hello) -> None:
+        try:
+            self.desk.greet(hello, self.slot.kind)
+        except WireError as error:
+            if self._pool._is_useless(self, str(error)):
+                return
+            raise
+        self._pool._came_up(self)
+        if self.desk.errand is not None:
+            self.desk.send(self._is_late)
+
+    def _die(self, status: ItemStatus, how: str) -> None:
+        if self.desk.errand is not None:
+            self._pool._ended(self, status, how)
+        self.desk.death(status, how)

@@ -12,7 +12,21 @@ import msgspec
 from kintune.errors import InputError, WireError
 from kintune.fleet.household import PROGRAMS, Household
 from kintune.fleet.line import Line, Mouth
-from kintune.fleet.messages import Beat, Ended, Heard, Join, Kill, Launch, Printed, Say, TurnedAway, Welcome, to_agent
+from kintune.fleet.messages import (
+    Beat,
+    Bring,
+    Clear,
+    Ended,
+    Heard,
+    Join,
+    Kill,
+    Launch,
+    Printed,
+    Say,
+    TurnedAway,
+    Welcome,
+    to_agent,
+)
 
 __all__ = ["Agent"]
 
@@ -108,6 +122,10 @@ class Agent:
                     household.start(order)
                 case Say():
                     household.say(order.process, order.data)
+                case Bring():
+                    household.bring(order)
+                case Clear():
+                    household.clear(order.process)
                 case Kill():
                     household.kill(order.process)
                 case TurnedAway():

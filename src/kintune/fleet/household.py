@@ -14,8 +14,11 @@ import sys
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from kintune.fleet.messages import Launch
+from kintune.errors import InputError
+from kintune.fleet.depot import Depot
+from kintune.fleet.messages import Bring, Launch
 from kintune.wire.child import FD_OPTION
+from kintune.wire.depot import DEPOT_VARIABLE
 
 __all__ = ["PROGRAMS", "Household", "Relative"]
 
@@ -53,7 +56,12 @@ class Household:
 
     def start(self, launch: Launch) -> None:
         """Start a process; that it could not be started is told."""
-        member = self._members[launch.process] = _Member()
+        try:
+            depot = Depot()
+        except OSError as error:
+            self._relative.ended(launch.process, f"no place for its files: {error.strerror}")
+            return
+        member = self._members[launch.process] = _Member(depot)
         life = asyncio.ensure_future(self._live(launch, member))
         self._lives.add(life)
         life.add_done_callback(self._lives.discard)
@@ -63,6 +71,21 @@ class Household:
         member = self._members.get(process)
         if member is not None:
             member.say(data)
+
+    def bring(self, part: Bring) -> None:
+        """A part of a file for a process; one whose file cannot be kept here is killed, with the reason."""
+        member = self._members.get(part.process)
+        if member is not None:
+            try:
+                member.depot.take(part)
+            except InputError as error:
+                member.kill(str(error))
+
+    def clear(self, process: int) -> None:
+        """A process needs no file that was brought so far."""
+        member = self._members.get(process)
+        if member is not None:
+            member.depot.empty()
 
     def kill(self, process: int) -> None:
         """Kill a process with its children."""
@@ -84,6 +107,7 @@ class Household:
             except OSError as error:
                 how = f"cannot be started: {error.strerror}"
         del self._members[launch.process]
+        member.depot.remove()
         self._relative.ended(launch.process, how)
 
     async def _from_start_to_end(self, launch: Launch, member: _Member) -> str:
@@ -96,7 +120,10 @@ class Household:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, **launch.environment, **launch.limits.to_environment()},
+                env={
+                    **os.environ, **launch.environment, **launch.limits.to_environment(),
+                    DEPOT_VARIABLE: str(member.depot.path),
+                },
             )  # fmt: skip
         assert child.stdout is not None
         reader, writer = await asyncio.open_connection(sock=ours)
@@ -119,8 +146,9 @@ class Household:
 class _Member:
     """One process; what is said to it before it is there waits."""
 
-    def __init__(self) -> None:
+    def __init__(self, depot: Depot) -> None:
         self.how = ""
+        self.depot = depot
         self._child: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._waiting: list[bytes] = []

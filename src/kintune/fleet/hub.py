@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
-from typing import Protocol
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from kintune.engine.command import KeptCommand
 from kintune.engine.outposts import Outpost
-from kintune.errors import InputError, WireError
+from kintune.errors import InputError, StorageError, WireError
 from kintune.fleet.line import Line, Mouth
 from kintune.fleet.messages import (
     FLEET_VERSION,
@@ -27,14 +28,26 @@ from kintune.fleet.messages import (
     Welcome,
     from_agent,
 )
+from kintune.fleet.parcel import parcel
 from kintune.scheduler.resources import Device, Host, Resource
 from kintune.wire.worker import WIRE_VERSION
 
-__all__ = ["Front", "Hub"]
+__all__ = ["Admit", "Admitted", "Front", "Hub"]
 
 _JOIN_S = 10.0
 _SKIPPED = 4  # beats that may be missed
-_LONGEST_NAME = 64
+_NAME = re.compile(r"[A-Za-z0-9][\w.:,-]{0,63}", re.ASCII)
+
+
+class Admitted(NamedTuple):
+    """A device that may join: its type, as the scheduler knows it, and what its worker is told besides."""
+
+    type: str
+    arguments: tuple[str, ...] = ()
+
+
+Admit = Callable[[Join], Sequence[Admitted]]
+"""Says of each device of a machine as what it may join; InputError turns the machine away.  Called in a thread."""
 
 
 class Front(Protocol):
@@ -59,19 +72,21 @@ class Front(Protocol):
 class Hub:
     """Attends agents, any number at once, in one event loop."""
 
-    def __init__(self, front: Front, device_type: Callable[[bytes], str], beat_s: float = 2.0) -> None:
-        """`device_type` says of which type a device is, from what its worker says of it; InputError turns it away."""
+    def __init__(self, front: Front, beat_s: float = 2.0) -> None:
         self._front = front
-        self._device_type = device_type
         self._beat_s = beat_s
 
-    async def attend(self, line: Line) -> None:
-        """One agent, from its first message until the line is cut."""
+    async def attend(self, line: Line, admit: Admit) -> None:
+        """One agent, from its first message until the line is cut; `admit` says whether, and as what, it may join."""
         loop = asyncio.get_running_loop()
         async with Mouth(line) as mouth:
             try:
                 join = await self._hear_join(line)
-                outpost = self._outpost(join, _Keeper(mouth, loop))
+                admitted = await asyncio.to_thread(admit, join)
+                outpost = _outpost(join, admitted, _Keeper(mouth, loop))
+            except StorageError as error:
+                await _turn_away(line, TurnedAway(str(error), later=True))
+                return
             except (InputError, WireError) as error:
                 await _turn_away(line, TurnedAway(str(error)))
                 return
@@ -92,30 +107,8 @@ class Hub:
         message = None if data is None else from_agent(data)
         if not isinstance(message, Join):
             raise WireError("an agent begins with whom it speaks for")
-        versions = (message.fleet_version, message.wire_version)
-        if versions != (FLEET_VERSION, WIRE_VERSION):
-            raise InputError(
-                f"this agent is of version {'.'.join(versions)}, the service of {FLEET_VERSION}.{WIRE_VERSION}; "
-                "install the same Kintune on both"
-            )
+        _check(message)
         return message
-
-    def _outpost(self, join: Join, keeper: _Keeper) -> Outpost:
-        """What the engine is told of an agent's machine."""
-        if not 0 < len(join.name) <= _LONGEST_NAME or not join.name.isprintable():
-            raise InputError(f"a machine cannot be called {join.name[:_LONGEST_NAME]!r}")
-        if join.cores < 0 or not (join.cores or join.devices):
-            raise InputError("this machine offers neither cores nor devices")
-        resources: list[Resource] = []
-        commands: dict[str, KeptCommand] = {}
-        if join.cores:
-            resources.append(Host(join.name, join.cores, join.memory_mb))
-            commands[f"build@{join.name}"] = KeptCommand(join.name, "kintune.measure.build_worker")
-        for device in join.devices:
-            id = f"{join.name}/{device.name}"
-            resources.append(Device(id, self._device_type(device.about)))
-            commands[f"device@{id}"] = KeptCommand(join.name, "kintune.measure.device_worker", device.arguments)
-        return Outpost(join.name, keeper, tuple(resources), commands)
 
     async def _listen(self, line: Line, name: str, refusal: asyncio.Future[str]) -> str:
         """Tell the engine what the agent says, until it says no more; why that is."""
@@ -157,12 +150,52 @@ class _Keeper:
     def say(self, process: int, data: bytes) -> None:
         self._say(Say(process, data))
 
+    def bring(self, process: int, paths: Sequence[str]) -> None:
+        self._say_all(parcel(process, paths))
+
     def kill(self, process: int) -> None:
         self._say(Kill(process))
 
     def _say(self, message: msgspec.Struct) -> None:
+        self._say_all((message,))
+
+    def _say_all(self, messages: Iterable[msgspec.Struct]) -> None:
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._mouth.say, message)
+            self._loop.call_soon_threadsafe(self._mouth.say_all, messages)
+
+
+def _outpost(join: Join, admitted: Sequence[Admitted], keeper: _Keeper) -> Outpost:
+    """What the engine is told of an agent's machine."""
+    resources: list[Resource] = []
+    commands: dict[str, KeptCommand] = {}
+    if join.cores:
+        resources.append(Host(join.name, join.cores, join.memory_mb))
+        commands[f"build@{join.name}"] = KeptCommand(join.name, "kintune.measure.build_worker", limits=join.limits)
+    for device, known in zip(join.devices, admitted, strict=True):
+        id = f"{join.name}/{device.name}"
+        arguments = (*device.arguments, *known.arguments)
+        resources.append(Device(id, known.type))
+        commands[f"device@{id}"] = KeptCommand(
+            join.name, "kintune.measure.device_worker", arguments, limits=device.limits
+        )
+    return Outpost(join.name, keeper, tuple(resources), commands)
+
+
+def _check(join: Join) -> None:
+    """Raises InputError where nothing can be made of what an agent says."""
+    versions = (join.fleet_version, join.wire_version)
+    if versions != (FLEET_VERSION, WIRE_VERSION):
+        raise InputError(
+            f"this agent is of version {'.'.join(versions)}, the service of {FLEET_VERSION}.{WIRE_VERSION}; "
+            "install the same Kintune on both"
+        )
+    for name in (join.name, *(device.name for device in join.devices)):
+        if not _NAME.fullmatch(name):
+            raise InputError(f"nothing can be called {name[:64]!r}: names are up to 64 letters, digits and . _ - : ,")
+    if len({device.name for device in join.devices}) < len(join.devices):
+        raise InputError("two devices of this machine are called alike")
+    if join.cores < 0 or join.memory_mb < 0 or not (join.cores or join.devices):
+        raise InputError("this machine offers neither cores nor devices")
 
 
 async def _turn_away(line: Line, why: TurnedAway) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterable
 from typing import Protocol
 
 import msgspec
@@ -31,12 +32,16 @@ class Mouth:
 
     def __init__(self, line: Line) -> None:
         self._line = line
-        self._waiting: asyncio.Queue[bytes] = asyncio.Queue()
+        self._waiting: asyncio.Queue[Iterable[msgspec.Struct]] = asyncio.Queue()
         self._speaking: asyncio.Task[None] | None = None
 
     def say(self, message: msgspec.Struct) -> None:
         """Say it as soon as what was said before is out.  Belongs to the thread of the event loop."""
-        self._waiting.put_nowait(msgspec.msgpack.encode(message))
+        self.say_all((message,))
+
+    def say_all(self, messages: Iterable[msgspec.Struct]) -> None:
+        """The same of several, each of which is made when it is its turn."""
+        self._waiting.put_nowait(messages)
 
     async def __aenter__(self) -> Mouth:
         self._speaking = asyncio.ensure_future(self._speak())
@@ -51,4 +56,5 @@ class Mouth:
     async def _speak(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                await self._line.send(await self._waiting.get())
+                for message in await self._waiting.get():
+                    await self._line.send(msgspec.msgpack.encode(message))

@@ -11,11 +11,14 @@ from typing import TypeAlias
 import msgspec
 
 from kintune.errors import WireError
+from kintune.measure.about import Peak
 from kintune.wire.child import ResourceLimits
 
 __all__ = [
     "FLEET_VERSION",
     "Beat",
+    "Bring",
+    "Clear",
     "Ended",
     "FromAgent",
     "Heard",
@@ -69,31 +72,54 @@ class Say(msgspec.Struct, frozen=True, tag="say"):
     data: bytes
 
 
+class Bring(msgspec.Struct, frozen=True, tag="bring"):
+    """A part of a file of `size` bytes that the process will look for under `path`; parts come in order."""
+
+    process: int
+    path: str
+    offset: int
+    size: int
+    data: bytes
+
+
+class Clear(msgspec.Struct, frozen=True, tag="clear"):
+    """The process will look for no file that was brought before this."""
+
+    process: int
+
+
 class Kill(msgspec.Struct, frozen=True, tag="kill"):
     """Kill the process with its children."""
 
     process: int
 
 
-ToAgent: TypeAlias = Welcome | TurnedAway | Launch | Say | Kill
+ToAgent: TypeAlias = Welcome | TurnedAway | Launch | Say | Bring | Clear | Kill
 
 
 # agent -> front -------------------------------------------------------------------------------------------------------
 
 
 class OfferedDevice(msgspec.Struct, frozen=True):
-    """A device of an agent's machine: what it is called there, and what its worker says of it (`Hello.about`)."""
+    """A device of an agent's machine: what it is called there, and what its worker says of it (`Hello.about`).
+
+    `type` is what whoever looks after it calls devices like it, `arguments` and `limits` are those of its worker,
+    `peak` is the most it does.
+    """
 
     name: str
+    type: str
     arguments: tuple[str, ...]
     about: bytes
+    peak: Peak | None = None
+    limits: ResourceLimits = ResourceLimits()
 
 
 class Join(msgspec.Struct, frozen=True, tag="join"):
     """The first message: which machine this is, and what it offers.
 
     `identity` tells one machine from another, whatever it is called.  `cores` and `memory_mb` are for builds; a machine
-    that only has devices offers none.
+    that only has devices offers none.  `limits` are those of build workers.
     """
 
     name: str
@@ -102,6 +128,7 @@ class Join(msgspec.Struct, frozen=True, tag="join"):
     wire_version: str
     cores: int = 0
     memory_mb: int = 0
+    limits: ResourceLimits = ResourceLimits()
     devices: tuple[OfferedDevice, ...] = ()
 
 

@@ -69,6 +69,11 @@ class RunBook:
         self._candidates: dict[str, Candidate] = {}
         self._sequence = store.events.count(spec.run_id)
 
+    @property
+    def conditions(self) -> Conditions:
+        """Under which this run measures."""
+        return Conditions(self._device_type, self._compiler, self._feature_version)
+
     def watch(self, work: Work) -> None:
         """A stage begins.  Only its candidates are kept: built programs would fill the memory over a run."""
         if work.stage.kind == StageName.BUILD:
@@ -154,7 +159,7 @@ class RunBook:
             subjects = [
                 Subject(s.workload, s.weight, s.flops, s.operator, s.signature) for s in prepared.subgraphs if s.tunable
             ]
-            conditions = Conditions(self._device_type, self._compiler, self._feature_version)
+            conditions = self.conditions
             families = self._spec.options.strategy.families
             chosen = choose(self._store, conditions, subjects, families, hidden=self._hidden)
             offer = msgspec.structs.replace(chosen, peak=offer.peak)

@@ -84,7 +84,7 @@ def tune_all(
 
         with cores_lock(place.cores, waiting):
             owner = "crowded" if POLICIES[scheduling.policy].waives else ""
-            tickets = [Ticket(request, store, place, owner) for request in requests]
+            tickets = [Ticket(request, store, place.station(), owner) for request in requests]
             _check_distinct(tickets)
             return _Campaign(tickets, store, place, scheduling, show).run()
 

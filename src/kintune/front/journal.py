@@ -8,6 +8,7 @@ from kintune.engine.journal import Entry
 from kintune.errors import OrderError
 from kintune.front.book import RunBook
 from kintune.job.payloads import JobSpec
+from kintune.knowledge.conditions import Conditions
 from kintune.records import Store
 from kintune.wire.messages import Committed, Work
 
@@ -31,6 +32,10 @@ class TuningJournal:
         self._books[spec.run_id] = RunBook(
             self._store, spec, compiler, use_known=use_known, feature_version=self._feature_version, hidden=hidden
         )
+
+    def conditions(self, job: str) -> Conditions:
+        """Under which a job measures."""
+        return self._book(job).conditions
 
     def leave(self, job: str) -> None:
         """The job is over; its book is closed."""

@@ -9,16 +9,21 @@ from collections.abc import Iterable
 
 import msgspec
 
+from kintune.doctor.machine import inspect_machine
 from kintune.engine.command import Command
 from kintune.errors import TargetError
+from kintune.front.station import Station
 from kintune.measure.cores import choose_cores, physical_cores
 from kintune.scheduler.resources import Device, Host, Resource
 from kintune.wire.child import ResourceLimits
 
-__all__ = ["DEVICE", "Place", "choose_place"]
+__all__ = ["DEVICE", "HOST", "Place", "choose_devices", "choose_place", "memory_mb"]
 
 DEVICE = "cpu"
 """The device that is all of this machine's cores; also the type of devices, as the scheduler knows it."""
+
+HOST = "local"
+"""This machine, as the scheduler knows it."""
 
 _OWN_CORES = re.compile(r"cpu:(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)")
 _BUILD_MEMORY_MB = 16 * 1024
@@ -55,11 +60,15 @@ class Place(msgspec.Struct, frozen=True):
         """What the devices are called."""
         return (DEVICE,) if self.shared else tuple(f"{DEVICE}:{_text(cores)}" for cores in self.devices)
 
+    def station(self) -> Station:
+        """This machine as what runs are measured on."""
+        return Station(DEVICE, len(self.devices), self.threads, inspect_machine().cpu, self.shared)
+
     def resources(self) -> list[Resource]:
         """What the scheduler can give."""
-        host = "local" if self.shared else None
+        host = HOST if self.shared else None
         devices = [Device(name, DEVICE, host=host, on_host_cores=self.shared) for name in self.names]
-        return [Host("local", len(self.host), memory_mb()), *devices]
+        return [Host(HOST, len(self.host), memory_mb()), *devices]
 
     def commands(self, target: str, *, urgent: bool = False) -> dict[str, Command]:
         """How workers are started, by kind, and by kind and device; `urgent` ones time at real-time priority."""
@@ -88,6 +97,26 @@ def choose_place(device: str, threads: int | None) -> Place:
     if device == DEVICE:
         cores = choose_cores(threads or 0)
         return Place((cores,), cores)
+    devices = tuple(choose_devices(device).values())
+    wanted = [core for cores in devices for core in cores]
+    host = tuple(core for core in physical_cores() if core not in wanted)
+    if not host:
+        raise TargetError(f"device {device!r}: no core is left to build on; leave it one, or measure on 'cpu'")
+    if threads not in (None, len(devices[0])):
+        raise TargetError(
+            f"device {device!r} has {len(devices[0])} cores, and threads={threads}; leave one of both away"
+        )
+    return Place(devices, host)
+
+
+def choose_devices(device: str) -> dict[str, tuple[int, ...]]:
+    """The cores of each device that `device` names, as for `choose_place`, by the device's name.
+
+    Raises:
+        TargetError: no such device, no such core, or one core twice.
+    """
+    if device == DEVICE:
+        return {DEVICE: choose_cores(0)}
     devices = tuple(_own(part) for part in device.split("+"))
     usable = physical_cores()
     wanted = [core for cores in devices for core in cores]
@@ -99,14 +128,7 @@ def choose_place(device: str, threads: int | None) -> Place:
         raise TargetError(f"device {device!r}: core {twice[0]} stands twice")
     if len({len(cores) for cores in devices}) > 1:
         raise TargetError(f"device {device!r}: the devices have unlike numbers of cores, and times would not compare")
-    host = tuple(core for core in usable if core not in wanted)
-    if not host:
-        raise TargetError(f"device {device!r}: no core is left to build on; leave it one, or measure on 'cpu'")
-    if threads not in (None, len(devices[0])):
-        raise TargetError(
-            f"device {device!r} has {len(devices[0])} cores, and threads={threads}; leave one of both away"
-        )
-    return Place(devices, host)
+    return {f"{DEVICE}:{_text(cores)}": cores for cores in devices}
 
 
 def memory_mb() -> int:

@@ -10,14 +10,14 @@ import msgspec
 import platformdirs
 
 from kintune import __version__
-from kintune.doctor.machine import data_caches, inspect_machine
+from kintune.doctor.machine import data_caches
 from kintune.engine.job_run import JobEnd, JobEnding
 from kintune.errors import InputError, JobFailed, KintuneError, StorageError
 from kintune.front.identity import run_key
-from kintune.front.place import DEVICE, Place
 from kintune.front.report import RunReport
 from kintune.front.request import TuneRequest
 from kintune.front.shipping import ship
+from kintune.front.station import Station
 from kintune.front.telling import report_of
 from kintune.job.payloads import JobSpec, Summary
 from kintune.measure.about import DeviceAbout
@@ -30,15 +30,15 @@ __all__ = ["Ticket"]
 class Ticket:
     """A request with its run in the records: one that goes on, or a new one."""
 
-    def __init__(self, request: TuneRequest, store: Store, place: Place, owner: str = "") -> None:
+    def __init__(self, request: TuneRequest, store: Store, station: Station, owner: str = "") -> None:
         """Find the run to go on with, or name a new one; nothing is written yet.
 
         Requests of different owners are different work.
         """
         self.request = request
         self._store = store
-        self._place = place
-        self._key = run_key(request, place.threads, inspect_machine().cpu, owner)
+        self._station = station
+        self._key = run_key(request, station.threads, station.cpu, owner)
         self._unfinished = self._find_unfinished()
         self.run_id = self._unfinished.run_id if self._unfinished else secrets.token_hex(6)
         self.log = (
@@ -96,7 +96,7 @@ class Ticket:
         return unfinished
 
     def _specify(self, about: DeviceAbout, cores: int, *, pipelined: bool) -> JobSpec:
-        request, place = self.request, self._place
+        request, station = self.request, self._station
         fresh = JobSpec(
             run_id=self.run_id,
             model=request.model,
@@ -106,10 +106,10 @@ class Ticket:
             output=request.output,
             inputs=request.inputs,
             cores=cores,
-            device=DEVICE,
-            devices=len(place.devices),
+            device=station.device,
+            devices=station.count,
             caches=data_caches(about.machine),
-            inflight=1 if place.shared or not pipelined else 1 + len(place.devices),
+            inflight=1 if station.shared or not pipelined else 1 + station.count,
         )
         if self._unfinished is None:
             return fresh

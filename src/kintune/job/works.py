@@ -148,7 +148,9 @@ class Works:
             compare=options.compare,
         )
         stage = self._stage(StageName.PROVE, StageName.PROVE, self._device())
-        return Work(stage, "device", _encode(context), (_encode(item),), _PROVE_S)
+        files = (item.tuned, item.untuned, item.onnx, item.exported, item.inputs)
+        named = tuple(file for file in files if file is not None)
+        return Work(stage, "device", _encode(context), (_encode(item),), _PROVE_S, files=named)
 
     def duration_key(self, kind: str) -> str:
         """What stages of this kind are expected to take as long as: those of the same model, whichever job's."""

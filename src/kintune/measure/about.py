@@ -14,7 +14,8 @@ class DeviceAbout(msgspec.Struct, frozen=True):
     """`Hello.about` of a device worker: what it measures, how, on which machine, with programs of which compiler.
 
     `protocol` is the one for a search: those that confirm differ in repeats only.  `cores` are the processors that its
-    threads are pinned to, one on each physical core.
+    threads are pinned to, one on each physical core.  `pulse_us` is what the reference kernel takes (`measure.pulse`);
+    0 where nobody asked for it.
     """
 
     device_type: DeviceType
@@ -22,6 +23,7 @@ class DeviceAbout(msgspec.Struct, frozen=True):
     cores: tuple[int, ...]
     machine: Machine
     compiler: str
+    pulse_us: float = 0.0
 
     def crowded(self) -> DeviceAbout:
         """The same device when measurements may share it: another type, since its times are true for nothing else."""

@@ -50,9 +50,14 @@ class DeviceHandler:
         prove: Callable[[bytes, bytes], bytes],
         peak: Callable[[], Peak],
         set_urgent: Callable[[bool], None] = lambda _urgent: None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
-        """`set_urgent` is told when candidates are timed, and when not."""
+        """`set_urgent` is told when candidates are timed, and when not.
+
+        `check` is called before; it raises DeviceUnwell when times would be of no use.
+        """
         self._set_urgent = set_urgent
+        self._check = check
         self._profiler = profiler
         self._prove = prove
         self._peak = peak
@@ -69,6 +74,7 @@ class DeviceHandler:
         timing = stage in (DeviceStage.PROFILE, DeviceStage.CONFIRM)
         self._set_urgent(timing)
         if timing:
+            self._check()
             self._profiler.begin(msgspec.msgpack.decode(context, type=ProfileContext))
         else:
             self._profiler.release()

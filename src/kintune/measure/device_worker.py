@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -26,10 +26,14 @@ KIND = "device"
 """The kind of worker, as in `Work.worker`."""
 
 
-def open_device(target: str, threads: int, *, urgent: bool = False) -> tuple[DeviceAbout, DeviceHandler]:
+def open_device(
+    target: str, threads: int, *, urgent: bool = False, pulse: bool = False, pulse_us: float = 0.0, alike: float = 1.5
+) -> tuple[DeviceAbout, DeviceHandler]:
     """Get this process ready to measure programs for `target` with `threads` threads (0: all physical cores).
 
-    What is `urgent` times candidates at real-time priority, where that is allowed.
+    What is `urgent` times candidates at real-time priority, where that is allowed.  With `pulse` the device says what
+    the reference kernel takes on it; with `pulse_us`, what that is known to take, up to a factor of `alike`, nothing is
+    timed while it takes anything else.
 
     Must come before the compiler's runtime runs anything in parallel: its pool reads the number of threads once.
 
@@ -42,7 +46,8 @@ def open_device(target: str, threads: int, *, urgent: bool = False) -> tuple[Dev
     import tvm
 
     from kintune.graph.elementary import ELEMENTARY
-    from kintune.measure.peak import measure_peak
+    from kintune.measure.peak import Pulse, measure_peak
+    from kintune.measure.pulse import check_pulse
     from kintune.measure.run import Runner
     from kintune.measure.target import instruction_set, missing_features, resolve_target
 
@@ -70,9 +75,19 @@ def open_device(target: str, threads: int, *, urgent: bool = False) -> tuple[Dev
         with pinned_to(cores[0]):  # where the runtime's other threads are not
             return measure_peak(canonical, len(cores), largest_cache)
 
-    if urgent:
-        return about, DeviceHandler(Runner(cores), _prove, peak, set_urgent)
-    return about, DeviceHandler(Runner(cores), _prove, peak)
+    runner = Runner(cores)
+    check: Callable[[], None] = _well
+    if pulse or pulse_us:
+        with pinned_to(cores[0]):
+            kernel = Pulse(canonical, len(cores))
+            about = msgspec.structs.replace(about, pulse_us=kernel.microseconds())
+
+        def beat() -> None:
+            with pinned_to(cores[0]):
+                check_pulse(kernel.microseconds, pulse_us, alike)
+
+        check = beat if pulse_us else _well
+    return about, DeviceHandler(runner, _prove, peak, set_urgent if urgent else _at_leisure, check)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -85,9 +100,28 @@ def _start(arguments: list[str]) -> tuple[bytes, DeviceHandler]:
     parser.add_argument("--target", default="native")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--urgent", action="store_true")
+    parser.add_argument("--pulse", action="store_true")
+    parser.add_argument("--pulse-us", type=float, default=0.0)
+    parser.add_argument("--alike", type=float, default=1.5)
     options = parser.parse_args(arguments)
-    about, handler = open_device(options.target, options.threads, urgent=options.urgent)
+    about, handler = open_device(
+        options.target,
+        options.threads,
+        urgent=options.urgent,
+        pulse=options.pulse,
+        pulse_us=options.pulse_us,
+        alike=options.alike,
+    )
     return msgspec.msgpack.encode(about), handler
+
+
+def _well() -> None:
+    """Nobody has asked."""
+
+
+def _at_leisure(urgent: bool) -> None:
+    """Times at the priority that it has."""
+    del urgent
 
 
 def _prove(context: bytes, payload: bytes) -> bytes:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import statistics
+from collections.abc import Callable
 from typing import Any
 
 import tvm
@@ -13,13 +15,14 @@ from kintune.measure.about import Peak
 from kintune.measure.build import ENTRY
 from kintune.measure.guarded import Guarded
 
-__all__ = ["measure_peak"]
+__all__ = ["Pulse", "measure_peak"]
 
 _CHAINS = 12  # independent sums: enough to hide the latency of an FMA on two ports, few enough for 16 registers
 _STEPS = 1 << 16
 _REPEATS = 200  # of some tenth of a millisecond: enough for the clock to go up, and for others to leave
 _STREAMS = 9
 _LARGEST = 256 << 20
+_BEATS = 31
 
 
 def measure_peak(target: str, threads: int, cache_bytes: int) -> Peak:
@@ -29,9 +32,9 @@ def measure_peak(target: str, threads: int, cache_bytes: int) -> Peak:
     The triad's bandwidth counts the bytes that a = b + s * c asks for, as STREAM does.
     """
     compiler_target = tvm.target.Target(json.loads(target))
-    lanes = max(1, int(codegen.llvm_get_vector_width(compiler_target)) // 32)
+    lanes = _lanes(compiler_target)
     shape = (threads, _CHAINS, lanes)
-    arithmetic_s = _best_seconds(_arithmetic(threads, lanes), compiler_target, [shape], _REPEATS)
+    arithmetic_s = min(_arithmetic_evaluator(compiler_target, threads, _REPEATS)())
     flops = 2.0 * threads * _STEPS * _CHAINS * lanes
     piece = threads * lanes * _CHAINS
     length = min(max(4 * cache_bytes, 64 << 20), _LARGEST) // 4 // piece * piece
@@ -45,15 +48,52 @@ def measure_peak(target: str, threads: int, cache_bytes: int) -> Peak:
     )
 
 
+class Pulse:
+    """The reference kernel of a device: the same arithmetic, a fraction of a millisecond on all threads.
+
+    It depends on nothing but the cores: what it takes tells one type of device from another, and a device that is as it
+    was from one that is throttled, or shared with somebody.
+    """
+
+    def __init__(self, target: str, threads: int) -> None:
+        """Compile it for a canonical target (JSON)."""
+        self._run = _arithmetic_evaluator(tvm.target.Target(json.loads(target)), threads, _BEATS)
+
+    def microseconds(self) -> float:
+        """The median of some runs."""
+        return 1e6 * statistics.median(self._run())
+
+
+def _arithmetic_evaluator(target: tvm.target.Target, threads: int, repeats: int) -> Callable[[], tuple[float, ...]]:
+    """Runs multiply-adds in registers of all threads so many times, and returns the seconds of each run."""
+    lanes = _lanes(target)
+    return _evaluator(_arithmetic(threads, lanes), target, [(threads, _CHAINS, lanes)], repeats)
+
+
+def _lanes(target: tvm.target.Target) -> int:
+    return max(1, int(codegen.llvm_get_vector_width(target)) // 32)
+
+
 def _best_seconds(function: Any, target: tvm.target.Target, shapes: list[tuple[int, ...]], repeats: int) -> float:
-    """The shortest of so many runs of `function` on zeroed float32 arguments of these shapes."""
+    """The shortest of so many runs."""
+    return min(_evaluator(function, target, shapes, repeats)())
+
+
+def _evaluator(
+    function: Any, target: tvm.target.Target, shapes: list[tuple[int, ...]], repeats: int
+) -> Callable[[], tuple[float, ...]]:
+    """Runs `function` so many times on zeroed float32 arguments of these shapes."""
     buffers = [Guarded.of(shape, "float32") for shape in shapes]
     for buffer, shape in zip(buffers, shapes, strict=True):
         buffer.array(shape, "float32")[...] = 0  # so that no page is first touched while the clock runs
     arguments = [buffer.tensor(shape, "float32") for buffer, shape in zip(buffers, shapes, strict=True)]
     executable = tvm.compile(tvm.IRModule({ENTRY: function.with_attr("global_symbol", ENTRY)}), target)
     evaluator = executable.mod.time_evaluator(ENTRY, tvm.cpu(), number=1, repeat=repeats)
-    return float(min(evaluator(*arguments).results))
+
+    def run() -> tuple[float, ...]:
+        return tuple(map(float, evaluator(*arguments).results))
+
+    return run
 
 
 def _arithmetic(threads: int, lanes: int) -> Any:

@@ -25,6 +25,7 @@ from kintune.measure.numerics import Difference, compare_outputs
 from kintune.measure.prove_request import ProveContext, ProveItem
 from kintune.measure.race import TURN_SECONDS, WARM_SECONDS, race
 from kintune.measure.rivals import KINTUNE, Subject
+from kintune.wire.depot import locate
 
 __all__ = ["TUNED", "UNTUNED", "prove", "prove_executable"]
 
@@ -46,7 +47,8 @@ def prove(context: bytes, payload: bytes) -> bytes:
     Raises InputError when a file cannot be used, and NumericsError when the tuned network does not run at all.
     """
     conditions = msgspec.msgpack.decode(context, type=ProveContext)
-    return msgspec.msgpack.encode(prove_executable(conditions, msgspec.msgpack.decode(payload, type=ProveItem)))
+    item = msgspec.msgpack.decode(payload, type=ProveItem)
+    return msgspec.msgpack.encode(prove_executable(conditions, _located(item)))
 
 
 def prove_executable(conditions: ProveContext, item: ProveItem, clock: Callable[[], float] = time.monotonic) -> Proof:
@@ -73,6 +75,22 @@ def prove_executable(conditions: ProveContext, item: ProveItem, clock: Callable[
         compared_with=compared,
         skipped={**trial.skipped, **raced.dropped},
         disagreement=difference.disagreement,
+    )
+
+
+def _located(item: ProveItem) -> ProveItem:
+    """The same with the files where this process finds them."""
+
+    def found(path: str | None) -> str | None:
+        return None if path is None else locate(path)
+
+    return msgspec.structs.replace(
+        item,
+        tuned=locate(item.tuned),
+        untuned=found(item.untuned),
+        onnx=found(item.onnx),
+        exported=found(item.exported),
+        inputs=found(item.inputs),
     )
 
 

@@ -35,13 +35,15 @@ class JobAdded(msgspec.Struct, frozen=True, tag="job_added"):
     """A job exists and will bring stages.
 
     `priority` is its weight, above 0: of what is scarce, a job of priority 2 gets twice as much as one of priority 1.
-    `deadline` is the time, on the clock of `now`, at which it should be over.
+    `deadline` is the time, on the clock of `now`, at which it should be over.  `home` is the host on which its
+    processes live, for good; None: each lives where its first stage is placed.
     """
 
     now: float
     job: str
     priority: float = 1.0
     deadline: float | None = None
+    home: str | None = None
 
 
 class JobExpects(msgspec.Struct, frozen=True, tag="job_expects"):

@@ -59,6 +59,7 @@ class Auditor:
     waives: bool = False
     bounded: bool = False
     _weights: dict[str, float] = field(default_factory=dict)
+    _homes: dict[str, str | None] = field(default_factory=dict)
     _live: dict[StageKey, _Seen] = field(default_factory=dict)
     _done: set[StageKey] = field(default_factory=set)
     _closed: set[str] = field(default_factory=set)
@@ -94,6 +95,7 @@ class Auditor:
                 self._weights[event.job] = event.priority
             case JobAdded():
                 self._weights[event.job] = event.priority
+                self._homes[event.job] = event.home
                 self._closed.discard(event.job)
                 self._done = {key for key in self._done if key[0] != event.job}
             case JobEnded() | JobCancelled():
@@ -226,6 +228,9 @@ class Auditor:
         _require(placement.memory_mb >= demand.memory_mb, f"{key} was given too little memory: {placement}")
         _require(placement.exclusive == demand.exclusive or demand.device is None, f"{key} at {placement}")
         _require((placement.device is None) == (demand.device is None), f"{key} was given {placement}")
+        home = self._homes.get(key[0])
+        stayed = home is None or stage.affinity is None or placement.host in (None, home)
+        _require(stayed, f"{key} started on {placement.host}, and its process lives on {home}")
         for id in (placement.host, placement.device):
             _require(id is None or id in self._resources, f"{key} started on {id}, which has not joined")
             _require(id not in self._lost, f"{key} started on {id}, which is lost")

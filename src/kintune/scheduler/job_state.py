@@ -61,7 +61,8 @@ class JobState:
 
     `closing` says why nothing more of it shall start, `over` that it is forgotten once nothing of it runs.  `held` is
     what is kept for its very next stage, `kept` what is kept until it comes back, by the name of the booking.  `heads`
-    has the startable stages, one of a kind at most; `homes` the host of each of its processes, `busy` those at work.
+    has the startable stages, one of a kind at most; `homes` the host of each of its processes, unless all have one
+    `fixed_home`; `busy` those at work.
     """
 
     id: str
@@ -70,6 +71,7 @@ class JobState:
     story: Story
     since: float = 0.0
     deadline: float | None = None
+    fixed_home: str | None = None
     begun: bool = False
     closing: str | None = None
     over: bool = False
@@ -87,6 +89,10 @@ class JobState:
     def first_startable(self) -> StageState | None:
         """The earliest of the stages that policies may choose."""
         return min(self.heads.values(), key=_seq, default=None)
+
+    def home(self, stage: Stage) -> str | None:
+        """The host on which the process that must run the stage lives, if it is bound to one."""
+        return None if stage.affinity is None else self.fixed_home or self.homes.get(stage.affinity)
 
     def line_up(self, state: StageState) -> None:
         """Let a stage wait in its place among those of its kind."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
+from kintune.scheduler.events import JobAdded
 from kintune.scheduler.job_state import JobState, Phase, StageState
 from kintune.scheduler.keeping import Keeping
 from kintune.scheduler.lanes import Lane, Lanes
@@ -131,7 +132,7 @@ class Ledger:
 
     def home(self, stage: Stage) -> str | None:
         """The host on which the process of the stage's affinity lives, if one is known."""
-        return None if stage.affinity is None else self._known[stage.job].homes.get(stage.affinity)
+        return self._known[stage.job].home(stage)
 
     def may_go_on(self, state: StageState) -> bool:
         """Whether policies may choose it, and nobody must come before it."""
@@ -143,11 +144,14 @@ class Ledger:
         """The time is `now`."""
         self._now = now
 
-    def add_job(self, id: str, priority: float, deadline: float | None, story: Story, now: float) -> JobState:
+    def add_job(self, event: JobAdded, story: Story) -> JobState:
         """A new job without stages."""
-        job = self._known[id] = JobState(id, priority, self._number(), story, now, deadline)
-        self._open[id] = None
-        self._weights += priority
+        job = JobState(
+            event.job, event.priority, self._number(), story, event.now, event.deadline, fixed_home=event.home
+        )
+        self._known[job.id] = job
+        self._open[job.id] = None
+        self._weights += job.priority
         return job
 
     def reweigh(self, job: JobState, priority: float) -> None:
@@ -296,7 +300,7 @@ class Ledger:
         """The process of this affinity is at work, and lives where its stage was placed."""
         job.busy.add(affinity)
         self._refresh_bound(job, state)
-        if placement.host is not None and job.homes.get(affinity) != placement.host:
+        if placement.host not in (None, job.fixed_home, job.homes.get(affinity)):
             job.homes[affinity] = placement.host
             self.rank_anew(job)
 
@@ -328,8 +332,7 @@ class Ledger:
         return self._issued
 
     def _lane(self, job: JobState, stage: Stage) -> Lane:
-        home = None if stage.affinity is None else job.homes.get(stage.affinity)
-        return self._lanes.lane(stage.demand, home, None if stage.then is None else stage.then.device)
+        return self._lanes.lane(stage.demand, job.home(stage), None if stage.then is None else stage.then.device)
 
     def _place(self, lane: Lane) -> Placement | None:
         if self._waives:

@@ -117,7 +117,7 @@ class Machine:
             raise self._error(event, event.job, "the job has been added before")
         self._check_priority(event, event.job, event.priority)
         story = Story(self._limits.story_length)
-        job = self._ledger.add_job(event.job, event.priority, event.deadline, story, event.now)
+        job = self._ledger.add_job(event, story)
         job.story.tell(event.now, event)
         self._policy.added(job)
 

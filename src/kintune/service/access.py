@@ -27,14 +27,17 @@ class NotFound(KintuneError):
 
 
 class Scope(str, Enum):
-    """What a token is for.  `ADMIN` includes the others, `SUBMIT` includes `READ`."""
+    """What a token is for.  `ADMIN` includes `SUBMIT`, and that `READ`; with `MACHINE` a machine may come to work."""
 
     READ = "read"
     SUBMIT = "submit"
     ADMIN = "admin"
+    MACHINE = "machine"
 
     def covers(self, other: Scope) -> bool:
         """Whether this scope allows what `other` allows."""
+        if Scope.MACHINE in (self, other):
+            return self is other
         order = (Scope.READ, Scope.SUBMIT, Scope.ADMIN)
         return order.index(self) >= order.index(other)
 

@@ -115,9 +115,13 @@ class People:
             return [_token(plain(row)) for row in connection.execute(query)]
 
     def any_token(self) -> bool:
-        """Whether there has ever been a token: from then on everybody needs one, also once all have expired."""
+        """Whether anybody has ever had a token: from then on everybody needs one, also once all have expired.
+
+        Those of machines do not count.
+        """
         with self._database.snapshot() as connection:
-            return connection.scalar(select(tokens.c.id).limit(1)) is not None
+            peoples = select(tokens.c.id).where(tokens.c.scope != Scope.MACHINE.value).limit(1)
+            return connection.scalar(peoples) is not None
 
     def local(self, now: float) -> Visitor:
         """Whoever sits at this machine, while nobody has a token: the user `local`, who may do everything.

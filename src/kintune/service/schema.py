@@ -20,7 +20,19 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-__all__ = ["METADATA", "audit", "calls", "jobs", "models", "steps", "tokens", "users", "wishes"]
+__all__ = [
+    "METADATA",
+    "audit",
+    "calls",
+    "device_types",
+    "jobs",
+    "machines",
+    "models",
+    "steps",
+    "tokens",
+    "users",
+    "wishes",
+]
 
 METADATA = MetaData(
     naming_convention={
@@ -142,6 +154,25 @@ calls = Table(
     _time("due", needed=False),  # null: called, or given up
     Column("outcome", Text, nullable=False),
     Index("ix_service_calls_due", "due"),
+)
+
+machines = Table(
+    "service_machines",
+    METADATA,
+    Column("name", String(64), primary_key=True),
+    Column("token", _RowId, ForeignKey("service_tokens.id"), nullable=False, unique=True),
+    Column("identity", String(128), nullable=False),
+    Column("offer", Text, nullable=False),
+    _time("joined"),
+)
+
+device_types = Table(
+    "service_device_types",
+    METADATA,
+    Column("name", String(64), primary_key=True),
+    Column("machine", String(64), nullable=False),
+    Column("about", Text, nullable=False),
+    _time("created"),
 )
 
 audit = Table(

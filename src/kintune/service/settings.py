@@ -15,13 +15,16 @@ class Settings(msgspec.Struct, frozen=True):
     `database` is "" for SQLite files in `data`, or the URL of a PostgreSQL server that has all of it.  `device` is as
     for `kintune tune`, and `device_name` what users call it.  At most `jobs_at_once` are under way, the others wait.
     `minutes` is the budget of jobs that name none; models are kept for `keep_days` (0: until they are deleted).
-    Webhooks reach this machine and its private networks only with `local_webhooks`.
+    Machines elsewhere may join at `agents_host` and `agents_port` (0: none may).  Webhooks reach this machine and its
+    private networks only with `local_webhooks`.
     """
 
     data: str
     database: str = ""
     host: str = "127.0.0.1"
     port: int = 8190
+    agents_host: str = "127.0.0.1"
+    agents_port: int = 0
     device: str = "cpu"
     device_name: str = "local-cpu"
     target: str = "native"

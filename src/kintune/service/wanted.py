@@ -10,10 +10,12 @@ import msgspec
 
 from kintune.errors import InputError
 
-__all__ = ["MOST_MINUTES", "Wanted", "check"]
+__all__ = ["MOST_MINUTES", "TYPE_NAME", "Wanted", "check"]
 
 MOST_MINUTES = 7 * 24 * 60.0
-_NAME = re.compile(r"[\w.:+,-]{1,64}")
+TYPE_NAME = re.compile(r"[\w.:+,-]{1,64}")
+"""What a type of devices may be called."""
+
 _MOST_DIMENSIONS, _LARGEST = 16, 1 << 31
 
 
@@ -43,7 +45,7 @@ def check(wanted: Wanted, minutes: float | None = None) -> Wanted:
     Raises:
         InputError: it does not; the line names the field and what it may be.
     """
-    if not _NAME.fullmatch(wanted.device):
+    if not TYPE_NAME.fullmatch(wanted.device):
         raise InputError(f"device {wanted.device[:64]!r} is no name of a device type")
     _positive("target_ms", wanted.target_ms, math.inf)
     _positive("minutes", wanted.minutes, MOST_MINUTES)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from kintune.engine.command import KeptCommand
 from kintune.engine.local import LocalEngine
 from kintune.fleet.household import Household
-from kintune.fleet.messages import Launch
+from kintune.fleet.messages import Clear, Launch
+from kintune.fleet.parcel import parcel
 
 __all__ = ["Neighbour"]
 
@@ -38,6 +39,14 @@ class Neighbour:
     def say(self, process: int, data: bytes) -> None:
         """See `Keeper`."""
         self._loop.call_soon_threadsafe(self._household.say, process, data)
+
+    def bring(self, process: int, paths: Sequence[str]) -> None:
+        """See `Keeper`."""
+        for part in parcel(process, paths):
+            if isinstance(part, Clear):
+                self._loop.call_soon_threadsafe(self._household.clear, part.process)
+            else:
+                self._loop.call_soon_threadsafe(self._household.bring, part)
 
     def kill(self, process: int) -> None:
         """See `Keeper`."""

@@ -22,6 +22,8 @@ class Act(str, Enum):
     HANG = "hang"  # never return, deaf to everything
     BIG = "big"  # answer with `number` bytes
     GARBAGE = "garbage"  # say what is no message
+    UNWELL = "unwell"  # say that nothing can be trusted here
+    READ = "read"  # answer with what the file holds that its text names
     STALE = "stale"  # answer an item that nobody asked for, then echo
 
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.errors import InputError
+from kintune.errors import DeviceUnwell, InputError
 from kintune.testing.script import Act, Deed
 from kintune.wire.channel import Channel
 from kintune.wire.child import connect
+from kintune.wire.depot import locate
 from kintune.wire.messages import ItemDone, ToWorker
 from kintune.wire.worker import hello, refusal, serve
 
@@ -41,6 +42,10 @@ class ScriptedHandler:
                 raise RuntimeError(deed.text)
             case Act.REFUSE:
                 raise InputError(deed.text)
+            case Act.UNWELL:
+                raise DeviceUnwell(deed.text)
+            case Act.READ:
+                return Path(locate(deed.text)).read_bytes()
             case Act.KILL:
                 print("about to die", flush=True)
                 os.kill(os.getpid(), deed.number)

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from kintune.errors import EngineError, InputError
 from kintune.wire.channel import Channel, front_end_of_job
-from kintune.wire.child import FD_OPTION
+from kintune.wire.child import FD_OPTION, ResourceLimits
 from kintune.wire.messages import Begin, FromJob, Hello, Item, ItemDone, ItemFailed, Offer, Open, Shutdown
 
 __all__ = ["Interview", "interview"]
@@ -62,11 +62,13 @@ class Interview:
 
 
 @contextmanager
-def interview(module: str, arguments: Sequence[str] = (), threads: int = 1) -> Iterator[Interview]:
+def interview(
+    module: str, arguments: Sequence[str] = (), threads: int = 1, limits: ResourceLimits | None = None
+) -> Iterator[Interview]:
     """Start `python -m module` as a worker, and see it out at the end.
 
-    `threads` is how many the compiler's runtime takes, unless the worker knows better.  Raises EngineError when the
-    process dies, with the last line that it said; InputError when it refuses its arguments.
+    `threads` is how many the compiler's runtime takes, unless the worker knows better; `limits` are laid on it.  Raises
+    EngineError when the process dies, with the last line that it said; InputError when it refuses its arguments.
     """
     front, child = socket.socketpair()
     with front, child, tempfile.TemporaryFile() as said:
@@ -77,7 +79,7 @@ def interview(module: str, arguments: Sequence[str] = (), threads: int = 1) -> I
             stdout=said,
             stderr=said,
             start_new_session=True,
-            env={**os.environ, "TVM_NUM_THREADS": str(threads)},
+            env={**os.environ, "TVM_NUM_THREADS": str(threads), **(limits.to_environment() if limits else {})},
         )
         child.close()
         channel = front_end_of_job(front)

@@ -56,7 +56,8 @@ class Work(msgspec.Struct, frozen=True):
     the engine was given.  `context` is shared by all `items`.  Items of one work are independent of each other: the
     engine may spread them over as many workers as the stage was granted cores, and runs those on a device one by one.
     `item_timeout_s` bounds the running time of one item; waiting never counts.  Once the run was asked to stop, the
-    items of a `droppable` work that have not begun are left out and its stage is closed early.
+    items of a `droppable` work that have not begun are left out and its stage is closed early.  `files` are paths of
+    the front's machine that items name; a process elsewhere is brought copies (`kintune.wire.depot`).
     """
 
     stage: Stage
@@ -65,6 +66,7 @@ class Work(msgspec.Struct, frozen=True):
     items: tuple[bytes, ...]
     item_timeout_s: float
     droppable: bool = False
+    files: tuple[str, ...] = ()
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -166,6 +168,8 @@ class ItemDone(msgspec.Struct, frozen=True, tag="done"):
 class ItemFailed(msgspec.Struct, frozen=True, tag="failed"):
     """The item could not be done; `cause` is one line.  `refused` means that no retry can help (wrong input).
 
+    `unwell` means that nothing the worker does can be trusted for now: the item is to be done elsewhere, or later.
+
     With an empty `stage` it stands in the place of `Hello` or of a first `Offer`: the process itself was refused.
     """
 
@@ -174,6 +178,7 @@ class ItemFailed(msgspec.Struct, frozen=True, tag="failed"):
     index: int
     cause: str
     refused: bool = False
+    unwell: bool = False
 
 
 class Offer(msgspec.Struct, frozen=True, tag="offer"):

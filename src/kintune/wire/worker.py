@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from kintune.errors import InputError, WireError
+from kintune.errors import DeviceUnwell, InputError, WireError
 from kintune.wire.channel import Channel
 from kintune.wire.child import connect
 from kintune.wire.messages import Begin, Hello, Item, ItemDone, ItemFailed, Shutdown, ToWorker
@@ -127,4 +127,5 @@ def one_line(error: BaseException) -> str:
 
 
 def _failed(item: Item, error: Exception) -> ItemFailed:
-    return ItemFailed(item.stage, item.attempt, item.index, one_line(error), refused=isinstance(error, InputError))
+    refused, unwell = isinstance(error, InputError), isinstance(error, DeviceUnwell)
+    return ItemFailed(item.stage, item.attempt, item.index, one_line(error), refused, unwell)

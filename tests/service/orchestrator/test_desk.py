@@ -39,6 +39,9 @@ class FakeEngine:
         self.added: list[JobLaunch] = []
         self.asked: list[tuple[object, ...]] = []
 
+    def devices(self, type: str) -> int:
+        return 0
+
     def add(self, launch: JobLaunch) -> None:
         self.added.append(launch)
 
@@ -85,9 +88,10 @@ class Play:
         self.place = place
         self.closed: list[str] = []
         journal = SimpleNamespace(enter=lambda *_, **__: None, watch=lambda *_: None, leave=self.closed.append)
-        intake = SimpleNamespace(ticket=self.ticket, cores=1, command=Command(("job",)), clean_up=lambda job: None)
-        about = SimpleNamespace(compiler="c1")
-        parts: Any = (self.docket, Calls(self.database), self.content, intake, self.engine, journal, about)
+        intake = SimpleNamespace(
+            ticket=self.ticket, cores=1, command=Command(("job",)), home="local", clean_up=lambda job: None
+        )
+        parts: Any = (self.docket, Calls(self.database), self.content, intake, self.engine, journal)
         self.desk = Desk(
             *parts,
             at_once=at_once,
@@ -96,11 +100,12 @@ class Play:
             log_of=lambda run: f"what {run} said".encode(),
         )
 
-    def ticket(self, job: Job) -> FakeTicket:
+    def ticket(self, job: Job, usable: Callable[[str], int]) -> tuple[Any, FakeTicket]:
+        assert usable("anything") == 0
         if self.refused:
             raise InputError(self.refused)
         made = self.tickets[job.id] = FakeTicket(job, self.place, lambda end: self.conclusion(end))
-        return made
+        return SimpleNamespace(compiler="c1"), made
 
     def submit(self, **wanted: Any) -> Job:
         self.time += 1
@@ -228,7 +233,7 @@ def test_an_orchestrator_that_comes_back_goes_on_with_all_jobs(play: Play, tmp_p
     play.stage(job, StageName.SELECT)
     play.docket.wish(job, Wish.PRIORITY, 1.0, 2.0)
     parts: Any = [getattr(play.desk, f"_{name}") for name in
-                  ("docket", "calls", "content", "intake", "engine", "journal", "about")]  # fmt: skip
+                  ("docket", "calls", "content", "intake", "engine", "journal")]  # fmt: skip
     again = Desk(*parts, at_once=2, now=lambda: 2000.0, publish=play.news.append, log_of=lambda run: b"")
     again.look_around()
     assert [launch.job for launch in play.engine.added] == [f"run-{job.id}"] * 2

@@ -13,6 +13,9 @@ from kintune.service.orchestrator.refresher import Refresher
 TYPE = DeviceType("{}", "cpu", (), 1, "1 cold")
 
 
+HERE, THERE = Conditions(TYPE.digest, "c1", "f1"), Conditions("another", "c1", "f1")
+
+
 class Play:
     """A refresher after every third measurement, and what it has launched and complained of."""
 
@@ -21,7 +24,6 @@ class Play:
         self.complaints: list[str] = []
         self.refresher = Refresher(
             "records.sqlite",
-            Conditions(TYPE.digest, "c1", "f1"),
             3,
             Command(("train",)),
             self.launched.append,
@@ -36,29 +38,36 @@ def play() -> Play:
 
 def test_models_are_refreshed_after_so_many_measurements(play: Play) -> None:
     for _ in range(2):
-        play.refresher.measured()
+        play.refresher.measured(HERE)
     assert play.launched == []
-    play.refresher.measured()
+    play.refresher.measured(HERE)
     (launch,) = play.launched
     assert play.refresher.owns(launch.job)
-    assert msgspec.msgpack.decode(launch.spec, type=RefreshSpec).conditions == Conditions(TYPE.digest, "c1", "f1")
+    assert msgspec.msgpack.decode(launch.spec, type=RefreshSpec).conditions == HERE
+
+
+def test_each_type_of_devices_has_models_of_its_own(play: Play) -> None:
+    for conditions in (HERE, THERE, HERE, THERE, THERE):
+        play.refresher.measured(conditions)
+    (launch,) = play.launched
+    assert msgspec.msgpack.decode(launch.spec, type=RefreshSpec).conditions == THERE
 
 
 def test_one_at_a_time(play: Play) -> None:
     for _ in range(9):
-        play.refresher.measured()
+        play.refresher.measured(HERE)
     assert len(play.launched) == 1
     play.refresher.ended(JobEnd(JobEnding.FINISHED))
-    play.refresher.measured()
+    play.refresher.measured(HERE)
     assert len(play.launched) == 2
     assert play.launched[0].job != play.launched[1].job
 
 
 def test_one_that_fails_is_told_of_and_tried_again_later(play: Play) -> None:
     for _ in range(3):
-        play.refresher.measured()
+        play.refresher.measured(HERE)
     play.refresher.ended(JobEnd(JobEnding.FAILED, cause="out of memory"))
     assert play.complaints == ["out of memory"]
     for _ in range(3):
-        play.refresher.measured()
+        play.refresher.measured(HERE)
     assert len(play.launched) == 2

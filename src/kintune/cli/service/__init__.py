@@ -13,6 +13,12 @@ COMMANDS = {
     "add-token": Entry("kintune.cli.service.tokens", "Make a token, which is shown once.", "add_token", "service"),
     "tokens": Entry("kintune.cli.service.tokens", "List the tokens.", "list_tokens", "service"),
     "revoke": Entry("kintune.cli.service.tokens", "Revoke a token.", "revoke", "service"),
+    "machines": Entry(
+        "kintune.cli.service.machines",
+        "List the machines that have joined, and their devices' types.",
+        "list_machines",
+        "service",
+    ),
     "backup": Entry("kintune.cli.service.archive", "Write everything to one file.", "backup", "service"),
     "restore": Entry("kintune.cli.service.archive", "Make a service out of a back-up.", "restore_", "service"),
 }

@@ -17,7 +17,6 @@ from kintune.front.report import RunReport, StopReason
 from kintune.front.ticket import Ticket
 from kintune.job.payloads import StageName
 from kintune.job.progress import ProgressReport
-from kintune.measure.about import DeviceAbout
 from kintune.service.calls import Calls
 from kintune.service.content import Content
 from kintune.service.docket import Docket, Job, PendingWish
@@ -74,7 +73,6 @@ class Desk:
         intake: Intake,
         engine: LocalEngine,
         journal: TuningJournal,
-        about: DeviceAbout,
         *,
         at_once: int,
         now: Callable[[], float],
@@ -87,7 +85,6 @@ class Desk:
         self._intake = intake
         self._engine = engine
         self._journal = journal
-        self._about = about
         self._at_once = at_once
         self._now = now
         self._publish = publish
@@ -183,17 +180,17 @@ class Desk:
 
     def _launch(self, job: Job) -> None:
         try:
-            ticket = self._intake.ticket(job)
-            spec = ticket.open(self._about, cores=self._intake.cores, pipelined=True)
+            about, ticket = self._intake.ticket(job, self._engine.devices)
+            spec = ticket.open(about, cores=self._intake.cores, pipelined=True)
         except KintuneError as error:
             self._step(_Underway(job, None, job.state), State.FAILED, str(error))
             return
         underway = self._runs[ticket.run_id] = _Underway(job, ticket, job.state)
         self._step(underway, State.CHECKING, "", run_id=ticket.run_id)
         hidden = self._docket.hidden_from(job.owner)
-        self._journal.enter(spec, self._about.compiler, use_known=True, hidden=hidden)
-        command = self._intake.command
-        self._engine.add(JobLaunch(ticket.run_id, command, msgspec.msgpack.encode(spec), job.priority))
+        self._journal.enter(spec, about.compiler, use_known=True, hidden=hidden)
+        command, home = self._intake.command, self._intake.home
+        self._engine.add(JobLaunch(ticket.run_id, command, msgspec.msgpack.encode(spec), job.priority, home=home))
 
     def _grant(self, wish: PendingWish) -> None:
         run = next((run for run, underway in self._runs.items() if underway.job.id == wish.job), None)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from kintune.engine.command import Command
 from kintune.errors import InputError
-from kintune.front.place import Place
+from kintune.front.place import DEVICE, HOST, Place
 from kintune.front.request import TuneRequest
+from kintune.front.station import Station
 from kintune.front.ticket import Ticket
 from kintune.job.payloads import ModelRef, Options
+from kintune.measure.about import DeviceAbout
 from kintune.records import Store
 from kintune.service.content import Content
+from kintune.service.device_types import DeviceTypes
 from kintune.service.docket import Job
 from kintune.service.library import Library
 from kintune.service.settings import Settings
@@ -25,7 +29,19 @@ _JOB_MEMORY_MB = 24 * 1024
 class Intake:
     """Knows where models lie, where jobs may write, and what the service allows them."""
 
-    def __init__(self, settings: Settings, library: Library, content: Content, store: Store, place: Place) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        library: Library,
+        content: Content,
+        store: Store,
+        place: Place,
+        about: DeviceAbout,
+        types: DeviceTypes,
+    ) -> None:
+        """`about` is this machine's own device; all others are of `types` that machines elsewhere have brought."""
+        self._about = about
+        self._types = types
         self._settings = settings
         self._library = library
         self._content = content
@@ -42,17 +58,21 @@ class Intake:
         """How a job's process is started: an import that goes astray must not take the machine with it."""
         return self._place.on_host("kintune.job.process", memory_mb=_JOB_MEMORY_MB)
 
-    def ticket(self, job: Job) -> Ticket:
-        """The run of a job, to begin or to go on with.
+    @property
+    def home(self) -> str:
+        """The host that jobs' own processes live on."""
+        return HOST
+
+    def ticket(self, job: Job, usable: Callable[[str], int]) -> tuple[DeviceAbout, Ticket]:
+        """What a job is measured on, and its run, to begin or to go on with.
+
+        `usable` says how many devices of a type there are now.
 
         Raises:
             InputError: it cannot be tuned here.
         """
         wanted, settings = job.wanted, self._settings
-        if wanted.device != settings.device_name:
-            raise InputError(
-                f"no device of type {wanted.device!r} belongs to this service; there is {settings.device_name!r}"
-            )
+        about, station = self._station(wanted.device, usable)
         model = self._library.of_job(job.model)
         work = self._work(job)
         work.mkdir(parents=True, exist_ok=True)
@@ -65,19 +85,28 @@ class Intake:
         )
         request = TuneRequest(
             model=ModelRef("onnx", str(self._content.path(model.file)), model.name, wanted.shapes),
-            target=settings.target,
-            device=settings.device,
+            target=settings.target if station.device == DEVICE else about.device_type.target,
+            device=settings.device if station.device == DEVICE else station.device,
             options=options,
             records=settings.records,
             output=str(work / f"{model.name}.kt"),
             log=str(work / "run.log"),
             priority=job.priority,
         )
-        return Ticket(request, self._store, self._place, owner=job.retry_of or job.id)
+        return about, Ticket(request, self._store, station, owner=job.retry_of or job.id)
 
     def clean_up(self, job: Job) -> None:
         """The job is over, and what it leaves is in the store."""
         shutil.rmtree(self._work(job), ignore_errors=True)
+
+    def _station(self, device: str, usable: Callable[[str], int]) -> tuple[DeviceAbout, Station]:
+        if device == self._settings.device_name:
+            return self._about, self._place.station()
+        if (about := self._types.get(device)) is None:
+            known = ", ".join(repr(name) for name in (self._settings.device_name, *self._types.all()))
+            raise InputError(f"no device of type {device!r} belongs to this service; there is {known}")
+        kind = about.device_type
+        return about, Station(device, max(1, usable(device)), kind.threads, kind.model)
 
     def _work(self, job: Job) -> Path:
         return self._settings.work / job.id

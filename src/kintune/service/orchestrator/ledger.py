@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from kintune.engine.journal import Entry, Journal
 from kintune.job.outcomes import MEASURING, profiled_of
+from kintune.knowledge.conditions import Conditions
 from kintune.knowledge.refresh_job import FreshModel
 from kintune.records import Store
 from kintune.scheduler.stage import StageKey
@@ -21,13 +22,17 @@ __all__ = ["Ledger"]
 class Ledger:
     """Implements `kintune.engine.journal.Journal`; what people's jobs measure is counted by the `refresher`.
 
-    A refresh has no history: one that is interrupted begins anew, with more measurements.
+    `conditions` says under which ones a job measures.  A refresh has no history: one that is interrupted begins anew,
+    with more measurements.
     """
 
-    def __init__(self, tuning: Journal, store: Store, refresher: Refresher) -> None:
+    def __init__(
+        self, tuning: Journal, store: Store, refresher: Refresher, conditions: Callable[[str], Conditions]
+    ) -> None:
         self._tuning = tuning
         self._store = store
         self._refresher = refresher
+        self._conditions = conditions
         self._refreshed: dict[str, int] = {}
         self._tallies: dict[StageKey, Tally] = {}
 
@@ -45,7 +50,7 @@ class Ledger:
             return (self._keep(job, entry),)
         events = self._tuning.commit(job, entry)
         if entry.kind in MEASURING:
-            self._refresher.measured()
+            self._refresher.measured(self._conditions(job))
             outcome = profiled_of("", entry.status, entry.payload, entry.cause).outcome
             before = self._tallies.get((job, entry.stage), Tally())
             self._tallies[job, entry.stage] = before.plus(Tally(1, int(outcome.repeated > 0)))

@@ -18,27 +18,32 @@ from kintune.engine.devices import DeviceLock, OnWait, cores_lock
 from kintune.engine.job_run import JobEnd
 from kintune.engine.local import LocalEngine
 from kintune.errors import KintuneError
+from kintune.fleet.messages import Join
 from kintune.front.journal import TuningJournal
-from kintune.front.place import Place, choose_place
-from kintune.knowledge.conditions import Conditions
+from kintune.front.place import DEVICE, Place, choose_place
 from kintune.measure.about import DeviceAbout
 from kintune.records import Store
-from kintune.scheduler.machine import Machine
+from kintune.records.database import Database
+from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import policy
 from kintune.service import logs
 from kintune.service.calls import Calls
 from kintune.service.content import Content
 from kintune.service.database import open_database
+from kintune.service.device_types import DeviceTypes
 from kintune.service.docket import Docket
 from kintune.service.library import Library
 from kintune.service.lifeline import hold
 from kintune.service.orchestrator.bus import Bus
 from kintune.service.orchestrator.desk import Desk
 from kintune.service.orchestrator.excerpt import excerpt
+from kintune.service.orchestrator.gate import Gate
 from kintune.service.orchestrator.intake import Intake
 from kintune.service.orchestrator.ledger import Ledger
 from kintune.service.orchestrator.refresher import Refresher
 from kintune.service.orchestrator.watch import Watch
+from kintune.service.people import People
+from kintune.service.roll import Roll
 from kintune.service.settings import Settings
 from kintune.space.feature_version import FEATURES
 from kintune.wire.messages import Work
@@ -80,21 +85,21 @@ def orchestrate(settings: Settings) -> None:
         stack.callback(bus.close)
         refresher = Refresher(
             settings.records,
-            Conditions(about.device_type.digest, about.compiler, FEATURES),
             settings.refresh_every,
             place.on_host("kintune.knowledge.refresh_job"),
             lambda launch: engine.add(launch),
             lambda cause: _log.warning("family models could not be refreshed: %s", cause),
         )
         journal = TuningJournal(store, FEATURES)
-        ledger = Ledger(journal, store, refresher)
+        ledger = Ledger(journal, store, refresher, journal.conditions)
         engine = stack.enter_context(
             LocalEngine(
-                Machine(policy(settings.policy)),
+                Machine(policy(settings.policy), Limits(resources_may_join=bool(settings.agents_port))),
                 ledger,
                 place.commands(settings.target, urgent=True),
                 place.resources(),
                 log=settings.directory / "engine.log",
+                elsewhere={"build", "device"} if settings.agents_port else (),
                 observe=Watch(lambda run: desk.job_of(run), time.time, bus.publish, ledger.tally),
             )
         )
@@ -102,10 +107,9 @@ def orchestrate(settings: Settings) -> None:
             Docket(database),
             Calls(database),
             Content(settings.content),
-            Intake(settings, Library(database), Content(settings.content), store, place),
+            Intake(settings, Library(database), Content(settings.content), store, place, about, DeviceTypes(database)),
             engine,
             journal,
-            about,
             at_once=settings.jobs_at_once,
             now=time.time,
             publish=bus.publish,
@@ -122,6 +126,8 @@ def orchestrate(settings: Settings) -> None:
             else:
                 desk.ended(job, end)
 
+        if settings.agents_port:
+            stack.callback(_open_gate(settings, database, about, store, engine).close)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: engine.leave())
         engine.post(desk.look_around)
@@ -131,6 +137,25 @@ def orchestrate(settings: Settings) -> None:
 
 def _waits_for(what: str) -> OnWait:
     return lambda holder: _log.warning("waiting for %s, held by process %s", what, holder)
+
+
+def _open_gate(settings: Settings, database: Database, about: DeviceAbout, store: Store, engine: LocalEngine) -> Gate:
+    """Let machines elsewhere join the engine."""
+
+    def joined(join: Join, types: Sequence[DeviceAbout]) -> None:
+        def note() -> None:
+            for device, known in zip(join.devices, types, strict=True):
+                store.devices.add(known.device_type)
+                if device.peak is not None and store.devices.peak(known.device_type.digest) is None:
+                    store.devices.note_peak(known.device_type.digest, device.peak)
+
+        engine.post(note)
+        _log.info("machine %s joins: %d cores, devices %s", join.name, join.cores, [each.type for each in join.devices])
+
+    roll = Roll(database, about.compiler, frozenset({DEVICE, settings.device_name}))
+    gate = Gate((settings.agents_host, settings.agents_port), People(database), roll, engine, joined)
+    _log.info("machines elsewhere may join at port %d", gate.port)
+    return gate
 
 
 def _ask_device(settings: Settings, place: Place, store: Store) -> DeviceAbout:

@@ -1,13 +1,15 @@
-"""Keeps the family models of a device type fresh: trained anew after so many measurements, by a job of its own."""
+"""Keeps the family models of each device type fresh: trained anew after so many measurements, by a job of its own."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import msgspec
 
 from kintune.engine.command import Command
 from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch
+from kintune.front.place import HOST
 from kintune.knowledge.conditions import Conditions
 from kintune.knowledge.refresh_job import RefreshSpec
 
@@ -22,8 +24,7 @@ class Refresher:
 
     Args:
         records: where they are.
-        conditions: whose models are kept fresh.
-        every: after how many measurements.
+        every: after how many measurements under the same conditions.
         command: how a refresh's process is started.
         launch: hands a job to the engine.
         failed: told why a refresh did not succeed; jobs go on with the models that there are.
@@ -32,18 +33,17 @@ class Refresher:
     def __init__(
         self,
         records: str,
-        conditions: Conditions,
         every: int,
         command: Command,
         launch: Callable[[JobLaunch], None],
         failed: Callable[[str], None],
     ) -> None:
-        self._spec = msgspec.msgpack.encode(RefreshSpec(records, conditions))
+        self._records = records
         self._every = every
         self._command = command
         self._launch = launch
         self._failed = failed
-        self._measured = 0
+        self._measured: Counter[Conditions] = Counter()
         self._running = False
         self._number = 0
 
@@ -52,14 +52,15 @@ class Refresher:
         """Whether this is a refresh, not somebody's job."""
         return job.startswith(_NAME)
 
-    def measured(self) -> None:
+    def measured(self, conditions: Conditions) -> None:
         """One more measurement is in the records."""
-        self._measured += 1
-        if self._measured >= self._every and not self._running:
-            self._measured = 0
+        self._measured[conditions] += 1
+        if self._measured[conditions] >= self._every and not self._running:
+            self._measured[conditions] = 0
             self._running = True
             self._number += 1
-            self._launch(JobLaunch(f"{_NAME}{self._number}", self._command, self._spec, _PRIORITY))
+            spec = msgspec.msgpack.encode(RefreshSpec(self._records, conditions))
+            self._launch(JobLaunch(f"{_NAME}{self._number}", self._command, spec, _PRIORITY, home=HOST))
 
     def ended(self, end: JobEnd) -> None:
         """The refresh is over."""

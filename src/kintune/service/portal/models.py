@@ -61,13 +61,16 @@ def submit_form(desk: Desk, model: StoredModel, open_inputs: list[str]) -> None:
     """What is wanted of a model."""
     with ui.row().classes("items-end gap-4 flex-wrap"):
         target = ui.number("Target, ms", min=0, step=0.1).props("clearable").mark("target")
+        devices = desk.rooms.devices
+        device = ui.select(list(devices), label="Device", value=devices[0]).mark("device")
+        device.set_visibility(len(devices) > 1)
         minutes = ui.number("Minutes at most", value=desk.rooms.settings.minutes, min=0.1).mark("minutes")
         shapes = {name: ui.input(f"Shape of {name}", placeholder="1x3x224x224") for name in open_inputs}
 
         def submit() -> None:
             with telling():
                 wanted = Wanted(
-                    device=desk.rooms.settings.device_name,
+                    device=str(device.value),
                     target_ms=None if target.value is None else float(target.value),
                     minutes=None if minutes.value is None else float(minutes.value),
                     shapes={name: _shape(name, field.value or "") for name, field in shapes.items()},

@@ -33,9 +33,9 @@ class Counter:
         """
         rooms, now = self._rooms, self._rooms.now()
         checked = check(wanted, rooms.settings.minutes)
-        if checked.device != rooms.settings.device_name:
-            there = rooms.settings.device_name
-            raise InputError(f"device {checked.device!r} does not belong to this service; {there!r} does")
+        if checked.device not in rooms.devices:
+            there = ", ".join(map(repr, rooms.devices))
+            raise InputError(f"device {checked.device!r} does not belong to this service; it has {there}")
         with rooms.database.transaction():
             found = rooms.library.get(visitor, model)
             if found.findings is not None and found.findings.problem:

@@ -75,7 +75,7 @@ def resources(request: Request, visitor: Reader, rooms: RoomsOf) -> dict[str, An
     tallies = {device: msgspec.to_builtins(tally) for device, tally in board.tallies(_MINUTES_S).items()}
     return {
         "now": rooms.now(),
-        "device_type": rooms.settings.device_name,
+        "device_types": list(rooms.devices),
         "stages": stages,
         "use": board.use(_MINUTES_S),
         "measurements": tallies,

@@ -9,6 +9,7 @@ from types import TracebackType
 
 from kintune.service.content import Content
 from kintune.service.database import open_database
+from kintune.service.device_types import DeviceTypes
 from kintune.service.diary import Diary
 from kintune.service.docket import Docket
 from kintune.service.library import Library
@@ -32,7 +33,13 @@ class Rooms:
         self.docket = Docket(database)
         self.diary = Diary(database)
         self.content = Content(settings.content)
+        self.device_types = DeviceTypes(database)
         self.database = database
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """What types of devices can be asked for."""
+        return (self.settings.device_name, *self.device_types.all())
 
     def __enter__(self) -> Rooms:
         return self

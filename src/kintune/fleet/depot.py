@@ -1,0 +1,52 @@
+"""Files of the front, copied to a machine of the fleet for one process, and gone with it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from kintune.errors import InputError
+from kintune.fleet.messages import Bring
+from kintune.wire.depot import depot_name
+
+__all__ = ["Depot"]
+
+_SPARE = 64 << 20  # bytes that are left free on the disk
+
+
+class Depot:
+    """A directory for the files of one process."""
+
+    def __init__(self) -> None:
+        """Raises OSError where none can be made."""
+        self.path = Path(tempfile.mkdtemp(prefix="kintune-depot-"))
+
+    def take(self, part: Bring) -> None:
+        """Keep a part of a file; parts come in order.
+
+        Raises:
+            InputError: it cannot be kept; the message says why.
+        """
+        file = self.path / depot_name(part.path)
+        try:
+            if part.offset == 0:
+                free = shutil.disk_usage(self.path).free - _SPARE
+                if part.size > free:
+                    raise InputError(
+                        f"{Path(part.path).name} is too large for this machine: it has {part.size / 1e6:.0f} MB, and "
+                        f"{max(0, free) / 1e6:.0f} MB are free in {self.path.parent}"
+                    )
+            with file.open("wb" if part.offset == 0 else "ab") as copy:
+                copy.write(part.data)
+        except OSError as error:
+            raise InputError(f"{file}: cannot be written ({error.strerror})") from error
+
+    def empty(self) -> None:
+        """Forget all files."""
+        for file in self.path.iterdir():
+            file.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Nothing is left of it."""
+        shutil.rmtree(self.path, ignore_errors=True)

@@ -1,0 +1,41 @@
+"""The types of devices that machines elsewhere have brought, each as its first device was."""
+
+from __future__ import annotations
+
+import msgspec
+from sqlalchemy import insert, select, update
+
+from kintune.measure.about import DeviceAbout
+from kintune.records.database import Database
+from kintune.service.schema import device_types
+
+__all__ = ["DeviceTypes"]
+
+
+class DeviceTypes:
+    """Types by name."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def all(self) -> dict[str, DeviceAbout]:
+        """All types, by name."""
+        with self._database.snapshot() as connection:
+            rows = connection.execute(select(device_types).order_by(device_types.c.name)).all()
+        return {row.name: msgspec.json.decode(row.about, type=DeviceAbout) for row in rows}
+
+    def get(self, name: str) -> DeviceAbout | None:
+        """What the devices of a type are; None if there is none of this name."""
+        with self._database.snapshot() as connection:
+            row = connection.execute(select(device_types.c.about).where(device_types.c.name == name)).one_or_none()
+        return None if row is None else msgspec.json.decode(row.about, type=DeviceAbout)
+
+    def put(self, name: str, machine: str, about: DeviceAbout, now: float) -> None:
+        """The devices of this type are like that one of this machine."""
+        row = {"machine": machine, "about": msgspec.json.encode(about).decode(), "created": now}
+        with self._database.transaction() as connection:
+            known = connection.scalar(select(device_types.c.name).where(device_types.c.name == name))
+            if known is None:
+                connection.execute(insert(device_types).values(name=name, **row))
+            else:
+                connection.execute(update(device_types).where(device_types.c.name == name).values(**row))

@@ -1,0 +1,143 @@
+"""The machines that work for this service: which token is whose, and what each may join as."""
+
+from __future__ import annotations
+
+import msgspec
+from sqlalchemy import insert, select, update
+
+from kintune.errors import InputError
+from kintune.fleet.messages import Join, OfferedDevice
+from kintune.measure.about import DeviceAbout
+from kintune.records.database import Database
+from kintune.service.device_types import DeviceTypes
+from kintune.service.diary import Diary
+from kintune.service.rows import plain
+from kintune.service.schema import machines, tokens
+from kintune.service.wanted import TYPE_NAME
+
+__all__ = ["ALIKE", "Machine", "Offer", "Roll", "machines_in"]
+
+ALIKE = 1.5
+"""Devices are of one type only if the reference kernel takes less than this many times as long on one as on another."""
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """What a machine brings: cores for builds, and devices by name with their types."""
+
+    cores: int
+    memory_mb: int
+    devices: dict[str, str]
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """A machine that has joined at least once; `joined` is when it did so last."""
+
+    name: str
+    token: int
+    identity: str
+    offer: Offer
+    joined: float
+
+
+class Roll:
+    """Machines by name, types of devices by name; `now` is an argument, in seconds since 1970.
+
+    A token belongs to the first machine that comes with it, a name to the token that first came under it, and a type is
+    what the first device of it was.
+    """
+
+    def __init__(self, database: Database, compiler: str, own: frozenset[str] = frozenset()) -> None:
+        """`compiler` is the service's own, `own` what only the service's own device is called."""
+        self._database = database
+        self._diary = Diary(database)
+        self._types = DeviceTypes(database)
+        self._compiler = compiler
+        self._own = own
+
+    def admit(self, token: int, join: Join, now: float) -> list[DeviceAbout]:
+        """Let a machine in; for each of its devices, what those of its type are.
+
+        Raises:
+            InputError: it may not come in like this; nothing has changed then.
+        """
+        with self._database.transaction() as connection:
+            mine = connection.execute(select(machines).where(machines.c.token == token)).one_or_none()
+            if mine is not None and mine.identity != join.identity:
+                raise InputError(
+                    f"this token belongs to the machine {mine.name!r}, which is another one; make a token for this one"
+                )
+            if mine is not None and mine.name != join.name:
+                raise InputError(f"this token belongs to the machine {mine.name!r}; come under that name")
+            types = [self._type(device, join.name, now) for device in join.devices]
+            row = {
+                "token": token,
+                "identity": join.identity,
+                "offer": msgspec.json.encode(_offer(join)).decode(),
+                "joined": now,
+            }
+            named = connection.execute(select(machines).where(machines.c.name == join.name)).one_or_none()
+            if named is None:
+                connection.execute(insert(machines).values(name=join.name, **row))
+                self._diary.note(now, "machine joins", join.name, details={"token": token})
+            else:
+                if named.token != token and not self._is_revoked(named.token):
+                    raise InputError(
+                        f"there is a machine {join.name!r}, with another token; choose another name, or revoke that one"
+                    )
+                connection.execute(update(machines).where(machines.c.name == join.name).values(**row))
+            return types
+
+    def _type(self, device: OfferedDevice, machine: str, now: float) -> DeviceAbout:
+        try:
+            about = msgspec.msgpack.decode(device.about, type=DeviceAbout)
+        except msgspec.MsgspecError as error:
+            raise InputError(f"device {device.name}: what it says of itself is no description: {error}") from error
+        if device.type in self._own or not TYPE_NAME.fullmatch(device.type):
+            raise InputError(f"device {device.name}: its type cannot be called {device.type[:64]!r}; name another one")
+        if about.compiler != self._compiler:
+            raise InputError(
+                f"this machine compiles with {about.compiler}, the service with {self._compiler}; install the same"
+            )
+        known = self._types.get(device.type)
+        if known is not None and (why := _unlike(about, known)):
+            raise InputError(f"device {device.name} is no {device.type!r}: {why}; name another type")
+        if known is None or known.device_type != about.device_type:
+            self._types.put(device.type, machine, about, now)
+            return about
+        return known
+
+    def _is_revoked(self, token: int) -> bool:
+        with self._database.snapshot() as connection:
+            return connection.scalar(select(tokens.c.revoked).where(tokens.c.id == token)) is not None
+
+
+def machines_in(database: Database) -> list[Machine]:
+    """All machines that have joined, by name."""
+    with database.snapshot() as connection:
+        rows = connection.execute(select(machines).order_by(machines.c.name)).all()
+    return [_machine(plain(row)) for row in rows]
+
+
+def _unlike(about: DeviceAbout, known: DeviceAbout) -> str:
+    """Why two devices are not of one type; "" if they are."""
+    one, other = about.device_type, known.device_type
+    for what, mine, theirs in (
+        ("processor", one.model, other.model),
+        ("instruction set", ", ".join(one.isa), ", ".join(other.isa)),
+        ("number of threads", one.threads, other.threads),
+    ):
+        if mine != theirs:
+            return f"its {what} is {mine or 'none'}, and that of those {theirs or 'none'}"
+    if about.pulse_us and known.pulse_us:
+        ratio = about.pulse_us / known.pulse_us
+        if not 1 / ALIKE < ratio < ALIKE:
+            return f"the reference kernel takes {ratio:.2f} times as long on it as on those"
+    return ""
+
+
+def _offer(join: Join) -> Offer:
+    return Offer(join.cores, join.memory_mb, {device.name: device.type for device in join.devices})
+
+
+def _machine(row: dict[str, object]) -> Machine:
+    return msgspec.convert({**row, "offer": msgspec.json.decode(str(row["offer"]))}, Machine)

@@ -1,0 +1,78 @@
+"""What is wrong is said before anything is measured, in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kintune.cli.joining import door_of, token_of
+from kintune.errors import InputError
+
+if TYPE_CHECKING:
+    from conftest import Kintune
+
+TOKEN = "kt_" + 43 * "a"
+
+
+@pytest.mark.parametrize(
+    ("service", "door"),
+    [
+        ("here:8191", "ws://here:8191/api/v1/agents"),
+        ("ws://here:8191", "ws://here:8191/api/v1/agents"),
+        ("https://tuning.example.org", "wss://tuning.example.org/api/v1/agents"),
+        ("wss://[::1]:8191/", "wss://[::1]:8191/api/v1/agents"),
+        ("wss://here/api/v1/agents", "wss://here/api/v1/agents"),
+    ],
+)
+def test_doors(service: str, door: str) -> None:
+    assert door_of(service) == door
+
+
+@pytest.mark.parametrize("service", ["", "ftp://here", "here:many", "ws://", "ws://here/somewhere"])
+def test_what_is_no_door(service: str) -> None:
+    with pytest.raises(InputError, match="is no address; name HOST:PORT"):
+        door_of(service)
+
+
+def test_a_token_lies_in_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    assert token_of(str(file)) == TOKEN
+    monkeypatch.setenv("KINTUNE_AGENT_TOKEN", TOKEN)
+    assert token_of(None) == TOKEN
+
+
+@pytest.mark.parametrize("text", ["", "two words", "\n"])
+def test_a_file_without_a_token(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "token"
+    file.write_text(text)
+    with pytest.raises(InputError, match="holds no token; make one on the service's machine with: kintune service"):
+        token_of(str(file))
+
+
+def test_no_file_and_no_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KINTUNE_AGENT_TOKEN", raising=False)
+    with pytest.raises(InputError, match=r"\$KINTUNE_AGENT_TOKEN: holds no token"):
+        token_of(None)
+    with pytest.raises(InputError, match="cannot be read"):
+        token_of(str(tmp_path / "missing"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("device", "start", "--service", "here:1"), "Missing option '--type'"),
+        (("worker", "start"), "Missing option '--service'"),
+        (("worker", "start", "--service", "here:1", "--cores", "4096"), "--cores 4096: this process may use"),
+        (("worker", "start", "--service", "nowhere at all"), "is no address"),
+        (("device", "start", "--service", "here:1", "--type", "pi", "--device", "gpu"), "device 'gpu'"),
+        (("device", "start", "--service", "here:1", "--type", "pi", "--device", "cpu:4096"), "there is no core 4096"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(kintune: Kintune, arguments: tuple[str, ...], said: str) -> None:
+    ended = kintune(*arguments)
+    assert ended.code == 2
+    assert said in ended.err
+    assert len(ended.err.splitlines()) == 1

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kintune.errors import InputError
+from kintune.front.place import Place
+from kintune.front.request import TuneRequest
+from kintune.front.station import Station
+from kintune.records import Store
+from kintune.service.access import Scope, Visitor
+from kintune.service.content import Content
+from kintune.service.database import open_database
+from kintune.service.device_types import DeviceTypes
+from kintune.service.docket import Docket, Job
+from kintune.service.library import Library
+from kintune.service.orchestrator import intake as intake_module
+from kintune.service.orchestrator.intake import Intake
+from kintune.service.people import People
+from kintune.service.settings import Settings
+from kintune.service.wanted import Wanted
+from kintune.testing.boards import board_about
+
+PI = board_about("Cortex-A76")
+OWN = board_about("this machine", threads=2)
+
+
+class FakeTicket:
+    """Keeps what a run was asked for."""
+
+    def __init__(self, request: TuneRequest, store: Store, station: Station, owner: str) -> None:
+        self.request, self.station, self.owner = request, station, owner
+
+
+class Office:
+    """An intake over a real database, and somebody who submits jobs."""
+
+    def __init__(self, directory: Path, store: Store) -> None:
+        self.database = open_database(str(directory / "service.sqlite"))
+        library, content = Library(self.database), Content(directory / "content")
+        user = People(self.database).add_user("anna", 1.0)
+        self.anna = Visitor(user.id, "anna", Scope.SUBMIT, 1)
+        self.model = library.add(user.id, "net.onnx", content.put_bytes(b"a model"), 7, 1.0, None).id
+        self.types = DeviceTypes(self.database)
+        settings = Settings(data=str(directory))
+        self.intake = Intake(settings, library, content, store, Place(((0, 1),), (0, 1)), OWN, self.types)
+
+    def job(self, device: str) -> Job:
+        return Docket(self.database).submit(self.anna, self.model, Wanted(device=device, minutes=1.0), 2.0)[0]
+
+    def ticket(self, device: str, usable: int = 0) -> tuple[Any, FakeTicket]:
+        about, ticket = self.intake.ticket(self.job(device), lambda type: usable)
+        assert isinstance(ticket, FakeTicket)
+        return about, ticket
+
+    def close(self) -> None:
+        self.database.close()
+
+
+@pytest.fixture
+def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(intake_module, "Ticket", FakeTicket)
+    with Store.open(":memory:") as store, closing(Office(tmp_path, store)) as made:
+        yield made
+
+
+def test_a_job_for_this_machine_s_own_device(office: Office) -> None:
+    about, ticket = office.ticket("local-cpu")
+    assert about is OWN
+    assert (ticket.station.device, ticket.station.threads, ticket.station.shared) == ("cpu", 2, True)
+    assert (ticket.request.target, ticket.request.device) == ("native", "cpu")
+
+
+def test_a_job_for_devices_elsewhere_is_compiled_for_what_those_are(office: Office) -> None:
+    office.types.put("pi5", "board-1", PI, 1.0)
+    about, ticket = office.ticket("pi5", usable=3)
+    assert about == PI
+    assert ticket.station == Station("pi5", 3, 4, "Cortex-A76")
+    assert (ticket.request.target, ticket.request.device) == (PI.device_type.target, "pi5")
+
+
+def test_a_type_of_which_no_device_is_there_now_is_waited_for(office: Office) -> None:
+    office.types.put("pi5", "board-1", PI, 1.0)
+    assert office.ticket("pi5", usable=0)[1].station.count == 1
+
+
+def test_a_type_that_nobody_has_brought(office: Office) -> None:
+    office.types.put("pi5", "board-1", msgspec.structs.replace(PI), 1.0)
+    with pytest.raises(InputError, match=r"no device of type 'pi6' .*; there is 'local-cpu', 'pi5'"):
+        office.ticket("pi6")
