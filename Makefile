@@ -10,7 +10,7 @@ DEMO_MODEL ?= zoo:mobilenet_v1_0.5
 DEMO_MINUTES ?= 3
 PYTEST_ARGS ?=
 
-.PHONY: help setup tune test test-slow lint format wheel clean
+.PHONY: help setup tune test test-slow test-hosts lint format wheel clean
 
 help: ## list the chores
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-10s %s\n' "$$name" "$$what"; done
@@ -26,6 +26,9 @@ test: setup lint ## check everything that is not slow
 
 test-slow: setup ## run the tests that take minutes
 	@$(BIN)/python -m pytest -q -m slow --timeout 1800 $(PYTEST_ARGS)
+
+test-hosts: setup ## run the test with several hosts in network namespaces (as root)
+	@.ci/postgres $(BIN)/python -m pytest -q tests/acceptance/test_hosts.py -m slow
 
 lint: setup ## check style, types and the rooms' boundaries
 	@$(BIN)/ruff check --quiet

@@ -202,6 +202,16 @@ def test_stages_share_a_device_unless_one_wants_it_alone(eager: Audited) -> None
     assert [each.stage for each in eager(StageDone(1, "j", "b", 0))] == ["c"]
 
 
+def test_of_equal_hosts_one_without_a_device_on_its_cores_comes_first() -> None:
+    audited = Audited(Eager())
+    for event in (ResourceJoined(0, HOST), ResourceJoined(0, CPU), ResourceJoined(0, Host("there", 4, 1000))):
+        audited(event)
+    audited(JobAdded(0, "j"))
+    (start,) = audited(StageReady(0, stage("a")))
+    assert isinstance(start, Start)
+    assert start.placement.host == "there"
+
+
 def test_stages_of_a_process_stay_on_its_host() -> None:
     audited = Audited(Eager())
     for event in (ResourceJoined(0, HOST), ResourceJoined(0, Host("there", 4, 1000)), JobAdded(0, "j")):

@@ -39,6 +39,13 @@ __all__ = ["command"]
     callback=lambda _context, _option, text: _address(text),
     help="Let machines elsewhere join there: 'kintune device start' and 'kintune worker start'.  [default: nowhere]",
 )
+@click.option(
+    "--alike",
+    type=click.FloatRange(min=1.0, min_open=True),
+    default=1.5,
+    show_default=True,
+    help="How many times as long the reference kernel may take on a device as on others of its type.",
+)
 @click.option("--policy", default="predictive", show_default=True, help="Who goes first.")
 @click.option("--jobs-at-once", type=click.IntRange(1, 64), default=3, show_default=True, help="The others wait.")
 @click.option("--minutes", type=float, default=30.0, show_default=True, help="The budget of jobs that name none.")
@@ -59,6 +66,7 @@ def command(
     device: str,
     device_name: str,
     agents: tuple[str, int],
+    alike: float,
     policy: str,
     jobs_at_once: int,
     minutes: float,
@@ -83,6 +91,7 @@ def command(
         device_name=device_name,
         agents_host=agents[0],
         agents_port=agents[1],
+        alike=alike,
         policy=policy,
         jobs_at_once=jobs_at_once,
         minutes=minutes,

@@ -56,6 +56,7 @@ class ResourcePool:
             host.tokens = tuple(dict.fromkeys((*host.tokens, token)))
             if resource.on_host_cores:
                 host.core_devices.append(resource.id)
+                self._index_host(resource.host)
         self._index_device(resource.id)
 
     def lose(self, id: str) -> set[StageKey]:
@@ -344,7 +345,8 @@ class ResourcePool:
         if host.lost or host.claimed_by is not None:
             self._freest.discard(id)
         else:
-            self._freest.put(id, (-host.free_cores, -host.free_memory_mb, host.order))
+            # of equals, one on whose cores no device waits to be alone
+            self._freest.put(id, (-host.free_cores, bool(host.core_devices), -host.free_memory_mb, host.order))
         for device in host.core_devices:
             self._index_device(device)
 

@@ -15,11 +15,7 @@ from kintune.service.rows import plain
 from kintune.service.schema import machines, tokens
 from kintune.service.wanted import TYPE_NAME
 
-__all__ = ["ALIKE", "Machine", "Offer", "Roll", "machines_in"]
-
-ALIKE = 1.5
-"""Devices are of one type only if the reference kernel takes less than this many times as long on one as on another."""
-
+__all__ = ["Machine", "Offer", "Roll", "machines_in"]
 
 class Offer(msgspec.Struct, frozen=True):
     """What a machine brings: cores for builds, and devices by name with their types."""
@@ -46,13 +42,19 @@ class Roll:
     what the first device of it was.
     """
 
-    def __init__(self, database: Database, compiler: str, own: frozenset[str] = frozenset()) -> None:
-        """`compiler` is the service's own, `own` what only the service's own device is called."""
+    def __init__(
+        self, database: Database, compiler: str, own: frozenset[str] = frozenset(), alike: float = 1.5
+    ) -> None:
+        """`compiler` is the service's own, `own` what only the service's own device is called.
+
+        Devices are of one type only if the reference kernel takes less than `alike` times as long on one as on another.
+        """
         self._database = database
         self._diary = Diary(database)
         self._types = DeviceTypes(database)
         self._compiler = compiler
         self._own = own
+        self.alike = alike
 
     def admit(self, token: int, join: Join, now: float) -> list[DeviceAbout]:
         """Let a machine in; for each of its devices, what those of its type are.
@@ -99,7 +101,7 @@ class Roll:
                 f"this machine compiles with {about.compiler}, the service with {self._compiler}; install the same"
             )
         known = self._types.get(device.type)
-        if known is not None and (why := _unlike(about, known)):
+        if known is not None and (why := _unlike(about, known, self.alike)):
             raise InputError(f"device {device.name} is no {device.type!r}: {why}; name another type")
         if known is None or known.device_type != about.device_type:
             self._types.put(device.type, machine, about, now)
@@ -118,7 +120,7 @@ def machines_in(database: Database) -> list[Machine]:
     return [_machine(plain(row)) for row in rows]
 
 
-def _unlike(about: DeviceAbout, known: DeviceAbout) -> str:
+def _unlike(about: DeviceAbout, known: DeviceAbout, alike: float) -> str:
     """Why two devices are not of one type; "" if they are."""
     one, other = about.device_type, known.device_type
     for what, mine, theirs in (
@@ -130,7 +132,7 @@ def _unlike(about: DeviceAbout, known: DeviceAbout) -> str:
             return f"its {what} is {mine or 'none'}, and that of those {theirs or 'none'}"
     if about.pulse_us and known.pulse_us:
         ratio = about.pulse_us / known.pulse_us
-        if not 1 / ALIKE < ratio < ALIKE:
+        if not 1 / alike < ratio < alike:
             return f"the reference kernel takes {ratio:.2f} times as long on it as on those"
     return ""
 

@@ -15,7 +15,8 @@ class Settings(msgspec.Struct, frozen=True):
     `database` is "" for SQLite files in `data`, or the URL of a PostgreSQL server that has all of it.  `device` is as
     for `kintune tune`, and `device_name` what users call it.  At most `jobs_at_once` are under way, the others wait.
     `minutes` is the budget of jobs that name none; models are kept for `keep_days` (0: until they are deleted).
-    Machines elsewhere may join at `agents_host` and `agents_port` (0: none may).  Webhooks reach this machine and its
+    Machines elsewhere may join at `agents_host` and `agents_port` (0: none may); devices of one type are those on which
+    the reference kernel takes less than `alike` times as long as on another.  Webhooks reach this machine and its
     private networks only with `local_webhooks`.
     """
 
@@ -25,6 +26,7 @@ class Settings(msgspec.Struct, frozen=True):
     port: int = 8190
     agents_host: str = "127.0.0.1"
     agents_port: int = 0
+    alike: float = 1.5
     device: str = "cpu"
     device_name: str = "local-cpu"
     target: str = "native"

@@ -16,7 +16,7 @@ from kintune.fleet.sockets import SocketLine, open_door
 from kintune.measure.about import DeviceAbout
 from kintune.service.access import Scope
 from kintune.service.people import People
-from kintune.service.roll import ALIKE, Roll
+from kintune.service.roll import Roll
 
 __all__ = ["Gate"]
 
@@ -120,11 +120,13 @@ class Gate:
                 _log.warning("machine %s is turned away: %s", join.name, error)
                 raise
             self._joined(join, types)
-            return [Admitted(device.type, _watched(about)) for device, about in zip(join.devices, types, strict=True)]
+            return [Admitted(device.type, self._watched(about)) for device, about in zip(join.devices, types, strict=True)]
 
         return admit
 
 
-def _watched(about: DeviceAbout) -> tuple[str, ...]:
-    """What a device's worker is told, so that it notices when it is no longer what its type is."""
-    return ("--pulse-us", f"{about.pulse_us:g}", "--alike", f"{ALIKE:g}") if about.pulse_us else ()
+    def _watched(self, about: DeviceAbout) -> tuple[str, ...]:
+        """What a device's worker is told, so that it notices when it is no longer what its type is."""
+        if not about.pulse_us:
+            return ()
+        return ("--pulse-us", f"{about.pulse_us:g}", "--alike", f"{self._roll.alike:g}")

@@ -152,7 +152,7 @@ def _open_gate(settings: Settings, database: Database, about: DeviceAbout, store
         engine.post(note)
         _log.info("machine %s joins: %d cores, devices %s", join.name, join.cores, [each.type for each in join.devices])
 
-    roll = Roll(database, about.compiler, frozenset({DEVICE, settings.device_name}))
+    roll = Roll(database, about.compiler, frozenset({DEVICE, settings.device_name}), settings.alike)
     gate = Gate((settings.agents_host, settings.agents_port), People(database), roll, engine, joined)
     _log.info("machines elsewhere may join at port %d", gate.port)
     return gate
