@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kintune.engine.command import Command, KeptCommand
+from kintune.engine.command import Anywhere, Command, KeptCommand
 from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch
 from kintune.engine.local import LocalEngine
 from kintune.engine.outposts import Outpost
@@ -46,7 +46,9 @@ def work(id: str, *deeds: Deed, worker: str = "build", after: tuple[str, ...] = 
 class Bench:
     """An engine for one job, and a neighbour."""
 
-    def __init__(self, log: Path, names: tuple[str, ...] = ("neighbour",)) -> None:
+    def __init__(
+        self, log: Path, names: tuple[str, ...] = ("neighbour",), programs: frozenset[str] = frozenset({MODULE})
+    ) -> None:
         self.journal = MemoryJournal()
         self.log = log
         self.engine = LocalEngine(
@@ -58,7 +60,7 @@ class Bench:
             settings=EngineSettings(leave_timeout_s=5, losses_in_a_row=2, quarantine_s=0.05),
             elsewhere={"build", "device"},
         )
-        self.neighbours = {name: Neighbour(name, self.engine, {MODULE}) for name in names}
+        self.neighbours = {name: Neighbour(name, self.engine, programs) for name in names}
         self.refusals: list[str] = []
 
     @property
@@ -68,8 +70,13 @@ class Bench:
     def join(self, outpost: Outpost | None = None) -> None:
         self.engine.join(outpost or self.outpost, self.refusals.append)
 
-    def run(self, *rounds: tuple[Work, ...], on_stage: Callable[[str], None] = lambda _: None) -> JobEnd:
-        launch = JobLaunch("j", JOB, Plot(rounds).encode())
+    def run(
+        self,
+        *rounds: tuple[Work, ...],
+        on_stage: Callable[[str], None] = lambda _: None,
+        command: Command | Anywhere = JOB,
+    ) -> JobEnd:
+        launch = JobLaunch("j", command, Plot(rounds).encode())
         with self.engine:
             return self.engine.run([launch], on_stage=lambda _, work: on_stage(work.stage.id))["j"]
 
@@ -222,3 +229,89 @@ def test_an_unwell_device_of_this_machine_fails_the_item(bench: Bench) -> None:
         plot = Plot(((work("build", Deed(Act.UNWELL, text="hot")),),))
         end = engine.run([JobLaunch("j", JOB, plot.encode())])["j"]
     assert [status for status, _ in answers(end).values()] == [ItemStatus.FAILED]
+
+
+ANYWHERE = Anywhere("kintune.testing.scripted_job")
+
+
+def outpost(bench: Bench, name: str, cores: int) -> Outpost:
+    """A host that builds and on which jobs can live."""
+    host = Host(f"host-{name}", cores, 1000)
+    return Outpost(name, bench.neighbours[name], (host,), {f"build@{host.id}": KeptCommand(name, MODULE)})
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path / "run.log", ("red", "blue"), frozenset({MODULE, ANYWHERE.module}))
+    yield bench
+    for neighbour in bench.neighbours.values():
+        neighbour.close()
+
+
+def test_jobs_live_where_there_is_most_room(two: Bench) -> None:
+    for name, cores in (("red", 3), ("blue", 1)):
+        two.join(outpost(two, name, cores))
+    plot = Plot(((work("select", Deed(text="s"), worker="job"),),))
+    for n in range(4):
+        two.engine.add(JobLaunch(f"j{n}", ANYWHERE, _named(plot, f"j{n}").encode()))
+    ends: dict[str, JobEnding] = {}
+
+    def ended(job: str, end: JobEnd) -> None:
+        ends[job] = end.ending
+        if len(ends) == 4:
+            two.engine.leave()
+
+    with two.engine:
+        two.engine.serve(on_end=ended)
+    assert set(ends.values()) == {JobEnding.FINISHED}
+    log = two.log.read_text()
+    living = {n: "red" if f"[job j{n}] started by red" in log else "blue" for n in range(4)}
+    assert sorted(living.values()) == ["blue", "red", "red", "red"]
+
+
+def test_a_job_waits_until_there_is_a_place_to_live(two: Bench) -> None:
+    joining = threading.Timer(0.3, lambda: two.join(outpost(two, "red", 2)))
+    joining.start()
+    end = two.run((work("select", Deed(text="s"), worker="job"),), command=ANYWHERE)
+    joining.join()
+    assert answers(end) == {("select", 0): (ItemStatus.OK, b"s")}
+
+
+def test_a_job_whose_place_vanishes_goes_on_elsewhere_however_often(two: Bench, tmp_path: Path) -> None:
+    """More often than its process may die."""
+    moves = 5
+    hung = [tmp_path / f"{n}" for n in range(moves)]
+    two.join(outpost(two, "red", 2))
+
+    def move() -> None:
+        for n, file in enumerate(hung):
+            while not file.exists():
+                time.sleep(0.01)
+            here, there = ("blue", "red") if n % 2 else ("red", "blue")
+            two.neighbours[here].deaf = True
+            two.engine.lose(here, "its link was cut")
+            two.neighbours[here].deaf = False
+            two.join(outpost(two, there, 2))
+
+    moving = threading.Thread(target=move, daemon=True)
+    moving.start()
+    hangs = [Deed(Act.HANG, text=file.name, once=str(file)) for file in hung]
+    end = two.run((work("select", *hangs, worker="job"),), command=ANYWHERE)
+    moving.join()
+    assert [status for status, _ in answers(end).values()] == [ItemStatus.OK] * moves
+    assert two.refusals == []
+
+
+def _named(plot: Plot, job: str) -> Plot:
+    """The same for a job of this name."""
+    return Plot(
+        tuple(
+            tuple(
+                msgspec.structs.replace(
+                    work, stage=msgspec.structs.replace(work.stage, job=job, affinity=work.stage.affinity and job)
+                )
+                for work in each
+            )
+            for each in plot.rounds
+        )
+    )

@@ -7,6 +7,7 @@ from kintune.scheduler.events import (
     JobAdded,
     JobCancelled,
     JobEnded,
+    JobMoved,
     PriorityChanged,
     ResourceBack,
     ResourceJoined,
@@ -245,6 +246,19 @@ def test_stages_of_a_process_with_a_fixed_home_run_there_and_nowhere_else() -> N
     (start,) = audited(ResourceBack(2, "there"))
     assert isinstance(start, Start)
     assert (start.stage, start.placement.host) == ("0", "there")
+
+
+def test_a_job_that_moves_takes_the_stages_of_its_process_along() -> None:
+    audited = Audited(Eager())
+    for event in (ResourceJoined(0, HOST), ResourceJoined(0, Host("there", 4, 1000)), JobAdded(0, "j", home="here")):
+        audited(event)
+    mine = Demand(cores=3)
+    audited(StageReady(0, Stage("a", "j", "select", mine, affinity="j")))
+    assert [type(each) for each in audited(ResourceLost(1, "here", "cut off"))] == [Cancel]
+    assert audited(StageFailed(1, "j", "a", 0, "cancelled")) == []
+    (start,) = audited(JobMoved(2, "j", "there"))
+    assert isinstance(start, Start)
+    assert (start.stage, start.placement.host) == ("a", "there")
 
 
 def test_sequential_runs_one_stage_of_one_job_at_a_time(sequential: Audited) -> None:

@@ -10,9 +10,11 @@ from pathlib import Path
 import click
 
 from kintune.errors import InputError
+from kintune.fleet.ray_park import ray_address
 from kintune.front.place import choose_place
 from kintune.scheduler.policies import policy as policy_of
 from kintune.service.database import open_database
+from kintune.service.orchestrator.lodging import Lodging
 from kintune.service.people import People
 from kintune.service.settings import Settings
 from kintune.service.supervisor import PARTS, Supervisor, data_directory
@@ -38,6 +40,19 @@ __all__ = ["command"]
     metavar="HOST:PORT",
     callback=lambda _context, _option, text: _address(text),
     help="Let machines elsewhere join there: 'kintune device start' and 'kintune worker start'.  [default: nowhere]",
+)
+@click.option(
+    "--engine",
+    default="local",
+    show_default=True,
+    metavar="ENGINE",
+    help="'ray' to have the nodes of a Ray cluster work as well, or its address, ray://HOST:10001.",
+)
+@click.option(
+    "--cores-a-job",
+    type=click.IntRange(1, 1024),
+    metavar="N",
+    help="Cores that a job's own stages and its builds take.  [default: a fair share of this machine's]",
 )
 @click.option(
     "--alike",
@@ -66,6 +81,8 @@ def command(
     device: str,
     device_name: str,
     agents: tuple[str, int],
+    engine: str,
+    cores_a_job: int | None,
     alike: float,
     policy: str,
     jobs_at_once: int,
@@ -79,7 +96,7 @@ def command(
     Everything is kept in one directory; the same command goes on where it was.
     """
     policy_of(policy)
-    choose_place(device, None)
+    place = choose_place(device, None)
     if minutes <= 0 or keep_days < 0:
         raise InputError("--minutes must be more than 0, and --keep-days not less than 0")
     settings = Settings(
@@ -92,12 +109,16 @@ def command(
         agents_host=agents[0],
         agents_port=agents[1],
         alike=alike,
+        engine=engine,
+        cores_a_job=cores_a_job or 0,
         policy=policy,
         jobs_at_once=jobs_at_once,
         minutes=minutes,
         keep_days=keep_days,
         local_webhooks=local_webhooks,
     )
+    Lodging(settings, place)
+    ray_address(engine)
     if part != "web" and agents[1]:
         _check_port(f"--agents {agents[0]}:{agents[1]}", *agents)
     if part != "orchestrator":

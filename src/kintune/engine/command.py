@@ -10,7 +10,7 @@ import msgspec
 
 from kintune.wire.child import ResourceLimits
 
-__all__ = ["AnyCommand", "Command", "KeptCommand"]
+__all__ = ["AnyCommand", "Anywhere", "Command", "KeptCommand"]
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -36,6 +36,19 @@ class KeptCommand(msgspec.Struct, frozen=True):
     arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = {}
     limits: ResourceLimits = ResourceLimits()
+
+
+class Anywhere(msgspec.Struct, frozen=True):
+    """One of our programs, to be started on whichever host elsewhere has most room for it."""
+
+    module: str
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = {}
+    limits: ResourceLimits = ResourceLimits()
+
+    def at(self, keeper: str) -> KeptCommand:
+        """The same with the keeper of this name."""
+        return KeptCommand(keeper, self.module, self.arguments, self.environment, self.limits)
 
 
 AnyCommand: TypeAlias = Command | KeptCommand

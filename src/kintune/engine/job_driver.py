@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from kintune.engine.command import Anywhere
 from kintune.engine.errand import Errand, ItemEnd
 from kintune.engine.job_process import JobProcess
 from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch, JobRun, StageRun
 from kintune.engine.journal import Entry, Journal
 from kintune.engine.launcher import Launcher
+from kintune.engine.outposts import Lodging, Outposts
 from kintune.engine.reactor import Reactor
 from kintune.engine.run_log import RunLog
 from kintune.engine.settings import EngineSettings
@@ -23,6 +25,7 @@ from kintune.scheduler.events import (
     JobCancelled,
     JobEnded,
     JobExpects,
+    JobMoved,
     RetryDue,
     StageDone,
     StageDropped,
@@ -44,6 +47,7 @@ class Shop:
 
     reactor: Reactor
     launcher: Launcher
+    outposts: Outposts
     pool: WorkerPool
     journal: Journal
     log: RunLog
@@ -69,6 +73,7 @@ class JobDriver:
         self.job = JobRun(launch, offset=shop.journal.active_seconds(launch.job))
         self._shop = shop
         self._process: JobProcess | None = None
+        self._keeper: str | None = None
         self._called_off = False
         self.job.remember(shop.journal.history(launch.job))
 
@@ -201,16 +206,17 @@ class JobDriver:
         job = self.job
         if job.end is not None or self._called_off:
             return
-        job.deaths += 1
+        if self._keeper is None or self._shop.outposts.has(self._keeper):  # else it is its host that is gone
+            job.deaths += 1
         if job.deaths >= self._shop.settings.job_deaths:
             cause = f"its process died {job.deaths} times in a row without getting any further: {how}"
             self._conclude(JobEnding.FAILED, cause=self._with_tail(cause))
             return
-        self._spawn()
-        self._shop.feed_stalled()
+        self._spawn_again()
 
     def left(self) -> None:
         """The job is over and its process gone."""
+        self._shop.outposts.leave(self.job.id)
         self._shop.left(self.job.id)
 
     def _why_not(self, work: Work) -> str | None:
@@ -301,8 +307,21 @@ class JobDriver:
     # the job's process ----------------------------------------------------------------------------------------------
 
     def _spawn(self) -> None:
-        shop = self._shop
-        self._process = JobProcess(self.job.launch, self, shop.reactor, shop.launcher, shop.settings, shop.clock)
+        shop, launch = self._shop, self.job.launch
+        command, self._process, self._keeper = launch.command, None, None
+        lodging: Lodging | None = None
+        if isinstance(command, Anywhere):
+            lodging = shop.outposts.lodge(launch.job, command, self._spawn_again)
+            if lodging is None:
+                return
+            command, self._keeper = lodging.command, lodging.command.keeper
+        self._process = JobProcess(launch.job, command, self, shop.reactor, shop.launcher, shop.settings, shop.clock)
+        if lodging is not None:
+            shop.tell(JobMoved(shop.clock(), launch.job, lodging.host))
+
+    def _spawn_again(self) -> None:
+        self._spawn()
+        self._shop.feed_stalled()
 
     def _tell_process(self, message: Accept | StageClosed | Stop) -> None:
         if self._process is not None:

@@ -8,9 +8,9 @@ from typing import Protocol
 import msgspec
 
 from kintune.engine.child import Child
+from kintune.engine.command import AnyCommand
 from kintune.engine.desk import Desk
 from kintune.engine.errand import Errand
-from kintune.engine.job_run import JobLaunch
 from kintune.engine.launcher import Launcher
 from kintune.engine.reactor import Reactor
 from kintune.engine.settings import EngineSettings
@@ -63,7 +63,8 @@ class JobProcess:
 
     def __init__(
         self,
-        launch: JobLaunch,
+        job: str,
+        command: AnyCommand,
         listener: JobListener,
         reactor: Reactor,
         launcher: Launcher,
@@ -75,7 +76,7 @@ class JobProcess:
         Raises:
             EngineError: the program cannot be started.
         """
-        child = launcher.start(f"job {launch.job}", launch.command, "job")
+        child = launcher.start(f"job {job}", command, "job")
         self._desk = Desk(child, reactor, clock)
         self._listener = listener
         self._reactor = reactor

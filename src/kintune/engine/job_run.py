@@ -9,7 +9,7 @@ from enum import Enum
 
 import msgspec
 
-from kintune.engine.command import AnyCommand
+from kintune.engine.command import AnyCommand, Anywhere
 from kintune.engine.errand import Errand, ItemEnd
 from kintune.engine.timings import Stopwatch, Timings
 from kintune.scheduler.resources import Placement
@@ -23,12 +23,13 @@ __all__ = ["JobEnd", "JobEnding", "JobLaunch", "JobRun", "StageRun"]
 class JobLaunch(msgspec.Struct, frozen=True):
     """A job to run: how its process is started, and the specification that it is opened with.
 
-    `deadline_s` is when it should be over, in seconds from its launch; policies may take it into account.  `home` is
-    the host on which its process lives, where there are others.
+    With a `command` that can be started `Anywhere`, the job lives on one of the hosts elsewhere, and moves when that is
+    lost; its files must be the same there.  `deadline_s` is when it should be over, in seconds from its launch;
+    policies may take it into account.  `home` is the host on which its process lives, where there are others.
     """
 
     job: str
-    command: AnyCommand
+    command: AnyCommand | Anywhere
     spec: bytes
     priority: float = 1.0
     deadline_s: float | None = None

@@ -301,6 +301,7 @@ class LocalEngine:
         return Shop(
             self._reactor,
             self._launcher,
+            self._outposts,
             self._pool,
             self._journal,
             self._log,

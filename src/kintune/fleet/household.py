@@ -22,7 +22,14 @@ from kintune.wire.depot import DEPOT_VARIABLE
 
 __all__ = ["PROGRAMS", "Household", "Relative"]
 
-PROGRAMS = frozenset({"kintune.measure.build_worker", "kintune.measure.device_worker", "kintune.job.process"})
+PROGRAMS = frozenset(
+    {
+        "kintune.job.process",
+        "kintune.knowledge.refresh_job",
+        "kintune.measure.build_worker",
+        "kintune.measure.device_worker",
+    }
+)
 """What a front may have started here: our programs, and nothing else."""
 
 _CHUNK = 1 << 18

@@ -19,6 +19,7 @@ __all__ = [
     "JobCancelled",
     "JobEnded",
     "JobExpects",
+    "JobMoved",
     "PriorityChanged",
     "ResourceBack",
     "ResourceJoined",
@@ -52,6 +53,14 @@ class JobExpects(msgspec.Struct, frozen=True, tag="job_expects"):
     now: float
     job: str
     ahead: dict[str, int]
+
+
+class JobMoved(msgspec.Struct, frozen=True, tag="job_moved"):
+    """The job's processes live on this host from now on; those of its stages that are bound to them run there."""
+
+    now: float
+    job: str
+    home: str
 
 
 class PriorityChanged(msgspec.Struct, frozen=True, tag="priority_changed"):
@@ -155,6 +164,7 @@ Event: TypeAlias = (
     | JobCancelled
     | JobEnded
     | JobExpects
+    | JobMoved
     | StageReady
     | StageDone
     | StageFailed

@@ -16,6 +16,7 @@ from kintune.scheduler.events import (
     JobAdded,
     JobCancelled,
     JobEnded,
+    JobMoved,
     PriorityChanged,
     ResourceBack,
     ResourceJoined,
@@ -98,6 +99,8 @@ class Auditor:
                 self._homes[event.job] = event.home
                 self._closed.discard(event.job)
                 self._done = {key for key in self._done if key[0] != event.job}
+            case JobMoved():
+                self._homes[event.job] = event.home
             case JobEnded() | JobCancelled():
                 self._close(event.job)
             case StageReady(stage=stage):

@@ -20,6 +20,7 @@ from kintune.scheduler.events import (
     JobCancelled,
     JobEnded,
     JobExpects,
+    JobMoved,
     PriorityChanged,
     ResourceBack,
     ResourceJoined,
@@ -73,6 +74,7 @@ class Machine:
             JobCancelled: self._job_cancelled,
             JobEnded: self._job_ended,
             JobExpects: self._job_expects,
+            JobMoved: self._job_moved,
             StageReady: self._stage_ready,
             StageDone: self._stage_done,
             StageFailed: self._stage_failed,
@@ -126,6 +128,12 @@ class Machine:
         if any(count < 0 for count in event.ahead.values()):
             raise self._error(event, event.job, "nobody can expect fewer than no stages")
         self._policy.expects(job, event.ahead)
+        self._ledger.rank_anew(job)
+
+    def _job_moved(self, event: JobMoved) -> None:
+        job = self._job(event, event.job)
+        job.story.tell(event.now, event)
+        job.fixed_home = event.home
         self._ledger.rank_anew(job)
 
     def _priority_changed(self, event: PriorityChanged) -> None:

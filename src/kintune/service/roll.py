@@ -17,6 +17,7 @@ from kintune.service.wanted import TYPE_NAME
 
 __all__ = ["Machine", "Offer", "Roll", "machines_in"]
 
+
 class Offer(msgspec.Struct, frozen=True):
     """What a machine brings: cores for builds, and devices by name with their types."""
 
@@ -70,7 +71,7 @@ class Roll:
                 )
             if mine is not None and mine.name != join.name:
                 raise InputError(f"this token belongs to the machine {mine.name!r}; come under that name")
-            types = [self._type(device, join.name, now) for device in join.devices]
+            types = self.recognise(join, now)
             row = {
                 "token": token,
                 "identity": join.identity,
@@ -88,6 +89,15 @@ class Roll:
                     )
                 connection.execute(update(machines).where(machines.c.name == join.name).values(**row))
             return types
+
+    def recognise(self, join: Join, now: float) -> list[DeviceAbout]:
+        """What the devices of a machine's types are; for one whose right to be here somebody else has seen to.
+
+        Raises:
+            InputError: one of them is not what it calls itself.
+        """
+        with self._database.transaction():
+            return [self._type(device, join.name, now) for device in join.devices]
 
     def _type(self, device: OfferedDevice, machine: str, now: float) -> DeviceAbout:
         try:

@@ -16,8 +16,10 @@ class Settings(msgspec.Struct, frozen=True):
     for `kintune tune`, and `device_name` what users call it.  At most `jobs_at_once` are under way, the others wait.
     `minutes` is the budget of jobs that name none; models are kept for `keep_days` (0: until they are deleted).
     Machines elsewhere may join at `agents_host` and `agents_port` (0: none may); devices of one type are those on which
-    the reference kernel takes less than `alike` times as long as on another.  Webhooks reach this machine and its
-    private networks only with `local_webhooks`.
+    the reference kernel takes less than `alike` times as long as on another.  With the `engine` "ray", or at the
+    address of a cluster, its nodes work as well, and jobs live on them.  A job's own stages and its builds take
+    `cores_a_job` (0: what is fair on this machine).  Webhooks reach this machine and its private networks only with
+    `local_webhooks`.
     """
 
     data: str
@@ -27,6 +29,8 @@ class Settings(msgspec.Struct, frozen=True):
     agents_host: str = "127.0.0.1"
     agents_port: int = 0
     alike: float = 1.5
+    engine: str = "local"
+    cores_a_job: int = 0
     device: str = "cpu"
     device_name: str = "local-cpu"
     target: str = "native"
@@ -36,6 +40,11 @@ class Settings(msgspec.Struct, frozen=True):
     keep_days: float = 90.0
     local_webhooks: bool = False
     refresh_every: int = 2000  # measurements after which family models are trained anew
+
+    @property
+    def grows(self) -> bool:
+        """Whether machines elsewhere may join."""
+        return bool(self.agents_port) or self.engine != "local"
 
     @property
     def directory(self) -> Path:

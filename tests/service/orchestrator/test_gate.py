@@ -18,6 +18,7 @@ from kintune.fleet.messages import FLEET_VERSION, Beat, Join, OfferedDevice, Tur
 from kintune.fleet.sockets import PATH, call
 from kintune.service.access import Scope
 from kintune.service.database import open_database
+from kintune.service.orchestrator.admission import Admission
 from kintune.service.orchestrator.gate import Gate
 from kintune.service.people import People
 from kintune.service.roll import Roll
@@ -61,15 +62,12 @@ class Entrance:
         self.people, self.front = People(self.database), FakeFront()
         self.operator = self.people.add_user("operator", 0.0)
         self.joined: list[str] = []
-        roll = Roll(self.database, PI.compiler)
-        self.gate = Gate(
-            ("127.0.0.1", 0),
-            self.people,
-            roll,
-            self.front,
+        self.admission = Admission(
+            Roll(self.database, PI.compiler),
             lambda join, types: self.joined.append(f"{join.name} {types[0].device_type.model}"),
-            again_s=0.05,
+            time.time,
         )
+        self.gate = Gate(("127.0.0.1", 0), self.people, self.admission, self.front, again_s=0.05)
 
     def token(self, scope: Scope = Scope.MACHINE) -> str:
         return self.people.add_token(self.operator, "", scope, time.time(), None).text
@@ -189,4 +187,4 @@ def test_a_service_that_leaves_hangs_up(entrance: Entrance) -> None:
 
 def test_a_port_that_is_taken(entrance: Entrance) -> None:
     with pytest.raises(EngineError, match=f"agents cannot be let in at 127.0.0.1:{entrance.gate.port}"):
-        Gate(("127.0.0.1", entrance.gate.port), entrance.people, Roll(entrance.database, ""), entrance.front, print)
+        Gate(("127.0.0.1", entrance.gate.port), entrance.people, entrance.admission, entrance.front)

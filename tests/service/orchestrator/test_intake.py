@@ -20,6 +20,7 @@ from kintune.service.docket import Docket, Job
 from kintune.service.library import Library
 from kintune.service.orchestrator import intake as intake_module
 from kintune.service.orchestrator.intake import Intake
+from kintune.service.orchestrator.lodging import Lodging
 from kintune.service.people import People
 from kintune.service.settings import Settings
 from kintune.service.wanted import Wanted
@@ -46,8 +47,8 @@ class Office:
         self.anna = Visitor(user.id, "anna", Scope.SUBMIT, 1)
         self.model = library.add(user.id, "net.onnx", content.put_bytes(b"a model"), 7, 1.0, None).id
         self.types = DeviceTypes(self.database)
-        settings = Settings(data=str(directory))
-        self.intake = Intake(settings, library, content, store, Place(((0, 1),), (0, 1)), OWN, self.types)
+        settings, place = Settings(data=str(directory)), Place(((0, 1),), (0, 1))
+        self.intake = Intake(settings, library, content, store, place, Lodging(settings, place), OWN, self.types)
 
     def job(self, device: str) -> Job:
         return Docket(self.database).submit(self.anna, self.model, Wanted(device=device, minutes=1.0), 2.0)[0]

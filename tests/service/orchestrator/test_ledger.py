@@ -32,7 +32,7 @@ class Books:
         self.store = store
         self.launched: list[JobLaunch] = []
         conditions, train = Conditions(TYPE.digest, "c1", "f1"), Command(("train",))
-        refresher = Refresher("records.sqlite", 3, train, self.launched.append, lambda cause: None)
+        refresher = Refresher("records.sqlite", 3, train, None, self.launched.append, lambda cause: None)
         self.ledger = Ledger(MemoryJournal(), store, refresher, lambda job: conditions)
 
 

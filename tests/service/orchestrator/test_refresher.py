@@ -26,6 +26,7 @@ class Play:
             "records.sqlite",
             3,
             Command(("train",)),
+            "local",
             self.launched.append,
             self.complaints.append,
         )

@@ -6,17 +6,15 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
-from kintune.errors import EngineError, InputError, KintuneError, StorageError
-from kintune.fleet.hub import Admit, Admitted, Front, Hub
-from kintune.fleet.messages import Join
+from kintune.errors import EngineError, KintuneError, StorageError
+from kintune.fleet.hub import Front, Hub
 from kintune.fleet.sockets import SocketLine, open_door
-from kintune.measure.about import DeviceAbout
 from kintune.service.access import Scope
+from kintune.service.orchestrator.admission import Admission
 from kintune.service.people import People
-from kintune.service.roll import Roll
 
 __all__ = ["Gate"]
 
@@ -36,9 +34,8 @@ class Gate:
     Args:
         address: host and port.
         people: who knows the tokens.
-        roll: who knows the machines.
+        admission: says as what they may join.
         front: the engine that they come to work for.
-        joined: told of each device that comes, as what its type is known.
         now: seconds since 1970.
         again_s: how often it is asked whether a machine's token is good still.
     """
@@ -47,16 +44,14 @@ class Gate:
         self,
         address: tuple[str, int],
         people: People,
-        roll: Roll,
+        admission: Admission,
         front: Front,
-        joined: Callable[[Join, Sequence[DeviceAbout]], None],
         now: Callable[[], float] = time.time,
         again_s: float = 30.0,
     ) -> None:
         """Raises EngineError when nobody can be let in at this address."""
         self._people = people
-        self._roll = roll
-        self._joined = joined
+        self._admission = admission
         self._now = now
         self._again_s = again_s
         self._hub = Hub(front)
@@ -101,7 +96,7 @@ class Gate:
 
     async def _attend(self, line: SocketLine, guest: _Guest) -> None:
         """Until the line is cut, or the token is taken back."""
-        attending = asyncio.ensure_future(self._hub.attend(line, self._admission(guest.token)))
+        attending = asyncio.ensure_future(self._hub.attend(line, self._admission.with_token(guest.token)))
         while not (await asyncio.wait({attending}, timeout=self._again_s))[0]:
             try:
                 await asyncio.to_thread(self._check, guest.text)
@@ -111,22 +106,3 @@ class Gate:
                 _log.warning("a machine has to leave: %s", error)
                 await line.close()
         await attending
-
-    def _admission(self, token: int) -> Admit:
-        def admit(join: Join) -> list[Admitted]:
-            try:
-                types = self._roll.admit(token, join, self._now())
-            except InputError as error:
-                _log.warning("machine %s is turned away: %s", join.name, error)
-                raise
-            self._joined(join, types)
-            return [Admitted(device.type, self._watched(about)) for device, about in zip(join.devices, types, strict=True)]
-
-        return admit
-
-
-    def _watched(self, about: DeviceAbout) -> tuple[str, ...]:
-        """What a device's worker is told, so that it notices when it is no longer what its type is."""
-        if not about.pulse_us:
-            return ()
-        return ("--pulse-us", f"{about.pulse_us:g}", "--alike", f"{self._roll.alike:g}")

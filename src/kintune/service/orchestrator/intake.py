@@ -6,9 +6,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from kintune.engine.command import Command
+from kintune.engine.command import Anywhere, Command
 from kintune.errors import InputError
-from kintune.front.place import DEVICE, HOST, Place
+from kintune.front.place import DEVICE, Place
 from kintune.front.request import TuneRequest
 from kintune.front.station import Station
 from kintune.front.ticket import Ticket
@@ -19,6 +19,7 @@ from kintune.service.content import Content
 from kintune.service.device_types import DeviceTypes
 from kintune.service.docket import Job
 from kintune.service.library import Library
+from kintune.service.orchestrator.lodging import Lodging
 from kintune.service.settings import Settings
 
 __all__ = ["Intake"]
@@ -36,6 +37,7 @@ class Intake:
         content: Content,
         store: Store,
         place: Place,
+        lodging: Lodging,
         about: DeviceAbout,
         types: DeviceTypes,
     ) -> None:
@@ -47,21 +49,22 @@ class Intake:
         self._content = content
         self._store = store
         self._place = place
+        self._lodging = lodging
 
     @property
     def cores(self) -> int:
         """How many cores a job's own stages and its builds take."""
-        return max(1, len(self._place.host) // min(self._settings.jobs_at_once, len(self._place.host)))
+        return self._lodging.cores
 
     @property
-    def command(self) -> Command:
+    def command(self) -> Command | Anywhere:
         """How a job's process is started: an import that goes astray must not take the machine with it."""
-        return self._place.on_host("kintune.job.process", memory_mb=_JOB_MEMORY_MB)
+        return self._lodging.command("kintune.job.process", _JOB_MEMORY_MB)
 
     @property
-    def home(self) -> str:
-        """The host that jobs' own processes live on."""
-        return HOST
+    def home(self) -> str | None:
+        """The host that jobs' own processes live on, where it is always the same."""
+        return self._lodging.home
 
     def ticket(self, job: Job, usable: Callable[[str], int]) -> tuple[DeviceAbout, Ticket]:
         """What a job is measured on, and its run, to begin or to go on with.

@@ -18,12 +18,10 @@ from kintune.engine.devices import DeviceLock, OnWait, cores_lock
 from kintune.engine.job_run import JobEnd
 from kintune.engine.local import LocalEngine
 from kintune.errors import KintuneError
-from kintune.fleet.messages import Join
 from kintune.front.journal import TuningJournal
-from kintune.front.place import DEVICE, Place, choose_place
+from kintune.front.place import Place, choose_place
 from kintune.measure.about import DeviceAbout
 from kintune.records import Store
-from kintune.records.database import Database
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import policy
 from kintune.service import logs
@@ -36,14 +34,13 @@ from kintune.service.library import Library
 from kintune.service.lifeline import hold
 from kintune.service.orchestrator.bus import Bus
 from kintune.service.orchestrator.desk import Desk
+from kintune.service.orchestrator.elsewhere import open_ways
 from kintune.service.orchestrator.excerpt import excerpt
-from kintune.service.orchestrator.gate import Gate
 from kintune.service.orchestrator.intake import Intake
 from kintune.service.orchestrator.ledger import Ledger
+from kintune.service.orchestrator.lodging import Lodging
 from kintune.service.orchestrator.refresher import Refresher
 from kintune.service.orchestrator.watch import Watch
-from kintune.service.people import People
-from kintune.service.roll import Roll
 from kintune.service.settings import Settings
 from kintune.space.feature_version import FEATURES
 from kintune.wire.messages import Work
@@ -74,6 +71,7 @@ def orchestrate(settings: Settings) -> None:
     """
     require_tried_versions()
     place = choose_place(settings.device, None)
+    lodging = Lodging(settings, place)
     settings.work.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         stack.enter_context(DeviceLock("orchestrator", settings.directory).holding(_waits_for("this directory")))
@@ -86,7 +84,8 @@ def orchestrate(settings: Settings) -> None:
         refresher = Refresher(
             settings.records,
             settings.refresh_every,
-            place.on_host("kintune.knowledge.refresh_job"),
+            lodging.command("kintune.knowledge.refresh_job"),
+            lodging.home,
             lambda launch: engine.add(launch),
             lambda cause: _log.warning("family models could not be refreshed: %s", cause),
         )
@@ -94,12 +93,12 @@ def orchestrate(settings: Settings) -> None:
         ledger = Ledger(journal, store, refresher, journal.conditions)
         engine = stack.enter_context(
             LocalEngine(
-                Machine(policy(settings.policy), Limits(resources_may_join=bool(settings.agents_port))),
+                Machine(policy(settings.policy), Limits(resources_may_join=settings.grows)),
                 ledger,
                 place.commands(settings.target, urgent=True),
-                place.resources(),
+                lodging.resources(),
                 log=settings.directory / "engine.log",
-                elsewhere={"build", "device"} if settings.agents_port else (),
+                elsewhere={"build", "device"} if settings.grows else (),
                 observe=Watch(lambda run: desk.job_of(run), time.time, bus.publish, ledger.tally),
             )
         )
@@ -107,7 +106,16 @@ def orchestrate(settings: Settings) -> None:
             Docket(database),
             Calls(database),
             Content(settings.content),
-            Intake(settings, Library(database), Content(settings.content), store, place, about, DeviceTypes(database)),
+            Intake(
+                settings,
+                Library(database),
+                Content(settings.content),
+                store,
+                place,
+                lodging,
+                about,
+                DeviceTypes(database),
+            ),
             engine,
             journal,
             at_once=settings.jobs_at_once,
@@ -126,8 +134,7 @@ def orchestrate(settings: Settings) -> None:
             else:
                 desk.ended(job, end)
 
-        if settings.agents_port:
-            stack.callback(_open_gate(settings, database, about, store, engine).close)
+        stack.enter_context(open_ways(settings, database, about.compiler, store, engine))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: engine.leave())
         engine.post(desk.look_around)
@@ -137,25 +144,6 @@ def orchestrate(settings: Settings) -> None:
 
 def _waits_for(what: str) -> OnWait:
     return lambda holder: _log.warning("waiting for %s, held by process %s", what, holder)
-
-
-def _open_gate(settings: Settings, database: Database, about: DeviceAbout, store: Store, engine: LocalEngine) -> Gate:
-    """Let machines elsewhere join the engine."""
-
-    def joined(join: Join, types: Sequence[DeviceAbout]) -> None:
-        def note() -> None:
-            for device, known in zip(join.devices, types, strict=True):
-                store.devices.add(known.device_type)
-                if device.peak is not None and store.devices.peak(known.device_type.digest) is None:
-                    store.devices.note_peak(known.device_type.digest, device.peak)
-
-        engine.post(note)
-        _log.info("machine %s joins: %d cores, devices %s", join.name, join.cores, [each.type for each in join.devices])
-
-    roll = Roll(database, about.compiler, frozenset({DEVICE, settings.device_name}), settings.alike)
-    gate = Gate((settings.agents_host, settings.agents_port), People(database), roll, engine, joined)
-    _log.info("machines elsewhere may join at port %d", gate.port)
-    return gate
 
 
 def _ask_device(settings: Settings, place: Place, store: Store) -> DeviceAbout:

@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from kintune.engine.command import Command
+from kintune.engine.command import Anywhere, Command
 from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch
-from kintune.front.place import HOST
 from kintune.knowledge.conditions import Conditions
 from kintune.knowledge.refresh_job import RefreshSpec
 
@@ -26,6 +25,7 @@ class Refresher:
         records: where they are.
         every: after how many measurements under the same conditions.
         command: how a refresh's process is started.
+        home: the host that it lives on, where it is always the same.
         launch: hands a job to the engine.
         failed: told why a refresh did not succeed; jobs go on with the models that there are.
     """
@@ -34,13 +34,15 @@ class Refresher:
         self,
         records: str,
         every: int,
-        command: Command,
+        command: Command | Anywhere,
+        home: str | None,
         launch: Callable[[JobLaunch], None],
         failed: Callable[[str], None],
     ) -> None:
         self._records = records
         self._every = every
         self._command = command
+        self._home = home
         self._launch = launch
         self._failed = failed
         self._measured: Counter[Conditions] = Counter()
@@ -60,7 +62,7 @@ class Refresher:
             self._running = True
             self._number += 1
             spec = msgspec.msgpack.encode(RefreshSpec(self._records, conditions))
-            self._launch(JobLaunch(f"{_NAME}{self._number}", self._command, spec, _PRIORITY, home=HOST))
+            self._launch(JobLaunch(f"{_NAME}{self._number}", self._command, spec, _PRIORITY, home=self._home))
 
     def ended(self, end: JobEnd) -> None:
         """The refresh is over."""

@@ -1,0 +1,190 @@
+"""The nodes of a Ray cluster as hosts and devices of an engine: Ray starts an agent on each.
+
+Ray carries what agents and the front say to each other, and nothing else: what runs where is decided by our scheduler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kintune.errors import EngineError, EnvironmentProblem, InputError
+from kintune.fleet.hub import Admit, Front, Hub
+from kintune.fleet.ray_node import NodeAgent, NodeOffer
+
+__all__ = ["DEVICE_RESOURCE", "RayPark", "offer_of", "ray_address"]
+
+_log = logging.getLogger(__name__)
+
+DEVICE_RESOURCE = re.compile(r"kintune-device-([\w.:+,-]{1,64})")
+"""The custom resource by which a node says how many devices of a type it has: the last of its cores, one each."""
+
+_LOOK_S = 2.0  # how often Ray is asked which nodes there are; it tells nobody by itself
+
+
+def ray_address(engine: str) -> str | None:
+    """The address of the cluster that `--engine` names; "" for one that is found or started, None for no cluster.
+
+    Raises:
+        InputError: it names nothing.
+    """
+    if engine == "local":
+        return None
+    if engine == "ray":
+        return ""
+    if re.fullmatch(r"(ray://)?[\w.-]+:\d{1,5}", engine):
+        return engine
+    raise InputError(
+        f"--engine {engine!r}: there are 'local', 'ray', and the address of a cluster, as ray://HOST:10001"
+    )
+
+
+def offer_of(node: Mapping[str, Any]) -> NodeOffer | None:
+    """What a node of `ray.nodes()` is to offer; None if it has nothing."""
+    resources = node["Resources"]
+    count = int(resources.get("CPU", 0))
+    types = {
+        found[1]: int(amount)
+        for name, amount in sorted(resources.items())
+        if (found := DEVICE_RESOURCE.fullmatch(name)) and amount >= 1
+    }
+    building = count - sum(types.values())
+    if count <= 0 or building < 0:
+        return None
+    memory_mb = int(resources.get("memory", 0)) >> 20
+    return NodeOffer(f"ray-{node['NodeID'][:12]}", building, memory_mb, types)
+
+
+class RayPark:
+    """Keeps an agent on every node of a cluster, in a thread with an event loop of its own, until `close`."""
+
+    def __init__(self, address: str, front: Front, admit: Admit) -> None:
+        """Connect to the cluster at `address`; "" for the one of this machine, which is started if there is none.
+
+        Raises:
+            EnvironmentProblem: Ray is not installed.
+            EngineError: there is no such cluster.
+        """
+        self._ray = _ray()
+        self._started = _connect(self._ray, address)
+        self._admit = admit
+        self._hub = Hub(front, beat_s=5.0)
+        self._loop = asyncio.new_event_loop()
+        self._leaving = asyncio.Event()
+        self._attended: dict[str, asyncio.Task[None]] = {}
+        self._thread = threading.Thread(target=self._run, name="ray", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Leave the cluster: agents end, and with them what they keep."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._leaving.set)
+            self._thread.join(timeout=20)
+        self._ray.shutdown()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._look_around())
+        finally:
+            self._loop.close()
+
+    async def _look_around(self) -> None:
+        while not self._leaving.is_set():
+            try:
+                nodes = await asyncio.to_thread(self._ray.nodes)
+            except Exception as error:  # Ray's own, of many kinds
+                _log.error("the Ray cluster does not answer: %s", error)
+                nodes = []
+            for node in nodes:
+                if node["Alive"] and node["NodeID"] not in self._attended:
+                    self._attended[node["NodeID"]] = asyncio.ensure_future(self._attend(node))
+            for id in [id for id, task in self._attended.items() if task.done()]:
+                del self._attended[id]
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._leaving.wait(), _LOOK_S)
+        for task in self._attended.values():
+            task.cancel()
+        await asyncio.gather(*self._attended.values(), return_exceptions=True)
+
+    async def _attend(self, node: Mapping[str, Any]) -> None:
+        offer = offer_of(node)
+        if offer is None:
+            _log.warning("node %s has nothing to offer: %s", node["NodeID"][:12], node["Resources"])
+            await self._leaving.wait()
+            return
+        actor = await asyncio.to_thread(self._start, node["NodeID"], offer)
+        attending = asyncio.wrap_future(actor.attend.remote().future())
+        attended = asyncio.ensure_future(self._hub.attend(_RayLine(actor), self._admit))
+        try:
+            await asyncio.wait({attending, attended}, return_when=asyncio.FIRST_COMPLETED)
+            if attending.done() and (error := attending.exception()) is not None:
+                _log.warning("the agent on %s ended: %s", offer.name, str(error).strip().splitlines()[-1:])
+        finally:
+            for task in (attended, attending):
+                task.cancel()
+            await asyncio.gather(attended, attending, return_exceptions=True)
+            with contextlib.suppress(Exception):  # it is gone
+                self._ray.kill(actor)
+
+    def _start(self, node: str, offer: NodeOffer) -> Any:
+        strategy = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+        start = self._ray.remote(NodeAgent).options(num_cpus=0, scheduling_strategy=strategy, max_concurrency=64)
+        return start.remote(msgspec.msgpack.encode(offer))
+
+
+class _RayLine:
+    """The front's end of the line to an agent: implements `kintune.fleet.line.Line`."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+        self._unread: list[bytes] = []
+
+    async def send(self, data: bytes) -> None:
+        try:
+            await asyncio.wrap_future(self._actor.hear.remote(data).future())
+        except Exception as error:  # Ray's own
+            raise ConnectionError(str(error)) from error
+
+    async def receive(self) -> bytes | None:
+        while not self._unread:
+            try:
+                self._unread = list(await asyncio.wrap_future(self._actor.speak.remote().future()))
+            except Exception:  # Ray's own: it is gone
+                return None
+        return self._unread.pop(0)
+
+
+def _ray() -> Any:
+    try:
+        import ray
+        import ray.util.scheduling_strategies
+    except ModuleNotFoundError as error:
+        raise EnvironmentProblem(
+            f"--engine ray needs {error.name}; install it with: pip install 'kintune[ray]'"
+        ) from error
+    return ray
+
+
+def _connect(ray: Any, address: str) -> bool:
+    """Join a cluster; whether it was started for this."""
+    settings = {"log_to_driver": False, "logging_level": logging.WARNING, "configure_logging": False}
+    try:
+        if address:
+            ray.init(address=address, **settings)
+            return False
+        try:
+            ray.init(address="auto", **settings)
+            return False
+        except ConnectionError:
+            ray.init(include_dashboard=False, **settings)
+            return True
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise EngineError(f"there is no Ray cluster at {address or 'this machine'}: {first}") from error

@@ -1,0 +1,56 @@
+"""The ways by which machines elsewhere join the engine: at the gate, and by a Ray cluster."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from kintune.engine.local import LocalEngine
+from kintune.fleet.messages import Join
+from kintune.fleet.ray_park import RayPark, ray_address
+from kintune.front.place import DEVICE
+from kintune.measure.about import DeviceAbout
+from kintune.records import Store
+from kintune.records.database import Database
+from kintune.service.orchestrator.admission import Admission
+from kintune.service.orchestrator.gate import Gate
+from kintune.service.people import People
+from kintune.service.roll import Roll
+from kintune.service.settings import Settings
+
+__all__ = ["open_ways"]
+
+_log = logging.getLogger(__name__)
+
+
+def open_ways(settings: Settings, database: Database, compiler: str, store: Store, engine: LocalEngine) -> ExitStack:
+    """Open what the settings say; closing the stack closes it.
+
+    Raises EngineError where nobody can come in at the gate, or there is no such cluster.
+    """
+
+    def joined(join: Join, types: Sequence[DeviceAbout]) -> None:
+        def note() -> None:
+            for device, known in zip(join.devices, types, strict=True):
+                store.devices.add(known.device_type)
+                if device.peak is not None and store.devices.peak(known.device_type.digest) is None:
+                    store.devices.note_peak(known.device_type.digest, device.peak)
+
+        engine.post(note)
+        devices = ", ".join(device.type for device in join.devices) or "none"
+        _log.info("machine %s joins; cores to build on: %d, devices: %s", join.name, join.cores, devices)
+
+    roll = Roll(database, compiler, frozenset({DEVICE, settings.device_name}), settings.alike)
+    admission = Admission(roll, joined, time.time)
+    with ExitStack() as ways:
+        if settings.agents_port:
+            gate = Gate((settings.agents_host, settings.agents_port), People(database), admission, engine)
+            ways.callback(gate.close)
+            _log.info("machines elsewhere may join at port %d", gate.port)
+        address = ray_address(settings.engine)
+        if address is not None:
+            ways.callback(RayPark(address, engine, admission.of_a_cluster).close)
+            _log.info("the nodes of the Ray cluster may join")
+        return ways.pop_all()

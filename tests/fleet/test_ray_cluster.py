@@ -1,0 +1,76 @@
+"""A real Ray cluster of two nodes on this machine; jobs live on both."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kintune.engine.command import Anywhere
+from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch
+from kintune.engine.local import LocalEngine
+from kintune.fleet.hub import Admitted
+from kintune.fleet.messages import Join
+from kintune.fleet.ray_park import RayPark
+from kintune.knowledge.conditions import Conditions
+from kintune.knowledge.refresh_job import RefreshSpec
+from kintune.records import Store
+from kintune.scheduler.machine import Limits, Machine
+from kintune.scheduler.policies import Sequential
+from kintune.testing.journal import MemoryJournal
+
+ray_utils = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed")
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+
+JOB = "kintune.knowledge.refresh_job"
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    cluster = ray_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster.add_node(num_cpus=1)
+    yield cluster
+    cluster.shutdown()
+
+
+def test_jobs_and_their_stages_run_on_the_nodes(cluster: Any, tmp_path: Path) -> None:
+    records = tmp_path / "records.sqlite"
+    Store.open(str(records)).close()
+    spec = msgspec.msgpack.encode(RefreshSpec(str(records), Conditions("d", "c", "f")))
+    journal = MemoryJournal()
+    log = tmp_path / "engine.log"
+    engine = LocalEngine(
+        Machine(Sequential(), Limits(resources_may_join=True)), journal, {}, (), log=log, elsewhere={"build"}
+    )
+    with engine:
+        ends: dict[str, JobEnding] = {}
+        here: list[str] = []
+
+        def admit(join: Join) -> list[Admitted]:
+            here.append(join.name)
+            if len(here) == 2:
+                threading.Timer(1.0, add).start()  # once the engine knows both
+            return [Admitted(device.type) for device in join.devices]
+
+        def add() -> None:
+            for n in range(2):
+                engine.add(JobLaunch(f"j{n}", Anywhere(JOB), spec))
+
+        def ended(job: str, end: JobEnd) -> None:
+            ends[job] = end.ending
+            if len(ends) == 2:
+                engine.leave()
+
+        with closing(RayPark(cluster.address, engine, admit)):
+            engine.serve(on_end=ended)
+    assert ends == {"j0": JobEnding.FINISHED, "j1": JobEnding.FINISHED}
+    said = log.read_text()
+    keepers = {line.split("started by ")[1].split(":")[0] for line in said.splitlines() if "started by ray-" in line}
+    assert len(keepers) == 2
