@@ -10,7 +10,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from kintune.errors import InputError
+import kintune
+from kintune.errors import InputError, OrderError
 from kintune.graph.inputs import draw_inputs
 from kintune.graph.package import Manifest, Package, write_package
 
@@ -194,3 +195,24 @@ def test_no_temporary_file_stays_behind(network: Any, saved: Path, monkeypatch: 
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     Executable.open(saved).run(draw_inputs(network.executable.inputs))
     assert list(scratch.iterdir()) == []
+
+
+def test_one_for_another_architecture_is_saved_here_and_run_there(tmp_path: Path) -> None:
+    from kintune.measure.linker import find_linker
+    from kintune.testing.tiny_network import make_tiny_network
+
+    try:
+        find_linker("aarch64")
+    except OrderError as error:
+        pytest.skip(str(error))
+    target = '{"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76"}'
+    network = make_tiny_network(tmp_path, target=target)
+    network.executable.save(tmp_path / "tiny.kt")
+    with pytest.raises(OrderError, match="tiny is built for aarch64: save it, and run it there"):
+        network.executable.run(draw_inputs(network.executable.inputs))
+    package = Package.open(tmp_path / "tiny.kt")
+    assert package.library[:4] == b"\x7fELF"
+    assert int.from_bytes(package.library[18:20], "little") == 183  # EM_AARCH64
+    assert "neon" in package.manifest.isa
+    with pytest.raises(InputError, match="built for aarch64, this machine is"):
+        kintune.open(tmp_path / "tiny.kt")

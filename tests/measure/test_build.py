@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kintune.errors import BuildError
+from kintune.errors import BuildError, OrderError
 from kintune.measure.requests import Built
 from kintune.space.candidate import Candidate
 
@@ -89,3 +89,20 @@ def test_dynamic_shapes_and_scalars_are_refused(native: str) -> None:
     dynamic = tvm.IRModule({"main": te.create_prim_func([x, te.compute((n,), lambda i: x[i] + x[i], name="y")])})
     with pytest.raises(BuildError, match="not a constant shape: x is"):
         build_module(target(native), dynamic, dynamic, "dynamic")
+
+
+def test_programs_for_another_architecture_are_objects_of_it(dense: Any) -> None:
+    import tvm
+
+    from kintune.measure.build import build_candidate
+    from kintune.measure.linker import find_linker
+    from kintune.space.lower import save_workload
+
+    try:
+        find_linker("aarch64")
+    except OrderError as error:
+        pytest.skip(str(error))
+    board = tvm.target.Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76", "num-cores": 4})
+    built = build_candidate(board, save_workload(dense), None, Candidate.untuned("w"))
+    assert built.artifact.startswith(b"\x7fELF")
+    assert int.from_bytes(built.artifact[18:20], "little") == 183  # EM_AARCH64

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import platform
 import subprocess
 from pathlib import Path
 
@@ -71,3 +72,17 @@ def test_what_does_not_link_says_why(tmp_path: Path) -> None:
     (tmp_path / "no.o").write_bytes(b"not an object")
     with pytest.raises(BuildError, match=r"linking failed: exit code 1, .*no\.o"):
         link(str(tmp_path / "kernel.so"), [str(tmp_path / "no.o")])
+
+
+def test_another_architecture_has_linkers_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CC", program(tmp_path, "cc"))
+    with pytest.raises(OrderError, match="no linker for riscv64 found: install binutils-riscv64-linux-gnu, or lld"):
+        find_linker("riscv64")
+    lld = program(tmp_path, "ld.lld")
+    assert find_linker("riscv64") == lld
+    ld = program(tmp_path, "riscv64-linux-gnu-ld")
+    assert find_linker("riscv64") == ld
+    gcc = program(tmp_path, "riscv64-linux-gnu-gcc")
+    assert find_linker("riscv64") == gcc
+    assert find_linker(platform.machine()) == str(tmp_path / "cc")

@@ -7,6 +7,7 @@ The network's function is `main(inputs..., weights...)`; the weights are those t
 from __future__ import annotations
 
 import datetime
+import json
 import math
 import os
 import tempfile
@@ -21,15 +22,15 @@ import numpy.typing as npt
 import tvm
 
 import kintune
-from kintune.errors import BuildError, InputError, KintuneError
+from kintune.errors import BuildError, InputError, KintuneError, OrderError
 from kintune.graph.evaluation import Evaluation
 from kintune.graph.inputs import Array, arrange_inputs, draw_inputs, numpy_dtype
 from kintune.graph.instruction_set import host_extensions, host_machine
 from kintune.graph.package import ALIGNMENT, Block, Manifest, Package, write_package
 from kintune.graph.threads import prepare_threads
 from kintune.job.payloads import Tensor
-from kintune.measure.linker import find_linker
-from kintune.measure.target import instruction_set
+from kintune.measure.linker import linking_for
+from kintune.measure.target import architecture_of, instruction_set
 
 __all__ = ["Executable", "Inputs", "describe_build"]
 
@@ -57,7 +58,7 @@ def describe_build(
         model_name=model_name,
         model_digest=model_digest,
         target=target,
-        machine=host_machine(),
+        machine=architecture_of(tvm.target.Target(json.loads(target))),
         isa=instruction_set(target),
         threads=threads,
         inputs=tuple(inputs),
@@ -87,7 +88,7 @@ class Executable:
         self._weights = tuple(weights)
         self._weight_addresses = {weight.data_ptr() for weight in weights}
         self._buffers: dict[int, tuple[tvm.runtime.Tensor, Array]] = {}
-        self._main = _load(library)
+        self._main = _load(library) if manifest.machine == host_machine() else None
         self._running = threading.Lock()
         self._has_run = False
 
@@ -97,12 +98,14 @@ class Executable:
     ) -> Executable:
         """Link what `relax.build` made; `weights` follow the inputs in the parameters of its `main`.
 
-        Raises BuildError when it cannot be linked, and OrderError when there is no C compiler to link it.
+        What is for machines of another architecture can be saved here, and run there.
+
+        Raises BuildError when it cannot be linked, and OrderError when there is nothing to link it with.
         """
         with tempfile.TemporaryDirectory(prefix="kintune-") as directory:
             path = Path(directory, "lib.so")
             try:
-                program.export_library(str(path), cc=find_linker())
+                program.export_library(str(path), fcompile=linking_for(manifest.machine))
             except (RuntimeError, OSError, ValueError) as error:
                 first = str(error).strip().partition("\n")[0]
                 raise BuildError(f"{manifest.model_name}: cannot be linked: {first}") from error
@@ -147,6 +150,8 @@ class Executable:
         The outputs are arrays by name that belong to the caller.  Raises InputError when an input is missing, unknown,
         or of another dtype or shape than the model's.
         """
+        if self._main is None:
+            raise OrderError(f"{self.manifest.model_name} is built for {self.manifest.machine}: save it, and run it there")
         arrays = arrange_inputs(self.inputs, inputs)
         with self._running:
             if not self._has_run:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,9 @@ from tvm.tirx.buffer import BufferType
 
 from kintune.errors import BuildError, KintuneError
 from kintune.graph.elementary import use_vector_functions
-from kintune.measure.linker import link
+from kintune.measure.linker import linking_for
 from kintune.measure.requests import Built, Operand
+from kintune.measure.target import architecture_of
 from kintune.space.candidate import Candidate, Sketch
 from kintune.space.lower import apply_candidate, load_workload
 from kintune.space.weights import weight_positions
@@ -94,13 +94,8 @@ def _compile(module: tvm.IRModule, target: tvm.target.Target) -> bytes:
         path = Path(folder) / "artifact.so"
         with tvm.transform.PassContext(opt_level=_OPTIMISATION, config={"tirx.disable_assert": True}):
             executable = tvm.compile(module, target)
-        executable.export_library(str(path), fcompile=_link, workspace_dir=folder)
+        executable.export_library(str(path), fcompile=linking_for(architecture_of(target)), workspace_dir=folder)
         return path.read_bytes()
-
-
-def _link(output: str, objects: Sequence[str], **_: Any) -> None:
-    """Link as `export_library` wants it done."""
-    link(output, objects)
 
 
 def _first_line(error: object) -> str:

@@ -14,7 +14,7 @@ from tvm.target import codegen
 from kintune.errors import TargetError
 from kintune.graph.instruction_set import extensions
 
-__all__ = ["NATIVE", "instruction_set", "missing_features", "resolve_target"]
+__all__ = ["NATIVE", "architecture_of", "instruction_set", "missing_features", "resolve_target"]
 
 NATIVE = "native"
 """The CPU this process runs on."""
@@ -55,6 +55,12 @@ def resolve_target(text: str, threads: int) -> str:
     if cpu is not None and not codegen.llvm_is_valid_cpu(cpu, config["mtriple"]):
         raise TargetError(f"target {text!r}: the compiler knows no CPU {cpu!r} for {config['mtriple']}; {_HELP}")
     return json.dumps(config, sort_keys=True)
+
+
+def architecture_of(target: tvm.target.Target) -> str:
+    """What machines a target's programs are for, as `platform.machine()` says it: the first part of its triple."""
+    triple = str(dict(target.export()).get("mtriple") or _call("tvm.codegen.llvm.GetDefaultTargetTriple"))
+    return triple.split("-")[0]
 
 
 def instruction_set(target: str) -> tuple[str, ...]:

@@ -30,8 +30,10 @@ class TinyNetwork(NamedTuple):
     executable: Executable
 
 
-def make_tiny_network(directory: str | os.PathLike[str], *, seed: int = 0, skew: float = 0.0) -> TinyNetwork:
-    """Write `tiny.onnx` to `directory` and compile it with the default schedule.
+def make_tiny_network(
+    directory: str | os.PathLike[str], *, seed: int = 0, skew: float = 0.0, target: str = "native"
+) -> TinyNetwork:
+    """Write `tiny.onnx` to `directory` and compile it for `target` with the default schedule.
 
     `skew` is added to the executable's first weight alone, so that it computes something else.
     """
@@ -39,7 +41,7 @@ def make_tiny_network(directory: str | os.PathLike[str], *, seed: int = 0, skew:
     model = _onnx_model(seed)
     onnx.save(model, path)
     module, parameters = relax.frontend.detach_params(from_onnx(model, keep_params_in_input=True))
-    target = resolve_target("native", threads=1)
+    target = resolve_target(target, threads=1)
     weights = list(parameters["main"])
     weights[0] = tvm.runtime.tensor(weights[0].numpy() + np.float32(skew))
     manifest = describe_build(
