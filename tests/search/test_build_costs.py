@@ -60,3 +60,10 @@ def test_what_has_no_features_or_no_time_tells_nothing() -> None:
     costs.note(np.zeros(0, np.float32), 1.0)
     costs.note(row(True), 0.0)
     assert costs.price() is None
+
+
+def test_the_dearest_are_built_first_and_what_nobody_knows_last() -> None:
+    rows = {"cheap": row(False), "dear": row(True), "bare": np.zeros(0, np.float32)}
+    assert learnt().dearest_first(["untuned", "cheap", "bare", "dear"], rows) == ["dear", "cheap", "untuned", "bare"]
+    assert learnt(63).dearest_first(["cheap", "dear"], rows) == ["cheap", "dear"]
+    assert learnt().dearest_first(["untuned"], {}) == ["untuned"]

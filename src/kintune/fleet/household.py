@@ -28,6 +28,8 @@ PROGRAMS = frozenset(
         "kintune.knowledge.refresh_job",
         "kintune.measure.build_worker",
         "kintune.measure.device_worker",
+        "kintune.simulate.mock_process",
+        "kintune.simulate.mock_worker",
     }
 )
 """What a front may have started here: our programs, and nothing else."""

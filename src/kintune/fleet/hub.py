@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -32,7 +32,7 @@ from kintune.fleet.parcel import parcel
 from kintune.scheduler.resources import Device, Host, Resource
 from kintune.wire.worker import WIRE_VERSION
 
-__all__ = ["Admit", "Admitted", "Front", "Hub"]
+__all__ = ["TUNING", "Admit", "Admitted", "Front", "Hub", "Workers"]
 
 _JOIN_S = 10.0
 _SKIPPED = 4  # beats that may be missed
@@ -48,6 +48,17 @@ class Admitted(NamedTuple):
 
 Admit = Callable[[Join], Sequence[Admitted]]
 """Says of each device of a machine as what it may join; InputError turns the machine away.  Called in a thread."""
+
+
+class Workers(NamedTuple):
+    """Which of our programs do stages of each kind, on hosts and on devices."""
+
+    on_hosts: Mapping[str, str]
+    on_devices: Mapping[str, str]
+
+
+TUNING = Workers({"build": "kintune.measure.build_worker"}, {"device": "kintune.measure.device_worker"})
+"""Those of tuning jobs."""
 
 
 class Front(Protocol):
@@ -72,8 +83,9 @@ class Front(Protocol):
 class Hub:
     """Attends agents, any number at once, in one event loop."""
 
-    def __init__(self, front: Front, beat_s: float = 2.0) -> None:
+    def __init__(self, front: Front, beat_s: float = 2.0, workers: Workers = TUNING) -> None:
         self._front = front
+        self._workers = workers
         self._beat_s = beat_s
 
     async def attend(self, line: Line, admit: Admit) -> None:
@@ -83,7 +95,7 @@ class Hub:
             try:
                 join = await self._hear_join(line)
                 admitted = await asyncio.to_thread(admit, join)
-                outpost = _outpost(join, admitted, _Keeper(mouth, loop))
+                outpost = _outpost(join, admitted, _Keeper(mouth, loop), self._workers)
             except StorageError as error:
                 await _turn_away(line, TurnedAway(str(error), later=True))
                 return
@@ -164,20 +176,20 @@ class _Keeper:
             self._loop.call_soon_threadsafe(self._mouth.say_all, messages)
 
 
-def _outpost(join: Join, admitted: Sequence[Admitted], keeper: _Keeper) -> Outpost:
+def _outpost(join: Join, admitted: Sequence[Admitted], keeper: _Keeper, workers: Workers) -> Outpost:
     """What the engine is told of an agent's machine."""
     resources: list[Resource] = []
     commands: dict[str, KeptCommand] = {}
     if join.cores:
         resources.append(Host(join.name, join.cores, join.memory_mb))
-        commands[f"build@{join.name}"] = KeptCommand(join.name, "kintune.measure.build_worker", limits=join.limits)
+        for kind, module in workers.on_hosts.items():
+            commands[f"{kind}@{join.name}"] = KeptCommand(join.name, module, limits=join.limits)
     for device, known in zip(join.devices, admitted, strict=True):
         id = f"{join.name}/{device.name}"
         arguments = (*device.arguments, *known.arguments)
         resources.append(Device(id, known.type))
-        commands[f"device@{id}"] = KeptCommand(
-            join.name, "kintune.measure.device_worker", arguments, limits=device.limits
-        )
+        for kind, module in workers.on_devices.items():
+            commands[f"{kind}@{id}"] = KeptCommand(join.name, module, arguments, limits=device.limits)
     return Outpost(join.name, keeper, tuple(resources), commands)
 
 

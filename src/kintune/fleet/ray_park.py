@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from kintune.errors import EngineError, EnvironmentProblem, InputError
-from kintune.fleet.hub import Admit, Front, Hub
+from kintune.fleet.hub import TUNING, Admit, Front, Hub, Workers
 from kintune.fleet.ray_node import NodeAgent, NodeOffer
 
 __all__ = ["DEVICE_RESOURCE", "RayPark", "offer_of", "ray_address"]
@@ -65,7 +65,7 @@ def offer_of(node: Mapping[str, Any]) -> NodeOffer | None:
 class RayPark:
     """Keeps an agent on every node of a cluster, in a thread with an event loop of its own, until `close`."""
 
-    def __init__(self, address: str, front: Front, admit: Admit) -> None:
+    def __init__(self, address: str, front: Front, admit: Admit, workers: Workers = TUNING) -> None:
         """Connect to the cluster at `address`; "" for the one of this machine, which is started if there is none.
 
         Raises:
@@ -75,7 +75,7 @@ class RayPark:
         self._ray = _ray()
         self._started = _connect(self._ray, address)
         self._admit = admit
-        self._hub = Hub(front, beat_s=5.0)
+        self._hub = Hub(front, 5.0, workers)
         self._loop = asyncio.new_event_loop()
         self._leaving = asyncio.Event()
         self._attended: dict[str, asyncio.Task[None]] = {}

@@ -151,7 +151,9 @@ class Executable:
         or of another dtype or shape than the model's.
         """
         if self._main is None:
-            raise OrderError(f"{self.manifest.model_name} is built for {self.manifest.machine}: save it, and run it there")
+            raise OrderError(
+                f"{self.manifest.model_name} is built for {self.manifest.machine}: save it, and run it there"
+            )
         arrays = arrange_inputs(self.inputs, inputs)
         with self._running:
             if not self._has_run:

@@ -107,7 +107,9 @@ class Agenda:
         if missing:
             workloads = dict.fromkeys(candidate.workload for candidate in awaited)
             untuned = [Candidate.untuned(w) for w in workloads if w not in references]
-            return [self._works.build(list(dict.fromkeys(missing + untuned)), number)]
+            return [
+                self._works.build(self._state.session.dearest_first(list(dict.fromkeys(missing + untuned))), number)
+            ]
         best = {w: s.best_us for w, s in self._state.session.states.items() if math.isfinite(s.best_us)}
         parts = 1
         if number is not None:

@@ -8,8 +8,8 @@ time for them, and for nothing (figures in `docs/results.md`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from kintune.search.cost_model import Trees
 
 __all__ = ["BuildCosts", "Price"]
+
+Id = TypeVar("Id", bound=Hashable)
 
 Price: TypeAlias = Callable[[NDArray[np.float32]], NDArray[np.float64]]
 """From features, shape (n, width), to factors in (0, 1], shape (n,): what a score is worth by what it costs to test."""
@@ -62,6 +64,18 @@ class BuildCosts:
             return np.asarray(np.exp(-_STEEPNESS * np.maximum(0.0, over)))
 
         return price
+
+    def dearest_first(self, ids: Sequence[Id], rows: Mapping[Id, NDArray[np.float32]]) -> list[Id]:
+        """Candidates, of some of which the features are known, in the order in which several workers build them soonest.
+
+        Longest processing time first (Graham, SIAM J. Appl. Math. 17(2), 1969): a dear one is not waited for at the end
+        while other workers have nothing to do.  Of which nothing can be told come last, in their order.
+        """
+        model, known = self._model(), [id for id in ids if id in rows and rows[id].size]
+        if model is None or not known:
+            return list(ids)
+        logarithms = dict(zip(known, model.predict(np.stack([rows[id] for id in known])), strict=True))
+        return sorted(ids, key=lambda id: -logarithms.get(id, -math.inf))
 
     def _model(self) -> Trees | None:
         """Predicts the logarithm of the seconds."""

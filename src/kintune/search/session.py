@@ -233,6 +233,11 @@ class Session:
             self._costs.note(opened.pending[candidate], seconds)
             self.states[candidate.workload].build_s[candidate] = seconds
 
+    def dearest_first(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """In the order in which several workers are done with building them soonest (`BuildCosts.dearest_first`)."""
+        pending = {c: row for each in self._open.values() for c, row in each.pending.items() if c.sketch != UNTUNED}
+        return self._costs.dearest_first(candidates, pending)
+
     def observe(self, candidate: Candidate, outcome: Outcome) -> None:
         """An outcome of an open round has been committed."""
         opened = next((each for each in self._open.values() if candidate in each.pending), None)

@@ -1,0 +1,146 @@
+"""What a second device brings, and what the Ray engine costs: mock jobs with real processes that sleep.
+
+    python benchmarks/fleet_costs.py            # both
+    python benchmarks/fleet_costs.py --only devices
+
+*Devices*: jobs that are bound by measuring, on one and on two devices of a type.  *Ray*: the same jobs on the local
+engine with two hosts of one core each, and on a Ray cluster of two nodes with one CPU each, on the same cores.  Rivals
+take turns.  Nothing else should run meanwhile; raw results go to `benchmarks/results/fleet_costs.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+
+from kintune.doctor.machine import inspect_machine
+from kintune.engine.command import Anywhere, Command
+from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch
+from kintune.engine.local import LocalEngine
+from kintune.engine.memory_journal import MemoryJournal
+from kintune.fleet.hub import Admitted, Workers
+from kintune.fleet.messages import Join
+from kintune.fleet.ray_park import RayPark
+from kintune.scheduler.machine import Limits, Machine
+from kintune.scheduler.policies import policy
+from kintune.scheduler.resources import Device, Host, Resource
+from kintune.simulate.mock import MockJob
+from kintune.simulate.mock_process import MOCK_WORKER
+from kintune.simulate.plan import PlannedJob
+
+RESULTS = Path(__file__).parent / "results/fleet_costs.json"
+WORKER, PROCESS = "kintune.simulate.mock_worker", "kintune.simulate.mock_process"
+MOCK = Workers({MOCK_WORKER: WORKER}, {})
+HOSTS = (Host("one", 1, 1 << 20), Host("two", 1, 1 << 20))
+
+
+def jobs(profile_s: float, rounds: int) -> list[PlannedJob]:
+    """Two jobs of so many rounds."""
+    shape = MockJob("type", rounds, 0.1, 0.4, profile_s, 0.1, inflight=3)
+    return [shape.plan(f"job-{n}", known_as="mock") for n in range(2)]
+
+
+def local(resources: tuple[Resource, ...], planned: list[PlannedJob]) -> float:
+    """Seconds until all are done on the local engine."""
+    commands = {MOCK_WORKER: python(WORKER)}
+    with LocalEngine(Machine(policy("predictive")), MemoryJournal(), commands, resources) as engine:
+        launches = [JobLaunch(job.id, python(PROCESS), msgspec.msgpack.encode(job)) for job in planned]
+        start = time.monotonic()
+        ends = engine.run(launches)
+        seconds = time.monotonic() - start
+    assert all(end.ending is JobEnding.FINISHED for end in ends.values()), ends
+    return seconds
+
+
+def on_ray(address: str, device: Device, planned: list[PlannedJob]) -> float:
+    """The same on a Ray cluster whose nodes are hosts; the device is this machine's."""
+    commands = {f"{MOCK_WORKER}@{device.id}": python(WORKER)}
+    machine = Machine(policy("predictive"), Limits(resources_may_join=True))
+    engine = LocalEngine(machine, MemoryJournal(), commands, (device,), elsewhere={MOCK_WORKER})
+    ends: dict[str, JobEnding] = {}
+    here: list[str] = []
+    began: list[float] = []
+
+    def admit(join: Join) -> list[Admitted]:
+        here.append(join.name)
+        if len(here) == 2:
+            threading.Timer(1.0, add).start()  # once the engine knows both
+        return []
+
+    def add() -> None:
+        began.append(time.monotonic())
+        for job in planned:
+            engine.add(JobLaunch(job.id, Anywhere(PROCESS), msgspec.msgpack.encode(job)))
+
+    def ended(job: str, end: JobEnd) -> None:
+        ends[job] = end.ending
+        if len(ends) == len(planned):
+            engine.leave()
+
+    with engine, closing(RayPark(address, engine, admit, MOCK)):
+        engine.serve(on_end=ended)
+        seconds = time.monotonic() - began[0]
+    assert set(ends.values()) == {JobEnding.FINISHED}, ends
+    return seconds
+
+
+def python(module: str) -> Command:
+    return Command((sys.executable, "-m", module))
+
+
+def compare(rivals: dict[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
+    """Seconds of each, taken in turns."""
+    found: dict[str, list[float]] = {name: [] for name in rivals}
+    for number in range(repeats):
+        for name, run in rivals.items():
+            found[name].append(run())
+            print(f"{number + 1}/{repeats} {name}: {found[name][-1]:.2f} s", flush=True)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--only", choices=("devices", "ray"))
+    options = parser.parse_args()
+    one, two = Device("first", "type"), Device("second", "type")
+    raw: dict[str, object] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    raw |= {"cpu": inspect_machine().cpu, "date": time.strftime("%Y-%m-%d"), "rounds": options.rounds}
+    if options.only != "ray":
+        planned = jobs(2.0, options.rounds)
+        found = compare(
+            {"one device": lambda: local((*HOSTS, one), planned), "two": lambda: local((*HOSTS, one, two), planned)},
+            options.repeats,
+        )
+        raw["devices"] = found
+        ratio = statistics.median(found["two"]) / statistics.median(found["one device"])
+        print(f"two devices take {ratio:.3f} of the time that one takes (asked for: at most 0.55)")
+    if options.only != "devices":
+        from ray.cluster_utils import Cluster
+
+        planned = jobs(0.4, options.rounds)
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        cluster.add_node(num_cpus=1)
+        found = compare(
+            {"local": lambda: local((*HOSTS, one), planned), "ray": lambda: on_ray(cluster.address, one, planned)},
+            options.repeats,
+        )
+        cluster.shutdown()
+        raw["ray"] = found
+        ratio = statistics.median(found["ray"]) / statistics.median(found["local"])
+        print(f"the Ray engine takes {ratio:.3f} of the local engine's time (asked for: at most 1.05)")
+    RESULTS.write_text(json.dumps(raw, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
