@@ -110,14 +110,14 @@ def compare(rivals: dict[str, Callable[[], float]], repeats: int) -> dict[str, l
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=12, help="of each job; twice as many where devices are compared")
     parser.add_argument("--only", choices=("devices", "ray"))
     options = parser.parse_args()
     one, two = Device("first", "type"), Device("second", "type")
     raw: dict[str, object] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     raw |= {"cpu": inspect_machine().cpu, "date": time.strftime("%Y-%m-%d"), "rounds": options.rounds}
     if options.only != "ray":
-        planned = jobs(2.0, options.rounds)
+        planned = jobs(1.0, 2 * options.rounds)
         found = compare(
             {"one device": lambda: local((*HOSTS, one), planned), "two": lambda: local((*HOSTS, one, two), planned)},
             options.repeats,

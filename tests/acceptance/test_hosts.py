@@ -37,6 +37,7 @@ class Park:
         self.service, self.network, self.door, self.folder = service, network, door, folder
         self._database = database
         self._tokens: dict[str, Path] = {}
+        self._started: list[subprocess.Popen[bytes]] = []
 
     def start(self, host: str, *arguments: str, door: str = "") -> None:
         """Start an agent on a host, with the token that it had before, if there was one."""
@@ -49,11 +50,12 @@ class Park:
         command = self._kintune(*arguments, "--name", host, "--service", door or self.door)
         command += ["--token-file", str(self._tokens[host])]
         with (self.folder / f"said-{host}").open("ab") as said:
-            subprocess.Popen(
+            started = subprocess.Popen(
                 [*self.network.inside(host), "taskset", "-c", str(core), *command],
                 env={**os.environ, "KINTUNE_LOCK_DIR": str(self.folder / f"locks-{host}")},
                 stderr=said,
             )
+        self._started.append(started)
 
     def said(self, host: str) -> str:
         return (self.folder / f"said-{host}").read_text()
@@ -87,6 +89,12 @@ class Park:
                     child.kill()
         self.service.wait_until()
 
+    def close(self) -> None:
+        """End what runs on the hosts."""
+        for process in self._started:
+            process.kill()
+            process.wait()
+
     @staticmethod
     def _kintune(*arguments: str) -> list[str]:
         return [sys.executable, "-m", "kintune", *arguments]
@@ -115,7 +123,7 @@ def park(tmp_path: Path) -> Iterator[Park]:
             os.sched_setaffinity(0, before)
         for host in ("host-1", "host-2", "board-1", "board-2", "board-3"):
             network.add(host)
-        yield Park(service, network, door, tmp_path, database)
+        yield stack.enter_context(contextlib.closing(Park(service, network, door, tmp_path, database)))
 
 
 def device(type: str) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ class BuildCosts:
         return price
 
     def dearest_first(self, ids: Sequence[Id], rows: Mapping[Id, NDArray[np.float32]]) -> list[Id]:
-        """Candidates, of some of which the features are known, in the order in which several workers build them soonest.
+        """Candidates in the order in which several workers are done with building them soonest; `rows` are features.
 
         Longest processing time first (Graham, SIAM J. Appl. Math. 17(2), 1969): a dear one is not waited for at the end
         while other workers have nothing to do.  Of which nothing can be told come last, in their order.
