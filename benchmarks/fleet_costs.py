@@ -86,7 +86,7 @@ def on_ray(address: str, device: Device, planned: list[PlannedJob]) -> float:
         if len(ends) == len(planned):
             engine.leave()
 
-    with engine, closing(RayPark(address, engine, admit, MOCK)):
+    with engine, closing(RayPark(address, engine, admit, MOCK, programs=(PROCESS,))):
         engine.serve(on_end=ended)
         seconds = time.monotonic() - began[0]
     assert set(ends.values()) == {JobEnding.FINISHED}, ends

@@ -101,7 +101,7 @@ class DeviceError(KintuneError):
 
 
 class DeviceUnwell(DeviceError):
-    """A device is not what it is known to be: nothing that it measures can be trusted for now."""
+    """A device or a host is not what it should be: what it measures or makes is of no use for now."""
 
 
 class EngineError(KintuneError):

@@ -48,7 +48,7 @@ class Fleet:
         with said.open("wb") as err, pinned({physical_cores()[1]}):
             process = subprocess.Popen(
                 [sys.executable, "-m", "kintune", *arguments, "--service", self.door, "--token-file", str(file)],
-                env={**os.environ, "KINTUNE_LOCK_DIR": str(self._folder / "locks")},
+                env={**os.environ, "KINTUNE_LOCK_DIR": str(self._folder / f"locks-{len(self._started)}")},
                 stderr=err,
             )
         self._started.append(process)
@@ -101,7 +101,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
         door = f"127.0.0.1:{free.getsockname()[1]}"
     with contextlib.ExitStack() as stack:
         with pinned({cores[0]}):
-            service = stack.enter_context(serving(tmp_path / "data", "--agents", door))
+            service = stack.enter_context(serving(tmp_path / "data", "--agents", door, "--alike", "20"))
         fleet = Fleet(service, door, tmp_path)
         stack.callback(fleet.close)
         yield fleet

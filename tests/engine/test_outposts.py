@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,9 +13,11 @@ import pytest
 
 from kintune.engine.command import Anywhere, Command, KeptCommand
 from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch
+from kintune.engine.journal import Entry
 from kintune.engine.local import LocalEngine
 from kintune.engine.outposts import Outpost
 from kintune.engine.settings import EngineSettings
+from kintune.errors import WireError
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Device, Host
@@ -24,7 +26,8 @@ from kintune.testing.journal import MemoryJournal
 from kintune.testing.neighbour import Neighbour
 from kintune.testing.script import Act, Deed, Plot
 from kintune.testing.scripted_job import Told
-from kintune.wire.messages import ItemStatus, Work
+from kintune.wire.child import ResourceLimits
+from kintune.wire.messages import Committed, ItemStatus, Work
 
 MODULE = "kintune.testing.scripted_worker"
 JOB = Command((sys.executable, "-m", "kintune.testing.scripted_job"))
@@ -61,14 +64,14 @@ class Bench:
             elsewhere={"build", "device"},
         )
         self.neighbours = {name: Neighbour(name, self.engine, programs) for name in names}
-        self.refusals: list[str] = []
+        self.answers: list[str | None] = []
 
     @property
     def outpost(self) -> Outpost:
         return Outpost("neighbour", self.neighbours["neighbour"], (THERE, BOARD), COMMANDS)
 
     def join(self, outpost: Outpost | None = None) -> None:
-        self.engine.join(outpost or self.outpost, self.refusals.append)
+        self.engine.join(outpost or self.outpost, self.answers.append)
 
     def run(
         self,
@@ -156,7 +159,7 @@ def test_a_place_that_vanishes_loses_what_ran_there_and_nothing_else(bench: Benc
 
     end = bench.run((work("profile", Deed(text="early"), hanging, worker="device"),), on_stage=began)
     assert answers(end) == {("profile", 0): (ItemStatus.OK, b"early"), ("profile", 1): (ItemStatus.OK, b"late")}
-    assert bench.refusals == []
+    assert set(bench.answers) == {None}
 
 
 def test_a_place_joins_once_and_as_what_it_was(bench: Bench) -> None:
@@ -166,7 +169,9 @@ def test_a_place_joins_once_and_as_what_it_was(bench: Bench) -> None:
     bench.join(bench.outpost._replace(resources=(msgspec.structs.replace(THERE, cores=64), BOARD)))
     bench.join()
     assert bench.run((work("build", Deed(text="b")),)).ending is JobEnding.FINISHED
-    twice, changed = bench.refusals
+    first, twice, changed, again = bench.answers
+    assert (first, again) == (None, None)
+    assert changed is not None
     assert twice == "there is an outpost 'neighbour' already"
     assert changed.startswith("'there' comes back as something else")
 
@@ -237,7 +242,8 @@ ANYWHERE = Anywhere("kintune.testing.scripted_job")
 def outpost(bench: Bench, name: str, cores: int) -> Outpost:
     """A host that builds and on which jobs can live."""
     host = Host(f"host-{name}", cores, 1000)
-    return Outpost(name, bench.neighbours[name], (host,), {f"build@{host.id}": KeptCommand(name, MODULE)})
+    commands = {f"build@{host.id}": KeptCommand(name, MODULE)}
+    return Outpost(name, bench.neighbours[name], (host,), commands, ResourceLimits())
 
 
 @pytest.fixture
@@ -299,7 +305,7 @@ def test_a_job_whose_place_vanishes_goes_on_elsewhere_however_often(two: Bench, 
     end = two.run((work("select", *hangs, worker="job"),), command=ANYWHERE)
     moving.join()
     assert [status for status, _ in answers(end).values()] == [ItemStatus.OK] * moves
-    assert two.refusals == []
+    assert set(two.answers) == {None}
 
 
 def _named(plot: Plot, job: str) -> Plot:
@@ -315,3 +321,52 @@ def _named(plot: Plot, job: str) -> Plot:
             for each in plot.rounds
         )
     )
+
+
+def test_a_second_line_under_a_name_takes_nothing_from_the_first(bench: Bench) -> None:
+    bench.join()
+    impostor = Neighbour("impostor", bench.engine, {MODULE})
+    bench.join(bench.outpost._replace(keeper=impostor))
+    bench.engine.lose("neighbour", "its line was cut", impostor)
+    assert answers(bench.run((work("build", Deed(text="b")),))) == {("build", 0): (ItemStatus.OK, b"b")}
+    impostor.close()
+    assert bench.answers == [None, "there is an outpost 'neighbour' already"]
+
+
+def test_what_a_worker_elsewhere_refuses_ends_nobodys_job(bench: Bench) -> None:
+    bench.join()
+    end = bench.run((work("profile", Deed(Act.REFUSE, text="no such file"), Deed(text="p"), worker="device"),))
+    assert [status for status, _ in answers(end).values()] == [ItemStatus.FAILED, ItemStatus.OK]
+
+
+def test_jobs_do_not_live_with_those_who_only_build_nor_where_nothing_can_be_done(two: Bench, tmp_path: Path) -> None:
+    """One host lodges nobody, the other is left alone for a while; the job waits for it."""
+    two.join(outpost(two, "red", 8)._replace(lodging=None))
+    bad = {"build@host-blue": KeptCommand("nobody", MODULE)}
+    two.join(outpost(two, "blue", 2)._replace(commands=bad))
+    end = two.run((work("select", Deed(text="s"), worker="job"),), command=ANYWHERE)
+    assert answers(end) == {("select", 0): (ItemStatus.OK, b"s")}
+    assert "[job j] started by blue" in two.log.read_text()
+
+
+class Choosy(MemoryJournal):
+    """Takes no answer that begins with a question mark."""
+
+    def commit(self, job: str, entry: Entry) -> Sequence[Committed]:
+        if entry.payload.startswith(b"?"):
+            raise WireError(f"{len(entry.payload)} bytes that are no answer")
+        return super().commit(job, entry)
+
+
+def test_an_answer_that_is_none_is_the_items_failure(bench: Bench) -> None:
+    bench.journal = Choosy()
+    bench.engine.close()
+    bench.engine = LocalEngine(
+        Machine(Sequential(), Limits(resources_may_join=True)), bench.journal, {}, HERE, elsewhere={"device"}
+    )
+    bench.neighbours["neighbour"]._engine = bench.engine
+    bench.join()
+    end = bench.run((work("profile", Deed(text="?"), Deed(text="p"), worker="device"),))
+    assert answers(end) == {("profile", 0): (ItemStatus.FAILED, b""), ("profile", 1): (ItemStatus.OK, b"p")}
+    (first, _) = [event for event in bench.journal.history("j")]
+    assert first.cause == "its answer is none: 1 bytes that are no answer"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -13,6 +14,7 @@ import psutil
 import pytest
 
 from kintune.errors import WireError
+from kintune.fleet.depot import sweep
 from kintune.fleet.household import Household
 from kintune.fleet.messages import Bring, Launch
 from kintune.testing.script import Act, Deed
@@ -194,3 +196,25 @@ def test_a_file_that_is_too_large_ends_the_process_that_needs_it() -> None:
         await notes.until(lambda: 1 in notes.how)
 
     assert play(act).how[1].startswith("vast.onnx is too large for this machine: it has ")
+
+
+def test_what_killed_agents_have_left_is_swept_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    mine, dead = tmp_path / f"kintune-depot-{os.getpid()}-a", tmp_path / "kintune-depot-999999999-b"
+    for path in (mine, dead):
+        path.mkdir()
+    sweep()
+    assert [path.name for path in tmp_path.iterdir()] == [mine.name]
+
+
+def test_a_front_says_little_of_a_programs_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_PRELOAD", "")
+
+    async def act(household: Household, notes: Notes) -> None:
+        household.start(Launch(1, WORKER, environment={"LD_PRELOAD": "/evil.so", "TVM_NUM_THREADS": "3"}))
+        await notes.until(lambda: bool(notes.messages(1)))
+        (child,) = (each for each in psutil.Process().children() if WORKER in each.cmdline())
+        assert child.environ()["LD_PRELOAD"] == ""
+        assert child.environ()["TVM_NUM_THREADS"] == "3"
+
+    play(act)

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from kintune.engine.command import KeptCommand
+from kintune.engine.kept import Keeper
 from kintune.engine.outposts import Outpost
 from kintune.errors import InputError, StorageError
 from kintune.fleet.hub import Admitted, Hub
@@ -49,15 +50,15 @@ class FakeFront:
         self.outposts: dict[str, Outpost] = {}
         self.told: list[tuple[object, ...]] = []
 
-    def join(self, outpost: Outpost, refused: Callable[[str], None]) -> None:
-        if self.refusing:
-            refused(self.refusing)
-        else:
+    def join(self, outpost: Outpost, answered: Callable[[str | None], None]) -> None:
+        if not self.refusing:
             self.outposts[outpost.name] = outpost
+        answered(self.refusing or None)
 
-    def lose(self, outpost: str, cause: str) -> None:
-        del self.outposts[outpost]
-        self.told.append(("lost", outpost, cause))
+    def lose(self, outpost: str, cause: str, keeper: Keeper) -> None:
+        if outpost in self.outposts and self.outposts[outpost].keeper is keeper:
+            del self.outposts[outpost]
+            self.told.append(("lost", outpost, cause))
 
     def heard(self, keeper: str, process: int, data: bytes) -> None:
         self.told.append(("heard", keeper, process, data))
@@ -156,6 +157,7 @@ def test_words_pass_both_ways() -> None:
         (msgspec.structs.replace(JOIN, name="x" * 65), "nothing can be called"),
         (msgspec.structs.replace(JOIN, name="build@here"), "nothing can be called 'build@here'"),
         (msgspec.structs.replace(JOIN, cores=-1), "this machine offers neither"),
+        (msgspec.structs.replace(JOIN, cores=10**9), "no machine has 1000000000 cores"),
         (msgspec.structs.replace(JOIN, devices=2 * JOIN.devices), "two devices of this machine are called alike"),
         (Join("idle", "m", FLEET_VERSION, WIRE_VERSION), "this machine offers neither cores nor devices"),
         (
@@ -210,7 +212,10 @@ def test_files_go_before_what_is_said_of_them_part_by_part(tmp_path: Path) -> No
     play(front, act)
 
 
-@pytest.mark.parametrize("data", [b"", b"\xc1", b"GET / HTTP/1.1\r\n\r\n", msgspec.msgpack.encode({"type": "join"})])
+GARBAGE = (b"", b"\xc1", b"\x91" * 5000, b"\x82\xa4type\xa4join\xa4name\xa1\xff", b"GET / HTTP/1.1\r\n\r\n")
+
+
+@pytest.mark.parametrize("data", [*GARBAGE, msgspec.msgpack.encode({"type": "join"})])
 def test_what_is_no_message_of_an_agent_is_turned_away(data: bytes) -> None:
     front = FakeFront()
 
@@ -268,8 +273,6 @@ def test_whom_the_engine_does_not_want_may_ask_again() -> None:
 
     async def act(line: QuietLine) -> None:
         await say(line, JOIN)
-        assert isinstance(await hear(line), Welcome)
-        await say(line, Beat())
         answer = await hear(line)
         assert answer == TurnedAway("there is an outpost 'board-7' already", later=True)
 

@@ -7,7 +7,7 @@ from kintune.errors import InputError
 from kintune.fleet.messages import FLEET_VERSION, Join, OfferedDevice
 from kintune.measure.about import DeviceAbout
 from kintune.records.database import Database
-from kintune.service.access import Scope
+from kintune.service.access import NotFound, Scope
 from kintune.service.device_types import DeviceTypes
 from kintune.service.people import People
 from kintune.service.roll import Roll, machines_in
@@ -59,6 +59,10 @@ def test_the_first_device_of_a_type_says_what_those_are(entrance: Entrance) -> N
     [
         (board_about("Neoverse-N1"), "its processor is Neoverse-N1, and that of those Cortex-A76"),
         (board_about("Cortex-A76", threads=2), "its number of threads is 2"),
+        (
+            msgspec.structs.replace(PI, device_type=msgspec.structs.replace(PI.device_type, target="{}")),
+            "its target is {}",
+        ),
         (board_about("Cortex-A76", isa=("sve",)), "its instruction set is sve, and that of those none"),
         (board_about("Cortex-A76", pulse_us=800.0), "the reference kernel takes 1.60 times as long on it as on those"),
         (board_about("Cortex-A76", pulse_us=300.0), "the reference kernel takes 0.60 times as long"),
@@ -107,6 +111,22 @@ def test_another_compiler_stays_out(entrance: Entrance) -> None:
         entrance.roll.admit(entrance.token(), join(about=old), 1.0)
 
 
+@pytest.mark.parametrize("us", [float("nan"), float("inf"), -1.0])
+def test_numbers_that_are_none_stay_out(entrance: Entrance, us: float) -> None:
+    with pytest.raises(InputError, match="what it says of itself makes no sense"):
+        entrance.roll.admit(entrance.token(), join(about=msgspec.structs.replace(PI, pulse_us=us)), 1.0)
+    assert entrance.types.all() == {}
+
+
+def test_a_type_that_is_forgotten_is_said_anew(entrance: Entrance) -> None:
+    token = entrance.token()
+    entrance.roll.admit(token, join(about=msgspec.structs.replace(PI, pulse_us=5000.0)), 1.0)  # it was busy
+    entrance.types.forget("pi5")
+    assert entrance.roll.admit(token, join(), 2.0) == [PI]
+    with pytest.raises(NotFound, match="there is no type of devices 'pi6'"):
+        entrance.types.forget("pi6")
+
+
 def test_what_is_no_description_stays_out(entrance: Entrance) -> None:
     broken = msgspec.structs.replace(join(), devices=(OfferedDevice("cpu", "pi5", (), b"\xc1"),))
     with pytest.raises(InputError, match="what it says of itself is no description"):
@@ -116,6 +136,7 @@ def test_what_is_no_description_stays_out(entrance: Entrance) -> None:
 def test_a_type_goes_with_the_service_to_another_protocol(entrance: Entrance) -> None:
     entrance.roll.admit(entrance.token(), join(), 1.0)
     kind = msgspec.structs.replace(PI.device_type, protocol="3-cold")
-    newer = msgspec.structs.replace(PI, device_type=kind)
-    assert entrance.roll.admit(entrance.token(), join("board-2", newer), 2.0) == [newer]
-    assert entrance.types.get("pi5") == newer
+    newer = msgspec.structs.replace(PI, device_type=kind, pulse_us=600.0)
+    kept = msgspec.structs.replace(newer, pulse_us=PI.pulse_us)
+    assert entrance.roll.admit(entrance.token(), join("board-2", newer), 2.0) == [kept]
+    assert entrance.types.get("pi5") == kept

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ import click
 
 from kintune.errors import InputError
 from kintune.fleet.agent import Agent
+from kintune.fleet.depot import sweep
 from kintune.fleet.messages import Join
 from kintune.fleet.sockets import PATH, call
 
@@ -83,6 +85,8 @@ def attend(service: str, token_file: str | None, join: Callable[[], Join]) -> No
     Raises InputError when the service does not want this machine.
     """
     url, token = door_of(service), token_of(token_file)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing is left behind then, either
+    sweep()
     agent = Agent(join(), note)
     asyncio.run(agent.serve(lambda: call(url, token)))
 

@@ -42,6 +42,8 @@ class Desk:
                 f"{self.child.name}: expected a {kind!r} worker of version {WIRE_VERSION}, got {hello.worker!r} of "
                 f"version {hello.version}; are two versions of kintune installed?"
             )
+        if self.hello is not None:
+            raise WireError(f"{self.child.name} says hello again")
         self.hello = hello
 
     def give(self, errand: Errand) -> None:

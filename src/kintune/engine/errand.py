@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from kintune.wire.messages import Begin, Item, ItemDone, ItemFailed, ItemStatus
+from kintune.wire.reading import tidy
 
 __all__ = ["Errand", "ItemEnd"]
 
@@ -61,7 +62,7 @@ class Errand:
         seconds = now - (self.sent_at or now)
         if isinstance(answer, ItemDone):
             return ItemEnd(ItemStatus.OK, answer.payload, seconds=seconds)
-        return ItemEnd(ItemStatus.FAILED, cause=answer.cause, seconds=seconds, refused=answer.refused)
+        return ItemEnd(ItemStatus.FAILED, cause=tidy(answer.cause), seconds=seconds, refused=answer.refused)
 
     def died(self, status: ItemStatus, cause: str, now: float) -> ItemEnd:
         """The process was killed, or killed itself, with the item."""

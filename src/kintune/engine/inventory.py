@@ -66,6 +66,10 @@ class Inventory:
                 del self._absent[id]
                 self._tell(ResourceBack(self._clock(), id))
 
+    def is_usable(self, id: str) -> bool:
+        """Whether it has joined and nothing is wrong with it."""
+        return id in self._resources and id not in self._absent
+
     def count(self, type: str) -> int:
         """How many devices of a type can be used."""
         return sum(

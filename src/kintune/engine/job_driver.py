@@ -18,6 +18,7 @@ from kintune.engine.reactor import Reactor
 from kintune.engine.run_log import RunLog
 from kintune.engine.settings import EngineSettings
 from kintune.engine.worker_pool import Slot, WorkerPool
+from kintune.errors import WireError
 from kintune.scheduler.decisions import Cancel, GiveUp, RetryAt, Start
 from kintune.scheduler.events import (
     Event,
@@ -34,6 +35,7 @@ from kintune.scheduler.events import (
 )
 from kintune.wire.job import JOB_WORKER
 from kintune.wire.messages import Accept, Finished, ItemStatus, Open, StageClosed, Stop, Work
+from kintune.wire.reading import tidy
 
 __all__ = ["JobDriver", "Shop"]
 
@@ -206,7 +208,7 @@ class JobDriver:
         job = self.job
         if job.end is not None or self._called_off:
             return
-        if self._keeper is None or self._shop.outposts.has(self._keeper):  # else it is its host that is gone
+        if self._keeper is None or self._shop.outposts.lodges(self._keeper):  # else its host is gone
             job.deaths += 1
         if job.deaths >= self._shop.settings.job_deaths:
             cause = f"its process died {job.deaths} times in a row without getting any further: {how}"
@@ -275,7 +277,14 @@ class JobDriver:
         stage = run.work.stage
         at = self.job.at(self._shop.clock())
         entry = Entry(at, stage.id, run.attempt, stage.kind, index, end.status, end.payload, end.cause, end.seconds)
-        events = self._shop.journal.commit(self.job.id, entry)
+        try:
+            events = self._shop.journal.commit(self.job.id, entry)
+        except WireError as error:
+            if end.status is not ItemStatus.OK:
+                raise
+            end = ItemEnd(ItemStatus.FAILED, cause=tidy(f"its answer is none: {error}"), seconds=end.seconds)
+            self._commit(run, index, end)
+            return
         self.job.remember(events)
         self.job.deaths = 0
         for event in events:

@@ -14,6 +14,7 @@ from kintune.engine.errand import Errand
 from kintune.engine.launcher import Launcher
 from kintune.engine.reactor import Reactor
 from kintune.engine.settings import EngineSettings
+from kintune.errors import WireError
 from kintune.wire.job import JOB_WORKER
 from kintune.wire.messages import (
     Finished,
@@ -144,7 +145,11 @@ class JobProcess:
             return
         match message:
             case Hello():
-                self._desk.greet(message, JOB_WORKER)
+                try:
+                    self._desk.greet(message, JOB_WORKER)
+                except WireError as error:
+                    self._kill(ItemStatus.CRASHED, str(error))
+                    return
                 self._expect("to open the job", self._settings.reply_timeout_s)
                 for opening in self._listener.opening():
                     self.tell(opening)

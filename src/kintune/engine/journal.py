@@ -33,8 +33,9 @@ class Entry(msgspec.Struct, frozen=True):
 class Journal(Protocol):
     """The truth about jobs.  Only the front process writes it.
 
-    Any exception from `commit` pauses the run: the engine stops all processes and lets it through.  What was committed
-    before stands; the entry that failed was acknowledged to nobody and its item runs again when the run goes on.
+    Any other exception from `commit` pauses the run: the engine stops all processes and lets it through.  What was
+    committed before stands; the entry that failed was acknowledged to nobody and its item runs again when the run goes
+    on.
     """
 
     def history(self, job: str) -> Sequence[Committed]:
@@ -44,4 +45,8 @@ class Journal(Protocol):
         """The active run time of the job's earlier sessions, in seconds; 0 for a new job."""
 
     def commit(self, job: str, entry: Entry) -> Sequence[Committed]:
-        """Commit `entry` durably; the events that this made, of which the first is the entry itself."""
+        """Commit `entry` durably; the events that this made, of which the first is the entry itself.
+
+        Raises WireError, and commits nothing, when the payload of an item that went well is no answer to it; the item
+        is then committed as failed.
+        """

@@ -12,6 +12,7 @@ from kintune.engine.reactor import Reactor
 from kintune.engine.run_log import RunLog
 from kintune.errors import WireError
 from kintune.wire.channel import front_end_of_job, front_end_of_worker
+from kintune.wire.reading import tidy
 
 __all__ = ["Launcher"]
 
@@ -84,6 +85,7 @@ class Launcher:
         """A kept process is gone."""
         child = self._kept.pop((keeper, process), None)
         if child is not None:
+            how = tidy(how)
             child.ended(how)
             self._reactor.end(child, how)
 

@@ -16,6 +16,7 @@ from kintune.engine.inventory import Inventory
 from kintune.engine.job_driver import JobDriver, Shop
 from kintune.engine.job_run import JobEnd, JobLaunch
 from kintune.engine.journal import Journal
+from kintune.engine.kept import Keeper
 from kintune.engine.launcher import Launcher
 from kintune.engine.outposts import Outpost, Outposts
 from kintune.engine.quarantine import Quarantine
@@ -96,7 +97,9 @@ class LocalEngine:
             useless=self._does_without,
             served=self._served,
         )
-        self._quarantine = Quarantine(self._inventory, self._reactor, self._log, self._settings, clock)
+        self._quarantine = Quarantine(
+            self._inventory, self._reactor, self._log, self._settings, clock, lambda: self._outposts.look_for_homes()
+        )
         self._outposts = Outposts(self._launcher, self._pool, self._inventory, self._quarantine)
         self._drivers: dict[str, JobDriver] = {}
         self._events: deque[Event] = deque()
@@ -213,20 +216,20 @@ class LocalEngine:
 
     # what is elsewhere; these too may be called from any thread ----------------------------------------------------
 
-    def join(self, outpost: Outpost, refused: Callable[[str], None] = _ignore) -> None:
-        """Stages can run there from now on; `refused` is told, in the engine's thread, why not."""
+    def join(self, outpost: Outpost, answered: Callable[[str | None], None] = _ignore) -> None:
+        """Stages can run there from now on; `answered` is told None, in the engine's thread, or why not."""
 
         def joining() -> None:
             try:
-                self._outposts.join(outpost)
+                self._outposts.join(outpost, lambda: answered(None))
             except EngineError as error:
-                refused(str(error))
+                answered(str(error))
 
         self.post(joining)
 
-    def lose(self, outpost: str, cause: str) -> None:
-        """Nothing can run there for now; what ran there is lost."""
-        self.post(lambda: self._outposts.lose(outpost, cause))
+    def lose(self, outpost: str, cause: str, keeper: Keeper | None = None) -> None:
+        """Nothing can run there for now (if it is this `keeper`'s); what ran there is lost."""
+        self.post(lambda: self._outposts.lose(outpost, cause, keeper))
 
     def devices(self, type: str) -> int:
         """How many devices of a type can be used; to be called in the engine's thread."""

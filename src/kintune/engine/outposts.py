@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from kintune.engine.command import AnyCommand, Anywhere, KeptCommand
 from kintune.engine.inventory import Inventory
 from kintune.engine.kept import Keeper
@@ -14,6 +16,7 @@ from kintune.engine.quarantine import Quarantine
 from kintune.engine.worker_pool import WorkerPool
 from kintune.errors import EngineError
 from kintune.scheduler.resources import Host, Resource
+from kintune.wire.child import ResourceLimits
 
 __all__ = ["Lodging", "Outpost", "Outposts"]
 
@@ -22,12 +25,14 @@ class Outpost(NamedTuple):
     """Hosts and devices with one keeper.
 
     `commands` say how workers are started there, by "kind@host" or "kind@device"; hosts come before what hangs on them.
+    With `lodging`, jobs' own processes can live on its hosts, within these limits.
     """
 
     name: str
     keeper: Keeper
     resources: tuple[Resource, ...]
     commands: Mapping[str, AnyCommand]
+    lodging: ResourceLimits | None = None
 
 
 class Lodging(NamedTuple):
@@ -49,8 +54,8 @@ class Outposts:
         self._lodgers: dict[str, str] = {}
         self._homeless: dict[str, Callable[[], None]] = {}
 
-    def join(self, outpost: Outpost) -> None:
-        """Stages can run there.
+    def join(self, outpost: Outpost, accepted: Callable[[], None]) -> None:
+        """Stages can run there; `accepted` is called before anything is said to it.
 
         Raises:
             EngineError: one of this name is there, or its resources are others' or are not what they were.
@@ -60,12 +65,17 @@ class Outposts:
         for resource in outpost.resources:
             if (why := self._inventory.why_not(resource)) is not None:
                 raise EngineError(why)
+        accepted()
         self._present[outpost.name] = outpost
         self._launcher.add_keeper(outpost.name, outpost.keeper)
         self._pool.learn(outpost.commands)
         for resource in outpost.resources:
             self._quarantine.guard(resource.id)
             self._inventory.join(resource)
+        self.look_for_homes()
+
+    def look_for_homes(self) -> None:
+        """There may be room for those that lodge nowhere."""
         waiting, self._homeless = self._homeless, {}
         for again in waiting.values():
             again()
@@ -78,32 +88,42 @@ class Outposts:
         self.leave(job)
         crowds = Counter(self._lodgers.values())
         found = [
-            (crowds[outpost.name] / resource.cores, outpost.name, resource.id)
+            (crowds[outpost.name] / host.cores, outpost.name)
             for outpost in self._present.values()
-            for resource in outpost.resources
-            if isinstance(resource, Host) and resource.cores
+            if outpost.lodging is not None and (host := self._host(outpost)) is not None
         ]
         if not found:
             self._homeless[job] = again
             return None
-        _, name, host = min(found)
-        self._lodgers[job] = name
-        return Lodging(command.at(name), host)
+        outpost = self._present[min(found)[1]]
+        host, limits = self._host(outpost), outpost.lodging
+        assert host is not None
+        assert limits is not None
+        self._lodgers[job] = outpost.name
+        if command.limits.address_space_mb is not None:
+            limits = msgspec.structs.replace(limits, address_space_mb=command.limits.address_space_mb)
+        return Lodging(msgspec.structs.replace(command.at(outpost.name), limits=limits), host.id)
+
+    def _host(self, outpost: Outpost) -> Host | None:
+        """The first of its hosts that can be used."""
+        hosts = (each for each in outpost.resources if isinstance(each, Host) and each.cores)
+        return next((host for host in hosts if self._inventory.is_usable(host.id)), None)
 
     def leave(self, job: str) -> None:
         """The job needs no place (any more)."""
         self._lodgers.pop(job, None)
         self._homeless.pop(job, None)
 
-    def has(self, name: str) -> bool:
-        """Whether the outpost is there."""
-        return name in self._present
+    def lodges(self, name: str) -> bool:
+        """Whether jobs' processes can live there now."""
+        return name in self._present and self._host(self._present[name]) is not None
 
-    def lose(self, name: str, cause: str) -> None:
-        """What ran there runs elsewhere, or when it is back; one that is not there is left alone."""
-        outpost = self._present.pop(name, None)
-        if outpost is None:
+    def lose(self, name: str, cause: str, keeper: Keeper | None = None) -> None:
+        """What ran there runs elsewhere, or when it is back; one that is not there, or is another's, is left alone."""
+        outpost = self._present.get(name)
+        if outpost is None or (keeper is not None and outpost.keeper is not keeper):
             return
+        del self._present[name]
         for resource in reversed(outpost.resources):
             self._inventory.lose(resource.id, cause)
         self._launcher.lose_keeper(name, cause)

@@ -28,12 +28,15 @@ class Quarantine:
         log: RunLog,
         settings: EngineSettings,
         clock: Callable[[], float],
+        given_back: Callable[[], None],
     ) -> None:
+        """`given_back` is called when a place can be used again."""
         self._inventory = inventory
         self._reactor = reactor
         self._log = log
         self._settings = settings
         self._clock = clock
+        self._given_back = given_back
         self._guarded: set[str] = set()
         self._losses: dict[str, int] = {}
         self._waits: dict[str, float] = {}
@@ -72,3 +75,4 @@ class Quarantine:
     def _give_back(self, place: str) -> None:
         self._log.write("engine", f"{place} is tried again")
         self._inventory.give_back(place, _REASON)
+        self._given_back()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
-from kintune.engine.command import AnyCommand
+import msgspec
+
+from kintune.engine.command import AnyCommand, KeptCommand
 from kintune.engine.desk import Desk
 from kintune.engine.errand import Errand
 from kintune.engine.launcher import Launcher
@@ -143,7 +145,7 @@ class WorkerPool:
 
     def _start(self, slot: Slot) -> _Worker:
         kind, place, _ = slot
-        command = self._commands.get(f"{kind}@{place}") or self._commands.get(kind)
+        command = self._command(slot)
         if command is None:
             raise EngineError(f"no command is known that starts a {kind!r} worker")
         self._started += 1
@@ -190,6 +192,16 @@ class WorkerPool:
             worker.desk.child.kill("killed: it is of no use")
         return True
 
+    def _believed(self, slot: Slot, answer: ItemDone | ItemFailed) -> ItemDone | ItemFailed:
+        """What a worker elsewhere refuses has failed: others may be able to do it, and it ends nobody's job."""
+        elsewhere = isinstance(self._command(slot), KeptCommand)
+        if elsewhere and isinstance(answer, ItemFailed) and answer.refused:
+            return msgspec.structs.replace(answer, refused=False)
+        return answer
+
+    def _command(self, slot: Slot) -> AnyCommand | None:
+        return self._commands.get(f"{slot.kind}@{slot.place}") or self._commands.get(slot.kind)
+
     def _does_without(self, slot: Slot, cause: str) -> bool:
         return slot.place is not None and self._useless(slot.place, cause)
 
@@ -221,7 +233,7 @@ class _Worker:
                 pass
             case ItemDone() | ItemFailed():
                 self._pool._ended(self, ItemStatus.OK)
-                self.desk.answer(message)
+                self.desk.answer(self._pool._believed(self.slot, message))
             case _:
                 raise WireError(f"{self.desk.child.name} said {type(message).__name__}, which is for job processes")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -10,8 +11,9 @@ from kintune.errors import InputError
 from kintune.fleet.messages import Bring
 from kintune.wire.depot import depot_name
 
-__all__ = ["Depot"]
+__all__ = ["Depot", "sweep"]
 
+_PREFIX = "kintune-depot-"
 _SPARE = 64 << 20  # bytes that are left free on the disk
 
 
@@ -20,7 +22,7 @@ class Depot:
 
     def __init__(self) -> None:
         """Raises OSError where none can be made."""
-        self.path = Path(tempfile.mkdtemp(prefix="kintune-depot-"))
+        self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
 
     def take(self, part: Bring) -> None:
         """Keep a part of a file; parts come in order.
@@ -39,8 +41,8 @@ class Depot:
                     )
             with file.open("wb" if part.offset == 0 else "ab") as copy:
                 copy.write(part.data)
-        except OSError as error:
-            raise InputError(f"{file}: cannot be written ({error.strerror})") from error
+        except (OSError, ValueError) as error:
+            raise InputError(f"{part.path[-80:]!r} cannot be kept: {error}") from error
 
     def empty(self) -> None:
         """Forget all files."""
@@ -50,3 +52,11 @@ class Depot:
     def remove(self) -> None:
         """Nothing is left of it."""
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def sweep() -> None:
+    """Remove what agents have left that were killed."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
+        owner = path.name.removeprefix(_PREFIX).partition("-")[0]
+        if owner.isdecimal() and not Path("/proc", owner).exists():
+            shutil.rmtree(path, ignore_errors=True)

@@ -28,12 +28,11 @@ PROGRAMS = frozenset(
         "kintune.knowledge.refresh_job",
         "kintune.measure.build_worker",
         "kintune.measure.device_worker",
-        "kintune.simulate.mock_process",
-        "kintune.simulate.mock_worker",
     }
 )
 """What a front may have started here: our programs, and nothing else."""
 
+_VARIABLES = frozenset({"OMP_NUM_THREADS", "TVM_NUM_THREADS"})  # what a front may say of a program's environment
 _CHUNK = 1 << 18
 _GRACE_S = 2.0
 
@@ -110,13 +109,14 @@ class Household:
 
     async def _live(self, launch: Launch, member: _Member) -> None:
         how = f"{launch.module} is none of the programs that can be started here"
-        if launch.module in self._programs:
-            try:
+        try:
+            if launch.module in self._programs:
                 how = await self._from_start_to_end(launch, member)
-            except OSError as error:
-                how = f"cannot be started: {error.strerror}"
-        del self._members[launch.process]
-        member.depot.remove()
+        except (OSError, ValueError) as error:  # an argument may hold what none can
+            how = f"cannot be started: {error}"
+        finally:
+            del self._members[launch.process]
+            member.depot.remove()
         self._relative.ended(launch.process, how)
 
     async def _from_start_to_end(self, launch: Launch, member: _Member) -> str:
@@ -130,7 +130,9 @@ class Household:
                 stderr=asyncio.subprocess.STDOUT,
                 start_new_session=True,
                 env={
-                    **os.environ, **launch.environment, **launch.limits.to_environment(),
+                    **os.environ,
+                    **{name: value for name, value in launch.environment.items() if name in _VARIABLES},
+                    **launch.limits.to_environment(),
                     DEPOT_VARIABLE: str(member.depot.path),
                 },
             )  # fmt: skip

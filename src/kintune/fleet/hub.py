@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from kintune.engine.command import KeptCommand
+from kintune.engine.kept import Keeper
 from kintune.engine.outposts import Outpost
 from kintune.errors import InputError, StorageError, WireError
 from kintune.fleet.line import Line, Mouth
@@ -34,9 +35,12 @@ from kintune.wire.worker import WIRE_VERSION
 
 __all__ = ["TUNING", "Admit", "Admitted", "Front", "Hub", "Workers"]
 
-_JOIN_S = 10.0
 _SKIPPED = 4  # beats that may be missed
+_MOST_CORES, _MOST_MEMORY_MB = 4096, 1 << 26
 _NAME = re.compile(r"[A-Za-z0-9][\w.:,-]{0,63}", re.ASCII)
+
+
+Word = TypeVar("Word")
 
 
 class Admitted(NamedTuple):
@@ -64,11 +68,11 @@ TUNING = Workers({"build": "kintune.measure.build_worker"}, {"device": "kintune.
 class Front(Protocol):
     """The engine, as the hub needs it; its methods may be called from any thread."""
 
-    def join(self, outpost: Outpost, refused: Callable[[str], None]) -> None:
-        """Stages can run there from now on."""
+    def join(self, outpost: Outpost, answered: Callable[[str | None], None]) -> None:
+        """Stages can run there from now on; `answered` is told None, and then things are said to it, or why not."""
 
-    def lose(self, outpost: str, cause: str) -> None:
-        """Nothing can run there for now."""
+    def lose(self, outpost: str, cause: str, keeper: Keeper) -> None:
+        """Nothing can run there for now, if it is this one that is there."""
 
     def heard(self, keeper: str, process: int, data: bytes) -> None:
         """A kept process says this."""
@@ -83,9 +87,20 @@ class Front(Protocol):
 class Hub:
     """Attends agents, any number at once, in one event loop."""
 
-    def __init__(self, front: Front, beat_s: float = 2.0, workers: Workers = TUNING) -> None:
+    def __init__(
+        self,
+        front: Front,
+        beat_s: float = 2.0,
+        workers: Workers = TUNING,
+        *,
+        join_s: float = 10.0,
+        lodges: bool = False,
+    ) -> None:
+        """`join_s` is how long an agent may take to say who it is; jobs live on hosts here only if it `lodges` them."""
         self._front = front
         self._workers = workers
+        self._join_s = join_s
+        self._lodges = lodges
         self._beat_s = beat_s
 
     async def attend(self, line: Line, admit: Admit) -> None:
@@ -95,36 +110,47 @@ class Hub:
             try:
                 join = await self._hear_join(line)
                 admitted = await asyncio.to_thread(admit, join)
-                outpost = _outpost(join, admitted, _Keeper(mouth, loop), self._workers)
+                keeper = _Keeper(mouth, loop)
+                outpost = _outpost(join, admitted, keeper, self._workers, lodges=self._lodges)
             except StorageError as error:
                 await _turn_away(line, TurnedAway(str(error), later=True))
                 return
             except (InputError, WireError) as error:
                 await _turn_away(line, TurnedAway(str(error)))
                 return
-            refusal: asyncio.Future[str] = loop.create_future()
-            self._front.join(outpost, lambda cause: _settle(loop, refusal, cause))
-            mouth.say(Welcome(self._beat_s))
-            cause = await self._listen(line, outpost.name, refusal)
-            if refusal.done():
-                await _turn_away(line, TurnedAway(refusal.result(), later=True))
-            else:
-                self._front.lose(outpost.name, cause)
+            answer: asyncio.Future[str | None] = loop.create_future()
+
+            def answered(refusal: str | None) -> None:
+                if refusal is None:
+                    mouth.say(Welcome(self._beat_s))  # before anything that the engine says to it
+                if not answer.done():
+                    answer.set_result(refusal)
+
+            cause = "nobody listens to it any more"
+            self._front.join(outpost, lambda refusal: _in(loop, answered, refusal))
+            try:
+                refusal = await answer
+                if refusal is None:
+                    cause = await self._listen(line, outpost.name)
+                else:
+                    await _turn_away(line, TurnedAway(refusal, later=True))
+            finally:
+                self._front.lose(outpost.name, cause, keeper)
 
     async def _hear_join(self, line: Line) -> Join:
         try:
-            data = await asyncio.wait_for(line.receive(), _JOIN_S)
+            data = await asyncio.wait_for(line.receive(), self._join_s)
         except asyncio.TimeoutError:
-            raise WireError(f"nothing was said for {_JOIN_S:g} s") from None
+            raise WireError(f"nothing was said for {self._join_s:g} s") from None
         message = None if data is None else from_agent(data)
         if not isinstance(message, Join):
             raise WireError("an agent begins with whom it speaks for")
         _check(message)
         return message
 
-    async def _listen(self, line: Line, name: str, refusal: asyncio.Future[str]) -> str:
+    async def _listen(self, line: Line, name: str) -> str:
         """Tell the engine what the agent says, until it says no more; why that is."""
-        while not refusal.done():
+        while True:
             try:
                 data = await asyncio.wait_for(line.receive(), _SKIPPED * self._beat_s)
             except asyncio.TimeoutError:
@@ -146,7 +172,6 @@ class Hub:
                     pass
                 case Join():
                     return "it joined twice over one line"
-        return ""
 
 
 class _Keeper:
@@ -172,11 +197,10 @@ class _Keeper:
         self._say_all((message,))
 
     def _say_all(self, messages: Iterable[msgspec.Struct]) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._mouth.say_all, messages)
+        _in(self._loop, self._mouth.say_all, messages)
 
 
-def _outpost(join: Join, admitted: Sequence[Admitted], keeper: _Keeper, workers: Workers) -> Outpost:
+def _outpost(join: Join, admitted: Sequence[Admitted], keeper: _Keeper, workers: Workers, *, lodges: bool) -> Outpost:
     """What the engine is told of an agent's machine."""
     resources: list[Resource] = []
     commands: dict[str, KeptCommand] = {}
@@ -190,7 +214,7 @@ def _outpost(join: Join, admitted: Sequence[Admitted], keeper: _Keeper, workers:
         resources.append(Device(id, known.type))
         for kind, module in workers.on_devices.items():
             commands[f"{kind}@{id}"] = KeptCommand(join.name, module, arguments, limits=device.limits)
-    return Outpost(join.name, keeper, tuple(resources), commands)
+    return Outpost(join.name, keeper, tuple(resources), commands, join.limits if lodges else None)
 
 
 def _check(join: Join) -> None:
@@ -208,6 +232,8 @@ def _check(join: Join) -> None:
         raise InputError("two devices of this machine are called alike")
     if join.cores < 0 or join.memory_mb < 0 or not (join.cores or join.devices):
         raise InputError("this machine offers neither cores nor devices")
+    if join.cores > _MOST_CORES or join.memory_mb > _MOST_MEMORY_MB:
+        raise InputError(f"no machine has {join.cores} cores and {join.memory_mb} MB")
 
 
 async def _turn_away(line: Line, why: TurnedAway) -> None:
@@ -216,9 +242,7 @@ async def _turn_away(line: Line, why: TurnedAway) -> None:
         await line.send(msgspec.msgpack.encode(why))
 
 
-def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[str], value: str) -> None:
-    def settle() -> None:
-        if not future.done():
-            future.set_result(value)
-
-    loop.call_soon_threadsafe(settle)
+def _in(loop: asyncio.AbstractEventLoop, act: Callable[[Word], None], word: Word) -> None:
+    """Have something done in the thread of a loop; one that is closed has nobody left to do it for."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(act, word)

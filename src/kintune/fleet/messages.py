@@ -13,6 +13,7 @@ import msgspec
 from kintune.errors import WireError
 from kintune.measure.about import Peak
 from kintune.wire.child import ResourceLimits
+from kintune.wire.reading import UNREADABLE
 
 __all__ = [
     "FLEET_VERSION",
@@ -168,7 +169,7 @@ def to_agent(data: bytes) -> ToAgent:
     """What a front says.  Raises WireError where it is no message of one."""
     try:
         return _TO_AGENT.decode(data)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise WireError(f"{len(data)} bytes that no front says: {error}") from error
 
 
@@ -176,5 +177,5 @@ def from_agent(data: bytes) -> FromAgent:
     """What an agent says.  Raises WireError where it is no message of one."""
     try:
         return _FROM_AGENT.decode(data)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise WireError(f"{len(data)} bytes that no agent says: {error}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -47,8 +47,9 @@ class NodeOffer(msgspec.Struct, frozen=True):
 class NodeAgent:
     """The actor.  `attend` does the work; `hear` and `speak` are the two ways of its line."""
 
-    def __init__(self, offer: bytes) -> None:
-        """`offer` is an encoded `NodeOffer`."""
+    def __init__(self, offer: bytes, programs: Collection[str]) -> None:
+        """`offer` is an encoded `NodeOffer`; nothing but `programs` is started."""
+        self._programs = frozenset(programs)
         self._offer = msgspec.msgpack.decode(offer, type=NodeOffer)
         self._heard: asyncio.Queue[bytes] = asyncio.Queue()
         self._said: asyncio.Queue[bytes] = asyncio.Queue()
@@ -56,7 +57,7 @@ class NodeAgent:
     async def attend(self) -> None:
         """Join, and do as one is told."""
         join = await asyncio.to_thread(_join, self._offer)
-        await Agent(join, _log.info).attend(self)
+        await Agent(join, _log.info, self._programs).attend(self)
 
     async def hear(self, data: bytes) -> None:
         """The front says this."""

@@ -10,12 +10,13 @@ import contextlib
 import logging
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
 
 from kintune.errors import EngineError, EnvironmentProblem, InputError
+from kintune.fleet.household import PROGRAMS
 from kintune.fleet.hub import TUNING, Admit, Front, Hub, Workers
 from kintune.fleet.ray_node import NodeAgent, NodeOffer
 
@@ -26,6 +27,9 @@ _log = logging.getLogger(__name__)
 DEVICE_RESOURCE = re.compile(r"kintune-device-([\w.:+,-]{1,64})")
 """The custom resource by which a node says how many devices of a type it has: the last of its cores, one each."""
 
+_JOIN_S = 300.0  # a node with devices measures them first
+_AGAIN_S, _LONGEST_AGAIN_S = 5.0, 300.0  # after which a node is tried again that did not stay
+_STAYED_S = 600.0
 _LOOK_S = 2.0  # how often Ray is asked which nodes there are; it tells nobody by itself
 
 
@@ -65,20 +69,34 @@ def offer_of(node: Mapping[str, Any]) -> NodeOffer | None:
 class RayPark:
     """Keeps an agent on every node of a cluster, in a thread with an event loop of its own, until `close`."""
 
-    def __init__(self, address: str, front: Front, admit: Admit, workers: Workers = TUNING) -> None:
-        """Connect to the cluster at `address`; "" for the one of this machine, which is started if there is none.
+    def __init__(
+        self,
+        address: str,
+        front: Front,
+        admit: Admit,
+        workers: Workers = TUNING,
+        *,
+        programs: Collection[str] = PROGRAMS,
+        cores: int | None = None,
+    ) -> None:
+        """Connect to the cluster at `address`; "" for the one of this machine.
+
+        If there is none, one is started, with so many `cores`.  `programs` can be started on its nodes, besides the
+        `workers`.
 
         Raises:
             EnvironmentProblem: Ray is not installed.
             EngineError: there is no such cluster.
         """
         self._ray = _ray()
-        self._started = _connect(self._ray, address)
+        _connect(self._ray, address, cores)
         self._admit = admit
-        self._hub = Hub(front, 5.0, workers)
+        self._hub = Hub(front, 5.0, workers, join_s=_JOIN_S, lodges=True)
+        self._programs = sorted({*workers.on_hosts.values(), *workers.on_devices.values(), *programs})
         self._loop = asyncio.new_event_loop()
         self._leaving = asyncio.Event()
         self._attended: dict[str, asyncio.Task[None]] = {}
+        self._waits: dict[str, float] = {}
         self._thread = threading.Thread(target=self._run, name="ray", daemon=True)
         self._thread.start()
 
@@ -104,7 +122,7 @@ class RayPark:
                 nodes = []
             for node in nodes:
                 if node["Alive"] and node["NodeID"] not in self._attended:
-                    self._attended[node["NodeID"]] = asyncio.ensure_future(self._attend(node))
+                    self._attended[node["NodeID"]] = asyncio.ensure_future(self._look_after(node))
             for id in [id for id, task in self._attended.items() if task.done()]:
                 del self._attended[id]
             with contextlib.suppress(asyncio.TimeoutError):
@@ -113,12 +131,21 @@ class RayPark:
             task.cancel()
         await asyncio.gather(*self._attended.values(), return_exceptions=True)
 
-    async def _attend(self, node: Mapping[str, Any]) -> None:
+    async def _look_after(self, node: Mapping[str, Any]) -> None:
+        """One node, for as long as it is alive; one that does not stay is tried less and less often."""
         offer = offer_of(node)
         if offer is None:
             _log.warning("node %s has nothing to offer: %s", node["NodeID"][:12], node["Resources"])
             await self._leaving.wait()
             return
+        began = self._loop.time()
+        await self._attend(node, offer)
+        wait = _AGAIN_S if self._loop.time() - began > _STAYED_S else self._waits.get(offer.name, _AGAIN_S)
+        self._waits[offer.name] = min(2 * wait, _LONGEST_AGAIN_S)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._leaving.wait(), wait)
+
+    async def _attend(self, node: Mapping[str, Any], offer: NodeOffer) -> None:
         actor = await asyncio.to_thread(self._start, node["NodeID"], offer)
         attending = asyncio.wrap_future(actor.attend.remote().future())
         attended = asyncio.ensure_future(self._hub.attend(_RayLine(actor), self._admit))
@@ -136,7 +163,7 @@ class RayPark:
     def _start(self, node: str, offer: NodeOffer) -> Any:
         strategy = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
         start = self._ray.remote(NodeAgent).options(num_cpus=0, scheduling_strategy=strategy, max_concurrency=64)
-        return start.remote(msgspec.msgpack.encode(offer))
+        return start.remote(msgspec.msgpack.encode(offer), self._programs)
 
 
 class _RayLine:
@@ -172,19 +199,17 @@ def _ray() -> Any:
     return ray
 
 
-def _connect(ray: Any, address: str) -> bool:
-    """Join a cluster; whether it was started for this."""
+def _connect(ray: Any, address: str, cores: int | None) -> None:
+    """Join a cluster, or start one."""
     settings = {"log_to_driver": False, "logging_level": logging.WARNING, "configure_logging": False}
     try:
         if address:
             ray.init(address=address, **settings)
-            return False
+            return
         try:
             ray.init(address="auto", **settings)
-            return False
         except ConnectionError:
-            ray.init(include_dashboard=False, **settings)
-            return True
+            ray.init(include_dashboard=False, num_cpus=cores, **settings)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise EngineError(f"there is no Ray cluster at {address or 'this machine'}: {first}") from error

@@ -16,7 +16,7 @@ from websockets.datastructures import Headers
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 from websockets.http11 import Request, Response
 
-from kintune.errors import InputError, KintuneError
+from kintune.errors import InputError, KintuneError, StorageError
 from kintune.fleet.line import Line
 
 __all__ = ["PATH", "SocketLine", "call", "open_door"]
@@ -107,6 +107,8 @@ def open_door(
             return connection.respond(HTTPStatus.NOT_FOUND, f"agents come in at {PATH}\n")
         try:
             guest = await asyncio.to_thread(check, _token(request.headers))
+        except StorageError:
+            return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, "nobody can be let in now; ask again later\n")
         except KintuneError as error:
             return connection.respond(HTTPStatus.UNAUTHORIZED, f"{error}\n")
         guests[connection.id] = guest

@@ -16,7 +16,7 @@ import msgspec
 
 from kintune.engine.journal import Entry
 from kintune.errors import RecordsError
-from kintune.job.outcomes import MEASURING, built_of, profiled_of
+from kintune.job.outcomes import MEASURING, built_of, check_answer, profiled_of
 from kintune.job.payloads import JobSpec, Known, Pick, Prepared, Profiled, Selected, StageName, Updated
 from kintune.knowledge.conditions import Conditions
 from kintune.knowledge.doubt import Doubt
@@ -99,7 +99,12 @@ class RunBook:
         return self._with_models([self._expanded(event) for event in events])
 
     def commit(self, entry: Entry) -> list[Committed]:
-        """Commit an entry with the facts it brings, after PREPARE also what is known of these and other workloads."""
+        """Commit an entry with the facts it brings, after PREPARE also what is known of these and other workloads.
+
+        Raises WireError, and commits nothing, when what a worker answered is no answer.
+        """
+        if entry.status is ItemStatus.OK:
+            check_answer(entry.kind, entry.payload)
         told, kept = self._payloads(entry)
         with self._store.transaction():
             event = self._append(msgspec.structs.replace(entry, payload=kept))

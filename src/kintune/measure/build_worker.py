@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kintune.errors import BuildError, WireError
+from kintune.errors import BuildError, DeviceUnwell, OrderError, WireError
 from kintune.measure.linker import find_linker
 from kintune.measure.outcome import Outcome, Status
 from kintune.measure.requests import BuildContext, BuildItem, Built
@@ -51,6 +51,8 @@ class BuildHandler:
         except BuildError as error:
             cause = str(error).removeprefix(f"{candidate.digest}: ")  # equal causes are to be counted as one
             built = Built(candidate.digest, failure=Outcome(Status.BUILD_FAILED, cause=cause))
+        except OrderError as error:  # nothing here links for that target; other hosts may have what it takes
+            raise DeviceUnwell(str(error)) from error
         return msgspec.msgpack.encode(built)
 
     def _builder(self, target: str) -> Builder:

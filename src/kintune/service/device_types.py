@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import msgspec
-from sqlalchemy import insert, select, update
+from sqlalchemy import delete, insert, select, update
 
 from kintune.measure.about import DeviceAbout
 from kintune.records.database import Database
+from kintune.service.access import NotFound
 from kintune.service.schema import device_types
 
 __all__ = ["DeviceTypes"]
@@ -23,6 +24,12 @@ class DeviceTypes:
         with self._database.snapshot() as connection:
             rows = connection.execute(select(device_types).order_by(device_types.c.name)).all()
         return {row.name: msgspec.json.decode(row.about, type=DeviceAbout) for row in rows}
+
+    def forget(self, name: str) -> None:
+        """The next device of this type says anew what those are.  Raises NotFound."""
+        with self._database.transaction() as connection:
+            if not connection.execute(delete(device_types).where(device_types.c.name == name)).rowcount:
+                raise NotFound(f"there is no type of devices {name[:64]!r}")
 
     def get(self, name: str) -> DeviceAbout | None:
         """What the devices of a type are; None if there is none of this name."""

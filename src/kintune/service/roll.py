@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 from sqlalchemy import insert, select, update
 
@@ -16,6 +18,9 @@ from kintune.service.schema import machines, tokens
 from kintune.service.wanted import TYPE_NAME
 
 __all__ = ["Machine", "Offer", "Roll", "machines_in"]
+
+
+_MOST_ABOUT = 1 << 16  # bytes
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -110,12 +115,18 @@ class Roll:
             raise InputError(
                 f"this machine compiles with {about.compiler}, the service with {self._compiler}; install the same"
             )
+        if len(device.about) > _MOST_ABOUT or not (math.isfinite(about.pulse_us) and about.pulse_us >= 0):
+            raise InputError(f"device {device.name}: what it says of itself makes no sense")
         known = self._types.get(device.type)
-        if known is not None and (why := _unlike(about, known, self.alike)):
-            raise InputError(f"device {device.name} is no {device.type!r}: {why}; name another type")
-        if known is None or known.device_type != about.device_type:
+        if known is None:
             self._types.put(device.type, machine, about, now)
             return about
+        if why := _unlike(about, known, self.alike):
+            raise InputError(f"device {device.name} is no {device.type!r}: {why}; name another type")
+        if known.device_type != about.device_type:  # the service times otherwise than it did
+            newer = msgspec.structs.replace(about, pulse_us=known.pulse_us or about.pulse_us)
+            self._types.put(device.type, machine, newer, now)
+            return newer
         return known
 
     def _is_revoked(self, token: int) -> bool:
@@ -137,6 +148,7 @@ def _unlike(about: DeviceAbout, known: DeviceAbout, alike: float) -> str:
         ("processor", one.model, other.model),
         ("instruction set", ", ".join(one.isa), ", ".join(other.isa)),
         ("number of threads", one.threads, other.threads),
+        ("target", one.target, other.target),
     ):
         if mine != theirs:
             return f"its {what} is {mine or 'none'}, and that of those {theirs or 'none'}"

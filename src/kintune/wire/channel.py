@@ -16,6 +16,7 @@ import msgspec
 from kintune.errors import WireError
 from kintune.wire.frames import DEFAULT_LIMIT, FrameReader, frame
 from kintune.wire.messages import FromJob, FromWorker, ToWorker
+from kintune.wire.reading import UNREADABLE
 
 __all__ = [
     "Channel",
@@ -63,7 +64,7 @@ class MessageReader(Generic[Received]):
     def _decode(self, body: bytes) -> Received:
         try:
             message: Received = self._decoder.decode(body)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise WireError(f"{len(body)} bytes that are not a message expected here: {error}") from error
         return message
 

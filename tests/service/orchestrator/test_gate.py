@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from kintune.engine.kept import Keeper
 from kintune.engine.outposts import Outpost
 from kintune.errors import EngineError, InputError
 from kintune.fleet.line import Line
@@ -38,10 +39,11 @@ class FakeFront:
         self.outposts: dict[str, Outpost] = {}
         self.lost: list[str] = []
 
-    def join(self, outpost: Outpost, refused: Callable[[str], None]) -> None:
+    def join(self, outpost: Outpost, answered: Callable[[str | None], None]) -> None:
         self.outposts[outpost.name] = outpost
+        answered(None)
 
-    def lose(self, outpost: str, cause: str) -> None:
+    def lose(self, outpost: str, cause: str, keeper: Keeper) -> None:
         del self.outposts[outpost]
         self.lost.append(cause)
 

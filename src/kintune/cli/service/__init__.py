@@ -19,6 +19,12 @@ COMMANDS = {
         "list_machines",
         "service",
     ),
+    "forget-type": Entry(
+        "kintune.cli.service.machines",
+        "Let the next device say what those of a type are.",
+        "forget_type",
+        "service",
+    ),
     "backup": Entry("kintune.cli.service.archive", "Write everything to one file.", "backup", "service"),
     "restore": Entry("kintune.cli.service.archive", "Make a service out of a back-up.", "restore_", "service"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime, timezone
 
 import click
@@ -11,9 +12,10 @@ from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.service.place import data_option, database_at
 from kintune.measure.about import DeviceAbout
 from kintune.service.device_types import DeviceTypes
+from kintune.service.diary import Diary
 from kintune.service.roll import Machine, machines_in
 
-__all__ = ["MachinesDocument", "list_machines"]
+__all__ = ["MachinesDocument", "forget_type", "list_machines"]
 
 
 class MachinesDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,3 +43,17 @@ def list_machines(data: str, json_target: JsonTarget) -> None:
     for name, about in types.items():
         kind = about.device_type
         echo(f"{name:24} {kind.model}, {kind.threads} threads, {' '.join(kind.isa) or 'no extensions'}", json_target)
+
+
+@click.command("forget-type", short_help="Let the next device say what those of a type are.")
+@click.argument("name")
+@data_option
+def forget_type(name: str, data: str) -> None:
+    """Forget what devices of the type NAME are: the next one that joins says it anew.
+
+    Restart the service afterwards, so that the devices that are there join again.
+    """
+    with database_at(data) as database, database.transaction():
+        DeviceTypes(database).forget(name)
+        Diary(database).note(time.time(), "forget type", name)
+    click.echo(f"Forgot what a {name} is.")

@@ -6,13 +6,16 @@ import os
 
 import click
 
-from kintune.cli.joining import attend, joining_options
+from kintune.cli.joining import attend, joining_options, note
 from kintune.doctor.software import require_tried_versions
+from kintune.engine.devices import cores_lock
 from kintune.errors import InputError
 from kintune.fleet.offer import offer_cores
 from kintune.front.place import memory_mb
 
 __all__ = ["command"]
+
+_GB = 1024  # memory is told in whole GB, which an update of the system does not change
 
 
 @click.command("start", short_help="Build here what a service wants to try.")
@@ -27,4 +30,6 @@ def command(service: str, token_file: str | None, name: str, cores: int | None) 
     usable = tuple(sorted(os.sched_getaffinity(0)))
     if cores is not None and not 1 <= cores <= len(usable):
         raise InputError(f"--cores {cores}: this process may use {len(usable)}")
-    attend(service, token_file, lambda: offer_cores(name, usable[:cores], memory_mb()))
+    lent = usable[:cores]
+    with cores_lock(lent, lambda holder: note(f"waiting for the cores, held by process {holder}; see --cores")):
+        attend(service, token_file, lambda: offer_cores(name, lent, memory_mb() // _GB * _GB))

@@ -25,6 +25,7 @@ from kintune.service.logs import job_logger
 from kintune.service.orchestrator.intake import Intake
 from kintune.service.orchestrator.news import Changed, News, Progressed
 from kintune.wire.messages import Work
+from kintune.wire.reading import UNREADABLE
 
 __all__ = ["Desk"]
 
@@ -130,7 +131,10 @@ class Desk:
     def progressed(self, run: str, payload: bytes) -> None:
         """A job says where it stands."""
         underway = self._runs[run]
-        report = msgspec.msgpack.decode(payload, type=ProgressReport)
+        try:
+            report = msgspec.msgpack.decode(payload, type=ProgressReport)
+        except UNREADABLE:
+            return  # it is only to be shown
         self._publish(Progressed(underway.job.id, report))
         now = self._now()
         if not 0 <= now - underway.written_at < _WRITTEN_EVERY_S:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from kintune.engine.local import LocalEngine
+from kintune.errors import StorageError
 from kintune.fleet.messages import Join
 from kintune.fleet.ray_park import RayPark, ray_address
-from kintune.front.place import DEVICE
+from kintune.front.place import DEVICE, choose_place
 from kintune.measure.about import DeviceAbout
 from kintune.records import Store
 from kintune.records.database import Database
@@ -33,10 +34,13 @@ def open_ways(settings: Settings, database: Database, compiler: str, store: Stor
 
     def joined(join: Join, types: Sequence[DeviceAbout]) -> None:
         def note() -> None:
-            for device, known in zip(join.devices, types, strict=True):
-                store.devices.add(known.device_type)
-                if device.peak is not None and store.devices.peak(known.device_type.digest) is None:
-                    store.devices.note_peak(known.device_type.digest, device.peak)
+            try:
+                for device, known in zip(join.devices, types, strict=True):
+                    store.devices.add(known.device_type)
+                    if device.peak is not None and store.devices.peak(known.device_type.digest) is None:
+                        store.devices.note_peak(known.device_type.digest, device.peak)
+            except StorageError as error:  # nobody needs it at once; it is measured again
+                _log.error("what %s reaches could not be kept: %s", join.name, error)
 
         engine.post(note)
         devices = ", ".join(device.type for device in join.devices) or "none"
@@ -51,6 +55,7 @@ def open_ways(settings: Settings, database: Database, compiler: str, store: Stor
             _log.info("machines elsewhere may join at port %d", gate.port)
         address = ray_address(settings.engine)
         if address is not None:
-            ways.callback(RayPark(address, engine, admission.of_a_cluster).close)
+            cores = len(choose_place(settings.device, None).host)
+            ways.callback(RayPark(address, engine, admission.of_a_cluster, cores=cores).close)
             _log.info("the nodes of the Ray cluster may join")
         return ways.pop_all()

@@ -14,6 +14,7 @@ from kintune.front.station import Station
 from kintune.front.ticket import Ticket
 from kintune.job.payloads import ModelRef, Options
 from kintune.measure.about import DeviceAbout
+from kintune.measure.linker import find_linker
 from kintune.records import Store
 from kintune.service.content import Content
 from kintune.service.device_types import DeviceTypes
@@ -109,6 +110,7 @@ class Intake:
             known = ", ".join(repr(name) for name in (self._settings.device_name, *self._types.all()))
             raise InputError(f"no device of type {device!r} belongs to this service; there is {known}")
         kind = about.device_type
+        find_linker(about.machine.architecture)  # the finished network is linked here
         return about, Station(device, max(1, usable(device)), kind.threads, kind.model)
 
     def _work(self, job: Job) -> Path:

@@ -47,4 +47,5 @@ class Lodging:
         """How a process of a job is started."""
         if self._local:
             return self._place.on_host(module, memory_mb=memory_mb)
-        return Anywhere(module, limits=ResourceLimits(address_space_mb=memory_mb))
+        threads = {"TVM_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        return Anywhere(module, environment=threads, limits=ResourceLimits(address_space_mb=memory_mb))

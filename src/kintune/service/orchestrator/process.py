@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import signal
 import sys
 import time
@@ -70,6 +71,7 @@ def orchestrate(settings: Settings) -> None:
     Raises what makes it impossible: TargetError for the device, StorageError, EngineError.
     """
     require_tried_versions()
+    _allow_many_files()
     place = choose_place(settings.device, None)
     lodging = Lodging(settings, place)
     settings.work.mkdir(parents=True, exist_ok=True)
@@ -140,6 +142,12 @@ def orchestrate(settings: Settings) -> None:
         engine.post(desk.look_around)
         _log.info("ready, with device %s", settings.device)
         engine.serve(on_progress=desk.progressed, on_stage=began, on_end=ended)
+
+
+def _allow_many_files() -> None:
+    """Every machine elsewhere takes a descriptor, and so does everybody who only knocks."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _waits_for(what: str) -> OnWait:
