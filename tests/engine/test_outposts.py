@@ -368,5 +368,5 @@ def test_an_answer_that_is_none_is_the_items_failure(bench: Bench) -> None:
     bench.join()
     end = bench.run((work("profile", Deed(text="?"), Deed(text="p"), worker="device"),))
     assert answers(end) == {("profile", 0): (ItemStatus.FAILED, b""), ("profile", 1): (ItemStatus.OK, b"p")}
-    (first, _) = [event for event in bench.journal.history("j")]
+    (first, _) = bench.journal.history("j")
     assert first.cause == "its answer is none: 1 bytes that are no answer"
