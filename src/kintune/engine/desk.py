@@ -25,6 +25,7 @@ class Desk:
         self._clock = clock
         self._errand: Errand | None = None
         self._begun: tuple[str, int] | None = None
+        self._brought = False
 
     @property
     def errand(self) -> Errand | None:
@@ -60,8 +61,9 @@ class Desk:
         self._reactor.set_alarm(self._alarm, now + errand.timeout_s, late)
         try:
             if self._begun != errand.stage:
-                if errand.files:
+                if errand.files or self._brought:
                     self.child.bring(errand.files)
+                    self._brought = bool(errand.files)
                 self._reactor.send(self.child, errand.begin)
                 self._begun = errand.stage
             self._reactor.send(self.child, errand.item)

@@ -16,6 +16,7 @@ from kintune.service.diary import Diary
 from kintune.service.rows import plain
 from kintune.service.schema import machines, tokens
 from kintune.service.wanted import TYPE_NAME
+from kintune.wire.reading import UNREADABLE
 
 __all__ = ["Machine", "Offer", "Roll", "machines_in"]
 
@@ -107,7 +108,7 @@ class Roll:
     def _type(self, device: OfferedDevice, machine: str, now: float) -> DeviceAbout:
         try:
             about = msgspec.msgpack.decode(device.about, type=DeviceAbout)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise InputError(f"device {device.name}: what it says of itself is no description: {error}") from error
         if device.type in self._own or not TYPE_NAME.fullmatch(device.type):
             raise InputError(f"device {device.name}: its type cannot be called {device.type[:64]!r}; name another one")

@@ -11,7 +11,7 @@ import pytest
 from kintune.errors import StorageError
 from kintune.service.life import State
 from kintune.service.orchestrator.bus import Bus
-from kintune.service.orchestrator.news import Changed, News, Poke, decode_news, encode
+from kintune.service.orchestrator.news import Changed, News, Poke, Standing, Standings, decode_news, encode
 from kintune.service.web.line import Line
 from kintune.wire.frames import FrameReader, frame
 
@@ -76,6 +76,15 @@ def test_pokes_come_in_and_news_go_out(tmp_path: Path, bus: Bus, ear: Ear) -> No
             poke_and_wait(connection, ear)
         bus.publish(Changed("j1", State.TUNING))
         assert read_news(one, 1) == read_news(two, 1) == [Changed("j1", State.TUNING)]
+
+
+def test_who_comes_later_is_told_how_hosts_and_devices_stand(tmp_path: Path, bus: Bus) -> None:
+    first, latest = (Standings((Standing("board", "device", "pi5", lost, 1.0),)) for lost in ("", "cut"))
+    bus.publish(first)
+    bus.publish(Changed("j1", State.TUNING))
+    bus.publish(latest)
+    with dial(tmp_path) as late:
+        assert read_news(late, 1) == [latest]
 
 
 def test_the_socket_is_the_owner_s(tmp_path: Path, bus: Bus) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kintune.scheduler.resources import Placement
-from kintune.service.orchestrator.news import StageBegan, StageEnded, Tally
+from kintune.service.orchestrator.news import StageBegan, StageEnded, Standing, Standings, Tally
 from kintune.service.web.board import Board
 
 HOST, GPU = Placement("local", 1), Placement(None, 0, 0, "gpu", exclusive=True)
@@ -45,3 +45,11 @@ def test_what_a_device_measured_is_added_up_and_what_disturbed_it(board: Board) 
         board.told(StageEnded("job", "profile", begin + 10, tally))
     ran(board, "a", HOST, 900.0, 920.0)
     assert board.tallies(200.0) == {"gpu": Tally(30, 1)}
+
+
+def test_hosts_and_devices_stand_as_the_orchestrator_says_until_it_is_gone(board: Board) -> None:
+    standing = Standing("board/cpu", "device", "pi5", "the line to it was cut", 900.0)
+    board.told(Standings((standing,)))
+    assert board.standings == (standing,)
+    board.forget_what_runs()
+    assert board.standings == ()

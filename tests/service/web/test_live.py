@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from kintune.scheduler.resources import Placement
-from kintune.service.orchestrator.news import StageBegan, StageEnded, Tally
+from kintune.service.orchestrator.news import StageBegan, StageEnded, Standing, Standings, Tally
 from kintune.service.web.board import Board
 from kintune.service.web.rooms import Rooms
 
@@ -21,6 +21,7 @@ def board(browser: TestClient, rooms: Rooms) -> Board:
     board.told(StageBegan("someones", "profile-1", "profile", GPU, now - 90))
     board.told(StageEnded("someones", "profile-1", now - 30, Tally(64, 3)))
     board.told(StageBegan("someones", "build-2", "build", HOST, now - 30))
+    board.told(Standings((Standing("gpu", "device", "big", "", 1.0), Standing("pi", "device", "pi5", "cut", 2.0))))
     return board
 
 
@@ -31,6 +32,7 @@ def test_the_resources_tell_what_ran_how_busy_it_was_and_what_was_disturbed(
     found = client("anna").get("/api/v1/resources").json()
     assert [(stage["job"], stage["kind"]) for stage in found["stages"]] == [(None, "profile"), (None, "build")]
     assert found["use"] == {"gpu": 0.2, "local": 0.1}
+    assert [(each["id"], each["lost"]) for each in found["resources"]] == [("gpu", ""), ("pi", "cut")]
     assert found["measurements"] == {"gpu": {"measured": 64, "disturbed": 3}}
 
 
@@ -41,4 +43,6 @@ def test_the_same_for_prometheus(browser: TestClient) -> None:
     assert 'kintune_resource_use{resource="gpu"} 0.2' in text
     assert 'kintune_measurements{device="gpu"} 64.0' in text
     assert 'kintune_measurements_disturbed{device="gpu"} 3.0' in text
+    assert 'kintune_resource_up{kind="device",resource="gpu",what="big"} 1.0' in text
+    assert 'kintune_resource_up{kind="device",resource="pi",what="pi5"} 0.0' in text
     assert 'kintune_jobs{state="queued"} 0.0' in text

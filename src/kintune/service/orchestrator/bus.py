@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kintune.errors import StorageError, WireError
-from kintune.service.orchestrator.news import News, encode
+from kintune.service.orchestrator.news import News, Standings, encode
 from kintune.wire.frames import FrameReader, frame
 
 __all__ = ["Bus"]
@@ -39,6 +39,7 @@ class Bus:
         self._selector = selectors.DefaultSelector()
         self._wake, self._sleep = socket.socketpair()
         self._closed = False
+        self._standings = b""
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             path.unlink(missing_ok=True)
@@ -59,6 +60,8 @@ class Bus:
         """Tell everybody who listens."""
         data = frame(encode(news))
         with self._lock:
+            if isinstance(news, Standings):
+                self._standings = data
             for connection, unsent in list(self._unsent.items()):
                 unsent += data
                 if len(unsent) > _MOST_UNSENT:
@@ -106,7 +109,7 @@ class Bus:
             self._selector.register(connection, selectors.EVENT_READ)
             self._readers[connection] = FrameReader(_MOST_HEARD)
             with self._lock:
-                self._unsent[connection] = bytearray()
+                self._unsent[connection] = bytearray(self._standings)
 
     def _read(self, connection: socket.socket) -> None:
         try:

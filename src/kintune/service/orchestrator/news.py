@@ -10,7 +10,19 @@ from kintune.job.progress import ProgressReport
 from kintune.scheduler.resources import Placement
 from kintune.service.life import State
 
-__all__ = ["Changed", "News", "Poke", "Progressed", "StageBegan", "StageEnded", "Tally", "decode_news", "encode"]
+__all__ = [
+    "Changed",
+    "News",
+    "Poke",
+    "Progressed",
+    "StageBegan",
+    "StageEnded",
+    "Standing",
+    "Standings",
+    "Tally",
+    "decode_news",
+    "encode",
+]
 
 
 class Changed(msgspec.Struct, frozen=True, tag="changed"):
@@ -58,7 +70,24 @@ class StageEnded(msgspec.Struct, frozen=True, tag="stage_ended"):
     tally: Tally = Tally()
 
 
-News: TypeAlias = Changed | Progressed | StageBegan | StageEnded
+class Standing(msgspec.Struct, frozen=True):
+    """A host or a device: its type or its cores (`what`), and why nothing runs there ("" if it can), since when."""
+
+    id: str
+    kind: str
+    what: str
+    lost: str
+    since: float
+
+
+class Standings(msgspec.Struct, frozen=True, tag="standings"):
+    """All hosts and devices as they stand now; who comes to listen is told the latest first.  It is about no job."""
+
+    resources: tuple[Standing, ...]
+    job: str = ""
+
+
+News: TypeAlias = Changed | Progressed | StageBegan | StageEnded | Standings
 
 
 class Poke(msgspec.Struct, frozen=True):

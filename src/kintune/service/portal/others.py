@@ -9,7 +9,7 @@ from kintune.service.orchestrator.news import Tally
 from kintune.service.portal.charts import curve_options, gantt_options
 from kintune.service.portal.frame import Desk, page
 from kintune.service.portal.job import report_of
-from kintune.terminal.quantities import milliseconds
+from kintune.terminal.quantities import duration, milliseconds
 
 __all__ = ["compare_page", "resources_page", "tallied"]
 
@@ -43,6 +43,10 @@ async def resources_page(desk: Desk) -> None:
                 ui.label(f"{device}: {tallied(tally)}").classes("opacity-80 text-sm")
             if not busy:
                 ui.label("Nothing has run in the last five minutes.").classes("opacity-70")
+            for standing in desk.board.standings:
+                lost = f"lost {duration(now - standing.since)} ago: {standing.lost}" if standing.lost else "ready"
+                line = ui.label(f"{standing.id} ({standing.kind}, {standing.what}): {lost}").classes("text-sm")
+                line.classes("text-negative" if standing.lost else "opacity-80")
 
     ui.timer(2.0, refresh)
     refresh()

@@ -10,7 +10,16 @@ from typing import NamedTuple
 
 from kintune.job.progress import ProgressReport
 from kintune.scheduler.resources import Placement
-from kintune.service.orchestrator.news import Changed, News, Progressed, StageBegan, StageEnded, Tally
+from kintune.service.orchestrator.news import (
+    Changed,
+    News,
+    Progressed,
+    StageBegan,
+    StageEnded,
+    Standing,
+    Standings,
+    Tally,
+)
 
 __all__ = ["Board", "Stage"]
 
@@ -32,7 +41,10 @@ class Stage(NamedTuple):
 
 
 class Board:
-    """One for all viewers, so that a viewer costs what is sent to it and nothing else."""
+    """One for all viewers, so that a viewer costs what is sent to it and nothing else.
+
+    `standings` are all hosts and devices, as far as the orchestrator has told.
+    """
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -41,6 +53,7 @@ class Board:
         self._running: dict[tuple[str, str], Stage] = {}
         self._past: deque[Stage] = deque(maxlen=_MOST_STAGES)
         self._watchers: dict[asyncio.Queue[News], str | None] = {}
+        self.standings: tuple[Standing, ...] = ()
 
     def told(self, news: News) -> None:
         """The orchestrator says something."""
@@ -59,6 +72,8 @@ class Board:
                 begun = self._running.pop((news.job, news.stage), None)
                 if begun is not None:
                     self._past.append(begun._replace(end=news.at, tally=news.tally))
+            case Standings():
+                self.standings = news.resources
             case _:
                 pass
         for queue, job in self._watchers.items():
@@ -68,6 +83,7 @@ class Board:
     def forget_what_runs(self) -> None:
         """The orchestrator is gone, and with it whatever ran."""
         self._running.clear()
+        self.standings = ()
 
     def progress(self, job: str) -> ProgressReport | None:
         """Where a job stands, if anything is known."""

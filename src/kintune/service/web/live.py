@@ -55,7 +55,7 @@ async def events(job: str, request: Request, visitor: Reader, rooms: RoomsOf) ->
 
 @router.get("/resources")
 def resources(request: Request, visitor: Reader, rooms: RoomsOf) -> dict[str, Any]:
-    """Hosts and devices: the stages of the last ten minutes there (others' jobs have no name), and of the last five
+    """Hosts and devices, and why nothing runs on those that are lost: the stages of the last ten minutes there (others' jobs have no name), and of the last five
     the share of time in which each was busy, how much was measured, and how often it was disturbed.
     """
     board: Board = request.app.state.board
@@ -76,6 +76,7 @@ def resources(request: Request, visitor: Reader, rooms: RoomsOf) -> dict[str, An
     return {
         "now": rooms.now(),
         "device_types": list(rooms.devices),
+        "resources": [msgspec.to_builtins(standing) for standing in board.standings],
         "stages": stages,
         "use": board.use(_MINUTES_S),
         "measurements": tallies,

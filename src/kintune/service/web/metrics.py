@@ -46,9 +46,14 @@ class _Figures(Collector):
         for device, tally in self._board.tallies(_MINUTES_S).items():
             measured.add_metric([device], tally.measured)
             disturbed.add_metric([device], tally.disturbed)
+        up = GaugeMetricFamily(
+            "kintune_resource_up", "Whether stages can run on a host or a device.", labels=["resource", "kind", "what"]
+        )
+        for standing in self._board.standings:
+            up.add_metric([standing.id, standing.kind, standing.what], float(not standing.lost))
         answers = GaugeMetricFamily("kintune_orchestrator_up", "Whether the orchestrator answers.")
         answers.add_metric([], float(self._connected))
-        return [jobs, running, use, measured, disturbed, answers]
+        return [jobs, running, use, measured, disturbed, up, answers]
 
 
 def render(rooms: Rooms, board: Board, *, connected: bool) -> bytes:
