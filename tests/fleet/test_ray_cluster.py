@@ -14,9 +14,11 @@ import pytest
 from kintune.engine.command import Anywhere
 from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch
 from kintune.engine.local import LocalEngine
+from kintune.fleet.backlog import Backlog
+from kintune.fleet.growth import Growth
 from kintune.fleet.hub import Admitted
 from kintune.fleet.messages import Join
-from kintune.fleet.ray_park import RayPark
+from kintune.fleet.ray_park import Growing, RayPark
 from kintune.knowledge.conditions import Conditions
 from kintune.knowledge.refresh_job import RefreshSpec
 from kintune.records import Store
@@ -74,3 +76,47 @@ def test_jobs_and_their_stages_run_on_the_nodes(cluster: Any, tmp_path: Path) ->
     said = log.read_text()
     keepers = {line.split("started by ")[1].split(":")[0] for line in said.splitlines() if "started by ray-" in line}
     assert len(keepers) == 2
+
+
+@pytest.fixture
+def growing_cluster() -> Iterator[str]:
+    """A cluster without a core, whose autoscaler has up to two nodes of one to give: the address."""
+    worker = {"resources": {"CPU": 1, "object_store_memory": 10**8}, "node_config": {}, "min_workers": 0, "max_workers": 2}
+    made = ray_utils.AutoscalingCluster({"CPU": 0}, {"node": worker}, idle_timeout_minutes=0.05)
+    made.start()
+    yield "auto"
+    made.shutdown()
+
+
+@pytest.mark.slow
+def test_a_cluster_grows_for_those_that_wait_and_shrinks_when_they_are_done(
+    growing_cluster: str, tmp_path: Path
+) -> None:
+    records = tmp_path / "records.sqlite"
+    Store.open(str(records)).close()
+    spec = msgspec.msgpack.encode(RefreshSpec(str(records), Conditions("d", "c", "f")))
+    backlog = Backlog()
+    engine = LocalEngine(
+        Machine(Sequential(), Limits(resources_may_join=True)),
+        MemoryJournal(),
+        {},
+        (),
+        elsewhere={"build"},
+        observe=backlog,
+    )
+    with engine:
+        ends: list[JobEnding] = []
+
+        def ended(job: str, end: JobEnd) -> None:
+            ends.append(end.ending)
+            if len(ends) == 2:
+                engine.leave()
+
+        growth = Growth(after_s=5.0, most=2)
+        park = RayPark("", engine, lambda join: [], growing=Growing(backlog, growth))
+        with closing(park):
+            for n in range(2):
+                engine.add(JobLaunch(f"j{n}", Anywhere(JOB), spec))
+            engine.serve(on_end=ended)
+            assert ends == [JobEnding.FINISHED] * 2
+            assert growth.asked

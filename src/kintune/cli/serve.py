@@ -55,6 +55,20 @@ __all__ = ["command"]
     help="Cores that a job's own stages and its builds take.  [default: a fair share of this machine's]",
 )
 @click.option(
+    "--grow-to",
+    type=click.IntRange(1, 1_000_000),
+    metavar="CORES",
+    help="Have the Ray cluster grow to so many cores when the queue is long.  [default: it stays as it is]",
+)
+@click.option(
+    "--grow-after",
+    type=click.FloatRange(min=1.0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the last in the queue is to wait at most.",
+)
+@click.option(
     "--alike",
     type=click.FloatRange(min=1.0, min_open=True),
     default=1.5,
@@ -83,6 +97,8 @@ def command(
     agents: tuple[str, int],
     engine: str,
     cores_a_job: int | None,
+    grow_to: int | None,
+    grow_after: float,
     alike: float,
     policy: str,
     jobs_at_once: int,
@@ -111,6 +127,8 @@ def command(
         alike=alike,
         engine=engine,
         cores_a_job=cores_a_job or 0,
+        grow_to=grow_to or 0,
+        grow_after_s=grow_after,
         policy=policy,
         jobs_at_once=jobs_at_once,
         minutes=minutes,
@@ -118,6 +136,8 @@ def command(
         local_webhooks=local_webhooks,
     )
     Lodging(settings, place)
+    if grow_to and engine == "local":
+        raise InputError(f"--grow-to {grow_to}: this machine cannot grow; name a Ray cluster with --engine")
     ray_address(engine)
     if part != "web" and agents[1]:
         _check_port(f"--agents {agents[0]}:{agents[1]}", *agents)

@@ -11,16 +11,18 @@ import logging
 import re
 import threading
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from kintune.errors import EngineError, EnvironmentProblem, InputError
+from kintune.fleet.backlog import Backlog
+from kintune.fleet.growth import Growth
 from kintune.fleet.household import PROGRAMS
 from kintune.fleet.hub import TUNING, Admit, Front, Hub, Workers
 from kintune.fleet.ray_node import NodeAgent, NodeOffer
 
-__all__ = ["DEVICE_RESOURCE", "RayPark", "offer_of", "ray_address"]
+__all__ = ["DEVICE_RESOURCE", "Growing", "RayPark", "offer_of", "ray_address"]
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +68,13 @@ def offer_of(node: Mapping[str, Any]) -> NodeOffer | None:
     return NodeOffer(f"ray-{node['NodeID'][:12]}", building, memory_mb, types)
 
 
+class Growing(NamedTuple):
+    """What a cluster that grows goes by."""
+
+    backlog: Backlog
+    growth: Growth
+
+
 class RayPark:
     """Keeps an agent on every node of a cluster, in a thread with an event loop of its own, until `close`."""
 
@@ -78,11 +87,12 @@ class RayPark:
         *,
         programs: Collection[str] = PROGRAMS,
         cores: int | None = None,
+        growing: Growing | None = None,
     ) -> None:
         """Connect to the cluster at `address`; "" for the one of this machine.
 
         If there is none, one is started, with so many `cores`.  `programs` can be started on its nodes, besides the
-        `workers`.
+        `workers`.  Where it is `growing`, hosts are asked for when the queue is long, and let go when it is short.
 
         Raises:
             EnvironmentProblem: Ray is not installed.
@@ -92,6 +102,8 @@ class RayPark:
         _connect(self._ray, address, cores)
         self._admit = admit
         self._hub = Hub(front, 5.0, workers, join_s=_JOIN_S, lodges=True)
+        self._growing = growing
+        self._resting: set[str] = set()
         self._programs = sorted({*workers.on_hosts.values(), *workers.on_devices.values(), *programs})
         self._loop = asyncio.new_event_loop()
         self._leaving = asyncio.Event()
@@ -120,9 +132,11 @@ class RayPark:
             except Exception as error:  # Ray's own, of many kinds
                 _log.error("the Ray cluster does not answer: %s", error)
                 nodes = []
-            for node in nodes:
-                if node["Alive"] and node["NodeID"] not in self._attended:
-                    self._attended[node["NodeID"]] = asyncio.ensure_future(self._look_after(node))
+            alive = {node["NodeID"]: node for node in nodes if node["Alive"]}
+            if self._growing is not None:
+                await self._grow(self._growing, alive)
+            for id in alive.keys() - self._attended.keys() - self._resting:
+                self._attended[id] = asyncio.ensure_future(self._look_after(alive[id]))
             for id in [id for id, task in self._attended.items() if task.done()]:
                 del self._attended[id]
             with contextlib.suppress(asyncio.TimeoutError):
@@ -130,6 +144,30 @@ class RayPark:
         for task in self._attended.values():
             task.cancel()
         await asyncio.gather(*self._attended.values(), return_exceptions=True)
+
+    async def _grow(self, growing: Growing, alive: Mapping[str, Mapping[str, Any]]) -> None:
+        """Ask for hosts, and leave those alone that are not needed, so that Ray may take them away."""
+        load = growing.backlog.look()
+        asked = growing.growth.step(self._loop.time(), load)
+        if asked is not None:
+            _log.info("%d cores are asked for: %.0f s is the longest wait", asked, load.wait_s)
+            await asyncio.to_thread(_request, asked)
+        wanted = growing.growth.asked
+        if wanted is None:
+            return
+        offers = {id: offer for id, node in alive.items() if (offer := offer_of(node)) is not None}
+        self._resting &= offers.keys()
+        present = sum(offers[id].cores for id in offers.keys() - self._resting)
+        for id in sorted(self._resting):
+            if present < wanted:
+                self._resting.discard(id)
+                present += offers[id].cores
+        for id in sorted(self._attended.keys() & offers.keys()):
+            cores = offers[id].cores
+            if 0 < cores <= present - wanted and not offers[id].devices and offers[id].name not in load.in_use:
+                self._resting.add(id)
+                self._attended[id].cancel()
+                present -= cores
 
     async def _look_after(self, node: Mapping[str, Any]) -> None:
         """One node, for as long as it is alive; one that does not stay is tried less and less often."""
@@ -162,7 +200,8 @@ class RayPark:
 
     def _start(self, node: str, offer: NodeOffer) -> Any:
         strategy = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
-        start = self._ray.remote(NodeAgent).options(num_cpus=0, scheduling_strategy=strategy, max_concurrency=64)
+        held = offer.cores + sum(offer.devices.values())  # so that the node is not idle, and nobody else works there
+        start = self._ray.remote(NodeAgent).options(num_cpus=held, scheduling_strategy=strategy, max_concurrency=64)
         return start.remote(msgspec.msgpack.encode(offer), self._programs)
 
 
@@ -197,6 +236,12 @@ def _ray() -> Any:
             f"--engine ray needs {error.name}; install it with: pip install 'kintune[ray]'"
         ) from error
     return ray
+
+
+def _request(cores: int) -> None:
+    from ray.autoscaler.sdk import request_resources
+
+    request_resources(num_cpus=cores)
 
 
 def _connect(ray: Any, address: str, cores: int | None) -> None:

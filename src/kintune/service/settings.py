@@ -18,7 +18,8 @@ class Settings(msgspec.Struct, frozen=True):
     Machines elsewhere may join at `agents_host` and `agents_port` (0: none may); devices of one type are those on which
     the reference kernel takes less than `alike` times as long as on another.  With the `engine` "ray", or at the
     address of a cluster, its nodes work as well, and jobs live on them.  A job's own stages and its builds take
-    `cores_a_job` (0: what is fair on this machine).  Webhooks reach this machine and its private networks only with
+    `cores_a_job` (0: what is fair on this machine).  A cluster is asked for up to `grow_to` cores (0: never) when its
+    queue is longer than `grow_after_s`.  Webhooks reach this machine and its private networks only with
     `local_webhooks`.
     """
 
@@ -31,6 +32,8 @@ class Settings(msgspec.Struct, frozen=True):
     alike: float = 1.5
     engine: str = "local"
     cores_a_job: int = 0
+    grow_to: int = 0
+    grow_after_s: float = 60.0
     device: str = "cpu"
     device_name: str = "local-cpu"
     target: str = "native"

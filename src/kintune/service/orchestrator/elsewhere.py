@@ -9,8 +9,10 @@ from contextlib import ExitStack
 
 from kintune.engine.local import LocalEngine
 from kintune.errors import StorageError
+from kintune.fleet.backlog import Backlog
+from kintune.fleet.growth import Growth
 from kintune.fleet.messages import Join
-from kintune.fleet.ray_park import RayPark, ray_address
+from kintune.fleet.ray_park import Growing, RayPark, ray_address
 from kintune.front.place import DEVICE, choose_place
 from kintune.measure.about import DeviceAbout
 from kintune.records import Store
@@ -26,8 +28,10 @@ __all__ = ["open_ways"]
 _log = logging.getLogger(__name__)
 
 
-def open_ways(settings: Settings, database: Database, compiler: str, store: Store, engine: LocalEngine) -> ExitStack:
-    """Open what the settings say; closing the stack closes it.
+def open_ways(
+    settings: Settings, database: Database, compiler: str, store: Store, engine: LocalEngine, backlog: Backlog
+) -> ExitStack:
+    """Open what the settings say; closing the stack closes it.  `backlog` is told what the engine does.
 
     Raises EngineError where nobody can come in at the gate, or there is no such cluster.
     """
@@ -56,6 +60,8 @@ def open_ways(settings: Settings, database: Database, compiler: str, store: Stor
         address = ray_address(settings.engine)
         if address is not None:
             cores = len(choose_place(settings.device, None).host)
-            ways.callback(RayPark(address, engine, admission.of_a_cluster, cores=cores).close)
+            growing = Growing(backlog, Growth(settings.grow_after_s, settings.grow_to)) if settings.grow_to else None
+            park = RayPark(address, engine, admission.of_a_cluster, cores=cores, growing=growing)
+            ways.callback(park.close)
             _log.info("the nodes of the Ray cluster may join")
         return ways.pop_all()

@@ -19,10 +19,13 @@ from kintune.engine.devices import DeviceLock, OnWait, cores_lock
 from kintune.engine.job_run import JobEnd
 from kintune.engine.local import LocalEngine
 from kintune.errors import KintuneError
+from kintune.fleet.backlog import Backlog
 from kintune.front.journal import TuningJournal
 from kintune.front.place import Place, choose_place
 from kintune.measure.about import DeviceAbout
 from kintune.records import Store
+from kintune.scheduler.decisions import Decision
+from kintune.scheduler.events import Event
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import policy
 from kintune.service import logs
@@ -93,6 +96,12 @@ def orchestrate(settings: Settings) -> None:
         )
         journal = TuningJournal(store, FEATURES)
         ledger = Ledger(journal, store, refresher, journal.conditions)
+        watch, backlog = Watch(lambda run: desk.job_of(run), time.time, bus.publish, ledger.tally), Backlog()
+
+        def observe(event: Event, decisions: Sequence[Decision]) -> None:
+            watch(event, decisions)
+            backlog(event, decisions)
+
         engine = stack.enter_context(
             LocalEngine(
                 Machine(policy(settings.policy), Limits(resources_may_join=settings.grows)),
@@ -101,7 +110,7 @@ def orchestrate(settings: Settings) -> None:
                 lodging.resources(),
                 log=settings.directory / "engine.log",
                 elsewhere={"build", "device"} if settings.grows else (),
-                observe=Watch(lambda run: desk.job_of(run), time.time, bus.publish, ledger.tally),
+                observe=observe,
             )
         )
         desk = Desk(
@@ -136,7 +145,7 @@ def orchestrate(settings: Settings) -> None:
             else:
                 desk.ended(job, end)
 
-        stack.enter_context(open_ways(settings, database, about.compiler, store, engine))
+        stack.enter_context(open_ways(settings, database, about.compiler, store, engine, backlog))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: engine.leave())
         engine.post(desk.look_around)
