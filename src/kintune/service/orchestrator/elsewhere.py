@@ -29,7 +29,13 @@ _log = logging.getLogger(__name__)
 
 
 def open_ways(
-    settings: Settings, database: Database, compiler: str, store: Store, engine: LocalEngine, backlog: Backlog
+    settings: Settings,
+    database: Database,
+    compiler: str,
+    store: Store,
+    engine: LocalEngine,
+    backlog: Backlog,
+    cores_a_job: int,
 ) -> ExitStack:
     """Open what the settings say; closing the stack closes it.  `backlog` is told what the engine does.
 
@@ -47,6 +53,13 @@ def open_ways(
                 _log.error("what %s reaches could not be kept: %s", join.name, error)
 
         engine.post(note)
+        if 0 < join.cores < cores_a_job:
+            _log.warning(
+                "machine %s has %d cores and a build takes %d, so it gets none; see --cores-a-job",
+                join.name,
+                join.cores,
+                cores_a_job,
+            )
         devices = ", ".join(device.type for device in join.devices) or "none"
         _log.info("machine %s joins; cores to build on: %d, devices: %s", join.name, join.cores, devices)
 

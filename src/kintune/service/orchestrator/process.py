@@ -145,7 +145,7 @@ def orchestrate(settings: Settings) -> None:
             else:
                 desk.ended(job, end)
 
-        stack.enter_context(open_ways(settings, database, about.compiler, store, engine, backlog))
+        stack.enter_context(open_ways(settings, database, about.compiler, store, engine, backlog, lodging.cores))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: engine.leave())
         engine.post(desk.look_around)
