@@ -1,4 +1,4 @@
-"""What can be told of `deploy/` without a cluster: the files are what Ray and Kubernetes take, and agree with the code."""
+"""What can be told of `deploy/` without a cluster: the files are what Ray takes, and agree with the code."""
 
 from __future__ import annotations
 

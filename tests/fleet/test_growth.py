@@ -99,9 +99,9 @@ class TestGrowth:
         growth.step(0.0, load(work_s=1e6))
         assert growth.step(5.0, load(work_s=1e6)) == 8
 
-    def test_jobs_that_live_nowhere_are_a_queue(self) -> None:
+    def test_jobs_that_live_nowhere_are_a_queue_that_nobody_waits_for(self) -> None:
         growth = Growth(60.0, 8)
-        assert growth.step(0.0, load(cores=0, homeless=3)) == 3  # at once: there is nothing that could be done meanwhile
+        assert growth.step(0.0, load(cores=0, homeless=3)) == 3
 
     def test_what_has_nothing_to_do_for_long_is_let_go(self) -> None:
         growth = Growth(60.0, 100)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -79,19 +83,45 @@ def test_jobs_and_their_stages_run_on_the_nodes(cluster: Any, tmp_path: Path) ->
 
 
 @pytest.fixture
-def growing_cluster() -> Iterator[str]:
-    """A cluster without a core, whose autoscaler has up to two nodes of one to give: the address."""
-    worker = {"resources": {"CPU": 1, "object_store_memory": 10**8}, "node_config": {}, "min_workers": 0, "max_workers": 2}
-    made = ray_utils.AutoscalingCluster({"CPU": 0}, {"node": worker}, idle_timeout_minutes=0.05)
-    made.start()
-    yield "auto"
-    made.shutdown()
+def growing_cluster(tmp_path: Path) -> Iterator[None]:
+    """A cluster without a core, whose autoscaler has up to two nodes of one core to give."""
+    node = {
+        "resources": {"CPU": 1, "object_store_memory": 10**8},
+        "node_config": {},
+        "min_workers": 0,
+        "max_workers": 2,
+    }
+    config = {
+        "cluster_name": "growing",
+        "max_workers": 2,
+        "provider": {"type": "fake_multinode"},
+        "available_node_types": {
+            "node": node,
+            "ray.head.default": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0},
+        },
+        "head_node_type": "ray.head.default",
+        "upscaling_speed": 1.0,
+        "idle_timeout_minutes": 0.05,
+        **{name: {} for name in ("auth", "docker", "file_mounts")},
+        **{name: [] for name in ("initialization_commands", "setup_commands", "head_setup_commands")},
+        **{name: [] for name in ("worker_setup_commands", "head_start_ray_commands", "worker_start_ray_commands")},
+        **{name: [] for name in ("cluster_synced_files", "rsync_exclude", "rsync_filter")},
+        "file_mounts_sync_continuously": False,
+    }
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps(config))
+    ray = str(Path(sys.executable).with_name("ray"))
+    environment = {**os.environ, "AUTOSCALER_UPDATE_INTERVAL_S": "1", "RAY_FAKE_CLUSTER": "1"}
+    subprocess.run(
+        [ray, "start", "--head", "--num-cpus=0", f"--autoscaling-config={file}"], env=environment, check=True
+    )
+    yield
+    subprocess.run([ray, "stop", "--force"], check=True)
 
 
 @pytest.mark.slow
-def test_a_cluster_grows_for_those_that_wait_and_shrinks_when_they_are_done(
-    growing_cluster: str, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("growing_cluster")
+def test_a_cluster_grows_for_those_that_wait(tmp_path: Path) -> None:
     records = tmp_path / "records.sqlite"
     Store.open(str(records)).close()
     spec = msgspec.msgpack.encode(RefreshSpec(str(records), Conditions("d", "c", "f")))

@@ -99,7 +99,7 @@ class Backlog:
                 self._homes.pop(event.job, None)
                 for stages in (self._waiting, self._running):
                     for key in [key for key in stages if key[0] == event.job]:
-                        del stages[key]  # type: ignore[attr-defined]
+                        del stages[key]
             case StageReady(stage=stage):
                 self._waiting[stage.key] = stage
             case StageDone():

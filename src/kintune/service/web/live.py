@@ -55,8 +55,9 @@ async def events(job: str, request: Request, visitor: Reader, rooms: RoomsOf) ->
 
 @router.get("/resources")
 def resources(request: Request, visitor: Reader, rooms: RoomsOf) -> dict[str, Any]:
-    """Hosts and devices, and why nothing runs on those that are lost: the stages of the last ten minutes there (others' jobs have no name), and of the last five
-    the share of time in which each was busy, how much was measured, and how often it was disturbed.
+    """Hosts and devices, and why nothing runs on those that are lost: the stages of the last ten minutes there (others'
+    jobs have no name), and of the last five the share of time in which each was busy, how much was measured, and how
+    often it was disturbed.
     """
     board: Board = request.app.state.board
     mine = {job.id for job in rooms.docket.page(visitor, limit=200)}
