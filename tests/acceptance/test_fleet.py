@@ -123,6 +123,7 @@ def test_a_job_for_a_board_is_measured_there(fleet: Fleet) -> None:
         assert report["skipped"] == {}
 
 
+@pytest.mark.slow
 def test_a_worker_builds_and_a_board_that_vanishes_comes_back(fleet: Fleet) -> None:
     token = fleet.token()
     board = fleet.start("device", "start", "--name", "board-1", "--type", "boards", token=token)

@@ -30,7 +30,8 @@ IDS = [" ".join(path) for path, _, _ in COMMANDS]
 
 SAY_NOTHING = {
     ("serve",),
-    *(("service", name) for name in ("add-user", "lock", "add-token", "revoke", "backup", "restore")),
+    *((name, "start") for name in ("device", "worker")),
+    *(("service", name) for name in ("add-user", "lock", "add-token", "revoke", "forget-type", "backup", "restore")),
     *(("job", name) for name in ("watch", "logs", "cancel", "retry", "download")),
 }
 """Commands that do something, and have nothing to tell that a machine could not read from their line or exit code."""
