@@ -11,6 +11,7 @@ import msgspec
 
 from kintune.errors import InputError
 from kintune.fleet.agent import Agent
+from kintune.fleet.depot import sweep
 from kintune.fleet.messages import Join
 from kintune.fleet.offer import Devices, offer_cores, offer_devices
 
@@ -82,6 +83,7 @@ class NodeAgent:
 
 
 def _join(offer: NodeOffer) -> Join:
+    sweep()  # Ray ends actors without a word
     cores, types = offer.place(sorted(os.sched_getaffinity(0)))
     join = offer_cores(offer.name, cores, offer.memory_mb)
     for devices in types:
