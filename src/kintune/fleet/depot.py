@@ -7,6 +7,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import psutil
+
 from kintune.errors import InputError
 from kintune.fleet.messages import Bring
 from kintune.wire.depot import depot_name
@@ -58,5 +60,5 @@ def sweep() -> None:
     """Remove what agents have left that were killed."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
         owner = path.name.removeprefix(_PREFIX).partition("-")[0]
-        if owner.isdecimal() and not Path("/proc", owner).exists():
+        if owner.isdecimal() and not psutil.pid_exists(int(owner)):
             shutil.rmtree(path, ignore_errors=True)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from http import HTTPStatus
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 from websockets.asyncio.client import connect
 from websockets.asyncio.connection import Connection
@@ -111,13 +112,13 @@ def open_door(
             return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, "nobody can be let in now; ask again later\n")
         except KintuneError as error:
             return connection.respond(HTTPStatus.UNAUTHORIZED, f"{error}\n")
-        guests[connection.id] = guest
+        guests[connection] = guest
         return None
 
     async def handle(connection: ServerConnection) -> None:
-        await attend(SocketLine(connection), guests.pop(connection.id))
+        await attend(SocketLine(connection), guests[connection])
 
-    guests: dict[object, Guest] = {}
+    guests: WeakKeyDictionary[ServerConnection, Guest] = WeakKeyDictionary()
     return serve(
         handle, host, port, process_request=ask, compression=None, max_size=_MOST, open_timeout=_OPEN_S,
         server_header=None,

@@ -10,13 +10,12 @@ from kintune.errors import DeviceUnwell, InputError, WireError
 from kintune.wire.channel import Channel
 from kintune.wire.child import connect
 from kintune.wire.messages import Begin, Hello, Item, ItemDone, ItemFailed, Shutdown, ToWorker
+from kintune.wire.reading import tidy
 
 __all__ = ["WIRE_VERSION", "Handler", "StageDesk", "hello", "main", "one_line", "refusal", "serve"]
 
 WIRE_VERSION = "1"
 """What `Hello.version` says; the engine refuses a worker that says something else."""
-
-_CAUSE_LIMIT = 400
 
 
 class Handler(Protocol):
@@ -123,7 +122,7 @@ def one_line(error: BaseException) -> str:
     if not isinstance(error, InputError):
         name = type(error).__name__
         text = f"{name}: {text}" if text else name
-    return text if len(text) <= _CAUSE_LIMIT else text[: _CAUSE_LIMIT - 1] + "…"
+    return tidy(text)
 
 
 def _failed(item: Item, error: Exception) -> ItemFailed:
