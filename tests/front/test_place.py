@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from kintune.errors import TargetError
-from kintune.front.place import Place, choose_place
+from kintune.errors import OrderError, TargetError
+from kintune.front.place import Place, choose_place, holding
+from kintune.measure.cuda.gpus import Gpu
 from kintune.scheduler.resources import Device, Host
 
 
@@ -11,6 +12,7 @@ from kintune.scheduler.resources import Device, Host
 def _four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kintune.front.place.physical_cores", lambda: (0, 2, 4, 6))
     monkeypatch.setattr("kintune.front.place.choose_cores", lambda count: (0, 2, 4, 6)[: count or 4])
+    monkeypatch.setattr("kintune.front.place.list_gpus", lambda: ())
 
 
 def test_the_device_is_the_host_unless_told_otherwise() -> None:
@@ -51,6 +53,8 @@ def test_where_the_device_is_the_host_nobody_is_pinned() -> None:
 @pytest.mark.parametrize(
     ("text", "threads", "said"),
     [
+        ("cuda", None, "there is no GPU 0; `nvidia-smi` knows none at all"),
+        ("cuda:x", None, "device 'cuda:x': this machine has 'cpu'"),
         ("gpu", None, "device 'gpu': this machine has 'cpu'"),
         ("cpu:", None, "device 'cpu:': this machine has 'cpu'"),
         ("cpu:6+", None, "device '': this machine has 'cpu'"),
@@ -65,3 +69,46 @@ def test_devices_that_cannot_be_are_refused(text: str, threads: int | None, said
     with pytest.raises(TargetError) as raised:
         choose_place(text, threads)
     assert said in str(raised.value)
+
+
+def gpus(*architectures: str) -> tuple[Gpu, ...]:
+    return tuple(Gpu(i, f"GPU {each}", each, 80_000, "580") for i, each in enumerate(architectures))
+
+
+def test_gpus_have_a_core_each_to_start_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kintune.front.place.list_gpus", lambda: gpus("sm_90", "sm_90"))
+    assert choose_place("cuda", None) == choose_place("cuda:0", 1)
+    place = choose_place("cuda:1+cuda:0", None)
+    assert (place.devices, place.host, place.names) == (((4,), (6,)), (0, 2), ("cuda:1", "cuda:0"))
+    assert (place.shared, place.threads, place.type) == (False, 1, "cuda")
+    assert all(r.type == "cuda" and r.host is None for r in place.resources() if isinstance(r, Device))
+    assert (place.station().cpu, place.station().device, place.station().count) == ("GPU sm_90", "cuda", 2)
+    commands = place.commands("native")
+    assert commands["device@cuda:1"].argv[-2:] == ("--gpu", "1")
+    assert commands["device@cuda:1"].limits.cores == (4,)
+    assert commands["device@cuda:1"].limits.address_space_mb is None  # which a driver would exceed at once
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("cuda:7", "there is no GPU 7; `nvidia-smi` knows 0, 1, 2, 3, 4, 5"),
+        ("cuda:0+cuda", "GPU 0 stands twice"),
+        ("cuda:0+cuda:5", "the GPUs are not alike"),
+        ("cuda:0+cuda:1+cuda:2+cuda:3", "no core is left to build on"),
+        ("cuda:0+cuda:1+cuda:2+cuda:3+cuda:4", "every GPU needs a core to start kernels, and there are 4"),
+        ("cuda:0+cpu:1", "this machine has 'cpu'"),
+    ],
+)
+def test_gpus_that_cannot_be_are_refused(monkeypatch: pytest.MonkeyPatch, text: str, said: str) -> None:
+    monkeypatch.setattr("kintune.front.place.list_gpus", lambda: gpus(*["sm_90"] * 5, "sm_86"))
+    with pytest.raises(TargetError) as raised:
+        choose_place(text, None)
+    assert said in str(raised.value)
+
+
+def test_a_gpu_is_held_like_a_core() -> None:
+    with holding((1,), (0,)), pytest.raises(OrderError, match="holds the lock on 'gpu-0' already"):
+        holding((), (0,)).__enter__()
+    with holding((1,), (0,)):
+        pass

@@ -81,9 +81,10 @@ def test_programs_for_another_architecture_do_not_run_here() -> None:
         ('{"kind": "nope"}', '"nope" is not defined'),
         ('{"kind": "llvm", "colour": 2}', "Unknown config option 'colour'"),
         ("{bad", "line 1 column 2"),
-        ("opencl", "is not a CPU"),
+        ("opencl", "is neither a CPU nor a GPU of NVIDIA"),
         ("  ", "no target was named"),
         ("llvm -num-cores=many", "invalid literal"),
+        ("cuda -arch=volta", "'volta' is no architecture of a GPU"),
     ],
 )
 def test_an_unknown_target_is_refused_in_one_line(name: str, said: str) -> None:
@@ -93,3 +94,38 @@ def test_an_unknown_target_is_refused_in_one_line(name: str, said: str) -> None:
         resolve_target(name, 1)
     assert "\n" not in str(caught.value)
     assert "native" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["cuda -arch=sm_86", '{"kind": "cuda", "arch": "sm_86"}', "nvidia/geforce-rtx-3090", "cuda"]
+)
+def test_a_gpu_is_its_architecture_however_it_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kintune.measure import target
+
+    monkeypatch.setattr(target, "architecture_here", lambda: "sm_86")
+    canonical = target.resolve_target(name, 4)
+    assert canonical == target.resolve_target("cuda -arch=sm_86", 1)
+    assert target.resolve_target(canonical, 2) == canonical
+    assert target.instruction_set(canonical) == ("sm_86",)
+    assert target.missing_features(canonical) == ()
+    monkeypatch.setattr(target, "architecture_here", lambda: "sm_90")
+    assert target.missing_features(canonical) == ("sm_86",)
+
+
+def test_a_gpu_that_is_not_here_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kintune.measure import target
+
+    monkeypatch.setattr(target, "architecture_here", lambda: None)
+    with pytest.raises(TargetError, match=r"target 'cuda': no GPU is here .* name one, as in 'cuda -arch=sm_90'"):
+        target.resolve_target("cuda", 1)
+
+
+def test_programs_for_a_gpu_are_for_the_machine_that_it_is_in() -> None:
+    import tvm
+
+    from kintune.measure.target import architecture_of, missing_features, resolve_target
+
+    host = {"kind": "llvm", "mtriple": "aarch64-linux-gnu"}
+    canonical = resolve_target(json.dumps({"kind": "cuda", "arch": "sm_87", "host": host}), 1)
+    assert architecture_of(tvm.target.Target(json.loads(canonical))) == "aarch64"
+    assert missing_features(canonical) == ("aarch64",)

@@ -9,6 +9,7 @@ import kintune
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import records_option
 from kintune.doctor.check import Check, Verdict
+from kintune.doctor.gpus import check_gpus
 from kintune.doctor.machine import Machine, inspect_machine
 from kintune.doctor.peak import check_peak
 from kintune.doctor.software import check_software
@@ -41,7 +42,7 @@ def command(records: str | None, measure: bool, json_target: JsonTarget) -> int:
     look it up.  The exit code is 1 when something has to be mended first.
     """
     machine = inspect_machine()
-    checks = [*check_software(), *check_records(records)]
+    checks = [*check_software(), *check_gpus(), *check_records(records)]
     if all(check.verdict is not Verdict.PROBLEM for check in checks):
         checks.append(check_peak(records, again=measure, on_wait=_waiting))
     can_tune = all(check.verdict is not Verdict.PROBLEM for check in checks)

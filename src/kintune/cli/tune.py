@@ -28,7 +28,8 @@ Ending: TypeAlias = "api.Result | KintuneError"
     "--device",
     default="cpu",
     show_default=True,
-    help="What times programs: 'cpu', which is all cores by turns, or cores of its own: cpu:1, cpu:2-3, cpu:2+cpu:3.",
+    help="What times programs: 'cpu', which is all cores by turns, or cores of its own: cpu:1, cpu:2-3, cpu:2+cpu:3;"
+    " a GPU: cuda, cuda:1.",
 )
 @click.option("--threads", type=int, help="Threads that the model will run on.  [default: all physical cores]")
 @click.option("--trials", type=int, help="Stop after measuring this many programs.  [default: 1000 if no other limit]")

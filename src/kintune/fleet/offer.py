@@ -21,10 +21,11 @@ _DEVICE_WORKER = "kintune.measure.device_worker"
 
 
 class Devices(msgspec.Struct, frozen=True):
-    """Devices of one type: the cores of each, by name."""
+    """Devices of one type: the cores of each, by name, and the number of its GPU where it is one."""
 
     type: str
     cores: dict[str, tuple[int, ...]]
+    gpus: dict[str, int] = {}
 
 
 def offer_cores(name: str, cores: Sequence[int], memory_mb: int) -> Join:
@@ -42,7 +43,8 @@ def offer_devices(name: str, devices: Devices, target: str, tell: Callable[[str]
     offered = []
     for device, cores in devices.cores.items():
         tell(f"measuring what {device} is and reaches at its best")
-        arguments = ("--target", target, "--threads", str(len(cores)), *(("--urgent",) if urgent else ()))
+        own = ("--gpu", str(devices.gpus[device])) if device in devices.gpus else ()
+        arguments = ("--target", target, "--threads", str(len(cores)), *own, *(("--urgent",) if urgent else ()))
         limits = ResourceLimits(cores=cores)
         with interview(_DEVICE_WORKER, (*arguments, "--pulse"), limits=limits) as worker:
             about = msgspec.msgpack.decode(worker.about, type=DeviceAbout)

@@ -14,12 +14,11 @@ from pathlib import Path
 import msgspec
 
 from kintune.doctor.software import require_tried_versions
-from kintune.engine.devices import cores_lock
 from kintune.engine.job_run import JobEnd, JobLaunch
 from kintune.engine.local import LocalEngine, Observe
 from kintune.errors import InputError, KintuneError
 from kintune.front.journal import TuningJournal
-from kintune.front.place import Place, choose_place
+from kintune.front.place import Place, choose_place, holding
 from kintune.front.report import RunReport
 from kintune.front.request import TuneRequest
 from kintune.front.schedule_log import ScheduleLog
@@ -82,7 +81,7 @@ def tune_all(
         def waiting(holder: str) -> None:
             _tell_all(show, requests, f"waiting for the cores, held by {holder}")
 
-        with cores_lock(place.cores, waiting):
+        with holding(place.cores, [gpu.index for gpu in place.gpus], waiting):
             owner = "crowded" if POLICIES[scheduling.policy].waives else ""
             tickets = [Ticket(request, store, place.station(), owner) for request in requests]
             _check_distinct(tickets)

@@ -1,23 +1,26 @@
-"""Which cores of this machine measure, which do everything else, and the processes on them."""
+"""Which cores and GPUs of this machine measure, which cores do everything else, and the processes on them."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 
 import msgspec
 
 from kintune.doctor.machine import inspect_machine
 from kintune.engine.command import Command
+from kintune.engine.devices import DeviceLock, OnWait, cores_lock
 from kintune.errors import TargetError
 from kintune.front.station import Station
 from kintune.measure.cores import choose_cores, physical_cores
+from kintune.measure.cuda.gpus import GPU, Gpu, list_gpus
 from kintune.scheduler.resources import Device, Host, Resource
 from kintune.wire.child import ResourceLimits
 
-__all__ = ["DEVICE", "HOST", "Place", "choose_devices", "choose_place", "memory_mb"]
+__all__ = ["DEVICE", "HOST", "OwnDevice", "Place", "choose_devices", "choose_place", "holding", "memory_mb"]
 
 DEVICE = "cpu"
 """The device that is all of this machine's cores; also the type of devices, as the scheduler knows it."""
@@ -26,19 +29,33 @@ HOST = "local"
 """This machine, as the scheduler knows it."""
 
 _OWN_CORES = re.compile(r"cpu:(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)")
+_GPU = re.compile(rf"{GPU}(?::(\d+))?")
 _BUILD_MEMORY_MB = 16 * 1024
-_WAYS = "'cpu', or cores of it: 'cpu:1', 'cpu:2-3', 'cpu:0,2', and several devices as 'cpu:2+cpu:3'"
+_WAYS = "'cpu', cores of it ('cpu:1', 'cpu:2-3', 'cpu:0,2'), 'cuda' or 'cuda:1', and several devices as 'cpu:2+cpu:3'"
+
+
+class OwnDevice(msgspec.Struct, frozen=True):
+    """A device that has `cores` for itself: it is these, or, if it has a number, the GPU that they start kernels on."""
+
+    cores: tuple[int, ...]
+    gpu: int | None = None
 
 
 class Place(msgspec.Struct, frozen=True):
     """The cores of each device, and those of the `host` that prepares, selects, builds and learns.
 
     There is one device and it is the host, and then nothing else runs while something is measured; or none of them has
-    a core in common with another or with the host.
+    a core in common with another or with the host.  Where devices are `gpus`, their cores start the kernels.
     """
 
     devices: tuple[tuple[int, ...], ...]
     host: tuple[int, ...]
+    gpus: tuple[Gpu, ...] = ()
+
+    @property
+    def type(self) -> str:
+        """The type of its devices, as the scheduler knows it."""
+        return GPU if self.gpus else DEVICE
 
     @property
     def shared(self) -> bool:
@@ -58,26 +75,37 @@ class Place(msgspec.Struct, frozen=True):
     @property
     def names(self) -> tuple[str, ...]:
         """What the devices are called."""
+        if self.gpus:
+            return tuple(f"{GPU}:{gpu.index}" for gpu in self.gpus)
         return (DEVICE,) if self.shared else tuple(f"{DEVICE}:{_text(cores)}" for cores in self.devices)
 
     def station(self) -> Station:
         """This machine as what runs are measured on."""
-        return Station(DEVICE, len(self.devices), self.threads, inspect_machine().cpu, self.shared)
+        model = self.gpus[0].name if self.gpus else inspect_machine().cpu
+        return Station(self.type, len(self.devices), self.threads, model, self.shared)
 
     def resources(self) -> list[Resource]:
         """What the scheduler can give."""
         host = HOST if self.shared else None
-        devices = [Device(name, DEVICE, host=host, on_host_cores=self.shared) for name in self.names]
+        devices = [Device(name, self.type, host=host, on_host_cores=self.shared) for name in self.names]
         return [Host(HOST, len(self.host), memory_mb()), *devices]
 
     def commands(self, target: str, *, urgent: bool = False) -> dict[str, Command]:
         """How workers are started, by kind, and by kind and device; `urgent` ones time at real-time priority."""
         arguments = ("--target", target, "--threads", str(self.threads), *(("--urgent",) if urgent else ()))
+        numbers: list[tuple[str, ...]] = [("--gpu", str(gpu.index)) for gpu in self.gpus] or [()] * len(self.devices)
+        memory = None if self.gpus else memory_mb()  # a GPU's driver reserves addresses beyond all measure
         devices = {
             f"device@{name}": _python(
-                cores, self.threads, memory_mb(), "kintune.measure.device_worker", *arguments, pinned=not self.shared
+                cores,
+                self.threads,
+                memory,
+                "kintune.measure.device_worker",
+                *arguments,
+                *number,
+                pinned=not self.shared,
             )
-            for name, cores in zip(self.names, self.devices, strict=True)
+            for name, cores, number in zip(self.names, self.devices, numbers, strict=True)
         }
         return {"build": self.on_host("kintune.measure.build_worker", memory_mb=_BUILD_MEMORY_MB), **devices}
 
@@ -87,7 +115,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def choose_place(device: str, threads: int | None) -> Place:
-    """The place for a device: "cpu" (all physical cores, or `threads` of them), or "cpu:1", "cpu:2-3", "cpu:0,2".
+    """The place for a device: "cpu" (all physical cores, or `threads` of them), "cpu:1", "cpu:2-3", "cpu:0,2", "cuda".
 
     Several devices, joined by "+", have as many cores each.  Those on cores of their own leave all others to the host.
 
@@ -97,7 +125,8 @@ def choose_place(device: str, threads: int | None) -> Place:
     if device == DEVICE:
         cores = choose_cores(threads or 0)
         return Place((cores,), cores)
-    devices = tuple(choose_devices(device).values())
+    chosen = choose_devices(device).values()
+    devices = tuple(each.cores for each in chosen)
     wanted = [core for cores in devices for core in cores]
     host = tuple(core for core in physical_cores() if core not in wanted)
     if not host:
@@ -106,17 +135,30 @@ def choose_place(device: str, threads: int | None) -> Place:
         raise TargetError(
             f"device {device!r} has {len(devices[0])} cores, and threads={threads}; leave one of both away"
         )
-    return Place(devices, host)
+    known = {gpu.index: gpu for gpu in list_gpus()} if any(each.gpu is not None for each in chosen) else {}
+    return Place(devices, host, tuple(known[each.gpu] for each in chosen if each.gpu is not None))
 
 
-def choose_devices(device: str) -> dict[str, tuple[int, ...]]:
-    """The cores of each device that `device` names, as for `choose_place`, by the device's name.
+@contextmanager
+def holding(cores: Iterable[int], gpus: Iterable[int], on_wait: OnWait | None = None) -> Iterator[None]:
+    """Hold locks on these cores and GPUs of the machine; raises what `DeviceLock.acquire` does."""
+    with ExitStack() as stack:
+        for gpu in sorted(gpus):
+            stack.enter_context(DeviceLock(f"gpu-{gpu}").holding(on_wait))
+        stack.enter_context(cores_lock(cores, on_wait))
+        yield
+
+
+def choose_devices(device: str) -> dict[str, OwnDevice]:
+    """What each device that `device` names has, as for `choose_place`, by the device's name.
 
     Raises:
-        TargetError: no such device, no such core, or one core twice.
+        TargetError: no such device, no such core or GPU, or one of them twice.
     """
     if device == DEVICE:
-        return {DEVICE: choose_cores(0)}
+        return {DEVICE: OwnDevice(choose_cores(0))}
+    if device.startswith(GPU):
+        return _choose_gpus(device)
     devices = tuple(_own(part) for part in device.split("+"))
     usable = physical_cores()
     wanted = [core for cores in devices for core in cores]
@@ -128,7 +170,28 @@ def choose_devices(device: str) -> dict[str, tuple[int, ...]]:
         raise TargetError(f"device {device!r}: core {twice[0]} stands twice")
     if len({len(cores) for cores in devices}) > 1:
         raise TargetError(f"device {device!r}: the devices have unlike numbers of cores, and times would not compare")
-    return {f"{DEVICE}:{_text(cores)}": cores for cores in devices}
+    return {f"{DEVICE}:{_text(cores)}": OwnDevice(cores) for cores in devices}
+
+
+def _choose_gpus(device: str) -> dict[str, OwnDevice]:
+    """Each GPU with a core of its own, the last ones of this machine."""
+    found = [_GPU.fullmatch(part) for part in device.split("+")]
+    if not all(found):
+        raise TargetError(f"device {device!r}: this machine has {_WAYS}")
+    numbers = [int(match.group(1) or 0) for match in found if match is not None]
+    gpus = {gpu.index: gpu for gpu in list_gpus()}
+    if missing := [number for number in numbers if number not in gpus]:
+        there = ", ".join(map(str, gpus)) or "none at all"
+        raise TargetError(f"device {device!r}: there is no GPU {missing[0]}; `nvidia-smi` knows {there}")
+    if twice := [number for number in numbers if numbers.count(number) > 1]:
+        raise TargetError(f"device {device!r}: GPU {twice[0]} stands twice")
+    if len({(gpus[number].name, gpus[number].architecture) for number in numbers}) > 1:
+        raise TargetError(f"device {device!r}: the GPUs are not alike, and times would not compare")
+    usable = physical_cores()
+    if len(usable) < len(numbers):
+        raise TargetError(f"device {device!r}: every GPU needs a core to start kernels, and there are {len(usable)}")
+    cores = usable[len(usable) - len(numbers) :]
+    return {f"{GPU}:{number}": OwnDevice((core,), number) for number, core in zip(numbers, cores, strict=True)}
 
 
 def memory_mb() -> int:

@@ -11,7 +11,10 @@ from tvm import relax
 from kintune.errors import BuildError
 from kintune.graph.elementary import use_vector_functions
 from kintune.graph.lower import Lowered
+from kintune.measure.cuda.codegen import compiling_for
+from kintune.measure.cuda.gpus import GPU
 from kintune.space.candidate import UNTUNED, Candidate, Sketch
+from kintune.space.generator import default_schedules
 from kintune.space.lower import apply_candidate
 
 __all__ = ["Program", "assemble"]
@@ -29,14 +32,19 @@ class Program(NamedTuple):
 def assemble(lowered: Lowered, chosen: Mapping[str, tuple[Sketch, Candidate]], target: tvm.target.Target) -> Program:
     """Compile the network with the `chosen` program for each workload digest; a workload without one stays untuned.
 
-    Weights are packed here, once, into the layouts that the chosen programs want.
+    Weights are packed here, once, into the layouts that the chosen programs want; programs for GPUs take them as they
+    are.
 
     Raises:
         BuildError: when a program cannot be applied or the network cannot be compiled.
+        OrderError: when what programs for GPUs are compiled with is missing.
     """
     module = _scheduled(lowered, chosen, target)
+    ready = compiling_for(target)
     try:
-        with target:
+        with target, ready:
+            if target.kind.name == GPU:
+                return Program(_compile(module, target), lowered.weights)
             module = tvm.transform.Sequential(
                 [
                     relax.transform.SplitLayoutRewritePreproc(),
@@ -100,6 +108,7 @@ def _compile(module: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Exe
             relax.backend.DispatchSampling(),
             relax.backend.DispatchSortScan(),
             relax.transform.LegalizeOps(),
+            *default_schedules(target),
             relax.transform.RewriteDataflowReshape(),
             relax.transform.ToNonDataflow(),
             relax.transform.RemovePurityChecking(),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import math
 import os
 import tempfile
 import threading
@@ -17,16 +16,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
 import numpy.typing as npt
 import tvm
 
 import kintune
 from kintune.errors import BuildError, InputError, KintuneError, OrderError
 from kintune.graph.evaluation import Evaluation
-from kintune.graph.inputs import Array, arrange_inputs, draw_inputs, numpy_dtype
-from kintune.graph.instruction_set import host_extensions, host_machine
-from kintune.graph.package import ALIGNMENT, Block, Manifest, Package, write_package
+from kintune.graph.inputs import Array, arrange_inputs, draw_inputs
+from kintune.graph.package import Manifest, Package, write_package
+from kintune.graph.seat import make_seat, why_not_here
+from kintune.graph.tensors import block_of, tensor_of
 from kintune.graph.threads import prepare_threads
 from kintune.job.payloads import Tensor
 from kintune.measure.linker import linking_for
@@ -35,8 +34,6 @@ from kintune.measure.target import architecture_of, instruction_set
 __all__ = ["Executable", "Inputs", "describe_build"]
 
 Inputs: TypeAlias = "Mapping[str, npt.ArrayLike] | npt.ArrayLike"
-
-_PLAIN = "fiub"  # the kinds of dtypes that numpy itself knows
 
 
 def describe_build(
@@ -71,7 +68,7 @@ def describe_build(
 
 
 class Executable:
-    """A network ready to run on this machine's CPU.
+    """A network ready to run on this machine's CPU, or on its first GPU.
 
     Made by `create` or `open`.  Its first run gives the process the threads that the network was tuned for, but no more
     than physical cores, unless `TVM_NUM_THREADS` says otherwise.  An instance may be shared between threads; its runs
@@ -86,9 +83,8 @@ class Executable:
         self.manifest = manifest
         self._library = library
         self._weights = tuple(weights)
-        self._weight_addresses = {weight.data_ptr() for weight in weights}
-        self._buffers: dict[int, tuple[tvm.runtime.Tensor, Array]] = {}
-        self._main = _load(library) if manifest.machine == host_machine() else None
+        self._seat = make_seat(manifest, self._weights)
+        self._main = None if self._seat is None else _load(library, self._seat.device)
         self._running = threading.Lock()
         self._has_run = False
 
@@ -122,13 +118,13 @@ class Executable:
         package = Package.open(path)
         _check_runnable(path, package.manifest)
         try:
-            return cls(package.manifest, package.library, [_tensor(block) for block in package.weights])
+            return cls(package.manifest, package.library, [tensor_of(block) for block in package.weights])
         except KintuneError as error:
             raise InputError(f"{path}: {error}") from error
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the executable to one file, whole or not at all; InputError when it cannot be written there."""
-        write_package(path, self.manifest, self._library, [_block(weight) for weight in self._weights])
+        write_package(path, self.manifest, self._library, [block_of(weight) for weight in self._weights])
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -150,19 +146,17 @@ class Executable:
         The outputs are arrays by name that belong to the caller.  Raises InputError when an input is missing, unknown,
         or of another dtype or shape than the model's.
         """
-        if self._main is None:
+        if self._seat is None:
             raise OrderError(
-                f"{self.manifest.model_name} is built for {self.manifest.machine}: save it, and run it there"
+                f"{self.manifest.model_name} is {why_not_here(self.manifest)}, or save it and run it there"
             )
         arrays = arrange_inputs(self.inputs, inputs)
         with self._running:
             if not self._has_run:
                 prepare_threads(self.manifest.threads)
                 self._has_run = True
-            arguments = [self._argument(position, array) for position, array in enumerate(arrays)]
-            leaves = _leaves(self._main(*arguments, *self._weights))
-            taken = {argument.data_ptr() for argument in arguments} | self._weight_addresses
-            return {tensor.name: _own(leaf, taken) for tensor, leaf in zip(self.outputs, leaves, strict=True)}
+            outputs = self._seat.run(self._main, self.inputs, arrays)
+        return {tensor.name: output for tensor, output in zip(self.outputs, outputs, strict=True)}
 
     def evaluate(
         self, *inputs: Inputs, repeats: int = 50, warmups: int = 3, max_seconds: float = 10.0, seed: int = 0
@@ -187,86 +181,26 @@ class Executable:
             times.append((time.perf_counter() - start) * 1e3)
         return Evaluation.of(times)
 
-    def _argument(self, position: int, array: Array) -> tvm.runtime.Tensor:
-        """A tensor over the array's own memory where the runtime allows that, else a buffer of ours with its values."""
-        if array.dtype.kind in _PLAIN and array.flags.carray and _address(array) % ALIGNMENT == 0:
-            return tvm.runtime.from_dlpack(array)
-        if position not in self._buffers:
-            buffer = tvm.runtime.empty(array.shape, self.inputs[position].dtype)
-            self._buffers[position] = buffer, _array(buffer)
-        buffer, view = self._buffers[position]
-        view[...] = array
-        return buffer
-
 
 def _check_runnable(path: str | os.PathLike[str], manifest: Manifest) -> None:
-    """Raise InputError unless this compiler's runtime and this CPU can run the program."""
+    """Raise InputError unless this compiler's runtime and this machine can run the program."""
     if manifest.tvm != tvm.__version__:
         raise InputError(
             f"{path}: built with TVM {manifest.tvm}, and TVM {tvm.__version__} is installed; build it again, or install"
             f" apache-tvm=={manifest.tvm}"
         )
-    if manifest.machine != host_machine():
-        raise InputError(f"{path}: built for {manifest.machine}, this machine is {host_machine()}; build it here")
-    here = host_extensions()
-    lacking = [] if here is None else [name for name in manifest.isa if name not in here]
-    if lacking:
-        raise InputError(
-            f"{path}: built for a CPU with {', '.join(lacking)}, which this one lacks; build it for this machine"
-        )
+    if (why := why_not_here(manifest)) is not None:
+        raise InputError(f"{path}: {why}")
 
 
-def _load(library: bytes) -> Any:
-    """The function `main` of a library, on the CPU."""
+def _load(library: bytes, device: Any) -> Any:
+    """The function `main` of a library, on a device."""
     with tempfile.TemporaryDirectory(prefix="kintune-") as directory:
         path = Path(directory, "lib.so")
         path.write_bytes(library)
         try:
             module = tvm.runtime.load_module(str(path))
-            return tvm.runtime.vm.VirtualMachine(module, tvm.cpu())["main"]
+            return tvm.runtime.vm.VirtualMachine(module, device)["main"]
         except Exception as error:  # the runtime raises many types for a library that it cannot load
             reason = str(error).strip().partition("\n")[0]
             raise KintuneError(f"the program cannot be loaded: {type(error).__name__}: {reason}") from error
-
-
-def _own(leaf: tvm.runtime.Tensor, taken: set[int]) -> Array:
-    """An output as an array of its own: copied where it shares memory with an input, a weight or another output."""
-    array = _array(leaf)
-    if leaf.data_ptr() in taken:
-        return np.array(array)
-    taken.add(leaf.data_ptr())
-    return array
-
-
-def _tensor(block: Block) -> tvm.runtime.Tensor:
-    """A tensor over the block's own memory, or over a copy if that is not aligned."""
-    data = block.data
-    flat = tvm.runtime.from_dlpack(data) if _address(data) % ALIGNMENT == 0 else tvm.runtime.tensor(data)
-    return flat._create_view(block.shape, block.dtype)
-
-
-def _block(tensor: tvm.runtime.Tensor) -> Block:
-    return Block(tuple(int(extent) for extent in tensor.shape), str(tensor.dtype), _bytes(tensor))
-
-
-def _array(tensor: tvm.runtime.Tensor) -> Array:
-    """The tensor's own memory as an array."""
-    dtype = numpy_dtype(str(tensor.dtype))
-    array: Array = np.from_dlpack(tensor) if dtype.kind in _PLAIN else _bytes(tensor).view(dtype)
-    return array.reshape(tuple(tensor.shape))
-
-
-def _bytes(tensor: tvm.runtime.Tensor) -> npt.NDArray[np.uint8]:
-    """The tensor's own memory as bytes, whatever its dtype."""
-    nbytes = math.prod(tensor.shape) * numpy_dtype(str(tensor.dtype)).itemsize
-    return np.from_dlpack(tensor._create_view((nbytes,), "uint8")).view(np.uint8)
-
-
-def _address(array: Array) -> int:
-    return int(array.__array_interface__["data"][0])
-
-
-def _leaves(result: Any) -> list[tvm.runtime.Tensor]:
-    if isinstance(result, tvm.runtime.Tensor):
-        return [result]
-    return [leaf for item in result for leaf in _leaves(item)]

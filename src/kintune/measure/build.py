@@ -13,6 +13,7 @@ from tvm.tirx.buffer import BufferType
 
 from kintune.errors import BuildError, KintuneError
 from kintune.graph.elementary import use_vector_functions
+from kintune.measure.cuda.codegen import compiling_for
 from kintune.measure.linker import linking_for
 from kintune.measure.requests import Built, Operand
 from kintune.measure.target import architecture_of
@@ -90,9 +91,11 @@ def _operand(buffer: Any, role: str) -> Operand:
 def _compile(module: tvm.IRModule, target: tvm.target.Target) -> bytes:
     """A shared library.  Its entry does not check its arguments, which takes longer to compile than many a kernel."""
     use_vector_functions()
+    within = compiling_for(target)
     with tempfile.TemporaryDirectory(prefix="kintune-build-") as folder:
         path = Path(folder) / "artifact.so"
-        with tvm.transform.PassContext(opt_level=_OPTIMISATION, config={"tirx.disable_assert": True}):
+        passes = tvm.transform.PassContext(opt_level=_OPTIMISATION, config={"tirx.disable_assert": True})
+        with passes, within:
             executable = tvm.compile(module, target)
         executable.export_library(str(path), fcompile=linking_for(architecture_of(target)), workspace_dir=folder)
         return path.read_bytes()

@@ -11,6 +11,7 @@ from kintune.errors import BuildError
 from kintune.measure.build import build_module
 from kintune.measure.requests import BuildContext, Built
 from kintune.space.candidate import UNTUNED, Candidate
+from kintune.space.generator import default_schedule
 from kintune.space.intrinsics import load_intrinsics
 from kintune.space.lower import Replayer, load_workload
 
@@ -38,7 +39,7 @@ class Builder:
         """
         replayer = self._replayer(context, candidate.workload)
         if candidate.sketch == UNTUNED:
-            scheduled = replayer.module
+            scheduled = default_schedule(replayer.module, self._target)
         elif (sketch := context.sketches.get(candidate.sketch)) is not None:
             scheduled = replayer(sketch, candidate).schedule.mod
         else:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
 from kintune.doctor.machine import inspect_machine
 from kintune.errors import TargetError
-from kintune.measure.about import DeviceAbout, Peak
-from kintune.measure.cores import choose_cores, pinned_to
+from kintune.measure.about import DeviceAbout
+from kintune.measure.cores import choose_cores
+from kintune.measure.cuda.gpus import GPU, ORDER_VARIABLE, VISIBLE_VARIABLE, is_gpu
 from kintune.measure.device import DeviceHandler
 from kintune.measure.protocol import DeviceType, Protocol
 from kintune.measure.urgency import set_urgent
@@ -27,9 +29,19 @@ KIND = "device"
 
 
 def open_device(
-    target: str, threads: int, *, urgent: bool = False, pulse: bool = False, pulse_us: float = 0.0, alike: float = 1.5
+    target: str,
+    threads: int,
+    *,
+    gpu: int | None = None,
+    urgent: bool = False,
+    pulse: bool = False,
+    pulse_us: float = 0.0,
+    alike: float = 1.5,
 ) -> tuple[DeviceAbout, DeviceHandler]:
     """Get this process ready to measure programs for `target` with `threads` threads (0: all physical cores).
+
+    Where the target is a GPU, it is the first one, or that of the number `gpu`, as the driver counts them; with such a
+    number, the native target is that GPU.
 
     What is `urgent` times candidates at real-time priority, where that is allowed.  With `pulse` the device says what
     the reference kernel takes on it; with `pulse_us`, what that is known to take, up to a factor of `alike`, nothing is
@@ -42,24 +54,32 @@ def open_device(
     """
     cores = choose_cores(threads)
     os.environ["TVM_NUM_THREADS"] = str(len(cores))
+    if gpu is not None:
+        os.environ[ORDER_VARIABLE] = "PCI_BUS_ID"  # as the driver's own program counts them
+        os.environ[VISIBLE_VARIABLE] = str(gpu)
 
     import tvm
 
     from kintune.graph.elementary import ELEMENTARY
-    from kintune.measure.peak import Pulse, measure_peak
+    from kintune.measure.hardware import gpu_hardware, host_hardware
     from kintune.measure.pulse import check_pulse
     from kintune.measure.run import Runner
-    from kintune.measure.target import instruction_set, missing_features, resolve_target
+    from kintune.measure.target import NATIVE, instruction_set, missing_features, resolve_target
 
-    canonical = resolve_target(target, len(cores))
+    canonical = resolve_target(GPU if gpu is not None and target == NATIVE else target, len(cores))
     if missing := missing_features(canonical):
         raise TargetError(f"target {target!r}: this machine cannot run its programs, it lacks {', '.join(missing)}")
     machine = inspect_machine()
+    if is_gpu(canonical):
+        cores = cores[:1]  # which starts the kernels
+        hardware = gpu_hardware(canonical)
+    else:
+        hardware = host_hardware(canonical, cores, machine)
     protocol = Protocol(threads=len(cores))
     about = DeviceAbout(
         device_type=DeviceType(
             target=canonical,
-            model=machine.cpu,
+            model=hardware.model,
             isa=instruction_set(canonical),
             threads=len(cores),
             protocol=f"{protocol.version}-{protocol.operands}",
@@ -69,25 +89,14 @@ def open_device(
         machine=machine,
         compiler=f"tvm {tvm.__version__}, {ELEMENTARY}",
     )
-    largest_cache = max((cache.size for cache in machine.caches), default=0)
-
-    def peak() -> Peak:
-        with pinned_to(cores[0]):  # where the runtime's other threads are not
-            return measure_peak(canonical, len(cores), largest_cache)
-
-    runner = Runner(cores)
     check: Callable[[], None] = _well
     if pulse or pulse_us:
-        with pinned_to(cores[0]):
-            kernel = Pulse(canonical, len(cores))
-            about = msgspec.structs.replace(about, pulse_us=kernel.microseconds())
-
-        def beat() -> None:
-            with pinned_to(cores[0]):
-                check_pulse(kernel.microseconds, pulse_us, alike)
-
-        check = beat if pulse_us else _well
-    return about, DeviceHandler(runner, _prove, peak, set_urgent if urgent else _at_leisure, check)
+        beat = hardware.pulse()
+        about = msgspec.structs.replace(about, pulse_us=beat())
+        if pulse_us:
+            check = partial(check_pulse, beat, pulse_us, alike)
+    runner = Runner(cores, arena=hardware.arena)
+    return about, DeviceHandler(runner, _prove, hardware.peak, set_urgent if urgent else _at_leisure, check)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -99,6 +108,7 @@ def _start(arguments: list[str]) -> tuple[bytes, DeviceHandler]:
     parser = argparse.ArgumentParser(prog="device_worker", allow_abbrev=False)
     parser.add_argument("--target", default="native")
     parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--gpu", type=int)
     parser.add_argument("--urgent", action="store_true")
     parser.add_argument("--pulse", action="store_true")
     parser.add_argument("--pulse-us", type=float, default=0.0)
@@ -107,6 +117,7 @@ def _start(arguments: list[str]) -> tuple[bytes, DeviceHandler]:
     about, handler = open_device(
         options.target,
         options.threads,
+        gpu=options.gpu,
         urgent=options.urgent,
         pulse=options.pulse,
         pulse_us=options.pulse_us,

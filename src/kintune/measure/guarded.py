@@ -13,9 +13,11 @@ import tvm.runtime
 
 from kintune.errors import DeviceError
 
-__all__ = ["Guarded", "numpy_dtype"]
+__all__ = ["GUARD", "Guarded", "numpy_dtype"]
 
-_GUARD = 4096  # bytes before and after the argument, a multiple of a page and of every alignment a kernel asks for
+GUARD = 4096
+"""Bytes before and after the argument, a multiple of a page and of every alignment a kernel asks for."""
+
 _PATTERN = 0xA5
 
 
@@ -47,11 +49,11 @@ class Guarded:
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
-        size = 2 * _GUARD + -(-nbytes // 8) * 8
+        size = 2 * GUARD + -(-nbytes // 8) * 8
         pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._memory: npt.NDArray[np.uint8] = np.frombuffer(pages, np.uint8)
-        self._memory[:_GUARD] = _PATTERN
-        self._memory[_GUARD + nbytes :] = _PATTERN
+        self._memory[:GUARD] = _PATTERN
+        self._memory[GUARD + nbytes :] = _PATTERN
 
     @classmethod
     def of(cls, shape: tuple[int, ...], dtype: str) -> Guarded:
@@ -61,7 +63,7 @@ class Guarded:
     def array(self, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
         """The memory as an array of numpy's; writing to it writes to the argument."""
         kind = numpy_dtype(dtype)
-        data = self._memory[_GUARD : _GUARD + math.prod(shape) * kind.itemsize]
+        data = self._memory[GUARD : GUARD + math.prod(shape) * kind.itemsize]
         return data.view(kind).reshape(shape)
 
     def tensor(self, shape: tuple[int, ...], dtype: str) -> Any:
@@ -72,11 +74,17 @@ class Guarded:
         raw = tvm.runtime.from_dlpack(array.view(f"uint{8 * array.dtype.itemsize}"))
         return raw._create_view(shape, dtype)
 
+    def push(self) -> None:
+        """Let kernels see what was written to `array`: they do."""
+
+    def pull(self) -> None:
+        """Let `array` show what kernels have written: it does."""
+
     def fingerprint(self) -> int:
         """A sum over the array and its guard bands: equal as long as nobody wrote to either."""
         return int(np.add.reduce(self._memory.view(np.uint64)))
 
     def guards_fingerprint(self) -> int:
         """A sum over the guard bands alone."""
-        before, after = self._memory[:_GUARD], self._memory[_GUARD + self.nbytes :]
+        before, after = self._memory[:GUARD], self._memory[GUARD + self.nbytes :]
         return int(before.sum(dtype=np.uint64)) << 32 | int(after.sum(dtype=np.uint64))

@@ -13,8 +13,7 @@ from tvm.script import tirx as T  # noqa: N812 - the name that its parser knows
 from tvm.target import codegen
 
 from kintune.measure.about import Peak
-from kintune.measure.build import ENTRY
-from kintune.measure.guarded import Guarded
+from kintune.measure.evaluator import evaluator
 
 __all__ = ["Pulse", "measure_peak"]
 
@@ -72,7 +71,7 @@ class Pulse:
 def _arithmetic_evaluator(target: tvm.target.Target, threads: int, repeats: int) -> Callable[[], tuple[float, ...]]:
     """Runs multiply-adds in registers of all threads so many times, and returns the seconds of each run."""
     lanes = _lanes(target)
-    return _evaluator(_arithmetic(threads, lanes), target, [(threads, _CHAINS, lanes)], repeats)
+    return evaluator(_arithmetic(threads, lanes), target, [(threads, _CHAINS, lanes)], repeats)
 
 
 def _lanes(target: tvm.target.Target) -> int:
@@ -81,24 +80,7 @@ def _lanes(target: tvm.target.Target) -> int:
 
 def _best_seconds(function: Any, target: tvm.target.Target, shapes: list[tuple[int, ...]], repeats: int) -> float:
     """The shortest of so many runs."""
-    return min(_evaluator(function, target, shapes, repeats)())
-
-
-def _evaluator(
-    function: Any, target: tvm.target.Target, shapes: list[tuple[int, ...]], repeats: int
-) -> Callable[[], tuple[float, ...]]:
-    """Runs `function` so many times on zeroed float32 arguments of these shapes."""
-    buffers = [Guarded.of(shape, "float32") for shape in shapes]
-    for buffer, shape in zip(buffers, shapes, strict=True):
-        buffer.array(shape, "float32")[...] = 0  # so that no page is first touched while the clock runs
-    arguments = [buffer.tensor(shape, "float32") for buffer, shape in zip(buffers, shapes, strict=True)]
-    executable = tvm.compile(tvm.IRModule({ENTRY: function.with_attr("global_symbol", ENTRY)}), target)
-    evaluator = executable.mod.time_evaluator(ENTRY, tvm.cpu(), number=1, repeat=repeats)
-
-    def run() -> tuple[float, ...]:
-        return tuple(map(float, evaluator(*arguments).results))
-
-    return run
+    return min(evaluator(function, target, shapes, repeats)())
 
 
 def _arithmetic(threads: int, lanes: int) -> Any:

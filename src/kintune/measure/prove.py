@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from kintune.job.payloads import Proof
 from kintune.measure.contender import Contender
 from kintune.measure.contest import Contest, Turn
 from kintune.measure.cores import choose_cores
+from kintune.measure.cuda.gpus import is_gpu
 from kintune.measure.numerics import Difference, compare_outputs
 from kintune.measure.prove_request import ProveContext, ProveItem
 from kintune.measure.race import TURN_SECONDS, WARM_SECONDS, race
@@ -37,6 +38,8 @@ _REFERENCES = (UNTUNED, "onnxruntime", "torch")
 
 _QUICK_SECONDS = 1.0
 """An untuned network that runs within this is timed again, warm; a slower one keeps the time of its single run."""
+
+_ON_CPU = "runs on the CPU here: its numbers are compared, its speed is not"
 
 _ONCE = Turn(runs=1, seconds=0.0)
 
@@ -64,6 +67,8 @@ def prove_executable(conditions: ProveContext, item: ProveItem, clock: Callable[
             raise NumericsError(f"the tuned network does not run: {trial.skipped[TUNED]}")
         rivals = [rival for name in item.compare if (rival := trial.enter(name, contenders)) is not None]
         difference, compared = trial.compare()
+        if is_gpu(manifest.target):
+            rivals = trial.dismiss(rivals, _ON_CPU)
         raced = race([tuned, *rivals], conditions, clock)
     if TUNED in raced.dropped:
         raise NumericsError(f"the tuned network stopped running: {raced.dropped[TUNED]}")
@@ -133,6 +138,13 @@ class _Trial:
             contender.close()
             return None
         return contender
+
+    def dismiss(self, rivals: Sequence[Contender], why: str) -> list[Contender]:
+        """Let go of these, who have run once and need not race; returns who is left, which is nobody."""
+        for rival in rivals:
+            self.skipped[rival.name] = why
+            rival.close()
+        return []
 
     def compare(self) -> tuple[Difference, tuple[str, ...]]:
         """The tuned outputs' largest difference from any reference that ran, and which ran."""

@@ -14,10 +14,10 @@ import tvm_ffi
 
 from kintune.errors import DeviceError
 from kintune.measure.agreement import disagreement, not_finite
+from kintune.measure.arena import Arena, HostArena
 from kintune.measure.build import ENTRY
 from kintune.measure.calm import Calm
 from kintune.measure.cores import pinned_to
-from kintune.measure.evict import evictor
 from kintune.measure.outcome import Outcome, Status
 from kintune.measure.requests import Built, ProfileContext, ProfileItem
 from kintune.measure.stopwatch import Stopwatch, check_plausible, says_enough
@@ -26,11 +26,9 @@ from kintune.measure.workbench import Array, Workbench, Workbenches
 __all__ = ["CORRUPTED", "Runner", "load_artifact"]
 
 CORRUPTED = 86
-"""Exit code of a worker whose reference no longer computes what it did: its memory cannot be trusted."""
+"""Exit code of a worker whose memory, or device, cannot be trusted: its reference no longer computes what it did."""
 
 _BUDGET = 1 << 30
-
-_ONE_CORE_PER_THREAD = -2  # the runtime's kSpecifyOneCorePerThread
 
 
 def load_artifact(artifact: bytes) -> Any:
@@ -49,25 +47,28 @@ def load_artifact(artifact: bytes) -> Any:
 
 
 class Runner:
-    """Runs candidates on `cores`, one thread on each, and says what came of them.
+    """Runs candidates on `cores`, one thread on each, or in another arena, and says what came of them.
 
     A candidate is native code of unknown quality.  What it can do short of killing the process is found out here:
     its output is compared with the reference's, twice (a race or a trick may be right once; what is hopelessly slow is
     run but once), after being poisoned; its inputs and the memory around all its arguments are checked; and after
     anything wrong, the buffers are replaced and the reference is run again: when even that is wrong now, the process
-    ends, so that its successor starts clean.
+    ends, so that its successor starts clean.  It also ends when its hardware fails after a candidate failed.
     """
 
-    def __init__(self, cores: Sequence[int], budget: int = _BUDGET, calm: Calm | None = None) -> None:
-        """`budget` bounds the bytes kept from one candidate to the next; `calm` decides what is timed again."""
+    def __init__(
+        self, cores: Sequence[int], budget: int = _BUDGET, calm: Calm | None = None, arena: Arena | None = None
+    ) -> None:
+        """`budget` bounds the bytes kept from one candidate to the next; `calm` decides what is timed again.
+
+        Without an `arena` candidates run on the cores themselves; with one, only the thread that starts them does.
+        """
         self._cores = tuple(cores)
-        self._stopwatch = Stopwatch(evictor(len(self._cores)))
+        self._arena: Arena = HostArena(self._cores) if arena is None else arena
+        self._stopwatch = Stopwatch(self._arena)
         self._calm = calm or Calm()
-        self._benches = Workbenches(budget)
+        self._benches = Workbenches(budget, self._arena.buffer)
         self._context: ProfileContext | None = None
-        configure = tvm_ffi.get_global_func("runtime.config_threadpool")
-        with pinned_to(self._cores[0]):  # the runtime gives the main thread all cores; this gives it back what it had
-            configure(_ONE_CORE_PER_THREAD, len(self._cores), [str(core) for core in self._cores])
 
     def begin(self, context: ProfileContext) -> None:
         """Enter a stage.
@@ -118,6 +119,7 @@ class Runner:
         except Exception as error:  # whatever a kernel, the loader or the runtime raises is this candidate's end
             bench.discard_buffers()
             outcome = Outcome(Status.RUN_FAILED, cause=_one_line(error))
+            self._end_if_broken()
         self._benches.trim()
         return outcome
 
@@ -126,6 +128,7 @@ class Runner:
         clamped = bench.clamp(built.operands)
         bench.poison(clamped.outputs)
         first_s = self._stopwatch.run(module[ENTRY], clamped.arguments)
+        bench.collect()
         if wrong := _differences(context, bench, clamped.outputs):
             return Outcome(Status.WRONG_RESULT, cause=bench.damage(built.operands) or wrong)
         if says_enough(first_s, context.protocol, slow_us):
@@ -137,9 +140,10 @@ class Runner:
         times = self._calm.timed(
             lambda: self._stopwatch.times_us(module, clamped.arguments, clamped.weights, context.protocol, slow_us)
         )
+        bench.collect()
         if wrong := bench.damage(built.operands) or _differences(context, bench, clamped.outputs):
             return Outcome(Status.WRONG_RESULT, cause=f"{wrong} (right at first)")
-        check_plausible(times, sum(output.nbytes for output in clamped.outputs), len(self._cores))
+        check_plausible(times, sum(output.nbytes for output in clamped.outputs), self._arena.stores_per_s)
         return Outcome(Status.OK, times_us=times, repeated=self._calm.repeated - repeated)
 
     def _reference(self, context: ProfileContext, bench: Workbench, workload: str) -> None:
@@ -161,6 +165,7 @@ class Runner:
         module = load_artifact(reference.artifact)
         clamped = bench.clamp(reference.operands)
         seconds = self._stopwatch.run(module[ENTRY], clamped.arguments)
+        bench.collect()
         return tuple(output.copy() for output in clamped.outputs), seconds
 
     def _end_if_corrupted(self, context: ProfileContext, bench: Workbench, workload: str) -> None:
@@ -169,9 +174,20 @@ class Runner:
             return
         again, _ = self._run_reference(bench, context.references[workload])
         if any(a.tobytes() != e.tobytes() for a, e in zip(again, bench.expected, strict=True)):
-            sys.stderr.write("kintune: a candidate corrupted this process; ending it\n")
-            sys.stderr.flush()
-            os._exit(CORRUPTED)
+            _end("a candidate corrupted this process")
+
+    def _end_if_broken(self) -> None:
+        """End the process when its hardware cannot be used any more: a GPU that a kernel failed on is lost to it."""
+        try:
+            self._arena.finish()
+        except Exception as error:  # of the runtime's own kinds
+            _end(f"a candidate broke this process's device ({_one_line(error)})")
+
+
+def _end(why: str) -> None:
+    sys.stderr.write(f"kintune: {why}; ending it\n")
+    sys.stderr.flush()
+    os._exit(CORRUPTED)
 
 
 def _differences(context: ProfileContext, bench: Workbench, outputs: Sequence[Array]) -> str:

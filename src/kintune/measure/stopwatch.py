@@ -8,12 +8,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import tvm
 import tvm_ffi
 
 from kintune.errors import DeviceError
+from kintune.measure.arena import Arena
 from kintune.measure.build import ENTRY
-from kintune.measure.evict import Evict
 from kintune.measure.protocol import Protocol
 
 __all__ = ["Stopwatch", "check_plausible", "says_enough"]
@@ -37,18 +36,14 @@ _START_US = 2000.0
 _CLOSE = 0.85
 """What takes longer than this times `slow_us` twice is not timed a third time."""
 
-_BYTES_PER_S = 1e12
-"""No core stores faster than this (two 64-byte stores a cycle at 5 GHz are 640 GB/s)."""
-
 
 class Stopwatch:
     """Times kernels.  Only one may be in use in a process, from one thread: the flush is a function of the runtime."""
 
-    def __init__(self, evict: Evict, clock: Callable[[], float] = time.perf_counter) -> None:
-        """`evict` sends weights out of the caches; `clock` tells seconds, for runs that are timed from here."""
-        self._evict = evict
+    def __init__(self, arena: Arena, clock: Callable[[], float] = time.perf_counter) -> None:
+        """`arena` is where kernels run; `clock` tells seconds, for runs that are timed from here."""
+        self._arena = arena
         self._clock = clock
-        self._device = tvm.cpu()
         self._weights: tuple[Any, ...] = ()
         tvm_ffi.register_global_func(_FLUSH, self._flush, override=True)
 
@@ -56,6 +51,7 @@ class Stopwatch:
         """Run once; seconds it took, as seen from here."""
         start = self._clock()
         kernel(*arguments)
+        self._arena.finish()
         return self._clock() - start
 
     def times_us(
@@ -119,7 +115,7 @@ class Stopwatch:
     def _batches(self, module: Any, arguments: Sequence[Any], runs: int, repeats: int) -> tuple[float, ...]:
         """The medians of `repeats` batches of single runs, timed inside the runtime."""
         evaluator = module.time_evaluator(
-            ENTRY, self._device, number=1, repeat=runs * repeats, f_preproc=_FLUSH if self._weights else ""
+            ENTRY, self._arena.device, number=1, repeat=runs * repeats, f_preproc=_FLUSH if self._weights else ""
         )
         seconds = evaluator(*arguments).results
         batches = (seconds[i * runs : (i + 1) * runs] for i in range(repeats))
@@ -127,7 +123,7 @@ class Stopwatch:
 
     def _flush(self, *_arguments: Any) -> None:
         if self._weights:
-            self._evict(*self._weights)
+            self._arena.evict(*self._weights)
 
 
 def _has_lost(times_us: Sequence[float], slow_us: float) -> bool:
@@ -143,13 +139,13 @@ def says_enough(first_s: float, protocol: Protocol, slow_us: float = math.inf) -
     return first_s >= protocol.max_seconds or 1e6 * first_s > _HOPELESS * slow_us + _START_US
 
 
-def check_plausible(times_us: Sequence[float], bytes_written: int, threads: int) -> None:
+def check_plausible(times_us: Sequence[float], bytes_written: int, stores_per_s: float) -> None:
     """Refuse times that no program can have.
 
     Raises:
-        DeviceError: a time is zero or not finite, or too short for `bytes_written` to be stored by `threads` cores.
+        DeviceError: a time is zero or not finite, or too short for `bytes_written` to be stored, so many a second.
     """
-    least = max(1e-3, 1e6 * bytes_written / (_BYTES_PER_S * threads))
+    least = max(1e-3, 1e6 * bytes_written / stores_per_s)
     for t in times_us:
         if not (math.isfinite(t) and t >= least):
             raise DeviceError(

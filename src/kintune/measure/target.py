@@ -1,8 +1,13 @@
-"""From what a user calls a target to the compiler's canonical description of it, checked against the CPU at hand."""
+"""From what a user calls a target to the compiler's canonical description of it, checked against the CPU at hand.
+
+The canonical target of a GPU says nothing of the machine that it is in but the architecture: all that runs there is
+what starts kernels.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,6 +18,7 @@ from tvm.target import codegen
 
 from kintune.errors import TargetError
 from kintune.graph.instruction_set import extensions
+from kintune.measure.cuda.gpus import GPU, architecture_here, is_gpu
 
 __all__ = ["NATIVE", "architecture_of", "instruction_set", "missing_features", "resolve_target"]
 
@@ -21,34 +27,48 @@ NATIVE = "native"
 
 _KIND = "llvm"
 
+_GPU_ARCHITECTURE = re.compile(r"sm_\d{2,3}[af]?")
+
+_GPU_LIMITS = {"max_shared_memory_per_block": 48 << 10, "max_threads_per_block": 1024, "thread_warp_size": 32}
+"""What every GPU offers a kernel that asks for nothing special."""
+
 _SCALAR = frozenset({"bmi", "bmi2", "lzcnt", "movbe", "popcnt"})
 """The scalar extensions that a compiler uses unasked.  Others (those of operating systems, say) matter to no kernel."""
 
-_HELP = f'use "{NATIVE}", a name such as "{_KIND}", or JSON such as {{"kind": "{_KIND}", "mcpu": "skylake-avx512"}}'
+_HELP = (
+    f'use "{NATIVE}", "{GPU}", a name such as "{_KIND}", '
+    f'or JSON such as {{"kind": "{_KIND}", "mcpu": "skylake-avx512"}}'
+)
 
 
 def resolve_target(text: str, threads: int) -> str:
     """The canonical target (JSON, keys sorted) that `text` names, for `threads` threads.
 
     `text` is "native", the compiler's name of a target or of a tag, options as older compilers took them
-    (`llvm -mcpu=znver4`), or JSON.  A canonical target resolves to itself.
+    (`llvm -mcpu=znver4`), or JSON.  A canonical target resolves to itself.  "cuda" is this machine's GPU; another one
+    is named by its architecture (`cuda -arch=sm_90`) or its tag (`nvidia/geforce-rtx-3090`).
 
     Raises:
-        TargetError: no such target or CPU, or not a CPU at all; the message is one line.
+        TargetError: no such target, CPU or GPU, or neither of both; the message is one line.
     """
     text = text.strip()
     if not text:
         raise TargetError(f"no target was named; {_HELP}")
     try:
-        target = tvm.target.Target(_native() if text == NATIVE else _parse(text))
+        target = tvm.target.Target(_native() if text == NATIVE else _with_architecture(_parse(text), text))
     except TargetError:
         raise
     except Exception as error:  # the compiler raises ValueError, TypeError and its own
         raise TargetError(f"unknown target {text!r}: {_reason(error)}; {_HELP}") from error
-    if target.kind.name != _KIND:
-        raise TargetError(f"target {text!r} is not a CPU: this version tunes for CPUs ({_KIND} targets); {_HELP}")
     config: dict[str, Any] = {key: _plain(value) for key, value in dict(target.export()).items() if value}
     config.pop("tag", None)
+    if target.kind.name == GPU:
+        return _resolve_gpu(config, text)
+    if target.kind.name != _KIND:
+        raise TargetError(
+            f"target {text!r} is neither a CPU nor a GPU of NVIDIA: this version tunes for {_KIND} and {GPU} targets; "
+            f"{_HELP}"
+        )
     config.setdefault("mtriple", _call("tvm.codegen.llvm.GetDefaultTargetTriple"))
     config["num-cores"] = threads
     cpu = config.get("mcpu")
@@ -59,24 +79,28 @@ def resolve_target(text: str, threads: int) -> str:
 
 def architecture_of(target: tvm.target.Target) -> str:
     """What machines a target's programs are for, as `platform.machine()` says it: the first part of its triple."""
-    triple = str(dict(target.export()).get("mtriple") or _call("tvm.codegen.llvm.GetDefaultTargetTriple"))
+    host = target.host if target.kind.name == GPU and target.host is not None else target
+    triple = str(dict(host.export()).get("mtriple") or _call("tvm.codegen.llvm.GetDefaultTargetTriple"))
     return triple.split("-")[0]
 
 
 def instruction_set(target: str) -> tuple[str, ...]:
-    """The vector and matrix extensions that programs for this canonical target may use, sorted."""
-    return extensions(_features(target))
+    """The extensions (vector, matrix) that programs for this canonical target may use, sorted; a GPU's architecture."""
+    return (str(json.loads(target)["arch"]),) if is_gpu(target) else extensions(_features(target))
 
 
 def missing_features(target: str) -> tuple[str, ...]:
-    """What kernels for this canonical target may use and this CPU does not have, as LLVM names it, sorted.
+    """What kernels for this canonical target may use and this machine does not have, as LLVM names it, sorted.
 
-    Programs for another architecture than this machine's miss its name.
+    Programs for another architecture than this machine's, or its GPU's, miss its name.
     """
     here = str(_call("tvm.codegen.llvm.GetDefaultTargetTriple")).split("-")[0]
-    there = str(json.loads(target)["mtriple"]).split("-")[0]
+    config = json.loads(target)
+    there = str(config.get("host", config)["mtriple"]).split("-")[0]
     if there != here:
         return (there,)
+    if is_gpu(target):
+        return () if config["arch"] == architecture_here() else (str(config["arch"]),)
     return _absent(_features(target))
 
 
@@ -86,6 +110,27 @@ def _native() -> dict[str, Any]:
     config = {"kind": _KIND, "mtriple": str(_call("tvm.codegen.llvm.GetDefaultTargetTriple")), "mcpu": cpu}
     hidden = _absent(map(str, codegen.llvm_get_cpu_features(tvm.target.Target(config))))
     return {**config, "mattr": [f"-{feature}" for feature in hidden]} if hidden else config
+
+
+def _with_architecture(parsed: str | dict[str, Any], text: str) -> str | dict[str, Any]:
+    """The same, and where that is a GPU without an architecture, that of this machine's."""
+    config = {"kind": parsed} if isinstance(parsed, str) else parsed
+    if config.get("kind") != GPU:
+        return parsed
+    architecture = config.get("arch") or architecture_here()
+    if architecture is None:
+        raise TargetError(
+            f"target {text!r}: no GPU is here whose architecture could be meant; name one, as in '{GPU} -arch=sm_90'"
+        )
+    return {**config, "arch": architecture}
+
+
+def _resolve_gpu(config: dict[str, Any], text: str) -> str:
+    if not _GPU_ARCHITECTURE.fullmatch(str(config["arch"])):
+        raise TargetError(f"target {text!r}: {config['arch']!r} is no architecture of a GPU; name one such as sm_90")
+    triple = config.get("host", {}).get("mtriple") or str(_call("tvm.codegen.llvm.GetDefaultTargetTriple"))
+    said = {key: config[key] for key in ("arch", "keys", "kind")}
+    return json.dumps({**said, **_GPU_LIMITS, "host": {"kind": _KIND, "mtriple": triple}}, sort_keys=True)
 
 
 def _parse(text: str) -> str | dict[str, Any]:
@@ -135,6 +180,8 @@ def _plain(value: Any) -> Any:
         return int(value)
     if isinstance(value, str):
         return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items() if item}
     if isinstance(value, Iterable):
         return [_plain(item) for item in value]
     raise TypeError(f"a target's option is of type {type(value).__name__}")

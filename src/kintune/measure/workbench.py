@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -44,13 +44,16 @@ class Workbench:
     of its size.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, buffer: Callable[[tuple[int, ...], str], Guarded] = Guarded.of) -> None:
+        """`buffer` makes memory for an argument of some shape and type."""
+        self._buffer = buffer
         self.expected: tuple[Array, ...] | None = None
         self.reference_s = 0.0
         self.scratch: tuple[Array, ...] = ()
         self._buffers: dict[tuple[int, str, int], Guarded] = {}
         self._marks: dict[tuple[int, str, int], int] = {}
         self._clamped: tuple[tuple[int, str, int], ...] = ()
+        self._written: tuple[Guarded, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -61,24 +64,26 @@ class Workbench:
     def clamp(self, operands: Sequence[Operand]) -> Clamped:
         """Buffers for a kernel with these operands; inputs are filled, outputs hold whatever was there."""
         keys = []
-        arguments, weights, outputs = [], [], []
+        arguments, weights, outputs, written = [], [], [], []
         for position, operand in enumerate(operands):
             key = (position, operand.dtype, int(np.prod(operand.shape, dtype=np.int64)))
             buffer = self._buffers.get(key)
             if buffer is None:
-                buffer = self._buffers[key] = Guarded.of(operand.shape, operand.dtype)
+                buffer = self._buffers[key] = self._buffer(operand.shape, operand.dtype)
                 if operand.role == "output":
                     self._marks[key] = buffer.guards_fingerprint()
                 else:
                     _fill(buffer.array(operand.shape, operand.dtype), operand.role, position)
                     self._marks[key] = buffer.fingerprint()
+                buffer.push()
             keys.append(key)
             arguments.append(buffer.tensor(operand.shape, operand.dtype))
             if operand.role == "weight":
                 weights.append(arguments[-1])
             elif operand.role == "output":
                 outputs.append(buffer.array(operand.shape, operand.dtype))
-        self._clamped = tuple(keys)
+                written.append(buffer)
+        self._clamped, self._written = tuple(keys), tuple(written)
         return Clamped(tuple(arguments), tuple(weights), tuple(outputs))
 
     def poison(self, outputs: Sequence[Array]) -> None:
@@ -94,11 +99,19 @@ class Workbench:
                     np.copyto(output, 0, where=np.isnan(right))
             else:
                 output[...] = np.invert(right) if right is not None else 0
+        for buffer in self._written:
+            buffer.push()
+
+    def collect(self) -> None:
+        """Let the clamped kernel's outputs show what it has written."""
+        for buffer in self._written:
+            buffer.pull()
 
     def damage(self, operands: Sequence[Operand]) -> str:
         """What the clamped kernel wrote to that is not its own, as one line; empty when it kept to its outputs."""
         for key, operand in zip(self._clamped, operands, strict=True):
             buffer = self._buffers[key]
+            buffer.pull()
             if operand.role == "output":
                 if buffer.guards_fingerprint() != self._marks[key]:
                     return f"wrote out of bounds: beside argument {key[0]}"
@@ -110,18 +123,19 @@ class Workbench:
         """Forget all buffers: a kernel may have written to them."""
         self._buffers.clear()
         self._marks.clear()
-        self._clamped = ()
+        self._clamped, self._written = (), ()
 
 
 class Workbenches:
     """The workbenches of the workloads used last, as many as `budget` bytes hold; the current one always."""
 
-    def __init__(self, budget: int) -> None:
+    def __init__(self, budget: int, buffer: Callable[[tuple[int, ...], str], Guarded] = Guarded.of) -> None:
         self._budget = budget
+        self._buffer = buffer
         self._benches: OrderedDict[str, Workbench] = OrderedDict()
 
     def __getitem__(self, workload: str) -> Workbench:
-        bench = self._benches.setdefault(workload, Workbench())
+        bench = self._benches.setdefault(workload, Workbench(self._buffer))
         self._benches.move_to_end(workload)
         return bench
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kintune.space.bounds import bounds_of, repair
 from kintune.space.candidate import Axis, Candidate, Choice, Decision, Location, Sketch, Tile
 from kintune.space.divisors import divisors
 
@@ -18,7 +19,7 @@ __all__ = ["cross", "draw", "is_open", "mutate"]
 
 def draw(sketch: Sketch, rng: np.random.Generator) -> Candidate:
     """A candidate with every decision drawn at random."""
-    return Candidate(sketch.workload, sketch.digest, tuple(_draw(axis, rng) for axis in sketch.axes))
+    return Candidate(sketch.workload, sketch.digest, _bounded(sketch, [_draw(axis, rng) for axis in sketch.axes], rng))
 
 
 def mutate(candidate: Candidate, sketches: Sequence[Sketch], rng: np.random.Generator) -> Candidate:
@@ -34,7 +35,7 @@ def mutate(candidate: Candidate, sketches: Sequence[Sketch], rng: np.random.Gene
     for _ in range(1 + int(rng.random() < 0.4)):
         i = open_axes[int(rng.integers(len(open_axes)))]
         decisions[i] = _mutate(sketch.axes[i], decisions[i], rng)
-    return Candidate(candidate.workload, candidate.sketch, tuple(decisions))
+    return Candidate(candidate.workload, candidate.sketch, _bounded(sketch, decisions, rng))
 
 
 def cross(left: Candidate, right: Candidate, rng: np.random.Generator) -> Candidate:
@@ -43,6 +44,10 @@ def cross(left: Candidate, right: Candidate, rng: np.random.Generator) -> Candid
         return left
     pairs = zip(left.decisions, right.decisions, strict=True)
     return Candidate(left.workload, left.sketch, tuple(a if rng.random() < 0.5 else b for a, b in pairs))
+
+
+def _bounded(sketch: Sketch, decisions: Sequence[Decision], rng: np.random.Generator) -> tuple[Decision, ...]:
+    return repair(sketch, decisions, rng) if bounds_of(sketch) else tuple(decisions)
 
 
 def is_open(axis: Axis) -> bool:

@@ -8,6 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
+from kintune.space.bounds import bounds_of, repair
 from kintune.space.candidate import Candidate, Choice, Decision, Location, Sketch, Tile
 from kintune.space.divisors import divisors
 from kintune.space.skeleton import likeness
@@ -15,6 +18,7 @@ from kintune.space.skeleton import likeness
 __all__ = ["carry", "counterpart"]
 
 _ROOT = -1
+_SEED = 0  # a candidate is carried over to the same one each time
 
 
 def counterpart(source: Sketch, targets: Sequence[Sketch]) -> Sketch | None:
@@ -28,7 +32,8 @@ def carry(candidate: Candidate, source: Sketch, target: Sketch) -> Candidate | N
 
     Register tiles stay as they are as far as the extents divide, and the loop that took most of the old extent takes
     what is left of the new one.  Choices go to the nearest value; producers stay at the same loop.  An axis that has
-    no counterpart takes the last one's decision of its kind, or the first value; a producer goes to the root.
+    no counterpart takes the last one's decision of its kind, or the first value; a producer goes to the root.  Where
+    the target's loops are threads, factors are moved until there are as many as may be.
     """
     if not _tiles_correspond(source, target):
         return None
@@ -45,6 +50,8 @@ def carry(candidate: Candidate, source: Sketch, target: Sketch) -> Candidate | N
         else:
             place = places.pop(0)[0] if places else _ROOT
             decisions.append((min(place, axis.choices - 1),))
+    if bounds_of(target):
+        decisions = list(repair(target, decisions, np.random.default_rng(_SEED)))
     return Candidate(target.workload, target.digest, tuple(decisions))
 
 

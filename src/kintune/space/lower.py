@@ -17,6 +17,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from kintune.errors import BuildError
 from kintune.space.candidate import UNTUNED, Candidate, Choice, Decision, Sketch, Tile
+from kintune.space.generator import default_schedule, space_generator
 from kintune.space.intrinsics import load_intrinsics
 
 __all__ = ["Replayed", "Replayer", "apply_candidate", "load_workload", "save_workload"]
@@ -51,7 +52,7 @@ class Replayer:
         self.module = module
         load_intrinsics()
         self.context = ms.TuneContext(
-            module, target=target, space_generator="post-order-apply", rand_state=_REPLAY_SEED, num_threads=1
+            module, target=target, space_generator=space_generator(target), rand_state=_REPLAY_SEED, num_threads=1
         )
         self._postprocessors = list(self.context.space_generator.postprocs)
         self._instructions: dict[str, Any] = {}
@@ -90,7 +91,7 @@ def apply_candidate(
     Raises BuildError when the candidate cannot be replayed.
     """
     if sketch is None or candidate.sketch == UNTUNED:
-        return module
+        return default_schedule(module, target)
     return Replayer(module, target)(sketch, candidate).schedule.mod
 
 

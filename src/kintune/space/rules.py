@@ -13,8 +13,10 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from kintune.space.bounds import bounds_of
 from kintune.space.candidate import Candidate, Choice, Decision, Location, Sketch, Tile
 from kintune.space.divisors import divisors
+from kintune.space.gpu_rules import gpu_rule_candidates
 from kintune.space.machine import Machine
 
 __all__ = ["rule_candidates"]
@@ -38,6 +40,8 @@ class _Shape(msgspec.Struct, frozen=True):
 
 def rule_candidates(sketches: Sequence[Sketch], machine: Machine, limit: int) -> list[Candidate]:
     """At most `limit` distinct candidates for one workload, the most promising first.  Free of chance."""
+    if threaded := [sketch for sketch in sketches if bounds_of(sketch)]:
+        return gpu_rule_candidates(threaded, limit)
     found: dict[Candidate, None] = {}
     ordered = sorted(sketches, key=_preference)
     for shape in _shapes():

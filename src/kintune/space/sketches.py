@@ -10,6 +10,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 
 from kintune.space.candidate import Axis, Choice, Decision, Location, Sketch, Tile, digest_of
+from kintune.space.generator import space_generator
 from kintune.space.intrinsics import load_intrinsics
 
 __all__ = ["generate_sketches", "take_apart"]
@@ -23,7 +24,9 @@ def generate_sketches(workload: str, module: tvm.IRModule, target: tvm.target.Ta
     `workload` is the digest that the sketches will name.
     """
     load_intrinsics()
-    context = ms.TuneContext(module, target=target, space_generator="post-order-apply", rand_state=1, num_threads=1)
+    context = ms.TuneContext(
+        module, target=target, space_generator=space_generator(target), rand_state=1, num_threads=1
+    )
     names = _LoopNames(module)
     found: dict[str, Sketch] = {}
     for schedule in context.generate_design_space():

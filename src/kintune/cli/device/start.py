@@ -6,10 +6,9 @@ import click
 
 from kintune.cli.joining import attend, joining_options, note
 from kintune.doctor.software import require_tried_versions
-from kintune.engine.devices import cores_lock
 from kintune.fleet.messages import Join
 from kintune.fleet.offer import Devices, offer_devices
-from kintune.front.place import choose_devices
+from kintune.front.place import choose_devices, holding
 
 __all__ = ["command"]
 
@@ -21,7 +20,7 @@ __all__ = ["command"]
     "--device",
     default="cpu",
     show_default=True,
-    help="All cores of this machine, or some of them: 'cpu:2-3'; several devices as 'cpu:2+cpu:3'.",
+    help="All cores of this machine, or some of them: 'cpu:2-3'; a GPU: 'cuda:0'; several devices as 'cpu:2+cpu:3'.",
 )
 @click.option("--target", default="native", show_default=True, help="What programs are compiled for.")
 @click.option("--urgent", is_flag=True, help="Measure at real-time priority, where that is allowed.")
@@ -34,12 +33,13 @@ def command(
     the line is cut it dials again.  Nobody else may use its cores meanwhile.
     """
     require_tried_versions()
-    cores = choose_devices(device)
-    devices = Devices(type_, cores)
-    everything = [core for own in cores.values() for core in own]
+    chosen = choose_devices(device)
+    gpus = {one: own.gpu for one, own in chosen.items() if own.gpu is not None}
+    devices = Devices(type_, {one: own.cores for one, own in chosen.items()}, gpus)
+    everything = [core for own in chosen.values() for core in own.cores]
 
     def join() -> Join:
         return offer_devices(name, devices, target, note, urgent=urgent)
 
-    with cores_lock(everything, lambda holder: note(f"waiting for the cores, held by process {holder}")):
+    with holding(everything, gpus.values(), lambda holder: note(f"waiting for the cores, held by process {holder}")):
         attend(service, token_file, join)

@@ -15,6 +15,7 @@ from kintune.fleet.messages import Join
 from kintune.fleet.ray_park import Growing, RayPark, ray_address
 from kintune.front.place import DEVICE, choose_place
 from kintune.measure.about import DeviceAbout
+from kintune.measure.cuda.gpus import GPU
 from kintune.records import Store
 from kintune.records.database import Database
 from kintune.service.orchestrator.admission import Admission
@@ -63,7 +64,7 @@ def open_ways(
         devices = ", ".join(device.type for device in join.devices) or "none"
         _log.info("machine %s joins; cores to build on: %d, devices: %s", join.name, join.cores, devices)
 
-    roll = Roll(database, compiler, frozenset({DEVICE, settings.device_name}), settings.alike)
+    roll = Roll(database, compiler, frozenset({DEVICE, GPU, settings.device_name}), settings.alike)
     admission = Admission(roll, joined, time.time)
     with ExitStack() as ways:
         if settings.agents_port:

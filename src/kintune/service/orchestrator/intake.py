@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kintune.engine.command import Anywhere, Command
 from kintune.errors import InputError
-from kintune.front.place import DEVICE, Place
+from kintune.front.place import Place
 from kintune.front.request import TuneRequest
 from kintune.front.station import Station
 from kintune.front.ticket import Ticket
@@ -89,8 +89,8 @@ class Intake:
         )
         request = TuneRequest(
             model=ModelRef("onnx", str(self._content.path(model.file)), model.name, wanted.shapes),
-            target=settings.target if station.device == DEVICE else about.device_type.target,
-            device=settings.device if station.device == DEVICE else station.device,
+            target=settings.target if station.device == self._place.type else about.device_type.target,
+            device=settings.device if station.device == self._place.type else station.device,
             options=options,
             records=settings.records,
             output=str(work / f"{model.name}.kt"),

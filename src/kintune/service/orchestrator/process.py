@@ -15,13 +15,13 @@ from pathlib import Path
 import msgspec
 
 from kintune.doctor.software import require_tried_versions
-from kintune.engine.devices import DeviceLock, OnWait, cores_lock
+from kintune.engine.devices import DeviceLock, OnWait
 from kintune.engine.job_run import JobEnd
 from kintune.engine.local import LocalEngine
 from kintune.errors import KintuneError
 from kintune.fleet.backlog import Backlog
 from kintune.front.journal import TuningJournal
-from kintune.front.place import Place, choose_place
+from kintune.front.place import Place, choose_place, holding
 from kintune.measure.about import DeviceAbout
 from kintune.records import Store
 from kintune.scheduler.decisions import Decision
@@ -80,7 +80,7 @@ def orchestrate(settings: Settings) -> None:
     settings.work.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         stack.enter_context(DeviceLock("orchestrator", settings.directory).holding(_waits_for("this directory")))
-        stack.enter_context(cores_lock(place.cores, _waits_for("these cores")))
+        stack.enter_context(holding(place.cores, [gpu.index for gpu in place.gpus], _waits_for("these cores")))
         database = stack.enter_context(closing(open_database(settings.service_database)))
         store = stack.enter_context(Store.open(settings.records))
         about = _ask_device(settings, place, store)

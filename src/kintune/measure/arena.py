@@ -1,0 +1,67 @@
+"""Where candidates are run: the memory of their arguments, and what must be done around their runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import tvm
+import tvm_ffi
+
+from kintune.measure.cores import pinned_to
+from kintune.measure.evict import evictor
+from kintune.measure.guarded import Guarded
+
+__all__ = ["Arena", "HostArena"]
+
+_ONE_CORE_PER_THREAD = -2  # the runtime's kSpecifyOneCorePerThread
+
+_CORE_BYTES_PER_S = 1e12
+
+
+class Arena(Protocol):
+    """What a `Runner` needs of the hardware that it runs candidates on."""
+
+    device: Any
+    """The compiler's device."""
+
+    stores_per_s: float
+    """No program here stores more bytes a second."""
+
+    def buffer(self, shape: tuple[int, ...], dtype: str) -> Guarded:
+        """Memory for one argument."""
+        ...
+
+    def evict(self, *tensors: Any) -> None:
+        """Send these tensors out of all caches."""
+        ...
+
+    def finish(self) -> None:
+        """Return when everything that was started here is done.
+
+        Raises whatever the runtime raises when that went wrong.
+        """
+        ...
+
+
+class HostArena:
+    """This process's own `cores`, one thread on each."""
+
+    def __init__(self, cores: Sequence[int]) -> None:
+        self.device = tvm.cpu()
+        self.stores_per_s = _CORE_BYTES_PER_S * len(cores)  # two 64-byte stores a cycle at 5 GHz are 640 GB/s
+        self._evict = evictor(len(cores))
+        configure = tvm_ffi.get_global_func("runtime.config_threadpool")
+        with pinned_to(cores[0]):  # the runtime gives the main thread all cores; this gives it back what it had
+            configure(_ONE_CORE_PER_THREAD, len(cores), [str(core) for core in cores])
+
+    def buffer(self, shape: tuple[int, ...], dtype: str) -> Guarded:
+        """Memory in pages of its own."""
+        return Guarded.of(shape, dtype)
+
+    def evict(self, *tensors: Any) -> None:
+        """Send these tensors out of all caches."""
+        self._evict(*tensors)
+
+    def finish(self) -> None:
+        """A call returns when it is done."""

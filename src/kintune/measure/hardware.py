@@ -1,0 +1,72 @@
+"""What a device worker has in its hands: a CPU's cores, or a GPU, each with what measures it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from kintune.doctor.machine import Machine
+from kintune.measure.about import Peak
+from kintune.measure.arena import Arena, HostArena
+from kintune.measure.cores import pinned_to
+
+__all__ = ["Hardware", "gpu_hardware", "host_hardware"]
+
+
+class Hardware(NamedTuple):
+    """A device: its `model`, as it names itself, and the `arena` in which candidates run.
+
+    `peak` measures what it reaches at best; `pulse` makes what times its reference kernel, in microseconds.
+    """
+
+    model: str
+    arena: Arena
+    peak: Callable[[], Peak]
+    pulse: Callable[[], Callable[[], float]]
+
+
+def host_hardware(target: str, cores: Sequence[int], machine: Machine) -> Hardware:
+    """Cores of this machine, for programs of a canonical target (JSON)."""
+    from kintune.measure.peak import Pulse, measure_peak
+
+    largest_cache = max((cache.size for cache in machine.caches), default=0)
+
+    def peak() -> Peak:
+        with pinned_to(cores[0]):  # where the runtime's other threads are not
+            return measure_peak(target, len(cores), largest_cache)
+
+    def pulse() -> Callable[[], float]:
+        with pinned_to(cores[0]):
+            kernel = Pulse(target, len(cores))
+
+        def beat() -> float:
+            with pinned_to(cores[0]):
+                return kernel.microseconds()
+
+        return beat
+
+    return Hardware(machine.cpu, HostArena(cores), peak, pulse)
+
+
+def gpu_hardware(target: str) -> Hardware:
+    """The first GPU that this process may use, for programs of a canonical target (JSON).
+
+    Raises:
+        OrderError: a library of the CUDA toolkit is missing.
+        TargetError: no GPU answers.
+    """
+    from kintune.errors import TargetError
+    from kintune.measure.cuda.arena import GpuArena
+    from kintune.measure.cuda.codegen import load_runtime
+    from kintune.measure.cuda.peak import GpuPulse, measure_gpu_peak
+
+    load_runtime()
+    arena = GpuArena.first()
+    if arena is None:
+        raise TargetError("target 'cuda': no GPU answers; `nvidia-smi` says which ones the driver knows")
+    return Hardware(
+        str(arena.device.device_name),
+        arena,
+        lambda: measure_gpu_peak(target, arena),
+        lambda: GpuPulse(target, arena).microseconds,
+    )

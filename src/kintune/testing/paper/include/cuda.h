@@ -1,0 +1,1 @@
+// What kernels include; all that they need is in paper.h.

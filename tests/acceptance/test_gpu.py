@@ -1,0 +1,30 @@
+"""A whole run on a GPU, if only one on paper: what it takes is the driver, the runtime library and the compiler."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kintune.testing.paper_gpu import build_paper_gpu
+
+if TYPE_CHECKING:
+    from conftest import Place
+
+pytestmark = [pytest.mark.tvm, pytest.mark.slow]
+
+
+def test_a_network_is_tuned_for_a_gpu_and_proven_on_it(empty_place: Place, tmp_path: Path) -> None:
+    (tmp_path / "paper").mkdir()
+    gpu = build_paper_gpu(tmp_path / "paper")
+    command = empty_place.tune("--device", "cuda", "--trials", 6, "--json", "report.json", **gpu)
+    assert command.wait() == 0, command.err
+    report = json.loads((empty_place.folder / "report.json").read_text())
+    assert report["max_rel_error"] < 1e-3
+    assert report["latency_ms"]["tuned"] > 0
+    assert report["latency_ms"]["onnxruntime"] is None
+    assert "runs on the CPU here" in report["skipped"]["onnxruntime"]
+    ((kind,),) = empty_place.query("SELECT json FROM device_types")
+    assert json.loads(str(kind))["model"] == "Paper GPU"

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from kintune.doctor.check import Verdict
+from kintune.doctor.gpus import check_gpus
+from kintune.errors import OrderError
+from kintune.measure.cuda.gpus import Gpu
+
+H100 = Gpu(0, "NVIDIA H100", "sm_90", 81559, "580.1")
+
+
+def no_compiler() -> str:
+    raise OrderError("none")
+
+
+def test_a_machine_without_gpus_lacks_nothing() -> None:
+    (check,) = check_gpus(lambda: (), no_compiler)
+    assert (check.verdict, check.finding) == (Verdict.GOOD, "none")
+    assert [each.name for each in check_gpus(lambda: (), lambda: "/opt/nvcc")] == ["GPUs", "CUDA compiler"]
+
+
+def test_gpus_are_told_with_what_names_them() -> None:
+    gpu, compiler = check_gpus(lambda: (H100,), lambda: "/opt/nvcc")
+    assert gpu.name == "GPU 0"
+    assert gpu.finding == "NVIDIA H100, sm_90, 81559 MB, driver 580.1; --device cuda:0"
+    assert compiler.finding == "/opt/nvcc"
+
+
+def test_a_gpu_without_a_compiler_is_worth_a_note() -> None:
+    _, compiler = check_gpus(lambda: (H100,), no_compiler)
+    assert compiler.verdict is Verdict.NOTE
+    assert "CUDA toolkit" in compiler.remedy

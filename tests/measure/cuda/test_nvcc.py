@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kintune.errors import OrderError
+from kintune.measure.cuda.nvcc import find_nvcc
+
+
+def test_the_compiler_of_a_named_toolkit_comes_first(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in (programs, programs / "toolkit" / "bin"):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "nvcc").write_text("#!/bin/sh\n")
+        (folder / "nvcc").chmod(0o755)
+    assert find_nvcc() == str(programs / "nvcc")
+    monkeypatch.setenv("CUDA_HOME", str(programs / "toolkit"))
+    assert find_nvcc() == str(programs / "toolkit" / "bin" / "nvcc")
+
+
+@pytest.mark.usefixtures("programs")
+def test_without_a_compiler_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kintune.measure.cuda.nvcc._USUAL", "/nowhere")
+    with pytest.raises(OrderError, match=r"no CUDA compiler found .* install nvcc"):
+        find_nvcc()

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.tvm
+
+
+def test_on_a_cpu_nothing_needs_a_schedule(tiny_conv: Any) -> None:
+    from kintune.space.generator import default_schedule, space_generator
+
+    assert default_schedule(tiny_conv.module, tiny_conv.target) is tiny_conv.module
+    assert space_generator(tiny_conv.target) == "post-order-apply"
+
+
+def test_on_a_gpu_somebody_says_what_threads_do(tiny_conv: Any) -> None:
+    import tvm
+
+    from kintune.space.generator import default_schedule
+
+    before = str(tiny_conv.module)
+    scheduled = default_schedule(tiny_conv.module, tvm.target.Target({"kind": "cuda", "arch": "sm_90"}, host="llvm"))
+    assert "threadIdx" in str(scheduled)
+    assert str(tiny_conv.module) == before
+
+
+def test_what_is_drawn_for_a_gpu_makes_programs(tiny_conv: Any) -> None:
+    import json
+
+    import numpy as np
+    import tvm
+
+    from kintune.measure.target import resolve_target
+    from kintune.search.evolve import draw
+    from kintune.space.bounds import bounds_of
+    from kintune.space.lower import Replayer
+    from kintune.space.machine import Machine
+    from kintune.space.rules import rule_candidates
+    from kintune.space.sketches import generate_sketches
+
+    target = tvm.target.Target(json.loads(resolve_target("cuda -arch=sm_90", 1)))
+    sketches = generate_sketches("conv", tiny_conv.module, target)
+    assert all(len(bounds_of(sketch)) == 2 for sketch in sketches)
+    replay = Replayer(tiny_conv.module, target)
+    rng = np.random.default_rng(2)
+    candidates = [*rule_candidates(sketches, Machine.of(()), 4), *(draw(sketch, rng) for sketch in sketches * 2)]
+    for candidate in candidates:
+        taken = replay(next(s for s in sketches if s.digest == candidate.sketch), candidate).candidate
+        assert taken.decisions == candidate.decisions
