@@ -123,9 +123,10 @@ class Model:
         The search ends when `trials` programs were measured, after `minutes`, or once the network is estimated to take
         at most `until_ms`, whichever comes first; with none of the three it is 1000 trials.  `threads` is all physical
         cores by default.  `device` "cpu" is these cores, on which nothing else runs while they measure; "cpu:1" is core
-        1 alone, and the others choose and build meanwhile ("cpu:2+cpu:3": two such devices).  `families` says which
-        subgraphs learn together: those with the same core operator ("op") or the same sequence of operators ("hash"),
-        those whose programs rank each other's well ("measured"), none of them ("ind"), or all ("none").
+        1 alone, and the others choose and build meanwhile ("cpu:2+cpu:3": two such devices; "cuda": the first GPU).
+        `families` says which subgraphs learn together: those with the same core operator ("op") or the same sequence of
+        operators ("hash"), those whose programs rank each other's well ("measured"), none of them ("ind"), or all
+        ("none").
 
         A full round measures `round_size` programs of one subgraph (64 unless told otherwise).  `foresee` says what
         follows it: a round of a quarter of that for a sibling ("published"), the same as long as such rounds keep

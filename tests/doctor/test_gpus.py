@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
+import pytest
+
 from kintune.doctor.check import Verdict
 from kintune.doctor.gpus import check_gpus
 from kintune.errors import OrderError
@@ -23,6 +28,20 @@ def test_gpus_are_told_with_what_names_them() -> None:
     assert gpu.name == "GPU 0"
     assert gpu.finding == "NVIDIA H100, sm_90, 81559 MB, driver 580.1; --device cuda:0"
     assert compiler.finding == "/opt/nvcc"
+
+
+@pytest.mark.parametrize(
+    ("change", "remedy"),
+    [
+        ({"driver": "550.54"}, "driver 580 or later"),
+        ({"architecture": "sm_70"}, "sm_75 and later only"),
+        ({"shared": False}, "nvidia-smi -i 0 -c DEFAULT"),
+    ],
+)
+def test_one_that_cannot_be_used_comes_with_a_remedy(change: dict[str, Any], remedy: str) -> None:
+    check, _ = check_gpus(lambda: (msgspec.structs.replace(H100, **change),), lambda: "/opt/nvcc")
+    assert check.verdict is Verdict.NOTE
+    assert remedy in check.remedy
 
 
 def test_a_gpu_without_a_compiler_is_worth_a_note() -> None:

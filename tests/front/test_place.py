@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from kintune.errors import OrderError, TargetError
@@ -13,6 +14,7 @@ def _four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kintune.front.place.physical_cores", lambda: (0, 2, 4, 6))
     monkeypatch.setattr("kintune.front.place.choose_cores", lambda count: (0, 2, 4, 6)[: count or 4])
     monkeypatch.setattr("kintune.front.place.list_gpus", lambda: ())
+    monkeypatch.setattr("kintune.front.place.find_nvcc", lambda: "nvcc")
 
 
 def test_the_device_is_the_host_unless_told_otherwise() -> None:
@@ -80,6 +82,7 @@ def test_gpus_have_a_core_each_to_start_kernels(monkeypatch: pytest.MonkeyPatch)
     assert choose_place("cuda", None) == choose_place("cuda:0", 1)
     place = choose_place("cuda:1+cuda:0", None)
     assert (place.devices, place.host, place.names) == (((4,), (6,)), (0, 2), ("cuda:1", "cuda:0"))
+    assert choose_place("cuda:1", None).devices == ((4,),)  # whatever is done with the other one meanwhile
     assert (place.shared, place.threads, place.type) == (False, 1, "cuda")
     assert all(r.type == "cuda" and r.host is None for r in place.resources() if isinstance(r, Device))
     assert (place.station().cpu, place.station().device, place.station().count) == ("GPU sm_90", "cuda", 2)
@@ -96,7 +99,7 @@ def test_gpus_have_a_core_each_to_start_kernels(monkeypatch: pytest.MonkeyPatch)
         ("cuda:0+cuda", "GPU 0 stands twice"),
         ("cuda:0+cuda:5", "the GPUs are not alike"),
         ("cuda:0+cuda:1+cuda:2+cuda:3", "no core is left to build on"),
-        ("cuda:0+cuda:1+cuda:2+cuda:3+cuda:4", "every GPU needs a core to start kernels, and there are 4"),
+        ("cuda:0+cuda:4", "no core is left to start kernels on GPU 4"),
         ("cuda:0+cpu:1", "this machine has 'cpu'"),
     ],
 )
@@ -105,6 +108,13 @@ def test_gpus_that_cannot_be_are_refused(monkeypatch: pytest.MonkeyPatch, text: 
     with pytest.raises(TargetError) as raised:
         choose_place(text, None)
     assert said in str(raised.value)
+
+
+def test_a_gpu_for_one_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    lonely = msgspec.structs.replace(gpus("sm_90")[0], shared=False)
+    monkeypatch.setattr("kintune.front.place.list_gpus", lambda: (lonely,))
+    with pytest.raises(TargetError, match=r"GPU 0 takes one process at a time.* nvidia-smi -i 0 -c DEFAULT"):
+        choose_place("cuda", None)
 
 
 def test_a_gpu_is_held_like_a_core() -> None:

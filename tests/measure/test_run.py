@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import math
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +148,18 @@ def test_protocols_that_this_device_cannot_follow(runner: Any, healthy: Built) -
         runner.begin(ProfileContext(Protocol(threads=1, operands="lukewarm"), {}))
     with pytest.raises(DeviceError, match="no stage"):
         runner.profile(ProfileItem("dense", healthy))
+
+
+def test_a_device_that_a_candidate_broke_ends_the_process(
+    runner: Any, healthy: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kintune.measure.run import CORRUPTED
+
+    def fail() -> None:
+        raise RuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr(runner._arena, "finish", fail)
+    monkeypatch.setattr("kintune.measure.run.os._exit", sys.exit)
+    runner.begin(ProfileContext(PROTOCOL, {"broken": healthy}))
+    with pytest.raises(SystemExit, match=str(CORRUPTED)):
+        runner.profile(ProfileItem("broken", healthy))

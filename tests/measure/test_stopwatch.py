@@ -36,6 +36,7 @@ class FlushLog:
 
         self.device = tvm.cpu()
         self.stores_per_s = 1e12
+        self.loads_late = False
         self.flushed: list[tuple[Any, ...]] = []
 
     def buffer(self, shape: tuple[int, ...], dtype: str) -> Any:
@@ -196,3 +197,14 @@ def test_a_kernel_of_nothing_takes_no_time_that_is_believed(kernel: Any) -> None
     times = Stopwatch(FlushLog()).times_us(kernel(""), arguments(), (), Protocol(threads=1))
     with pytest.raises(DeviceError, match="zero time"):
         check_plausible(times, 1 << 40, 1e12)
+
+
+def test_a_run_is_over_when_the_device_is_done() -> None:
+    from kintune.measure.stopwatch import Stopwatch
+
+    class Slow(FlushLog):
+        def finish(self) -> None:
+            module.now += 3.0
+
+    module = FakeModule(1.0)
+    assert Stopwatch(Slow(), module.clock).run(module["main"], ()) == pytest.approx(4.0)

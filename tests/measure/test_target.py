@@ -84,7 +84,8 @@ def test_programs_for_another_architecture_do_not_run_here() -> None:
         ("opencl", "is neither a CPU nor a GPU of NVIDIA"),
         ("  ", "no target was named"),
         ("llvm -num-cores=many", "invalid literal"),
-        ("cuda -arch=volta", "'volta' is no architecture of a GPU"),
+        ("cuda -arch=volta", "invalid CUDA arch"),
+        ("cuda -arch=sm_x", "'sm_x' is no architecture of a GPU"),
     ],
 )
 def test_an_unknown_target_is_refused_in_one_line(name: str, said: str) -> None:
@@ -97,7 +98,8 @@ def test_an_unknown_target_is_refused_in_one_line(name: str, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["cuda -arch=sm_86", '{"kind": "cuda", "arch": "sm_86"}', "nvidia/geforce-rtx-3090", "cuda"]
+    "name",
+    ["cuda -arch=sm_86", "cuda -arch=sm_86a", '{"kind": "cuda", "arch": "sm_86"}', "nvidia/geforce-rtx-3090", "cuda"],
 )
 def test_a_gpu_is_its_architecture_however_it_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from kintune.measure import target

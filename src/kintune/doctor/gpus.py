@@ -11,6 +11,8 @@ from kintune.measure.cuda.nvcc import find_nvcc
 
 __all__ = ["check_gpus"]
 
+_LEAST_DRIVER, _LEAST_ARCHITECTURE = 580, 75  # those of CUDA 13
+
 
 def check_gpus(gpus: Callable[[], Sequence[Gpu]] = list_gpus, nvcc: Callable[[], str] = find_nvcc) -> list[Check]:
     """One check of each GPU, and, where there is a GPU or a CUDA compiler, one of that.
@@ -18,14 +20,7 @@ def check_gpus(gpus: Callable[[], Sequence[Gpu]] = list_gpus, nvcc: Callable[[],
     None of them is ever a problem: without either a machine tunes for its CPU.
     """
     found = gpus()
-    checks = [
-        Check(
-            f"GPU {gpu.index}",
-            Verdict.GOOD,
-            f"{gpu.name}, {gpu.architecture}, {gpu.memory_mb} MB, driver {gpu.driver}; --device cuda:{gpu.index}",
-        )
-        for gpu in found
-    ] or [Check("GPUs", Verdict.GOOD, "none")]
+    checks = [_check(gpu) for gpu in found] or [Check("GPUs", Verdict.GOOD, "none")]
     try:
         checks.append(Check("CUDA compiler", Verdict.GOOD, nvcc()))
     except OrderError:
@@ -33,3 +28,17 @@ def check_gpus(gpus: Callable[[], Sequence[Gpu]] = list_gpus, nvcc: Callable[[],
             remedy = "install the CUDA toolkit, version 13, or name it in CUDA_HOME"
             checks.append(Check("CUDA compiler", Verdict.NOTE, "none; nothing can be tuned for the GPUs", remedy))
     return checks
+
+
+def _check(gpu: Gpu) -> Check:
+    name = f"GPU {gpu.index}"
+    finding = f"{gpu.name}, {gpu.architecture}, {gpu.memory_mb} MB, driver {gpu.driver}"
+    if int(gpu.driver.partition(".")[0] or 0) < _LEAST_DRIVER:
+        return Check(name, Verdict.NOTE, finding, f"CUDA 13 needs driver {_LEAST_DRIVER} or later")
+    if int(gpu.architecture.removeprefix("sm_")) < _LEAST_ARCHITECTURE:
+        return Check(name, Verdict.NOTE, finding, f"CUDA 13 compiles for sm_{_LEAST_ARCHITECTURE} and later only")
+    if not gpu.shared:
+        return Check(
+            name, Verdict.NOTE, finding, f"it takes one process at a time: nvidia-smi -i {gpu.index} -c DEFAULT"
+        )
+    return Check(name, Verdict.GOOD, f"{finding}; --device cuda:{gpu.index}")

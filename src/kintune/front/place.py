@@ -17,6 +17,7 @@ from kintune.errors import TargetError
 from kintune.front.station import Station
 from kintune.measure.cores import choose_cores, physical_cores
 from kintune.measure.cuda.gpus import GPU, Gpu, list_gpus
+from kintune.measure.cuda.nvcc import find_nvcc
 from kintune.scheduler.resources import Device, Host, Resource
 from kintune.wire.child import ResourceLimits
 
@@ -154,6 +155,7 @@ def choose_devices(device: str) -> dict[str, OwnDevice]:
 
     Raises:
         TargetError: no such device, no such core or GPU, or one of them twice.
+        OrderError: it is a GPU, and there is no CUDA compiler.
     """
     if device == DEVICE:
         return {DEVICE: OwnDevice(choose_cores(0))}
@@ -180,6 +182,8 @@ def _choose_gpus(device: str) -> dict[str, OwnDevice]:
         raise TargetError(f"device {device!r}: this machine has {_WAYS}")
     numbers = [int(match.group(1) or 0) for match in found if match is not None]
     gpus = {gpu.index: gpu for gpu in list_gpus()}
+    if device == GPU:
+        numbers = list(gpus)[:1] or [0]
     if missing := [number for number in numbers if number not in gpus]:
         there = ", ".join(map(str, gpus)) or "none at all"
         raise TargetError(f"device {device!r}: there is no GPU {missing[0]}; `nvidia-smi` knows {there}")
@@ -187,11 +191,17 @@ def _choose_gpus(device: str) -> dict[str, OwnDevice]:
         raise TargetError(f"device {device!r}: GPU {twice[0]} stands twice")
     if len({(gpus[number].name, gpus[number].architecture) for number in numbers}) > 1:
         raise TargetError(f"device {device!r}: the GPUs are not alike, and times would not compare")
-    usable = physical_cores()
-    if len(usable) < len(numbers):
-        raise TargetError(f"device {device!r}: every GPU needs a core to start kernels, and there are {len(usable)}")
-    cores = usable[len(usable) - len(numbers) :]
-    return {f"{GPU}:{number}": OwnDevice((core,), number) for number, core in zip(numbers, cores, strict=True)}
+    if alone := [number for number in numbers if not gpus[number].shared]:
+        raise TargetError(
+            f"device {device!r}: GPU {alone[0]} takes one process at a time, and a proof needs two; "
+            f"set it to take several: nvidia-smi -i {alone[0]} -c DEFAULT"
+        )
+    find_nvcc()
+    cores = physical_cores()[::-1][: len(gpus)]  # each GPU has its own, whoever uses the others
+    own = dict(zip(sorted(gpus), cores, strict=False))
+    if without := [number for number in numbers if number not in own]:
+        raise TargetError(f"device {device!r}: no core is left to start kernels on GPU {without[0]}")
+    return {f"{GPU}:{number}": OwnDevice((own[number],), number) for number in numbers}
 
 
 def memory_mb() -> int:

@@ -24,10 +24,11 @@ from kintune.errors import BuildError, InputError, KintuneError, OrderError
 from kintune.graph.evaluation import Evaluation
 from kintune.graph.inputs import Array, arrange_inputs, draw_inputs
 from kintune.graph.package import Manifest, Package, write_package
-from kintune.graph.seat import make_seat, why_not_here
+from kintune.graph.seat import Seat, make_seat, why_not_here
 from kintune.graph.tensors import block_of, tensor_of
 from kintune.graph.threads import prepare_threads
 from kintune.job.payloads import Tensor
+from kintune.measure.cuda.gpus import is_gpu
 from kintune.measure.linker import linking_for
 from kintune.measure.target import architecture_of, instruction_set
 
@@ -83,8 +84,10 @@ class Executable:
         self.manifest = manifest
         self._library = library
         self._weights = tuple(weights)
-        self._seat = make_seat(manifest, self._weights)
-        self._main = None if self._seat is None else _load(library, self._seat.device)
+        self._seat: Seat | None = None
+        self._main: Any = None
+        if not is_gpu(manifest.target):  # whoever only builds for a GPU stays away from it
+            self._take_seat()
         self._running = threading.Lock()
         self._has_run = False
 
@@ -118,9 +121,11 @@ class Executable:
         package = Package.open(path)
         _check_runnable(path, package.manifest)
         try:
-            return cls(package.manifest, package.library, [tensor_of(block) for block in package.weights])
+            opened = cls(package.manifest, package.library, [tensor_of(block) for block in package.weights])
+            opened._take_seat()
         except KintuneError as error:
             raise InputError(f"{path}: {error}") from error
+        return opened
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the executable to one file, whole or not at all; InputError when it cannot be written there."""
@@ -146,16 +151,17 @@ class Executable:
         The outputs are arrays by name that belong to the caller.  Raises InputError when an input is missing, unknown,
         or of another dtype or shape than the model's.
         """
-        if self._seat is None:
-            raise OrderError(
-                f"{self.manifest.model_name} is {why_not_here(self.manifest)}, or save it and run it there"
-            )
         arrays = arrange_inputs(self.inputs, inputs)
         with self._running:
+            seat = self._take_seat()
+            if seat is None:
+                raise OrderError(
+                    f"{self.manifest.model_name} is {why_not_here(self.manifest)}, or save it and run it there"
+                )
             if not self._has_run:
                 prepare_threads(self.manifest.threads)
                 self._has_run = True
-            outputs = self._seat.run(self._main, self.inputs, arrays)
+            outputs = seat.run(self._main, self.inputs, arrays)
         return {tensor.name: output for tensor, output in zip(self.outputs, outputs, strict=True)}
 
     def evaluate(
@@ -180,6 +186,16 @@ class Executable:
             self.run(*given)
             times.append((time.perf_counter() - start) * 1e3)
         return Evaluation.of(times)
+
+    def _take_seat(self) -> Seat | None:
+        """Where the network runs, with its program loaded; None where it cannot.
+
+        Raises KintuneError when that fails.
+        """
+        if self._seat is None and (seat := make_seat(self.manifest, self._weights)) is not None:
+            self._main = _load(self._library, seat.device)
+            self._seat = seat
+        return self._seat
 
 
 def _check_runnable(path: str | os.PathLike[str], manifest: Manifest) -> None:

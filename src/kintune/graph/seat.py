@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import tvm
 
+from kintune.errors import DeviceError, KintuneError
 from kintune.graph.inputs import Array
 from kintune.graph.instruction_set import host_extensions, host_machine
 from kintune.graph.package import Manifest
@@ -33,12 +34,24 @@ class Seat(Protocol):
 
 
 def make_seat(manifest: Manifest, weights: Weights) -> Seat | None:
-    """The CPU of this machine, or its first GPU; None where the network runs elsewhere only."""
+    """The CPU of this machine, or its first GPU; None where the network runs elsewhere only.
+
+    Raises:
+        DeviceError: the GPU cannot be used.
+        OrderError: what it needs is not installed.
+    """
     if manifest.machine != host_machine():
         return None
     if not is_gpu(manifest.target):
         return _HostSeat(weights)
-    return _GpuSeat(weights) if _is_gpu_here(manifest) else None
+    if not _is_gpu_here(manifest):
+        return None
+    try:
+        return _GpuSeat(weights)
+    except KintuneError:
+        raise
+    except Exception as error:  # the runtime's own kinds: no memory left on it, held by somebody else
+        raise DeviceError(f"the GPU cannot be used: {str(error).strip().splitlines()[0]}") from error
 
 
 def why_not_here(manifest: Manifest) -> str | None:

@@ -28,6 +28,9 @@ class Arena(Protocol):
     stores_per_s: float
     """No program here stores more bytes a second."""
 
+    loads_late: bool
+    """Whether a program is only loaded when it is run for the first time, so that this run says nothing."""
+
     def buffer(self, shape: tuple[int, ...], dtype: str) -> Guarded:
         """Memory for one argument."""
         ...
@@ -49,6 +52,7 @@ class HostArena:
 
     def __init__(self, cores: Sequence[int]) -> None:
         self.device = tvm.cpu()
+        self.loads_late = False
         self.stores_per_s = _CORE_BYTES_PER_S * len(cores)  # two 64-byte stores a cycle at 5 GHz are 640 GB/s
         self._evict = evictor(len(cores))
         configure = tvm_ffi.get_global_func("runtime.config_threadpool")

@@ -16,7 +16,7 @@ from kintune.doctor.machine import inspect_machine
 from kintune.errors import TargetError
 from kintune.measure.about import DeviceAbout
 from kintune.measure.cores import choose_cores
-from kintune.measure.cuda.gpus import GPU, ORDER_VARIABLE, VISIBLE_VARIABLE, is_gpu
+from kintune.measure.cuda.gpus import GPU, VISIBLE_VARIABLE, is_gpu
 from kintune.measure.device import DeviceHandler
 from kintune.measure.protocol import DeviceType, Protocol
 from kintune.measure.urgency import set_urgent
@@ -50,12 +50,12 @@ def open_device(
     Must come before the compiler's runtime runs anything in parallel: its pool reads the number of threads once.
 
     Raises:
-        TargetError: no such target, or this machine lacks the cores or the instructions for it.
+        TargetError: no such target, or this machine lacks the cores, the instructions or the GPU for it.
+        OrderError: something that programs for GPUs need is not installed.
     """
     cores = choose_cores(threads)
     os.environ["TVM_NUM_THREADS"] = str(len(cores))
     if gpu is not None:
-        os.environ[ORDER_VARIABLE] = "PCI_BUS_ID"  # as the driver's own program counts them
         os.environ[VISIBLE_VARIABLE] = str(gpu)
 
     import tvm
@@ -67,6 +67,12 @@ def open_device(
     from kintune.measure.target import NATIVE, instruction_set, missing_features, resolve_target
 
     canonical = resolve_target(GPU if gpu is not None and target == NATIVE else target, len(cores))
+    if is_gpu(canonical) and gpu is None:
+        raise TargetError(
+            f"target {target!r}: a GPU is named as a device, with --device cuda, and its target is native"
+        )
+    if gpu is not None and not is_gpu(canonical):
+        raise TargetError(f"target {target!r} is no GPU, and device cuda:{gpu} is one; leave the target away")
     if missing := missing_features(canonical):
         raise TargetError(f"target {target!r}: this machine cannot run its programs, it lacks {', '.join(missing)}")
     machine = inspect_machine()

@@ -61,9 +61,14 @@ def gpu_hardware(target: str) -> Hardware:
     from kintune.measure.cuda.peak import GpuPulse, measure_gpu_peak
 
     load_runtime()
-    arena = GpuArena.first()
+    try:
+        arena = GpuArena.first()
+    except Exception as error:  # the runtime's own kinds: no memory left on it, held by somebody else
+        raise TargetError(f"target 'cuda': the GPU cannot be used: {str(error).strip().splitlines()[0]}") from error
     if arena is None:
-        raise TargetError("target 'cuda': no GPU answers; `nvidia-smi` says which ones the driver knows")
+        raise TargetError(
+            "target 'cuda': no GPU answers; it needs a driver for CUDA 13 (580 or later), see `nvidia-smi`"
+        )
     return Hardware(
         str(arena.device.device_name),
         arena,

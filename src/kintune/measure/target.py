@@ -127,9 +127,9 @@ def _with_architecture(parsed: str | dict[str, Any], text: str) -> str | dict[st
 
 def _resolve_gpu(config: dict[str, Any], text: str) -> str:
     if not _GPU_ARCHITECTURE.fullmatch(str(config["arch"])):
-        raise TargetError(f"target {text!r}: {config['arch']!r} is no architecture of a GPU; name one such as sm_90")
+        raise TargetError(f"target {text!r}: {config['arch']!r} is no architecture of a GPU such as sm_90; {_HELP}")
     triple = config.get("host", {}).get("mtriple") or str(_call("tvm.codegen.llvm.GetDefaultTargetTriple"))
-    said = {key: config[key] for key in ("arch", "keys", "kind")}
+    said = {"arch": str(config["arch"]).rstrip("af"), "keys": config["keys"], "kind": GPU}
     return json.dumps({**said, **_GPU_LIMITS, "host": {"kind": _KIND, "mtriple": triple}}, sort_keys=True)
 
 

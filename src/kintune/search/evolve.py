@@ -27,7 +27,8 @@ def mutate(candidate: Candidate, sketches: Sequence[Sketch], rng: np.random.Gene
     sketch = next(s for s in sketches if s.digest == candidate.sketch)
     kin = [s for s in sketches if s.axes == sketch.axes and s.digest != sketch.digest]
     if kin and rng.random() < 0.15:
-        return Candidate(candidate.workload, kin[int(rng.integers(len(kin)))].digest, candidate.decisions)
+        other = kin[int(rng.integers(len(kin)))]
+        return Candidate(candidate.workload, other.digest, _bounded(other, candidate.decisions, rng))
     open_axes = [i for i, axis in enumerate(sketch.axes) if is_open(axis)]
     if not open_axes:
         return candidate

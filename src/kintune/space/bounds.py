@@ -69,14 +69,20 @@ def repair(sketch: Sketch, decisions: Sequence[Decision], rng: np.random.Generat
             if product > bound.most:
                 moves = list(_shrinking(bound, changed))
             else:
-                moves = list(_growing(bound, changed, bounded)) or list(_growing(bound, changed, set(bound.factors)))
+                found = list(_growing(bound, changed, bounded)) or list(_growing(bound, changed, set(bound.factors)))
+                moves = [move for move in found if product * _prime(changed[move[0]][move[1]]) <= bound.most]
             if not moves:
                 break
             axis, source, target = moves[int(rng.integers(len(moves)))]
-            prime = next(d for d in divisors(changed[axis][source]) if d > 1)
+            prime = _prime(changed[axis][source])
             changed[axis][source] //= prime
             changed[axis][target] *= prime
     return tuple(map(tuple, changed))
+
+
+def _prime(factor: int) -> int:
+    """The smallest prime factor of what is above 1."""
+    return next(d for d in divisors(factor) if d > 1)
 
 
 def _shrinking(bound: Bound, decisions: Sequence[Sequence[int]]) -> Iterator[tuple[int, int, int]]:

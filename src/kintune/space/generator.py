@@ -7,9 +7,9 @@ from typing import Any
 import tvm
 from tvm.s_tir import meta_schedule as ms
 
-__all__ = ["default_schedule", "default_schedules", "space_generator"]
+from kintune.measure.cuda.gpus import GPU
 
-_GPU = "cuda"
+__all__ = ["default_schedule", "default_schedules", "space_generator"]
 
 
 def space_generator(target: tvm.target.Target) -> Any:
@@ -17,12 +17,12 @@ def space_generator(target: tvm.target.Target) -> Any:
 
     For GPUs these are the rules for plain cores: what runs on tensor cores computes with fewer digits.
     """
-    if target.kind.name != _GPU:
+    if target.kind.name != GPU:
         return "post-order-apply"
     return ms.space_generator.PostOrderApply(
-        sch_rules=ms.ScheduleRule.create(_GPU),
-        postprocs=ms.Postproc.create(_GPU),
-        mutator_probs=ms.Mutator.create(_GPU),
+        sch_rules=ms.ScheduleRule.create(GPU),
+        postprocs=ms.Postproc.create(GPU),
+        mutator_probs=ms.Mutator.create(GPU),
     )
 
 
@@ -31,16 +31,22 @@ def default_schedules(target: tvm.target.Target) -> list[tvm.transform.Pass]:
 
     A CPU runs a function as it is; on a GPU somebody must say what its threads do.
     """
-    if target.kind.name != _GPU:
+    if target.kind.name != GPU:
         return []
     from tvm.s_tir import dlight
 
     rules = dlight.gpu
     return [
+        tvm.tirx.transform.prim_func_pass(_on_plain_cores, opt_level=0),
         dlight.ApplyDefaultSchedule(
             rules.Matmul(), rules.GEMV(), rules.Reduction(), rules.GeneralReduction(), rules.Fallback()
-        )
+        ),
     ]
+
+
+def _on_plain_cores(function: Any, _module: tvm.IRModule, _context: Any) -> Any:
+    """Marked so that no tensor cores are used for it."""
+    return function.with_attr("dlight.do_not_tensorize", True)
 
 
 def default_schedule(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:

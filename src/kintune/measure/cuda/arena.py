@@ -51,6 +51,7 @@ class GpuArena:
 
     def __init__(self, device: Any) -> None:
         self.device = device
+        self.loads_late = True
         self.stores_per_s = _STORES_PER_S
         size = max(2 * int(self.device.l2_cache_size_bytes or 0), _LEAST_SINK)
         self._source = tvm.runtime.empty((size,), "uint8", self.device)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+import ctypes
+import os
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,13 @@ from tvm_ffi.libinfo import load_lib_ctypes
 
 from kintune.errors import OrderError
 from kintune.measure.cuda.driver import provide_driver
-from kintune.measure.cuda.gpus import GPU
+from kintune.measure.cuda.gpus import GPU, ORDER_VARIABLE
 from kintune.measure.cuda.nvcc import compile_cubin, find_nvcc
 
 __all__ = ["compiling_for", "enable_cuda", "load_runtime"]
 
 _CREATE = "ffi.Module.create.cuda"
+_TOOLKIT = "libcudart.so.13"
 _COMPILE = "tvm_callback_cuda_compile"
 
 
@@ -54,17 +57,30 @@ def load_runtime() -> bool:
     Raises:
         OrderError: a library that it needs is missing.
     """
+    os.environ.setdefault(ORDER_VARIABLE, "PCI_BUS_ID")  # as the driver's own program counts them
     real = provide_driver()
     if tvm_ffi.get_global_func(_CREATE, allow_missing=True) is None:
         folder = Path(tvm.__file__).parent / "lib"
         try:
+            _load_toolkit()
             load_lib_ctypes(package="tvm", target_name="tvm_runtime_cuda", extra_lib_paths=[folder], mode="RTLD_LOCAL")
         except (OSError, RuntimeError) as error:
             first = str(error).strip().partition("\n")[0]
             raise OrderError(
-                f"the compiler's CUDA runtime cannot be loaded: {first}; install the CUDA toolkit"
+                f"the compiler's CUDA runtime cannot be loaded: {first}; install the CUDA toolkit, version 13"
             ) from error
     return real
+
+
+def _load_toolkit() -> None:
+    """Load the toolkit's runtime library from beside its compiler, where the system does not know where it is."""
+    with suppress(OSError):
+        ctypes.CDLL(_TOOLKIT, mode=ctypes.RTLD_GLOBAL)
+        return
+    for folder in ("lib64", "lib"):
+        with suppress(OSError):
+            ctypes.CDLL(str(Path(find_nvcc()).resolve().parents[1] / folder / _TOOLKIT), mode=ctypes.RTLD_GLOBAL)
+            return
 
 
 def _compile(code: str) -> bytes:

@@ -22,22 +22,32 @@ VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
 """Tells a process's CUDA runtime which GPUs there are, and in which order."""
 
 _PROGRAM = "nvidia-smi"
-_COLUMNS = ("index", "name", "compute_cap", "memory.total", "driver_version")
+_COLUMNS = ("index", "uuid", "name", "compute_cap", "memory.total", "driver_version", "compute_mode")
 _SECONDS = 20.0
+_SHARED = "Default"
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """One GPU: its number, what it calls itself, its architecture ("sm_90"), its memory and its driver's version."""
+    """One GPU: its number, what it calls itself, its architecture ("sm_90"), its memory and its driver's version.
+
+    `memory_mb` is 0 where the GPU has none of its own.  Only what is `shared` takes several processes at once.
+    """
 
     index: int
     name: str
     architecture: str
-    memory_mb: int
-    driver: str
+    memory_mb: int = 0
+    driver: str = ""
+    uuid: str = ""
+    shared: bool = True
 
 
 def list_gpus() -> tuple[Gpu, ...]:
-    """The GPUs of this machine, in the driver's order; none where there is no driver, or one that does not answer."""
+    """The GPUs that this process may use, in its order; none where there is no driver, or one that does not answer.
+
+    What `CUDA_VISIBLE_DEVICES` leaves out is not there.  Parts of a GPU (MIG) are not told apart, and are not there
+    either.
+    """
     program = shutil.which(_PROGRAM)
     if program is None:
         return ()
@@ -46,13 +56,14 @@ def list_gpus() -> tuple[Gpu, ...]:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    return tuple(filter(None, map(_gpu, csv.reader(done.stdout.splitlines())))) if done.returncode == 0 else ()
+    if done.returncode != 0:
+        return ()
+    return _visible([gpu for row in csv.reader(done.stdout.splitlines()) if (gpu := _gpu(row)) is not None])
 
 
 def architecture_here() -> str | None:
     """The architecture of the first GPU that this process may use; None where it has none."""
-    first = os.environ.get(VISIBLE_VARIABLE, "0").partition(",")[0].strip()
-    return next((gpu.architecture for gpu in list_gpus() if str(gpu.index) == first), None)
+    return next((gpu.architecture for gpu in list_gpus()), None)
 
 
 def is_gpu(target: str) -> bool:
@@ -60,11 +71,30 @@ def is_gpu(target: str) -> bool:
     return bool(json.loads(target).get("kind") == GPU)
 
 
+def _visible(gpus: list[Gpu]) -> tuple[Gpu, ...]:
+    """Those that the variable names, by number or the beginning of their identity, up to the first that is missing."""
+    named = os.environ.get(VISIBLE_VARIABLE)
+    if named is None:
+        return tuple(gpus)
+    found: list[Gpu] = []
+    for word in map(str.strip, named.split(",")):
+        meant = [gpu for gpu in gpus if word and (str(gpu.index) == word or _is_identity(word, gpu))]
+        if len(meant) != 1:
+            break
+        found += meant
+    return tuple(found)
+
+
+def _is_identity(word: str, gpu: Gpu) -> bool:
+    return word.startswith("GPU-") and gpu.uuid.startswith(word)
+
+
 def _gpu(row: list[str]) -> Gpu | None:
     """None for a line that does not say what was asked (a GPU that has fallen off the bus says "[N/A]")."""
     try:
-        index, name, capability, memory, driver = map(str.strip, row)
+        index, uuid, name, capability, memory, driver, mode = map(str.strip, row)
         major, minor = capability.split(".")
-        return Gpu(int(index), name, f"sm_{int(major)}{int(minor)}", int(float(memory)), driver)
+        memory_mb = int(float(memory)) if memory[:1].isdigit() else 0
+        return Gpu(int(index), name, f"sm_{int(major)}{int(minor)}", memory_mb, driver, uuid, mode == _SHARED)
     except ValueError:
         return None

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from kintune.errors import BuildError, OrderError
@@ -16,6 +17,8 @@ __all__ = ["compile_cubin", "find_nvcc"]
 
 _HOMES = ("CUDA_HOME", "CUDA_PATH")
 _USUAL = "/usr/local/cuda"
+_MAJOR = "13"
+_RELEASE = re.compile(r"release (\d+)\.")
 _ERROR = re.compile(r"\b(?:error|fatal)\b")
 
 
@@ -23,10 +26,11 @@ def find_nvcc() -> str:
     """The CUDA compiler: that of the toolkit in `CUDA_HOME` or `CUDA_PATH`, else the one on the path.
 
     Raises:
-        OrderError: there is none.
+        OrderError: there is none, or it is of another major version than the compiler's CUDA runtime.
     """
     for candidate in _candidates():
         if (path := shutil.which(candidate)) is not None:
+            _require_tried(path)
             return path
     raise OrderError(
         "no CUDA compiler found to build programs for GPUs with: install nvcc, or name the toolkit in CUDA_HOME"
@@ -59,6 +63,17 @@ def _candidates() -> Iterator[str]:
             yield str(Path(os.environ[variable]) / "bin" / "nvcc")
     yield "nvcc"
     yield f"{_USUAL}/bin/nvcc"
+
+
+@cache
+def _require_tried(nvcc: str) -> None:
+    done = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False)
+    release = _RELEASE.search(done.stdout)
+    if release is None or release.group(1) != _MAJOR:
+        found = "of an unknown version" if release is None else f"of version {release.group(1)}"
+        raise OrderError(
+            f"the CUDA compiler {nvcc} is {found}: install version {_MAJOR}, or name its toolkit in CUDA_HOME"
+        )
 
 
 def _first_error(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import tvm
@@ -40,7 +41,9 @@ def measure_gpu_peak(target: str, arena: GpuArena) -> Peak:
     shape = (blocks, _THREADS)
 
     def best(function: Any, shapes: list[tuple[int, ...]], repeats: int) -> float:
-        return min(evaluator(function, compiler_target, shapes, repeats, device=arena.device, buffer=arena.buffer)())
+        run = evaluator(function, compiler_target, shapes, repeats, device=arena.device, buffer=arena.buffer)
+        _warm(run)
+        return min(run())
 
     arithmetic_s = best(_arithmetic(blocks), [shape], _REPEATS)
     triad_s = best(_triad(length), [(length,)] * 3, _STREAMS)
@@ -71,10 +74,15 @@ class GpuPulse:
 
     def microseconds(self) -> float:
         """The median of some runs, once the clock has had time to go up."""
-        start = time.perf_counter()
-        while time.perf_counter() - start < _WARM_S:
-            self._run()
+        _warm(self._run)
         return 1e6 * statistics.median(self._run())
+
+
+def _warm(run: Callable[[], tuple[float, ...]]) -> None:
+    """Give the clock time to go up."""
+    start = time.perf_counter()
+    while time.perf_counter() - start < _WARM_S:
+        run()
 
 
 def _blocks(arena: GpuArena) -> int:

@@ -70,7 +70,10 @@ class _Part:
 
 
 def part_of(tensor: Any, begin: int, nbytes: int) -> Any:
-    """The bytes from `begin` of a tensor of bytes, as a tensor of their own; it keeps the whole one alive."""
+    """The bytes from `begin` of a tensor of bytes, as a tensor of their own; it keeps the whole one alive.
+
+    `begin` is a multiple of 64.
+    """
     kind, number = tensor.__dlpack_device__()
     shape = (ctypes.c_int64 * 1)(nbytes)
     part = _Tensor(tensor.data_ptr() + begin, _Device(kind, number), 1, _Dtype(_UNSIGNED, 8, 1), shape, None, 0)

@@ -14,6 +14,8 @@ from kintune.front.station import Station
 from kintune.front.ticket import Ticket
 from kintune.job.payloads import ModelRef, Options
 from kintune.measure.about import DeviceAbout
+from kintune.measure.cuda.gpus import is_gpu
+from kintune.measure.cuda.nvcc import find_nvcc
 from kintune.measure.linker import find_linker
 from kintune.records import Store
 from kintune.service.content import Content
@@ -110,7 +112,9 @@ class Intake:
             known = ", ".join(repr(name) for name in (self._settings.device_name, *self._types.all()))
             raise InputError(f"no device of type {device!r} belongs to this service; there is {known}")
         kind = about.device_type
-        find_linker(about.machine.architecture)  # the finished network is linked here
+        find_linker(about.machine.architecture)  # the finished network is compiled and linked here
+        if is_gpu(kind.target):
+            find_nvcc()
         return about, Station(device, max(1, usable(device)), kind.threads, kind.model)
 
     def _work(self, job: Job) -> Path:

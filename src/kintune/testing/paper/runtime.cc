@@ -33,7 +33,7 @@ int cudaDeviceGetAttribute(int* value, int attribute, int) {
     case 16: *value = 1; break;                                      // multiprocessors
     case 38: *value = 1 << 20; break;                                // second-level cache
     case 75: *value = 7; break;                                      // architecture
-    case 76: *value = 0; break;
+    case 76: *value = 5; break;
     default: *value = 0;
   }
   return 0;

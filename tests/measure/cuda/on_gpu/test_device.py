@@ -33,8 +33,6 @@ def copying(*, into: str = "out", shift: int = 0, value: str = "data[i]") -> Any
     from tvm.script import from_source
 
     source = f"""
-from tvm.script import tirx as T
-
 @T.prim_func(s_tir=True)
 def main(data: T.Buffer(({LENGTH},), "float32"), out: T.Buffer(({LENGTH},), "float32")):
     T.func_attr({{"tirx.noalias": True, "tirx.is_scheduled": True, "global_symbol": "main"}})

@@ -16,13 +16,13 @@ def test_a_part_of_a_tensor_is_the_same_memory_and_keeps_it_alive() -> None:
 
     load_runtime()
     before = len(pointer._KEPT)
-    whole = tvm.runtime.tensor(np.arange(64, dtype=np.uint8), tvm.cuda(0))
-    part = pointer.part_of(whole, 16, 32)
-    assert part.data_ptr() == whole.data_ptr() + 16
-    np.testing.assert_array_equal(part.numpy(), np.arange(16, 48))
+    whole = tvm.runtime.tensor(np.arange(128, dtype=np.uint8), tvm.cuda(0))
+    part = pointer.part_of(whole, 64, 32)
+    assert part.data_ptr() == whole.data_ptr() + 64
+    np.testing.assert_array_equal(part.numpy(), np.arange(64, 96))
     del whole
     gc.collect()
-    np.testing.assert_array_equal(part._create_view((8,), "int32").numpy().view(np.uint8), np.arange(16, 48))
+    np.testing.assert_array_equal(part._create_view((8,), "int32").numpy().view(np.uint8), np.arange(64, 96))
     del part
     gc.collect()
     assert len(pointer._KEPT) == before
