@@ -79,10 +79,10 @@ def test_it_keeps_to_its_cores_and_threads(start: Start) -> None:
     [
         ({"onnx": False}, "the model is not an ONNX file"),
         ({"prepare": "raise RuntimeError('bad node')"}, "RuntimeError: bad node"),
-        ({"prepare": "os.kill(os.getpid(), signal.SIGSEGV)"}, "died of SIGSEGV"),
-        ({"prepare": "os._exit(7)"}, "ended with exit code 7"),
+        ({"prepare": "os.kill(os.getpid(), signal.SIGSEGV)"}, "killed by SIGSEGV"),
+        ({"prepare": "os._exit(7)"}, "exited with code 7"),
         ({"run": "raise MemoryError()"}, "MemoryError"),
-        ({"run": "os.abort()"}, "died of SIGABRT"),
+        ({"run": "os.abort()"}, "killed by SIGABRT"),
     ],
 )
 def test_each_failure_has_its_cause(start: Start, bodies: dict[str, str], cause: str) -> None:

@@ -95,7 +95,7 @@ def test_a_refused_order_leaves_it_usable(start: Start) -> None:
         assert process.order(b"x", 60) == b"1x"
 
 
-@pytest.mark.parametrize(("order", "how"), [(b"die", "died of SIGKILL"), (b"leave", "ended with exit code 3")])
+@pytest.mark.parametrize(("order", "how"), [(b"die", "killed by SIGKILL"), (b"leave", "exited with code 3")])
 def test_its_end_says_how(start: Start, order: bytes, how: str) -> None:
     with start() as process:
         process.greet()

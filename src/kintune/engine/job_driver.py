@@ -13,7 +13,7 @@ from kintune.engine.job_process import JobProcess
 from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch, JobRun, StageRun
 from kintune.engine.journal import Entry, Journal
 from kintune.engine.launcher import Launcher
-from kintune.engine.outposts import Lodging, Outposts
+from kintune.engine.outposts import Lodgings, Outposts
 from kintune.engine.reactor import Reactor
 from kintune.engine.run_log import RunLog
 from kintune.engine.settings import EngineSettings
@@ -318,7 +318,7 @@ class JobDriver:
     def _spawn(self) -> None:
         shop, launch = self._shop, self.job.launch
         command, self._process, self._keeper = launch.command, None, None
-        lodging: Lodging | None = None
+        lodging: Lodgings | None = None
         if isinstance(command, Anywhere):
             lodging = shop.outposts.lodge(launch.job, command, self._spawn_again)
             if lodging is None:

@@ -18,7 +18,7 @@ from kintune.errors import EngineError
 from kintune.scheduler.resources import Host, Resource
 from kintune.wire.child import ResourceLimits
 
-__all__ = ["Lodging", "Outpost", "Outposts"]
+__all__ = ["Lodgings", "Outpost", "Outposts"]
 
 
 class Outpost(NamedTuple):
@@ -35,7 +35,7 @@ class Outpost(NamedTuple):
     lodging: ResourceLimits | None = None
 
 
-class Lodging(NamedTuple):
+class Lodgings(NamedTuple):
     """Where a job's process can live: how it is started there, and the host as the scheduler knows it."""
 
     command: KeptCommand
@@ -80,7 +80,7 @@ class Outposts:
         for again in waiting.values():
             again()
 
-    def lodge(self, job: str, command: Anywhere, again: Callable[[], None]) -> Lodging | None:
+    def lodge(self, job: str, command: Anywhere, again: Callable[[], None]) -> Lodgings | None:
         """A place for a job's process, where fewest lodge for each core.
 
         None where there is none; `again` is called once there may be one.
@@ -102,7 +102,7 @@ class Outposts:
         self._lodgers[job] = outpost.name
         if command.limits.address_space_mb is not None:
             limits = msgspec.structs.replace(limits, address_space_mb=command.limits.address_space_mb)
-        return Lodging(msgspec.structs.replace(command.at(outpost.name), limits=limits), host.id)
+        return Lodgings(msgspec.structs.replace(command.at(outpost.name), limits=limits), host.id)
 
     def _host(self, outpost: Outpost) -> Host | None:
         """The first of its hosts that can be used."""

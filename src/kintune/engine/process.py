@@ -18,6 +18,7 @@ from kintune.engine.tail import Tail
 from kintune.errors import EngineError
 from kintune.wire.channel import Channel
 from kintune.wire.child import FD_OPTION
+from kintune.wire.ending import describe_end
 from kintune.wire.messages import FromJob, FromWorker
 
 __all__ = ["ChildProcess", "FrontEnd"]
@@ -123,15 +124,6 @@ class ChildProcess:
             self._tail.finish()
             self._output.close()
         self.channel.close()
-        how = how or _describe(self._popen.returncode)
+        how = how or describe_end(self._popen.returncode)
         self._log.write(self.name, how)
         return how
-
-
-def _describe(returncode: int) -> str:
-    if returncode >= 0:
-        return f"exited with code {returncode}"
-    try:
-        return f"killed by {signal.Signals(-returncode).name}"
-    except ValueError:
-        return f"killed by signal {-returncode}"

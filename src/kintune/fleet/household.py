@@ -19,6 +19,7 @@ from kintune.fleet.depot import Depot
 from kintune.fleet.messages import Bring, Launch
 from kintune.wire.child import FD_OPTION
 from kintune.wire.depot import DEPOT_VARIABLE
+from kintune.wire.ending import describe_end
 
 __all__ = ["PROGRAMS", "Household", "Relative"]
 
@@ -151,7 +152,7 @@ class Household:
             await printing
         finally:
             writer.close()
-        return member.how or _described(code)
+        return member.how or describe_end(code)
 
 
 class _Member:
@@ -190,12 +191,3 @@ async def _pump(reader: asyncio.StreamReader, told: Callable[[bytes], None]) -> 
     with contextlib.suppress(ConnectionError):
         while data := await reader.read(_CHUNK):
             told(data)
-
-
-def _described(code: int) -> str:
-    if code >= 0:
-        return f"exited with code {code}"
-    try:
-        return f"killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"killed by signal {-code}"

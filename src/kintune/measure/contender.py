@@ -21,6 +21,7 @@ import msgspec
 from kintune.errors import EngineError, WireError
 from kintune.measure.contest import CONTEST, Contest, Order, Prepare, Turn, Turned
 from kintune.wire.channel import Channel, front_end_of_worker
+from kintune.wire.ending import describe_end
 from kintune.wire.messages import Begin, FromWorker, Hello, Item, ItemDone, ItemFailed
 
 __all__ = ["Contender"]
@@ -120,4 +121,4 @@ class Contender:
             code = self._process.wait(_GONE_SECONDS)
         except subprocess.TimeoutExpired:
             return "closed its channel"
-        return f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return describe_end(code)

@@ -18,6 +18,7 @@ import msgspec
 
 from kintune.errors import EngineError, WireError
 from kintune.wire.channel import Channel, front_end_of_worker
+from kintune.wire.ending import describe_end
 from kintune.wire.messages import Begin, FromWorker, Hello, Item, ItemDone, ItemFailed
 
 __all__ = ["WorkerDied", "WorkerProcess", "WorkerRefused"]
@@ -147,4 +148,4 @@ class WorkerProcess:
             code = self._process.wait(_GONE_SECONDS)
         except subprocess.TimeoutExpired:
             return "closed its channel"
-        return f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return describe_end(code)
