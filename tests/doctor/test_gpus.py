@@ -14,7 +14,7 @@ H100 = Gpu(0, "NVIDIA H100", "sm_90", 81559, "580.1")
 
 
 def no_compiler() -> str:
-    raise OrderError("none")
+    raise OrderError("no CUDA compiler found: install nvcc, or name the toolkit in CUDA_HOME")
 
 
 def test_a_machine_without_gpus_lacks_nothing() -> None:
@@ -47,4 +47,7 @@ def test_one_that_cannot_be_used_comes_with_a_remedy(change: dict[str, Any], rem
 def test_a_gpu_without_a_compiler_is_worth_a_note() -> None:
     _, compiler = check_gpus(lambda: (H100,), no_compiler)
     assert compiler.verdict is Verdict.NOTE
-    assert "CUDA toolkit" in compiler.remedy
+    assert (compiler.finding, compiler.remedy) == (
+        "no CUDA compiler found",
+        "install nvcc, or name the toolkit in CUDA_HOME",
+    )

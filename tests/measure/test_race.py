@@ -21,7 +21,7 @@ class Scripted:
     def turn(self, turn: Turn, seconds: float) -> tuple[float, ...]:
         """Each run takes as many milliseconds as turns were taken."""
         if self._turns == self._fails_at:
-            raise EngineError("died of SIGSEGV")
+            raise EngineError("killed by SIGSEGV")
         self._turns += 1
         self._log.append(self.name)
         return (float(self._turns),) * turn.runs
@@ -60,10 +60,10 @@ def test_one_that_fails_is_dropped_and_the_others_go_on() -> None:
         ProveContext(1, rounds=4, runs=2),
         lambda: 0.0,
     )
-    assert raced.dropped == {"b": "died of SIGSEGV"}
+    assert raced.dropped == {"b": "killed by SIGSEGV"}
     assert {name: len(times) for name, times in raced.latency_ms.items()} == {"a": 8, "c": 8}
 
 
 def test_it_ends_when_nobody_is_left() -> None:
     raced = race([Scripted("a", [], fails_at=0)], ProveContext(1), lambda: 0.0)
-    assert raced == ({}, {"a": "died of SIGSEGV"})
+    assert raced == ({}, {"a": "killed by SIGSEGV"})

@@ -23,17 +23,19 @@ def check_gpus(gpus: Callable[[], Sequence[Gpu]] = list_gpus, nvcc: Callable[[],
     checks = [_check(gpu) for gpu in found] or [Check("GPUs", Verdict.GOOD, "none")]
     try:
         checks.append(Check("CUDA compiler", Verdict.GOOD, nvcc()))
-    except OrderError:
+    except OrderError as error:
         if found:
-            remedy = "install the CUDA toolkit, version 13, or name it in CUDA_HOME"
-            checks.append(Check("CUDA compiler", Verdict.NOTE, "none; nothing can be tuned for the GPUs", remedy))
+            finding, _, remedy = str(error).rpartition(": ")
+            checks.append(Check("CUDA compiler", Verdict.NOTE, finding, remedy))
     return checks
 
 
 def _check(gpu: Gpu) -> Check:
     name = f"GPU {gpu.index}"
-    finding = f"{gpu.name}, {gpu.architecture}, {gpu.memory_mb} MB, driver {gpu.driver}"
-    if int(gpu.driver.partition(".")[0] or 0) < _LEAST_DRIVER:
+    memory = f", {gpu.memory_mb} MB" if gpu.memory_mb else ""
+    finding = f"{gpu.name}, {gpu.architecture}{memory}, driver {gpu.driver}"
+    version = gpu.driver.partition(".")[0]
+    if version.isdigit() and int(version) < _LEAST_DRIVER:
         return Check(name, Verdict.NOTE, finding, f"CUDA 13 needs driver {_LEAST_DRIVER} or later")
     if int(gpu.architecture.removeprefix("sm_")) < _LEAST_ARCHITECTURE:
         return Check(name, Verdict.NOTE, finding, f"CUDA 13 compiles for sm_{_LEAST_ARCHITECTURE} and later only")

@@ -122,6 +122,7 @@ def choose_place(device: str, threads: int | None) -> Place:
 
     Raises:
         TargetError: no such device, no such core, one core twice, or none left for the host.
+        OrderError: it is a GPU, and there is no CUDA compiler.
     """
     if device == DEVICE:
         cores = choose_cores(threads or 0)
@@ -197,11 +198,10 @@ def _choose_gpus(device: str) -> dict[str, OwnDevice]:
             f"set it to take several: nvidia-smi -i {alone[0]} -c DEFAULT"
         )
     find_nvcc()
-    cores = physical_cores()[::-1][: len(gpus)]  # each GPU has its own, whoever uses the others
-    own = dict(zip(sorted(gpus), cores, strict=False))
-    if without := [number for number in numbers if number not in own]:
+    cores = physical_cores()[::-1]  # by the GPU's number: each has its own, whoever uses the others
+    if without := [number for number in numbers if number >= len(cores)]:
         raise TargetError(f"device {device!r}: no core is left to start kernels on GPU {without[0]}")
-    return {f"{GPU}:{number}": OwnDevice((own[number],), number) for number in numbers}
+    return {f"{GPU}:{number}": OwnDevice((cores[number],), number) for number in numbers}
 
 
 def memory_mb() -> int:

@@ -116,7 +116,7 @@ class Executable:
         """Open a saved executable.
 
         It holds machine code that will run with your rights: open only what you trust.  Raises InputError when the
-        file is missing, damaged or no Kintune executable, or made for another version or CPU.
+        file is missing, damaged or no Kintune executable, or made for another version, CPU or GPU.
         """
         package = Package.open(path)
         _check_runnable(path, package.manifest)

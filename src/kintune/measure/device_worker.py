@@ -16,7 +16,7 @@ from kintune.doctor.machine import inspect_machine
 from kintune.errors import TargetError
 from kintune.measure.about import DeviceAbout
 from kintune.measure.cores import choose_cores
-from kintune.measure.cuda.gpus import GPU, VISIBLE_VARIABLE, is_gpu
+from kintune.measure.cuda.gpus import GPU, ORDER_VARIABLE, VISIBLE_VARIABLE, is_gpu
 from kintune.measure.device import DeviceHandler
 from kintune.measure.protocol import DeviceType, Protocol
 from kintune.measure.urgency import set_urgent
@@ -40,8 +40,7 @@ def open_device(
 ) -> tuple[DeviceAbout, DeviceHandler]:
     """Get this process ready to measure programs for `target` with `threads` threads (0: all physical cores).
 
-    Where the target is a GPU, it is the first one, or that of the number `gpu`, as the driver counts them; with such a
-    number, the native target is that GPU.
+    With a number `gpu` the device is that GPU, as the driver counts them, and so is the native target.
 
     What is `urgent` times candidates at real-time priority, where that is allowed.  With `pulse` the device says what
     the reference kernel takes on it; with `pulse_us`, what that is known to take, up to a factor of `alike`, nothing is
@@ -56,6 +55,7 @@ def open_device(
     cores = choose_cores(threads)
     os.environ["TVM_NUM_THREADS"] = str(len(cores))
     if gpu is not None:
+        os.environ[ORDER_VARIABLE] = "PCI_BUS_ID"  # as the driver's own program counts them
         os.environ[VISIBLE_VARIABLE] = str(gpu)
 
     import tvm

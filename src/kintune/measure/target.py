@@ -35,10 +35,7 @@ _GPU_LIMITS = {"max_shared_memory_per_block": 48 << 10, "max_threads_per_block":
 _SCALAR = frozenset({"bmi", "bmi2", "lzcnt", "movbe", "popcnt"})
 """The scalar extensions that a compiler uses unasked.  Others (those of operating systems, say) matter to no kernel."""
 
-_HELP = (
-    f'use "{NATIVE}", "{GPU}", a name such as "{_KIND}", '
-    f'or JSON such as {{"kind": "{_KIND}", "mcpu": "skylake-avx512"}}'
-)
+_HELP = f'use "{NATIVE}", a name such as "{_KIND}", or JSON such as {{"kind": "{_KIND}", "mcpu": "skylake-avx512"}}'
 
 
 def resolve_target(text: str, threads: int) -> str:

@@ -34,6 +34,7 @@ def build_paper_gpu(folder: Path) -> dict[str, str]:
     _compile("runtime.cc", libraries / "libcudart.so.13", f"-Wl,--version-script={versions}")
     return {
         "CUDA_HOME": str(folder),
+        "CUDA_VISIBLE_DEVICES": "0",
         "LD_LIBRARY_PATH": str(libraries),
         "PAPER_GPU_INCLUDE": str(_SOURCES / "include"),
         "PATH": f"{programs}:{os.environ['PATH']}",

@@ -1,21 +1,24 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 
 import pytest
 
+from kintune.errors import OrderError
 from kintune.measure.cuda.gpus import list_gpus
+from kintune.measure.cuda.nvcc import find_nvcc
 from kintune.testing.paper_gpu import build_paper_gpu
 
 collect_ignore: list[str] = []  # what there is nothing for here is no test, not one that is skipped
+try:
+    find_nvcc()
+except OrderError:
+    collect_ignore += ["on_gpu", "with_nvcc"]
 if not list_gpus():
     collect_ignore.append("on_gpu")
-if shutil.which("nvcc") is None:
-    collect_ignore.append("with_nvcc")
 
 
 @pytest.fixture(scope="session")

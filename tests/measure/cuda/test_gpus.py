@@ -9,8 +9,8 @@ from kintune.measure.cuda.gpus import Gpu, architecture_here, is_gpu, list_gpus
 
 H100 = Gpu(0, "NVIDIA H100", "sm_90", 81559, "580.1", "GPU-aaaa-1", shared=True)
 RTX = Gpu(1, "NVIDIA RTX 3090", "sm_86", 24576, "580.1", "GPU-bbbb-2", shared=False)
-BOTH = """0, GPU-aaaa-1, NVIDIA H100, 9.0, 81559, 580.1, Default
-1, GPU-bbbb-2, NVIDIA RTX 3090, 8.6, 24576, 580.1, Exclusive_Process
+BOTH = """0, GPU-aaaa-1, NVIDIA H100, 9.0, 81559, 580.1, Default, Disabled
+1, GPU-bbbb-2, NVIDIA RTX 3090, 8.6, 24576, 580.1, Exclusive_Process, [N/A]
 """
 
 
@@ -53,7 +53,8 @@ def test_there_is_what_this_process_may_use_in_its_order(
     [
         ("", 0),
         ("NVIDIA-SMI has failed because it could not communicate with the driver\n", 9),
-        ("0, GPU-c, broken, [N/A], 81559, 580.1, Default\n", 0),
+        ("0, GPU-c, broken, [N/A], 81559, 580.1, Default, [N/A]\n", 0),
+        ("0, GPU-e, in parts, 9.0, 81559, 580.1, Default, Enabled\n", 0),
     ],
 )
 def test_what_does_not_answer_is_not_there(programs: Path, text: str, code: int) -> None:
@@ -63,7 +64,7 @@ def test_what_does_not_answer_is_not_there(programs: Path, text: str, code: int)
 
 
 def test_one_that_shares_the_hosts_memory_is_there(programs: Path) -> None:
-    driver_says(programs, "0, GPU-d, NVIDIA GB10, 12.1, [N/A], 580.1, Default\n")
+    driver_says(programs, "0, GPU-d, NVIDIA GB10, 12.1, [N/A], 580.1, Default, [N/A]\n")
     assert list_gpus() == (Gpu(0, "NVIDIA GB10", "sm_121", 0, "580.1", "GPU-d"),)
 
 

@@ -22,9 +22,19 @@ VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
 """Tells a process's CUDA runtime which GPUs there are, and in which order."""
 
 _PROGRAM = "nvidia-smi"
-_COLUMNS = ("index", "uuid", "name", "compute_cap", "memory.total", "driver_version", "compute_mode")
+_COLUMNS = (
+    "index",
+    "uuid",
+    "name",
+    "compute_cap",
+    "memory.total",
+    "driver_version",
+    "compute_mode",
+    "mig.mode.current",
+)
 _SECONDS = 20.0
 _SHARED = "Default"
+_IN_PARTS = "Enabled"
 
 
 class Gpu(msgspec.Struct, frozen=True):
@@ -45,8 +55,8 @@ class Gpu(msgspec.Struct, frozen=True):
 def list_gpus() -> tuple[Gpu, ...]:
     """The GPUs that this process may use, in its order; none where there is no driver, or one that does not answer.
 
-    What `CUDA_VISIBLE_DEVICES` leaves out is not there.  Parts of a GPU (MIG) are not told apart, and are not there
-    either.
+    What `CUDA_VISIBLE_DEVICES` leaves out is not there.  A GPU that was divided (MIG) is not there either: its parts
+    are not told apart.
     """
     program = shutil.which(_PROGRAM)
     if program is None:
@@ -90,9 +100,11 @@ def _is_identity(word: str, gpu: Gpu) -> bool:
 
 
 def _gpu(row: list[str]) -> Gpu | None:
-    """None for a line that does not say what was asked (a GPU that has fallen off the bus says "[N/A]")."""
+    """None for a divided GPU, and a line that does not say what was asked (one that fell off the bus says "[N/A]")."""
     try:
-        index, uuid, name, capability, memory, driver, mode = map(str.strip, row)
+        index, uuid, name, capability, memory, driver, mode, parts = map(str.strip, row)
+        if parts == _IN_PARTS:
+            return None
         major, minor = capability.split(".")
         memory_mb = int(float(memory)) if memory[:1].isdigit() else 0
         return Gpu(int(index), name, f"sm_{int(major)}{int(minor)}", memory_mb, driver, uuid, mode == _SHARED)

@@ -67,8 +67,11 @@ def _candidates() -> Iterator[str]:
 
 @cache
 def _require_tried(nvcc: str) -> None:
-    done = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False)
-    release = _RELEASE.search(done.stdout)
+    try:
+        said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False).stdout
+    except OSError as error:
+        raise OrderError(f"the CUDA compiler {nvcc} cannot be run ({error.strerror}): install it again") from error
+    release = _RELEASE.search(said)
     if release is None or release.group(1) != _MAJOR:
         found = "of an unknown version" if release is None else f"of version {release.group(1)}"
         raise OrderError(
