@@ -36,10 +36,10 @@ _WAYS = "'cpu', cores of it ('cpu:1', 'cpu:2-3', 'cpu:0,2'), 'cuda' or 'cuda:1',
 
 
 class OwnDevice(msgspec.Struct, frozen=True):
-    """A device that has `cores` for itself: it is these, or, if it has a number, the GPU that they start kernels on."""
+    """A device that has `cores` for itself: it is these, or the `gpu` that they start kernels on."""
 
     cores: tuple[int, ...]
-    gpu: int | None = None
+    gpu: Gpu | None = None
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -137,8 +137,7 @@ def choose_place(device: str, threads: int | None) -> Place:
         raise TargetError(
             f"device {device!r} has {len(devices[0])} cores, and threads={threads}; leave one of both away"
         )
-    known = {gpu.index: gpu for gpu in list_gpus()} if any(each.gpu is not None for each in chosen) else {}
-    return Place(devices, host, tuple(known[each.gpu] for each in chosen if each.gpu is not None))
+    return Place(devices, host, tuple(each.gpu for each in chosen if each.gpu is not None))
 
 
 @contextmanager
@@ -177,7 +176,7 @@ def choose_devices(device: str) -> dict[str, OwnDevice]:
 
 
 def _choose_gpus(device: str) -> dict[str, OwnDevice]:
-    """Each GPU with a core of its own, the last ones of this machine."""
+    """Each GPU with a core of its own, from the last one of this machine on."""
     found = [_GPU.fullmatch(part) for part in device.split("+")]
     if not all(found):
         raise TargetError(f"device {device!r}: this machine has {_WAYS}")
@@ -201,7 +200,7 @@ def _choose_gpus(device: str) -> dict[str, OwnDevice]:
     cores = physical_cores()[::-1]  # by the GPU's number: each has its own, whoever uses the others
     if without := [number for number in numbers if number >= len(cores)]:
         raise TargetError(f"device {device!r}: no core is left to start kernels on GPU {without[0]}")
-    return {f"{GPU}:{number}": OwnDevice((cores[number],), number) for number in numbers}
+    return {f"{GPU}:{number}": OwnDevice((cores[number],), gpus[number]) for number in numbers}
 
 
 def memory_mb() -> int:

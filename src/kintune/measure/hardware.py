@@ -27,7 +27,7 @@ class Hardware(NamedTuple):
 
 def host_hardware(target: str, cores: Sequence[int], machine: Machine) -> Hardware:
     """Cores of this machine, for programs of a canonical target (JSON)."""
-    from kintune.measure.peak import Pulse, measure_peak
+    from kintune.measure.peak import host_pulse, measure_peak
 
     largest_cache = max((cache.size for cache in machine.caches), default=0)
 
@@ -37,7 +37,7 @@ def host_hardware(target: str, cores: Sequence[int], machine: Machine) -> Hardwa
 
     def pulse() -> Callable[[], float]:
         with pinned_to(cores[0]):
-            kernel = Pulse(target, len(cores))
+            kernel = host_pulse(target, len(cores))
 
         def beat() -> float:
             with pinned_to(cores[0]):
@@ -58,7 +58,7 @@ def gpu_hardware(target: str) -> Hardware:
     from kintune.errors import TargetError
     from kintune.measure.cuda.arena import GpuArena
     from kintune.measure.cuda.codegen import load_runtime
-    from kintune.measure.cuda.peak import GpuPulse, measure_gpu_peak
+    from kintune.measure.cuda.peak import gpu_pulse, measure_gpu_peak
 
     load_runtime()
     try:
@@ -73,5 +73,5 @@ def gpu_hardware(target: str) -> Hardware:
         str(arena.device.device_name),
         arena,
         lambda: measure_gpu_peak(target, arena),
-        lambda: GpuPulse(target, arena).microseconds,
+        lambda: gpu_pulse(target, arena).microseconds,
     )

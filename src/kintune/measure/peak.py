@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,16 +12,15 @@ from tvm.target import codegen
 
 from kintune.measure.about import Peak
 from kintune.measure.evaluator import evaluator
+from kintune.measure.pulse import BEATS, Pulse
 
-__all__ = ["Pulse", "measure_peak"]
+__all__ = ["host_pulse", "measure_peak"]
 
 _CHAINS = 12  # independent sums: enough to hide the latency of an FMA on two ports, few enough for 16 registers
 _STEPS = 1 << 16
 _REPEATS = 200  # of some tenth of a millisecond: enough for the clock to go up, and for others to leave
 _STREAMS = 9
 _LARGEST = 256 << 20
-_BEATS = 31
-_WARM_S = 0.1
 
 
 def measure_peak(target: str, threads: int, cache_bytes: int) -> Peak:
@@ -49,23 +46,9 @@ def measure_peak(target: str, threads: int, cache_bytes: int) -> Peak:
     )
 
 
-class Pulse:
-    """The reference kernel of a device: the same arithmetic, a fraction of a millisecond on all threads.
-
-    It depends on nothing but the cores: what it takes tells one type of device from another, and a device that is as it
-    was from one that is throttled, or shared with somebody.
-    """
-
-    def __init__(self, target: str, threads: int) -> None:
-        """Compile it for a canonical target (JSON)."""
-        self._run = _arithmetic_evaluator(tvm.target.Target(json.loads(target)), threads, _BEATS)
-
-    def microseconds(self) -> float:
-        """The median of some runs, once the clock has had time to go up."""
-        start = time.perf_counter()
-        while time.perf_counter() - start < _WARM_S:
-            self._run()
-        return 1e6 * statistics.median(self._run())
+def host_pulse(target: str, threads: int) -> Pulse:
+    """The reference kernel of so many threads, compiled for a canonical target (JSON)."""
+    return Pulse(_arithmetic_evaluator(tvm.target.Target(json.loads(target)), threads, BEATS))
 
 
 def _arithmetic_evaluator(target: tvm.target.Target, threads: int, repeats: int) -> Callable[[], tuple[float, ...]]:

@@ -34,7 +34,7 @@ def command(
     """
     require_tried_versions()
     chosen = choose_devices(device)
-    gpus = {one: own.gpu for one, own in chosen.items() if own.gpu is not None}
+    gpus = {one: own.gpu.index for one, own in chosen.items() if own.gpu is not None}
     devices = Devices(type_, {one: own.cores for one, own in chosen.items()}, gpus)
     everything = [core for own in chosen.values() for core in own.cores]
 

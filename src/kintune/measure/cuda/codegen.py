@@ -51,14 +51,14 @@ def enable_cuda() -> None:
 
 
 @cache
-def load_runtime() -> bool:
-    """Load the compiler's CUDA runtime, unless that was done; returns whether this machine has a driver for GPUs.
+def load_runtime() -> None:
+    """Load the compiler's CUDA runtime, unless that was done.
 
     Raises:
         OrderError: a library that it needs is missing.
     """
     os.environ.setdefault(ORDER_VARIABLE, "PCI_BUS_ID")  # as the driver's own program counts them
-    real = provide_driver()
+    provide_driver()
     if tvm_ffi.get_global_func(_CREATE, allow_missing=True) is None:
         folder = Path(tvm.__file__).parent / "lib"
         try:
@@ -69,7 +69,6 @@ def load_runtime() -> bool:
             raise OrderError(
                 f"the compiler's CUDA runtime cannot be loaded: {first}; install the CUDA toolkit, version 13"
             ) from error
-    return real
 
 
 def _load_toolkit() -> None:

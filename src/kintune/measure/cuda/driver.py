@@ -34,8 +34,8 @@ _FUNCTIONS = (
 """What the compiler's CUDA runtime asks of the driver."""
 
 
-def provide_driver() -> bool:
-    """Load the driver's library into this process, or what stands in for it; returns whether it is the driver.
+def provide_driver() -> None:
+    """Load the driver's library into this process, or what stands in for it.
 
     Call it before the compiler's CUDA runtime is loaded.
 
@@ -46,8 +46,6 @@ def provide_driver() -> bool:
         ctypes.CDLL(_DRIVER, mode=ctypes.RTLD_GLOBAL)
     except OSError:
         _load_stand_in()
-        return False
-    return True
 
 
 def _load_stand_in() -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
-import time
-from collections.abc import Callable
 from typing import Any
 
 import tvm
@@ -14,8 +11,9 @@ from tvm.script import tirx as T  # noqa: N812 - the name that its parser knows
 from kintune.measure.about import Peak
 from kintune.measure.cuda.arena import GpuArena
 from kintune.measure.evaluator import evaluator
+from kintune.measure.pulse import BEATS, Pulse, warm
 
-__all__ = ["GpuPulse", "measure_gpu_peak"]
+__all__ = ["gpu_pulse", "measure_gpu_peak"]
 
 _THREADS = 256
 _BLOCKS_EACH = 16  # a multiprocessor: enough that it always has something else to do
@@ -25,8 +23,6 @@ _REPEATS = 50
 _STREAMS = 9
 _LONGEST_STREAM = 256 << 20  # bytes
 _CACHES = 8  # second-level caches are what a stream would fill, as far as it may
-_BEATS = 31
-_WARM_S = 0.1
 
 
 def measure_gpu_peak(target: str, arena: GpuArena) -> Peak:
@@ -42,7 +38,7 @@ def measure_gpu_peak(target: str, arena: GpuArena) -> Peak:
 
     def best(function: Any, shapes: list[tuple[int, ...]], repeats: int) -> float:
         run = evaluator(function, compiler_target, shapes, repeats, device=arena.device, buffer=arena.buffer)
-        _warm(run)
+        warm(run)
         return min(run())
 
     arithmetic_s = best(_arithmetic(blocks), [shape], _REPEATS)
@@ -57,32 +53,13 @@ def measure_gpu_peak(target: str, arena: GpuArena) -> Peak:
     )
 
 
-class GpuPulse:
-    """The reference kernel of a GPU: the same arithmetic, on all of its multiprocessors."""
-
-    def __init__(self, target: str, arena: GpuArena) -> None:
-        """Compile it for a canonical target (JSON)."""
-        blocks = _blocks(arena)
-        self._run = evaluator(
-            _arithmetic(blocks),
-            tvm.target.Target(json.loads(target)),
-            [(blocks, _THREADS)],
-            _BEATS,
-            device=arena.device,
-            buffer=arena.buffer,
-        )
-
-    def microseconds(self) -> float:
-        """The median of some runs, once the clock has had time to go up."""
-        _warm(self._run)
-        return 1e6 * statistics.median(self._run())
-
-
-def _warm(run: Callable[[], tuple[float, ...]]) -> None:
-    """Give the clock time to go up."""
-    start = time.perf_counter()
-    while time.perf_counter() - start < _WARM_S:
-        run()
+def gpu_pulse(target: str, arena: GpuArena) -> Pulse:
+    """The reference kernel of all of a GPU's multiprocessors, compiled for a canonical target (JSON)."""
+    blocks = _blocks(arena)
+    compiler_target = tvm.target.Target(json.loads(target))
+    shapes = [(blocks, _THREADS)]
+    kernel = _arithmetic(blocks)
+    return Pulse(evaluator(kernel, compiler_target, shapes, BEATS, device=arena.device, buffer=arena.buffer))
 
 
 def _blocks(arena: GpuArena) -> int:

@@ -15,7 +15,7 @@ def test_a_part_of_a_tensor_is_the_same_memory_and_keeps_it_alive() -> None:
     from kintune.measure.cuda.codegen import load_runtime
 
     load_runtime()
-    before = len(pointer._KEPT)
+    before = set(pointer._KEPT)
     whole = tvm.runtime.tensor(np.arange(128, dtype=np.uint8), tvm.cuda(0))
     part = pointer.part_of(whole, 64, 32)
     assert part.data_ptr() == whole.data_ptr() + 64
@@ -25,4 +25,4 @@ def test_a_part_of_a_tensor_is_the_same_memory_and_keeps_it_alive() -> None:
     np.testing.assert_array_equal(part._create_view((8,), "int32").numpy().view(np.uint8), np.arange(64, 96))
     del part
     gc.collect()
-    assert len(pointer._KEPT) == before
+    assert set(pointer._KEPT) <= before  # those of other tests may have gone meanwhile
