@@ -124,6 +124,43 @@ def test_a_job_for_a_board_is_measured_there(fleet: Fleet) -> None:
 
 
 @pytest.mark.slow
+def test_a_job_for_a_board_without_python(fleet: Fleet) -> None:
+    """The compiler's own server stands for the board, which has no worker of ours."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    target = subprocess.run([sys.executable, "-c", _NATIVE], capture_output=True, check=True, text=True).stdout.strip()
+    with bare_board(port):
+        told = ("--name", "gateway", "--type", "bare", "--rpc", f"127.0.0.1:{port}", "--target", target)
+        gateway = fleet.start("device", "start", *told, "--threads", "1")
+        gateway.wait_until("joined as gateway")
+        assert "GFLOP/s" in gateway.said
+        with Client(fleet.service.url) as client:
+            job = client.submit(client.upload(NETWORK)["id"], trials=20, device="bare")["id"]
+            found = client.wait(job)
+            assert found["state"] == "done", (found, fleet.service.log(), gateway.said)
+            report = client.report(job)
+    assert report["trials"] >= 20
+    assert report["within_tolerance"] is True
+    assert report["latency_ms"]["tuned"]
+    assert report["skipped"] == {"onnxruntime": "runs on the CPU here: its numbers are compared, its speed is not"}
+
+
+_NATIVE = "from kintune.measure.target import resolve_target; print(resolve_target('native', 1))"
+
+
+@contextmanager
+def bare_board(port: int) -> Iterator[None]:
+    """A stock RPC server on this port."""
+    command = [sys.executable, "-m", "tvm.exec.rpc_server", "--host", "127.0.0.1", "--port", str(port)]
+    with subprocess.Popen([*command, "--port-end", str(port + 1)], stderr=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
+@pytest.mark.slow
 def test_a_worker_builds_and_a_board_that_vanishes_comes_back(fleet: Fleet) -> None:
     token = fleet.token()
     board = fleet.start("device", "start", "--name", "board-1", "--type", "boards", token=token)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from conftest import Kintune
 
 TOKEN = "kt_" + 43 * "a"
+PI = ("device", "start", "--service", "here:1", "--type", "pi")
+A_CPU = ("--target", "llvm -mcpu=cortex-a72 -mtriple=aarch64-linux-gnu", "--threads", "4")
 
 
 @pytest.mark.parametrize(
@@ -69,6 +71,12 @@ def test_no_file_and_no_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (("worker", "start", "--service", "nowhere at all"), "is no address"),
         (("device", "start", "--service", "here:1", "--type", "pi", "--device", "gpu"), "device 'gpu'"),
         (("device", "start", "--service", "here:1", "--type", "pi", "--device", "cpu:4096"), "there is no core 4096"),
+        ((*PI, "--rpc", "127.0.0.1:9090"), "name its CPU and its cores, for instance with --target 'llvm"),
+        ((*PI, "--rpc", "127.0.0.1:9090", "--target", "llvm"), "name its CPU and its cores"),
+        ((*PI, "--rpc", "board:9090", *A_CPU), "is not on this machine's loopback"),
+        ((*PI, "--rpc", "9090", *A_CPU), "name it as HOST:PORT, or as HOST:PORT/KEY"),
+        ((*PI, "--rpc", "127.0.0.1:9090", *A_CPU, "--device", "cpu:0"), "leave --device and --urgent away"),
+        ((*PI, "--threads", "4"), "--threads goes with --rpc"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(kintune: Kintune, arguments: tuple[str, ...], said: str) -> None:

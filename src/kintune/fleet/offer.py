@@ -11,11 +11,12 @@ import msgspec
 
 from kintune.fleet.messages import FLEET_VERSION, Join, OfferedDevice
 from kintune.measure.about import DeviceAbout, Peak
+from kintune.measure.rpc.address import Address
 from kintune.wire.child import ResourceLimits
 from kintune.wire.interview import interview
 from kintune.wire.worker import WIRE_VERSION
 
-__all__ = ["Devices", "machine_identity", "offer_cores", "offer_devices"]
+__all__ = ["Board", "Devices", "machine_identity", "offer_board", "offer_cores", "offer_devices"]
 
 _DEVICE_WORKER = "kintune.measure.device_worker"
 
@@ -26,6 +27,14 @@ class Devices(msgspec.Struct, frozen=True):
     type: str
     cores: dict[str, tuple[int, ...]]
     gpus: dict[str, int] = {}
+
+
+class Board(msgspec.Struct, frozen=True):
+    """A board of some type that the compiler's RPC server at an address stands for; programs have so many threads."""
+
+    type: str
+    address: Address
+    threads: int
 
 
 def offer_cores(name: str, cores: Sequence[int], memory_mb: int) -> Join:
@@ -42,16 +51,30 @@ def offer_devices(name: str, devices: Devices, target: str, tell: Callable[[str]
     """
     offered = []
     for device, cores in devices.cores.items():
-        tell(f"measuring what {device} is and reaches at its best")
         own = ("--gpu", str(devices.gpus[device])) if device in devices.gpus else ()
         arguments = ("--target", target, "--threads", str(len(cores)), *own, *(("--urgent",) if urgent else ()))
-        limits = ResourceLimits(cores=cores)
-        with interview(_DEVICE_WORKER, (*arguments, "--pulse"), limits=limits) as worker:
-            about = msgspec.msgpack.decode(worker.about, type=DeviceAbout)
-            peak = msgspec.msgpack.decode(worker.ask("peak"), type=Peak)
-        tell(f"{device}: {about.device_type.model}, {peak.gflops:.0f} GFLOP/s, {peak.gbytes_per_s:.1f} GB/s")
-        offered.append(OfferedDevice(device, devices.type, arguments, worker.about, peak, limits))
+        offered.append(_offered(device, devices.type, arguments, ResourceLimits(cores=cores), tell))
     return msgspec.structs.replace(_join(name), devices=tuple(offered))
+
+
+def offer_board(name: str, board: Board, target: str, tell: Callable[[str], None]) -> Join:
+    """What this machine says that stands for a board without Python; raises as `offer_devices` does."""
+    arguments = ("--rpc", str(board.address), "--target", target, "--threads", str(board.threads))
+    device = ":".join(filter(None, ("rpc", str(board.address.port), board.address.key)))
+    offered = _offered(device, board.type, arguments, ResourceLimits(), tell)
+    return msgspec.structs.replace(_join(name), devices=(offered,))
+
+
+def _offered(
+    device: str, type_: str, arguments: tuple[str, ...], limits: ResourceLimits, tell: Callable[[str], None]
+) -> OfferedDevice:
+    """A device whose worker was asked what it is, and did what it can."""
+    tell(f"measuring what {device} is and reaches at its best")
+    with interview(_DEVICE_WORKER, (*arguments, "--pulse"), limits=limits) as worker:
+        about = msgspec.msgpack.decode(worker.about, type=DeviceAbout)
+        peak = msgspec.msgpack.decode(worker.ask("peak"), type=Peak)
+    tell(f"{device}: {about.device_type.model}, {peak.gflops:.0f} GFLOP/s, {peak.gbytes_per_s:.1f} GB/s")
+    return OfferedDevice(device, type_, arguments, worker.about, peak, limits)
 
 
 def machine_identity(root: Path = Path("/")) -> str:

@@ -28,8 +28,8 @@ from kintune.graph.seat import Seat, make_seat, why_not_here
 from kintune.graph.tensors import block_of, tensor_of
 from kintune.graph.threads import prepare_threads
 from kintune.job.payloads import Tensor
+from kintune.measure.artifact import library_of
 from kintune.measure.cuda.gpus import is_gpu
-from kintune.measure.linker import linking_for
 from kintune.measure.target import architecture_of, instruction_set
 
 __all__ = ["Executable", "Inputs", "describe_build"]
@@ -101,14 +101,11 @@ class Executable:
 
         Raises BuildError when it cannot be linked, and OrderError when there is nothing to link it with.
         """
-        with tempfile.TemporaryDirectory(prefix="kintune-") as directory:
-            path = Path(directory, "lib.so")
-            try:
-                program.export_library(str(path), fcompile=linking_for(manifest.machine))
-            except (RuntimeError, OSError, ValueError) as error:
-                first = str(error).strip().partition("\n")[0]
-                raise BuildError(f"{manifest.model_name}: cannot be linked: {first}") from error
-            library = path.read_bytes()
+        try:
+            library = library_of(program, manifest.machine)
+        except (RuntimeError, OSError, ValueError) as error:
+            first = str(error).strip().partition("\n")[0]
+            raise BuildError(f"{manifest.model_name}: cannot be linked: {first}") from error
         return cls(manifest, library, weights)
 
     @classmethod

@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
+from typing import Protocol as Shape
 
 import tvm
 import tvm_ffi
 
+from kintune.measure.artifact import load_artifact
 from kintune.measure.cores import pinned_to
 from kintune.measure.evict import evictor
 from kintune.measure.guarded import Guarded
+from kintune.measure.protocol import Protocol
+from kintune.measure.stopwatch import Stopwatch
 
-__all__ = ["Arena", "HostArena"]
+__all__ = ["Arena", "HostArena", "Watch"]
 
 _ONE_CORE_PER_THREAD = -2  # the runtime's kSpecifyOneCorePerThread
 
 _CORE_BYTES_PER_S = 1e12
 
 
-class Arena(Protocol):
+class Watch(Shape):
+    """What times kernels: `kintune.measure.stopwatch.Stopwatch`, or one that reads another clock."""
+
+    def run(self, module: Any, arguments: Sequence[Any]) -> float:
+        """Run a module's kernel; seconds that a run took."""
+        ...
+
+    def times_us(
+        self, module: Any, arguments: Sequence[Any], weights: Sequence[Any], protocol: Protocol, slow_us: float
+    ) -> tuple[float, ...]:
+        """Microseconds of a run, one entry a repeat, of a kernel that has already run once."""
+        ...
+
+
+class Arena(Shape):
     """What a `Runner` needs of the hardware that it runs candidates on."""
 
     device: Any
@@ -35,8 +53,15 @@ class Arena(Protocol):
         """Memory for one argument."""
         ...
 
-    def evict(self, *tensors: Any) -> None:
-        """Send these tensors out of all caches."""
+    def load(self, artifact: bytes) -> Any:
+        """The runtime module of a shared library in bytes; it is unloaded with the last reference to it.
+
+        Raises whatever the runtime raises when that cannot be loaded.
+        """
+        ...
+
+    def stopwatch(self) -> Watch:
+        """What times kernels here; one at a time."""
         ...
 
     def finish(self) -> None:
@@ -58,6 +83,14 @@ class HostArena:
         configure = tvm_ffi.get_global_func("runtime.config_threadpool")
         with pinned_to(cores[0]):  # the runtime gives the main thread all cores; this gives it back what it had
             configure(_ONE_CORE_PER_THREAD, len(cores), [str(core) for core in cores])
+
+    def load(self, artifact: bytes) -> Any:
+        """Its module, in this process."""
+        return load_artifact(artifact)
+
+    def stopwatch(self) -> Stopwatch:
+        """One that reads this process's clock."""
+        return Stopwatch(self)
 
     def buffer(self, shape: tuple[int, ...], dtype: str) -> Guarded:
         """Memory in pages of its own."""

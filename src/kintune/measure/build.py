@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import tvm
@@ -13,8 +11,8 @@ from tvm.tirx.buffer import BufferType
 
 from kintune.errors import BuildError, KintuneError
 from kintune.graph.elementary import use_vector_functions
+from kintune.measure.artifact import library_of
 from kintune.measure.cuda.codegen import compiling_for
-from kintune.measure.linker import linking_for
 from kintune.measure.requests import Built, Operand
 from kintune.measure.target import architecture_of
 from kintune.space.candidate import Candidate, Sketch
@@ -91,14 +89,10 @@ def _operand(buffer: Any, role: str) -> Operand:
 def _compile(module: tvm.IRModule, target: tvm.target.Target) -> bytes:
     """A shared library.  Its entry does not check its arguments, which takes longer to compile than many a kernel."""
     use_vector_functions()
-    within = compiling_for(target)
-    with tempfile.TemporaryDirectory(prefix="kintune-build-") as folder:
-        path = Path(folder) / "artifact.so"
-        passes = tvm.transform.PassContext(opt_level=_OPTIMISATION, config={"tirx.disable_assert": True})
-        with passes, within:
-            executable = tvm.compile(module, target)
-        executable.export_library(str(path), fcompile=linking_for(architecture_of(target)), workspace_dir=folder)
-        return path.read_bytes()
+    passes = tvm.transform.PassContext(opt_level=_OPTIMISATION, config={"tirx.disable_assert": True})
+    with passes, compiling_for(target):
+        executable = tvm.compile(module, target)
+    return library_of(executable, architecture_of(target))
 
 
 def _first_line(error: object) -> str:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -24,13 +26,16 @@ __all__ = ["ContenderHandler", "main"]
 
 _ORDERS: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
 
+_Run: TypeAlias = Callable[[], tuple[float, list[Array]]]
+"""Runs the network once; the seconds that took, and the outputs, valid until the next run."""
+
 
 class ContenderHandler:
     """One contender: a `Contest` to begin with, then a `Prepare`, then `Turn`s."""
 
     def __init__(self) -> None:
         self._contest: Contest | None = None
-        self._rival: Rival | None = None
+        self._run: _Run | None = None
 
     def begin(self, kind: str, context: bytes) -> None:
         """Be told the contest."""
@@ -42,14 +47,14 @@ class ContenderHandler:
         """Obey one order; InputError when this runtime cannot run the network."""
         match _ORDERS.decode(payload):
             case Prepare():
-                self._rival = self._prepare()
+                self._run = self._prepare()
                 return b""
             case Turn() as turn:
-                if self._rival is None:
+                if self._run is None:
                     raise OrderError("a contender was given a turn before it was prepared")
-                return msgspec.msgpack.encode(_take(self._rival, turn))
+                return msgspec.msgpack.encode(_take(self._run, turn))
 
-    def _prepare(self) -> Rival:
+    def _prepare(self) -> _Run:
         if self._contest is None:
             raise OrderError("a contender was asked to prepare before it was told the contest")
         contest = self._contest
@@ -60,8 +65,11 @@ class ContenderHandler:
         values = draw_inputs(contest.tensors, contest.seed) if contest.inputs is None else load_inputs(contest.inputs)
         arrays = arrange_inputs(contest.tensors, [values])
         names = (tensor.name for tensor in contest.tensors)
-        rival.prepare(contest.subject, contest.threads, dict(zip(names, arrays, strict=True)))
-        return rival
+        inputs = dict(zip(names, arrays, strict=True))
+        if contest.board and contest.subject.executable:
+            return _on_board(contest.board, contest.subject.executable, contest.threads, inputs)
+        rival.prepare(contest.subject, contest.threads, inputs)
+        return partial(_run_here, rival)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -69,17 +77,30 @@ def main(argv: Sequence[str] | None = None) -> None:
     worker.main(CONTEST, lambda _arguments: (b"", ContenderHandler()), argv)
 
 
-def _take(rival: Rival, turn: Turn) -> Turned:
+def _run_here(rival: Rival) -> tuple[float, list[Array]]:
+    started = time.perf_counter()
+    outputs = rival.run()
+    return time.perf_counter() - started, outputs
+
+
+def _on_board(address: str, path: str, threads: int, inputs: Mapping[str, Array]) -> _Run:
+    from kintune.measure.rpc.executable import BoardExecutable
+
+    executable = BoardExecutable(address)
+    executable.prepare(path, threads, inputs)
+    return executable.run_timed
+
+
+def _take(run: _Run, turn: Turn) -> Turned:
     start = time.perf_counter()
     while time.perf_counter() - start < turn.warm_seconds:
-        rival.run()
+        run()
     times: list[float] = []
     outputs: list[Array] = []
     begun = time.perf_counter()
     while not times or (len(times) < turn.runs and time.perf_counter() - begun < turn.seconds):
-        started = time.perf_counter()
-        outputs = rival.run()
-        times.append((time.perf_counter() - started) * 1e3)
+        seconds, outputs = run()
+        times.append(seconds * 1e3)
     if turn.outputs is not None:
         _save(Path(turn.outputs), outputs)
     return Turned(tuple(times))

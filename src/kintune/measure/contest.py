@@ -19,7 +19,8 @@ class Contest(msgspec.Struct, frozen=True):
     """Who runs what on what: the context of all that follows.
 
     `tensors` are the model's inputs in order; their values come from the `.npz` file `inputs`, or else from `seed`.
-    The process keeps to the processors `cores`, one for each of `threads`.
+    The process keeps to the processors `cores`, one for each of `threads`; of a network that runs on a `board` (the
+    address of an RPC server), threads are the board's.
     """
 
     rival: str
@@ -29,6 +30,7 @@ class Contest(msgspec.Struct, frozen=True):
     seed: int
     threads: int
     cores: tuple[int, ...]
+    board: str = ""
 
 
 class Prepare(msgspec.Struct, frozen=True, tag="prepare"):

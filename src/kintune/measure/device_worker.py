@@ -19,10 +19,11 @@ from kintune.measure.cores import choose_cores
 from kintune.measure.cuda.gpus import GPU, ORDER_VARIABLE, VISIBLE_VARIABLE, is_gpu
 from kintune.measure.device import DeviceHandler
 from kintune.measure.protocol import DeviceType, Protocol
+from kintune.measure.rpc.address import parse_address
 from kintune.measure.urgency import set_urgent
 from kintune.wire import worker
 
-__all__ = ["KIND", "main", "open_device"]
+__all__ = ["KIND", "main", "open_board", "open_device"]
 
 KIND = "device"
 """The kind of worker, as in `Work.worker`."""
@@ -105,6 +106,34 @@ def open_device(
     return about, DeviceHandler(runner, _prove, hardware.peak, set_urgent if urgent else _at_leisure, check)
 
 
+def open_board(
+    address: str, target: str, threads: int, *, pulse: bool = False, pulse_us: float = 0.0, alike: float = 1.5
+) -> tuple[DeviceAbout, DeviceHandler]:
+    """The same for a board that the compiler's own RPC server at `address` stands for; `threads` are the board's.
+
+    Raises:
+        TargetError: no such target, or the address is none, or not on this machine.
+        DeviceError: the server cannot be used.
+    """
+    place = parse_address(address)
+
+    from kintune.measure.pulse import check_pulse
+    from kintune.measure.rpc.board import Board, describe_board
+    from kintune.measure.target import NATIVE, resolve_target
+
+    canonical = resolve_target(target, threads)
+    if threads < 1 or target == NATIVE or is_gpu(canonical):
+        raise TargetError(f"RPC server {address!r}: name the board's CPU as --target, and how many --threads it has")
+    about = describe_board(canonical, threads)
+    board = Board(place, canonical, threads)
+    check: Callable[[], None] = _well
+    if pulse or pulse_us:
+        about = msgspec.structs.replace(about, pulse_us=board.pulse_us())
+        if pulse_us:
+            check = partial(check_pulse, board.pulse_us, pulse_us, alike)
+    return about, DeviceHandler(board, partial(_prove, board=address), board.peak, check=check)
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Serve until the front closes the channel."""
     worker.main(KIND, _start, argv)
@@ -115,20 +144,17 @@ def _start(arguments: list[str]) -> tuple[bytes, DeviceHandler]:
     parser.add_argument("--target", default="native")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--gpu", type=int)
+    parser.add_argument("--rpc", default="")
     parser.add_argument("--urgent", action="store_true")
     parser.add_argument("--pulse", action="store_true")
     parser.add_argument("--pulse-us", type=float, default=0.0)
     parser.add_argument("--alike", type=float, default=1.5)
     options = parser.parse_args(arguments)
-    about, handler = open_device(
-        options.target,
-        options.threads,
-        gpu=options.gpu,
-        urgent=options.urgent,
-        pulse=options.pulse,
-        pulse_us=options.pulse_us,
-        alike=options.alike,
-    )
+    watched = {"pulse": options.pulse, "pulse_us": options.pulse_us, "alike": options.alike}
+    if options.rpc:
+        about, handler = open_board(options.rpc, options.target, options.threads, **watched)
+    else:
+        about, handler = open_device(options.target, options.threads, gpu=options.gpu, urgent=options.urgent, **watched)
     return msgspec.msgpack.encode(about), handler
 
 
@@ -141,10 +167,10 @@ def _at_leisure(urgent: bool) -> None:
     del urgent
 
 
-def _prove(context: bytes, payload: bytes) -> bytes:
+def _prove(context: bytes, payload: bytes, board: str = "") -> bytes:
     from kintune.measure.prove import prove
 
-    return prove(context, payload)
+    return prove(context, payload, board)
 
 
 if __name__ == "__main__":

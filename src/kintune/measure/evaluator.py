@@ -7,9 +7,12 @@ from typing import Any
 
 import tvm
 
+from kintune.measure.arena import Arena
+from kintune.measure.artifact import library_of
 from kintune.measure.build import ENTRY
 from kintune.measure.cuda.codegen import compiling_for
 from kintune.measure.guarded import Guarded
+from kintune.measure.target import architecture_of
 
 __all__ = ["evaluator"]
 
@@ -19,15 +22,13 @@ def evaluator(
     target: tvm.target.Target,
     shapes: Sequence[tuple[int, ...]],
     repeats: int,
-    *,
-    device: Any = None,
-    buffer: Callable[[tuple[int, ...], str], Guarded] = Guarded.of,
+    arena: Arena | None = None,
 ) -> Callable[[], tuple[float, ...]]:
     """What runs `function` so many times on zeroed float32 arguments of these shapes.
 
-    It returns the seconds of each run.  Arguments lie in memory that `buffer` makes, on `device`; by default this
-    process's own.
+    It returns the seconds of each run.  It runs in `arena`, by default in this process's own memory.
     """
+    buffer = Guarded.of if arena is None else arena.buffer
     buffers = [buffer(shape, "float32") for shape in shapes]
     for each, shape in zip(buffers, shapes, strict=True):
         each.array(shape, "float32")[...] = 0  # so that no page is first touched while the clock runs
@@ -35,7 +36,9 @@ def evaluator(
     arguments = [each.tensor(shape, "float32") for each, shape in zip(buffers, shapes, strict=True)]
     with compiling_for(target):
         executable = tvm.compile(tvm.IRModule({ENTRY: function.with_attr("global_symbol", ENTRY)}), target)
-    timed = executable.mod.time_evaluator(ENTRY, device or tvm.cpu(), number=1, repeat=repeats)
+    module = executable.mod if arena is None else arena.load(library_of(executable, architecture_of(target)))
+    device = tvm.cpu() if arena is None else arena.device
+    timed = module.time_evaluator(ENTRY, device, number=1, repeat=repeats)
 
     def run() -> tuple[float, ...]:
         return tuple(map(float, timed(*arguments).results))

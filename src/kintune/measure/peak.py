@@ -11,6 +11,7 @@ from tvm.script import tirx as T  # noqa: N812 - the name that its parser knows
 from tvm.target import codegen
 
 from kintune.measure.about import Peak
+from kintune.measure.arena import Arena
 from kintune.measure.evaluator import evaluator
 from kintune.measure.pulse import BEATS, Pulse
 
@@ -23,21 +24,22 @@ _STREAMS = 9
 _LARGEST = 256 << 20
 
 
-def measure_peak(target: str, threads: int, cache_bytes: int) -> Peak:
+def measure_peak(target: str, threads: int, cache_bytes: int, arena: Arena | None = None) -> Peak:
     """Measure what `threads` threads reach with programs for the canonical target (JSON); the best of several runs.
 
     `cache_bytes` is the size of the largest cache, which the streams must not fit in (256 MB are the most they take).
-    The triad's bandwidth counts the bytes that a = b + s * c asks for, as STREAM does.
+    The triad's bandwidth counts the bytes that a = b + s * c asks for, as STREAM does.  Without an `arena` it is this
+    process that runs them.
     """
     compiler_target = tvm.target.Target(json.loads(target))
     lanes = _lanes(compiler_target)
     shape = (threads, _CHAINS, lanes)
-    arithmetic_s = min(_arithmetic_evaluator(compiler_target, threads, _REPEATS)())
+    arithmetic_s = min(_arithmetic_evaluator(compiler_target, threads, _REPEATS, arena)())
     flops = 2.0 * threads * _STEPS * _CHAINS * lanes
     piece = threads * lanes * _CHAINS
     length = min(max(4 * cache_bytes, 64 << 20), _LARGEST) // 4 // piece * piece
-    triad_s = _best_seconds(_triad(threads, lanes, length), compiler_target, [(length,)] * 3, _STREAMS)
-    sum_s = _best_seconds(_sum(threads, lanes, length), compiler_target, [(length,), shape], _STREAMS)
+    triad_s = _best_seconds(_triad(threads, lanes, length), compiler_target, [(length,)] * 3, arena)
+    sum_s = _best_seconds(_sum(threads, lanes, length), compiler_target, [(length,), shape], arena)
     return Peak(
         gflops=flops / arithmetic_s / 1e9,
         gbytes_per_s=12.0 * length / triad_s / 1e9,
@@ -46,24 +48,28 @@ def measure_peak(target: str, threads: int, cache_bytes: int) -> Peak:
     )
 
 
-def host_pulse(target: str, threads: int) -> Pulse:
+def host_pulse(target: str, threads: int, arena: Arena | None = None) -> Pulse:
     """The reference kernel of so many threads, compiled for a canonical target (JSON)."""
-    return Pulse(_arithmetic_evaluator(tvm.target.Target(json.loads(target)), threads, BEATS))
+    return Pulse(_arithmetic_evaluator(tvm.target.Target(json.loads(target)), threads, BEATS, arena))
 
 
-def _arithmetic_evaluator(target: tvm.target.Target, threads: int, repeats: int) -> Callable[[], tuple[float, ...]]:
+def _arithmetic_evaluator(
+    target: tvm.target.Target, threads: int, repeats: int, arena: Arena | None
+) -> Callable[[], tuple[float, ...]]:
     """Runs multiply-adds in registers of all threads so many times, and returns the seconds of each run."""
     lanes = _lanes(target)
-    return evaluator(_arithmetic(threads, lanes), target, [(threads, _CHAINS, lanes)], repeats)
+    return evaluator(_arithmetic(threads, lanes), target, [(threads, _CHAINS, lanes)], repeats, arena)
 
 
 def _lanes(target: tvm.target.Target) -> int:
     return max(1, int(codegen.llvm_get_vector_width(target)) // 32)
 
 
-def _best_seconds(function: Any, target: tvm.target.Target, shapes: list[tuple[int, ...]], repeats: int) -> float:
-    """The shortest of so many runs."""
-    return min(evaluator(function, target, shapes, repeats)())
+def _best_seconds(
+    function: Any, target: tvm.target.Target, shapes: list[tuple[int, ...]], arena: Arena | None
+) -> float:
+    """The shortest of some runs."""
+    return min(evaluator(function, target, shapes, _STREAMS, arena)())
 
 
 def _arithmetic(threads: int, lanes: int) -> Any:

@@ -44,30 +44,32 @@ _ON_CPU = "runs on the CPU here: its numbers are compared, its speed is not"
 _ONCE = Turn(runs=1, seconds=0.0)
 
 
-def prove(context: bytes, payload: bytes) -> bytes:
+def prove(context: bytes, payload: bytes, board: str = "") -> bytes:
     """Answer one item of a PROVE stage: an encoded `ProveContext` and `ProveItem` to an encoded `Proof`.
 
-    Raises InputError when a file cannot be used, and NumericsError when the tuned network does not run at all.
+    With a `board`, the address of an RPC server, the network runs there.  Raises InputError when a file cannot be used, and NumericsError when the tuned network does not run at all.
     """
     conditions = msgspec.msgpack.decode(context, type=ProveContext)
     item = msgspec.msgpack.decode(payload, type=ProveItem)
-    return msgspec.msgpack.encode(prove_executable(conditions, _located(item)))
+    return msgspec.msgpack.encode(prove_executable(conditions, _located(item), board=board))
 
 
-def prove_executable(conditions: ProveContext, item: ProveItem, clock: Callable[[], float] = time.monotonic) -> Proof:
+def prove_executable(
+    conditions: ProveContext, item: ProveItem, clock: Callable[[], float] = time.monotonic, board: str = ""
+) -> Proof:
     """Prove one executable; raises as `prove` does.  A rival that fails is recorded in `skipped` and ends nothing."""
     manifest = read_manifest(item.tuned)
     values = draw_inputs(manifest.inputs, item.seed) if item.inputs is None else load_inputs(item.inputs)
     arrange_inputs(manifest.inputs, [values])
     with tempfile.TemporaryDirectory(prefix="kintune-proof-") as directory, ExitStack() as contenders:
-        trial = _Trial(conditions, item, manifest, Path(directory))
+        trial = _Trial(conditions, item, manifest, Path(directory), board)
         latency = trial.run_untuned()
         tuned = trial.enter(TUNED, contenders)
         if tuned is None:
             raise NumericsError(f"the tuned network does not run: {trial.skipped[TUNED]}")
         rivals = [rival for name in item.compare if (rival := trial.enter(name, contenders)) is not None]
         difference, compared = trial.compare()
-        if is_gpu(manifest.target):
+        if board or is_gpu(manifest.target):
             rivals = trial.dismiss(rivals, _ON_CPU)
         raced = race([tuned, *rivals], conditions, clock)
     if TUNED in raced.dropped:
@@ -102,12 +104,15 @@ def _located(item: ProveItem) -> ProveItem:
 class _Trial:
     """One proof under way: who has run, what came out, who could not."""
 
-    def __init__(self, conditions: ProveContext, item: ProveItem, manifest: Manifest, directory: Path) -> None:
+    def __init__(
+        self, conditions: ProveContext, item: ProveItem, manifest: Manifest, directory: Path, board: str
+    ) -> None:
         self._conditions = conditions
         self._item = item
         self._manifest = manifest
         self._directory = directory
-        self._cores = choose_cores(conditions.threads)
+        self._board = board
+        self._cores = choose_cores(0 if board else conditions.threads)
         self.skipped: dict[str, str] = {}
 
     def run_untuned(self) -> dict[str, tuple[float, ...]]:
@@ -179,8 +184,9 @@ class _Trial:
             tensors=self._manifest.inputs,
             inputs=self._item.inputs,
             seed=self._item.seed,
-            threads=self._conditions.threads,
+            threads=self._conditions.threads if name in ours else len(self._cores),
             cores=self._cores,
+            board=self._board if name in ours else "",
         )
         return Contender(name, contest)
 

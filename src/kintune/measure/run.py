@@ -5,45 +5,27 @@ from __future__ import annotations
 import math
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import tvm_ffi
 
 from kintune.errors import DeviceError
 from kintune.measure.agreement import disagreement, not_finite
 from kintune.measure.arena import Arena, HostArena
-from kintune.measure.build import ENTRY
 from kintune.measure.calm import Calm
 from kintune.measure.cores import pinned_to
 from kintune.measure.outcome import Outcome, Status
 from kintune.measure.requests import Built, ProfileContext, ProfileItem
-from kintune.measure.stopwatch import Stopwatch, check_plausible, says_enough
+from kintune.measure.stopwatch import check_plausible, says_enough
 from kintune.measure.workbench import Array, Workbench, Workbenches
 
-__all__ = ["CORRUPTED", "Runner", "load_artifact"]
+__all__ = ["CORRUPTED", "Runner"]
 
 CORRUPTED = 86
 """Exit code of a worker whose memory, or device, cannot be trusted: its reference no longer computes what it did."""
 
 _BUDGET = 1 << 30
-
-
-def load_artifact(artifact: bytes) -> Any:
-    """The runtime module of a shared library in bytes; its file is gone when this returns.
-
-    The library is unloaded with the last reference to the module or one of its functions.  The runtime would keep it
-    by default, and after some ten thousand candidates the process could map no more memory.
-
-    Raises:
-        RuntimeError: it is not a shared library that this process can load.
-    """
-    with tempfile.NamedTemporaryFile(prefix="kintune-", suffix=".so") as file:
-        file.write(artifact)
-        file.flush()
-        return tvm_ffi.load_module(file.name, keep_module_alive=False)
 
 
 class Runner:
@@ -57,15 +39,22 @@ class Runner:
     """
 
     def __init__(
-        self, cores: Sequence[int], budget: int = _BUDGET, calm: Calm | None = None, arena: Arena | None = None
+        self,
+        cores: Sequence[int],
+        budget: int = _BUDGET,
+        calm: Calm | None = None,
+        arena: Arena | None = None,
+        threads: int | None = None,
     ) -> None:
         """`budget` bounds the bytes kept from one candidate to the next; `calm` decides what is timed again.
 
         Without an `arena` candidates run on the cores themselves; with one, only the thread that starts them does.
+        They have as many `threads` as there are cores, unless told otherwise.
         """
         self._cores = tuple(cores)
+        self._threads = threads or len(self._cores)
         self._arena: Arena = HostArena(self._cores) if arena is None else arena
-        self._stopwatch = Stopwatch(self._arena)
+        self._stopwatch = self._arena.stopwatch()
         self._calm = calm or Calm()
         self._benches = Workbenches(budget, self._arena.buffer)
         self._context: ProfileContext | None = None
@@ -77,9 +66,9 @@ class Runner:
             DeviceError: its protocol asks for another number of threads, or operands this version does not know.
         """
         self._context = None
-        if context.protocol.threads != len(self._cores):
+        if context.protocol.threads != self._threads:
             raise DeviceError(
-                f"the protocol asks for {context.protocol.threads} threads, this worker has {len(self._cores)}"
+                f"the protocol asks for {context.protocol.threads} threads, this worker has {self._threads}"
             )
         if context.protocol.operands not in ("cold", "warm"):
             raise DeviceError(
@@ -124,10 +113,10 @@ class Runner:
         return outcome
 
     def _check_and_time(self, context: ProfileContext, bench: Workbench, built: Built, slow_us: float) -> Outcome:
-        module = load_artifact(built.artifact)
+        module = self._arena.load(built.artifact)
         clamped = bench.clamp(built.operands)
         bench.poison(clamped.outputs)
-        first_s = self._first_run(module[ENTRY], clamped.arguments)
+        first_s = self._first_run(module, clamped.arguments)
         bench.collect()
         if wrong := _differences(context, bench, clamped.outputs):
             return Outcome(Status.WRONG_RESULT, cause=bench.damage(built.operands) or wrong)
@@ -146,10 +135,10 @@ class Runner:
         check_plausible(times, sum(output.nbytes for output in clamped.outputs), self._arena.stores_per_s)
         return Outcome(Status.OK, times_us=times, repeated=self._calm.repeated - repeated)
 
-    def _first_run(self, kernel: Any, arguments: Sequence[Any]) -> float:
+    def _first_run(self, module: Any, arguments: Sequence[Any]) -> float:
         """Run a kernel that has not been run yet; seconds of the first run that says anything."""
-        seconds = self._stopwatch.run(kernel, arguments)
-        return self._stopwatch.run(kernel, arguments) if self._arena.loads_late else seconds
+        seconds = self._stopwatch.run(module, arguments)
+        return self._stopwatch.run(module, arguments) if self._arena.loads_late else seconds
 
     def _reference(self, context: ProfileContext, bench: Workbench, workload: str) -> None:
         """Know what is expected of the workload's candidates: run its reference, unless that was done before."""
@@ -167,9 +156,9 @@ class Runner:
         """Its outputs, and the seconds of its run."""
         if reference.failure is not None:
             raise DeviceError(f"no reference: {reference.failure.cause}")
-        module = load_artifact(reference.artifact)
+        module = self._arena.load(reference.artifact)
         clamped = bench.clamp(reference.operands)
-        seconds = self._first_run(module[ENTRY], clamped.arguments)
+        seconds = self._first_run(module, clamped.arguments)
         bench.collect()
         return tuple(output.copy() for output in clamped.outputs), seconds
 

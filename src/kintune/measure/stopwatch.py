@@ -7,15 +7,15 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
+from typing import Protocol as Shape
 
 import tvm_ffi
 
 from kintune.errors import DeviceError
-from kintune.measure.arena import Arena
 from kintune.measure.build import ENTRY
 from kintune.measure.protocol import Protocol
 
-__all__ = ["Stopwatch", "check_plausible", "says_enough"]
+__all__ = ["Stopwatch", "Venue", "check_plausible", "in_batches", "medians_us", "says_enough"]
 
 _FLUSH = "kintune.measure.flush_weights"
 
@@ -37,22 +37,34 @@ _CLOSE = 0.85
 """What takes longer than this times `slow_us` twice is not timed a third time."""
 
 
+class Venue(Shape):
+    """Where this process runs kernels."""
+
+    device: Any
+    """The compiler's device."""
+
+    def evict(self, *tensors: Any) -> None:
+        """Send these tensors out of all caches."""
+        ...
+
+    def finish(self) -> None:
+        """Return when everything that was started there is done; raises whatever the runtime raises when it is not."""
+        ...
+
+
 class Stopwatch:
     """Times kernels.  Only one may be in use in a process, from one thread: the flush is a function of the runtime."""
 
-    def __init__(self, arena: Arena, clock: Callable[[], float] = time.perf_counter) -> None:
-        """`arena` is where kernels run; `clock` tells seconds, for runs that are timed from here."""
-        self._arena = arena
+    def __init__(self, venue: Venue, clock: Callable[[], float] = time.perf_counter) -> None:
+        """`clock` tells seconds, for runs that are timed from here."""
+        self._venue = venue
         self._clock = clock
         self._weights: tuple[Any, ...] = ()
         tvm_ffi.register_global_func(_FLUSH, self._flush, override=True)
 
-    def run(self, kernel: Any, arguments: Sequence[Any]) -> float:
+    def run(self, module: Any, arguments: Sequence[Any]) -> float:
         """Run once; seconds it took, as seen from here."""
-        start = self._clock()
-        kernel(*arguments)
-        self._arena.finish()
-        return self._clock() - start
+        return self._run(module[ENTRY], arguments)
 
     def times_us(
         self,
@@ -76,7 +88,11 @@ class Stopwatch:
         deadline = self._clock() + protocol.max_seconds
         seconds = self._once(kernel, arguments)
         if seconds < _SHORT_S:
-            return self._short(module, arguments, protocol, seconds, slow_us)
+
+            def batches(runs: int, repeats: int) -> tuple[float, ...]:
+                return self._batches(module, arguments, runs, repeats)
+
+            return in_batches(batches, protocol, seconds, slow_us)
         return self._long(kernel, arguments, protocol, 1e6 * seconds, deadline, slow_us)
 
     def _long(
@@ -94,36 +110,50 @@ class Stopwatch:
             times.append(1e6 * self._once(kernel, arguments))
         return tuple(times)
 
-    def _short(
-        self, module: Any, arguments: Sequence[Any], protocol: Protocol, estimate_s: float, slow_us: float
-    ) -> tuple[float, ...]:
-        runs = min(_BATCH_RUNS, max(1, math.ceil(_BATCH_S / max(estimate_s, 1e-9))))
-        repeats = max(1, min(protocol.repeats, int(protocol.max_seconds / (runs * max(estimate_s, 1e-9)))))
-        if math.isinf(slow_us):
-            return self._batches(module, arguments, runs, repeats)
-        times: tuple[float, ...] = ()
-        for wanted in (1, 2, repeats):
-            if len(times) < min(wanted, repeats) and not _has_lost(times, slow_us):
-                times += self._batches(module, arguments, runs, min(wanted, repeats) - len(times))
-        return times
-
     def _once(self, kernel: Any, arguments: Sequence[Any]) -> float:
         """Run once with the weights flushed; seconds it took."""
         self._flush()
-        return self.run(kernel, arguments)
+        return self._run(kernel, arguments)
+
+    def _run(self, kernel: Any, arguments: Sequence[Any]) -> float:
+        start = self._clock()
+        kernel(*arguments)
+        self._venue.finish()
+        return self._clock() - start
 
     def _batches(self, module: Any, arguments: Sequence[Any], runs: int, repeats: int) -> tuple[float, ...]:
         """The medians of `repeats` batches of single runs, timed inside the runtime."""
         evaluator = module.time_evaluator(
-            ENTRY, self._arena.device, number=1, repeat=runs * repeats, f_preproc=_FLUSH if self._weights else ""
+            ENTRY, self._venue.device, number=1, repeat=runs * repeats, f_preproc=_FLUSH if self._weights else ""
         )
-        seconds = evaluator(*arguments).results
-        batches = (seconds[i * runs : (i + 1) * runs] for i in range(repeats))
-        return tuple(1e6 * statistics.median(batch) for batch in batches)
+        return medians_us(evaluator(*arguments).results, runs)
 
     def _flush(self, *_arguments: Any) -> None:
         if self._weights:
-            self._arena.evict(*self._weights)
+            self._venue.evict(*self._weights)
+
+
+def in_batches(
+    batches: Callable[[int, int], tuple[float, ...]], protocol: Protocol, estimate_s: float, slow_us: float
+) -> tuple[float, ...]:
+    """Microseconds of a run, one entry a repeat, of a kernel that takes `estimate_s`; see `Stopwatch.times_us`.
+
+    `batches(runs, repeats)` gives the medians of so many batches of so many runs each.
+    """
+    runs = min(_BATCH_RUNS, max(1, math.ceil(_BATCH_S / max(estimate_s, 1e-9))))
+    repeats = max(1, min(protocol.repeats, int(protocol.max_seconds / (runs * max(estimate_s, 1e-9)))))
+    if math.isinf(slow_us):
+        return batches(runs, repeats)
+    times: tuple[float, ...] = ()
+    for wanted in (1, 2, repeats):
+        if len(times) < min(wanted, repeats) and not _has_lost(times, slow_us):
+            times += batches(runs, min(wanted, repeats) - len(times))
+    return times
+
+
+def medians_us(seconds: Sequence[float], runs: int) -> tuple[float, ...]:
+    """The median of each batch of so many runs, in microseconds."""
+    return tuple(1e6 * statistics.median(seconds[i : i + runs]) for i in range(0, len(seconds), runs))
 
 
 def _has_lost(times_us: Sequence[float], slow_us: float) -> bool:

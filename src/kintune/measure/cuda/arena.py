@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import tvm
 
+from kintune.measure.artifact import load_artifact
 from kintune.measure.cuda.pointer import part_of
 from kintune.measure.guarded import GUARD, Guarded, numpy_dtype
+from kintune.measure.stopwatch import Stopwatch
 
 __all__ = ["GpuArena", "Mirrored"]
 
@@ -62,6 +64,14 @@ class GpuArena:
         """The first GPU that this process may use; None when there is none, or it does not answer."""
         device = tvm.cuda(0)
         return cls(device) if device.exist else None
+
+    def load(self, artifact: bytes) -> Any:
+        """Its module, in this process."""
+        return load_artifact(artifact)
+
+    def stopwatch(self) -> Stopwatch:
+        """One that reads this process's clock."""
+        return Stopwatch(self)
 
     def buffer(self, shape: tuple[int, ...], dtype: str) -> Mirrored:
         """Memory of the device."""

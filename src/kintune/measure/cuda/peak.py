@@ -37,7 +37,7 @@ def measure_gpu_peak(target: str, arena: GpuArena) -> Peak:
     shape = (blocks, _THREADS)
 
     def best(function: Any, shapes: list[tuple[int, ...]], repeats: int) -> float:
-        run = evaluator(function, compiler_target, shapes, repeats, device=arena.device, buffer=arena.buffer)
+        run = evaluator(function, compiler_target, shapes, repeats, arena)
         warm(run)
         return min(run())
 
@@ -59,7 +59,7 @@ def gpu_pulse(target: str, arena: GpuArena) -> Pulse:
     compiler_target = tvm.target.Target(json.loads(target))
     shapes = [(blocks, _THREADS)]
     kernel = _arithmetic(blocks)
-    return Pulse(evaluator(kernel, compiler_target, shapes, BEATS, device=arena.device, buffer=arena.buffer))
+    return Pulse(evaluator(kernel, compiler_target, shapes, BEATS, arena))
 
 
 def _blocks(arena: GpuArena) -> int:

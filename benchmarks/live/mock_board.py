@@ -1,0 +1,27 @@
+"""The agent of a machine of mocks: `python -m live.mock_board URL TOKEN JOIN`; JOIN is its first message, as base64."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import sys
+
+import msgspec
+
+from kintune.fleet.agent import Agent
+from kintune.fleet.messages import Join
+from kintune.fleet.sockets import call
+
+WORKER, PROCESS, DEVICE = "kintune.simulate.mock_worker", "kintune.simulate.mock_process", "live.frail_worker"
+
+
+def main() -> None:
+    """Look after the machine until somebody ends this."""
+    url, token, text = sys.argv[1:]
+    join = msgspec.msgpack.decode(base64.b64decode(text), type=Join)
+    agent = Agent(join, lambda line: print(f"{join.name}: {line}", flush=True), {WORKER, PROCESS, DEVICE})
+    asyncio.run(agent.serve(lambda: call(url, token)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,319 @@
+"""A fleet of mocks under constant trouble: whether every job ends, memory is flat, and no device idles while work waits.
+
+    python benchmarks/soak.py                       # an hour
+    python benchmarks/soak.py --minutes 3 --output /tmp/soak
+    python benchmarks/soak.py --show                # what the last one brought
+
+Real are the engine with its scheduler, the hub, the agents and their lines, and all processes; the jobs sleep instead
+of tuning.  Twenty devices of two types hang on five machines, two more are hosts; each machine has an agent of its own.
+As many jobs as there are devices and half as many again are under way at any time, so that there is always work that
+waits for a device.  Every ten seconds something goes wrong, drawn from a seed.  When the time is over, no new job
+comes, and those that are there must end.  Raw results go to `benchmarks/results/soak`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import csv
+import json
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+from live.forgetful_journal import ForgetfulJournal
+from live.idle_watch import LONG_S, IdleWatch
+from live.mock_board import DEVICE, PROCESS, WORKER
+from live.mock_fleet import MockMachine
+from live.troubles import Troubles
+
+from kintune.doctor.machine import inspect_machine
+from kintune.engine.command import Anywhere
+from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch
+from kintune.engine.local import LocalEngine
+from kintune.fleet.hub import Admitted, Hub, Workers
+from kintune.fleet.messages import Join
+from kintune.fleet.sockets import PATH, SocketLine, open_door
+from kintune.scheduler.machine import Limits, Machine
+from kintune.scheduler.policies import policy
+from kintune.simulate.mock import MockJob
+from kintune.simulate.mock_process import MOCK_WORKER
+from kintune.simulate.plan import PlannedJob
+
+HERE = Path(__file__).parent
+WORKERS = Workers({MOCK_WORKER: WORKER}, {MOCK_WORKER: DEVICE})
+DEVICES = {"board": (4, 4, 4), "gpu": (4, 4)}
+HOSTS = (8, 8)
+SAMPLE_S = 10.0
+LAST_S = 900.0  # for the jobs that are under way when the time is over
+
+
+def main() -> None:
+    """Soak, and say what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--every", type=float, default=10.0, help="seconds from one fault to the next")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, default=HERE / "results/soak")
+    parser.add_argument("--show", action="store_true", help="soak nothing")
+    options = parser.parse_args()
+    if not options.show:
+        options.output.mkdir(parents=True, exist_ok=True)
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
+        with tempfile.TemporaryDirectory() as folder, (options.output / "agents.log").open("wb") as log:
+            Soak(options, Path(folder), log).run()
+        draw(options.output)
+    print("\n".join(summary(json.loads((options.output / "soak.json").read_text()))))
+
+
+class Soak:
+    """One run."""
+
+    def __init__(self, options: argparse.Namespace, folder: Path, log: IO[bytes]) -> None:
+        self._options = options
+        self._log = log
+        names = [(f"{kind}s-{n}", kind, count) for kind, counts in DEVICES.items() for n, count in enumerate(counts)]
+        machines = [MockMachine(name, folder, type=kind, devices=count) for name, kind, count in names]
+        machines += [MockMachine(f"host-{n}", folder, cores=cores) for n, cores in enumerate(HOSTS)]
+        self._machines = {machine.name: machine for machine in machines}
+        self._troubles = Troubles(machines, options.seed)
+        self._watch = IdleWatch()
+        self._journal = ForgetfulJournal()
+        self._started = 0
+        self._under_way: dict[str, int] = {}  # by job: how many items it must have had in the end
+        self._endings: Counter[str] = Counter()
+        self._incomplete: list[str] = []
+        self._samples: list[dict[str, Any]] = []
+        self._began = time.monotonic()
+        self._leaving = threading.Event()
+
+    def run(self) -> None:
+        """Until all jobs are over, or take too long; writes what was seen."""
+        at_once = 3 * sum(map(sum, DEVICES.values())) // 2
+        machine = Machine(policy("predictive"), Limits(resources_may_join=True))
+        with ExitStack() as stack:
+            self._engine = stack.enter_context(
+                LocalEngine(
+                    machine, self._journal, {}, (), elsewhere={MOCK_WORKER}, observe=self._watch.observe,
+                    log=self._options.output / "engine.log",
+                )
+            )  # fmt: skip
+            around = threading.Thread(target=asyncio.run, args=(self._around(),))
+            around.start()
+            stack.callback(around.join)
+            stack.callback(self._leaving.set)
+            for _ in range(at_once):
+                self._begin()
+            self._engine.serve(on_end=self._ended)
+        self._write()
+
+    @property
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    @property
+    def _over(self) -> bool:
+        return self._seconds > 60 * self._options.minutes
+
+    # jobs, in the engine's thread -----------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        job = planned(self._started, self._options.seed)
+        self._started += 1
+        self._under_way[job.id] = len(job.stages)
+        self._engine.add(JobLaunch(job.id, Anywhere(PROCESS), msgspec.msgpack.encode(job)))
+
+    def _ended(self, job: str, end: JobEnd) -> None:
+        self._endings[end.ending.value] += 1
+        had = self._journal.forget(job)
+        if end.ending is not JobEnding.FINISHED or had != self._under_way[job]:
+            self._incomplete.append(
+                f"{job}: {end.ending.value} with {had} of {self._under_way[job]} items; {end.cause}"
+            )
+        del self._under_way[job]
+        if not self._over:
+            self._begin()
+        elif not self._under_way:
+            self._engine.leave()
+
+    # all the rest, in a thread with an event loop -------------------------------------------------------------------
+
+    async def _around(self) -> None:
+        hub = Hub(self._engine, workers=WORKERS, lodges=True)
+
+        def admit(join: Join) -> list[Admitted]:
+            return [Admitted(device.type) for device in join.devices]
+
+        async def attend(line: SocketLine, machine: MockMachine) -> None:
+            machine.line = line
+            try:
+                await hub.attend(line, admit)
+            finally:
+                if machine.line is line:
+                    machine.line = None
+
+        async with open_door("127.0.0.1", 0, self._machines.__getitem__, attend) as server:
+            port = next(iter(server.sockets)).getsockname()[1]
+            url = f"ws://127.0.0.1:{port}{PATH}"
+            tasks = [asyncio.ensure_future(machine.live(url, self._log)) for machine in self._machines.values()]
+            tasks += [
+                asyncio.ensure_future(self._troubles.make(self._options.every)),
+                asyncio.ensure_future(self._sample()),
+            ]
+            while not self._leaving.is_set():
+                await asyncio.sleep(0.5)
+                if failed := [task for task in tasks if task.done()]:
+                    print(f"soak: {failed[0].exception()!r}", file=sys.stderr)
+                    self._engine.leave()
+                if self._seconds > 60 * self._options.minutes + LAST_S:
+                    self._engine.leave()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _sample(self) -> None:
+        while True:
+            watch = self._watch
+            agents = [memory_mb(machine.agent) for machine in self._machines.values() if machine.agent is not None]
+            sample = {
+                "seconds": round(self._seconds, 1),
+                "memory_mb": memory_mb(os.getpid()),
+                "agents_mb": round(sum(agents), 1),
+                "descriptors": len(os.listdir("/proc/self/fd")),
+                "threads": threading.active_count(),
+                "jobs": sum(self._endings.values()),
+                "stages": watch.stages,
+                "usable": watch.usable,
+                "busy": watch.busy,
+                "waiting": watch.waiting,
+                "idle_s": round(watch.idle_s, 2),
+                "troubles": self._troubles.count.total(),
+            }
+            self._samples.append(sample)
+            left_s = max(0.0, 60 * self._options.minutes - self._seconds)
+            print(
+                f"\r{sample['jobs']} jobs are over, {sample['troubles']} troubles, {sample['memory_mb']:.0f} MB, "
+                f"{sample['busy']} of {sample['usable']} devices busy; {left_s / 60:.0f} min left  ",
+                end="", flush=True,
+            )  # fmt: skip
+            await asyncio.sleep(SAMPLE_S)
+
+    def _write(self) -> None:
+        print()
+        watch, place = self._watch, self._options.output
+        document = {
+            "date": time.strftime("%Y-%m-%d"),
+            "cpu": inspect_machine().cpu,
+            "seed": self._options.seed,
+            "minutes": self._options.minutes,
+            "seconds": self._seconds,
+            "devices": DEVICES,
+            "hosts": HOSTS,
+            "jobs": {"started": self._started, "under_way": sorted(self._under_way), "endings": self._endings},
+            "incomplete": self._incomplete,
+            "items": {status.value: count for status, count in self._journal.endings.items()},
+            "stages": watch.stages,
+            "losses": watch.losses,
+            "troubles": self._troubles.count,
+            "stale_answers": self._engine.stale_answers,
+            "idle_s": watch.idle_s,
+            "long_idle": [(idle.device, idle.since - self._began, idle.seconds) for idle in watch.long],
+            "memory_mb": quarters(self._samples, "memory_mb"),
+            "descriptors": quarters(self._samples, "descriptors"),
+            "threads": quarters(self._samples, "threads"),
+            "busy": quarters(self._samples, "busy"),
+            "usable": quarters(self._samples, "usable"),
+        }
+        (place / "soak.json").write_text(json.dumps(document, indent=1) + "\n")
+        with (place / "samples.csv").open("w", newline="") as file:
+            table = csv.DictWriter(file, list(self._samples[0]))
+            table.writeheader()
+            table.writerows(self._samples)
+
+
+def planned(number: int, seed: int) -> PlannedJob:
+    """A job of some minutes, for one of the types in turn as there are devices of them."""
+    kinds = [kind for kind, counts in DEVICES.items() for _ in range(sum(counts))]
+    shape = MockJob(
+        kinds[number * 7 % len(kinds)], rounds=20, select_s=0.2, build_s=0.5, profile_s=2.0, update_s=0.1, start_s=0.5,
+        end_s=0.5, prove_s=2.0, inflight=2, spread=0.4,
+    )  # fmt: skip
+    return shape.plan(f"job-{number}", seed=seed, known_as="mock")
+
+
+def memory_mb(pid: int) -> float:
+    """What a process has in memory; 0 for one that is gone."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except OSError:
+        return 0.0
+    return round(pages * os.sysconf("SC_PAGE_SIZE") / 1e6, 1)
+
+
+def quarters(samples: list[dict[str, Any]], column: str) -> list[float]:
+    """The median of each quarter of the time in which new jobs came."""
+    values = [sample[column] for sample in samples]
+    size = max(1, len(values) // 4)
+    return [statistics.median(values[n * size : (n + 1) * size] or values[-1:]) for n in range(4)]
+
+
+def summary(found: dict[str, Any]) -> list[str]:
+    """What was asked for, and what came of it."""
+    jobs, long = found["jobs"], found["long_idle"]
+    first, last = found["memory_mb"][1], found["memory_mb"][3]
+    device_s = 20 * found["seconds"]
+    return [
+        f"{found['seconds'] / 60:.0f} minutes, {sum(found['troubles'].values())} troubles, a host or a device lost "
+        f"{found['losses']} times, {found['stages']} stages",
+        *(f"  {count:4} times {kind}" for kind, count in sorted(found["troubles"].items())),
+        f"jobs: {jobs['started']} began, {sum(jobs['endings'].values())} ended ({jobs['endings']}); "
+        f"{len(found['incomplete'])} without all of their items",
+        *(f"  {line}" for line in found["incomplete"][:10]),
+        f"items: {found['items']}; {found['stale_answers']} stale answers were refused",
+        f"memory: {first:.1f} MB in the second quarter, {last:.1f} in the last; descriptors {found['descriptors']}, "
+        f"threads {found['threads']}",
+        f"devices: idle while work waited for {found['idle_s']:.1f} s of {device_s:.0f} in all; "
+        f"{len(long)} times for more than {LONG_S:g} s",
+        *(f"  {device} from {since:.0f} s on for {seconds:.2f} s" for device, since, seconds in long[:10]),
+    ]
+
+
+def draw(place: Path) -> None:
+    """What the samples say, as a picture."""
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    with (place / "samples.csv").open(newline="") as file:
+        rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    minutes = [row["seconds"] / 60 for row in rows]
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "soak", "font.family": "DejaVu Sans"}):
+        figure = Figure(figsize=(10, 5.5), layout="constrained")
+        FigureCanvasSVG(figure)
+        above, below = figure.subplots(2, 1, sharex=True)
+        above.fill_between(minutes, [row["usable"] for row in rows], color="#d5e3f0", step="post", label="can be used")
+        above.step(minutes, [row["busy"] for row in rows], color="#1f5f99", where="post", lw=1, label="busy")
+        above.set_ylabel("devices")
+        above.set_ylim(0, 1.05 * max(row["usable"] for row in rows))
+        above.legend(loc="lower right", frameon=False, ncols=2)
+        below.plot(minutes, [row["memory_mb"] for row in rows], color="#a5461f", label="engine, hub and scheduler")
+        below.set_ylabel("memory, MB")
+        below.set_ylim(0, 1.3 * max(row["memory_mb"] for row in rows))
+        below.legend(loc="lower right", frameon=False)
+        below.set_xlabel("minutes, with something going wrong every ten seconds")
+        below.set_xlim(0, minutes[-1])
+        for axes in (above, below):
+            axes.spines[["top", "right"]].set_visible(False)
+        figure.savefig(place / "soak.svg", metadata={"Date": None, "Creator": None})
+
+
+if __name__ == "__main__":
+    main()

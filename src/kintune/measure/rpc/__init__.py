@@ -1,0 +1,1 @@
+"""Boards without Python: measured through the compiler's own RPC server."""

@@ -1,0 +1,60 @@
+"""A network of ours on a board behind an RPC server, as a contender."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+
+from kintune.errors import InputError
+from kintune.graph.inputs import Array
+from kintune.graph.package import Package
+from kintune.graph.tensors import array_of, leaves_of, tensor_of
+from kintune.job.payloads import Tensor
+from kintune.measure.rpc.address import parse_address
+from kintune.measure.rpc.session import Session
+
+__all__ = ["BoardExecutable"]
+
+_MAIN, _RUN = "main", "invoke_stateful"
+
+
+class BoardExecutable:
+    """A `.kt` file on a board: weights and inputs are sent there once, and the board's own clock tells the time."""
+
+    def __init__(self, address: str) -> None:
+        self._address = parse_address(address)
+        self._session: Session | None = None
+        self._machine: Any = None
+
+    def prepare(self, path: str, threads: int, inputs: Mapping[str, Array]) -> None:
+        """Open the file, and send everything to the board.
+
+        Raises:
+            InputError: it is none of ours, or was built with another compiler.
+            DeviceError: the server cannot be used.
+        """
+        package = Package.open(path)
+        if package.manifest.tvm != tvm.__version__:
+            raise InputError(f"{path}: built with TVM {package.manifest.tvm}, and TVM {tvm.__version__} is installed")
+        self._session = session = Session(self._address, threads)
+        device = session.device
+        self._machine = tvm.runtime.vm.VirtualMachine(session.load(package.library), device)
+        weights = [tensor_of(block).copyto(device) for block in package.weights]
+        sent = [_sent(inputs[tensor.name], tensor, device) for tensor in package.manifest.inputs]
+        self._machine.set_input(_MAIN, *sent, *weights)
+        self._timed = self._machine.time_evaluator(_RUN, device, number=1, repeat=1)
+
+    def run_timed(self) -> tuple[float, list[Array]]:
+        """Run once; the seconds that took on the board, and the outputs."""
+        (seconds,) = self._timed(_MAIN).results
+        outputs = leaves_of(self._machine.get_outputs(_MAIN))
+        return float(seconds), [array_of(leaf.copyto(tvm.cpu())) for leaf in outputs]
+
+
+def _sent(array: Array, tensor: Tensor, device: Any) -> Any:
+    """An input, on the board."""
+    here = tvm.runtime.empty(array.shape, tensor.dtype)
+    array_of(here)[...] = array
+    return here.copyto(device)

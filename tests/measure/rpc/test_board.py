@@ -1,0 +1,176 @@
+"""Candidates on a board behind a stock RPC server of this machine."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from kintune.errors import DeviceError, TargetError
+from kintune.measure.about import DeviceAbout, Peak
+from kintune.measure.device_worker import open_board
+from kintune.measure.outcome import Outcome, Status
+from kintune.measure.protocol import Protocol
+from kintune.measure.requests import Built, ProfileContext, ProfileItem
+from kintune.measure.rpc.address import Address, parse_address
+from kintune.testing.poison import Poison, poisoned
+from kintune.wire.messages import ItemFailed
+
+pytestmark = pytest.mark.tvm
+
+MODULE = "kintune.measure.device_worker"
+PROTOCOL = Protocol(threads=1, repeats=3, max_seconds=0.05)
+
+
+@pytest.fixture(scope="module")
+def start_device(start_worker: Callable[..., Any], board: str, native: str) -> Callable[..., Any]:
+    def start(*arguments: str) -> Any:
+        return start_worker(MODULE, "--rpc", board, "--target", native, "--threads", "1", *arguments)
+
+    return start
+
+
+def begin(worker: Any, healthy: Built) -> Callable[[Built], Outcome]:
+    """Enter a stage; what is returned times one candidate in it."""
+    worker.begin("profile", msgspec.msgpack.encode(ProfileContext(PROTOCOL, {"dense": healthy})))
+
+    def outcome(built: Built) -> Outcome:
+        return msgspec.msgpack.decode(worker.done(msgspec.msgpack.encode(ProfileItem("dense", built))), type=Outcome)
+
+    return outcome
+
+
+def test_candidates_that_a_board_survives_are_classed(start_device: Callable[..., Any], healthy: Built) -> None:
+    worker = start_device()
+    outcome = begin(worker, healthy)
+    for poison, status, cause_class in (
+        (Poison.NAN, Status.WRONG_RESULT, "not finite"),
+        (Poison.NOTHING, Status.WRONG_RESULT, "not finite"),
+        (Poison.WRONG_NUMBERS, Status.WRONG_RESULT, "wrong numbers"),
+        (Poison.OUT_OF_BOUNDS, Status.WRONG_RESULT, "wrote out of bounds"),
+        (Poison.SPOILED_INPUT, Status.WRONG_RESULT, "wrote to an input"),
+    ):
+        found = outcome(poisoned(poison, healthy.operands))
+        assert (found.status, found.cause_class) == (status, cause_class), poison
+        again = outcome(healthy)
+        assert again.status is Status.OK, again.cause
+        assert len(again.times_us) == PROTOCOL.repeats
+    assert outcome(poisoned(Poison.ERROR, healthy.operands)).status is Status.RUN_FAILED
+    assert outcome(Built("text", b"not a library", healthy.operands)).status is Status.RUN_FAILED
+    assert outcome(healthy).ok
+    assert worker.close() == 0
+
+
+def test_a_worker_whose_session_a_candidate_has_killed_ends_itself(
+    start_stock: Callable[..., int], start_worker: Callable[..., Any], native: str, healthy: Built
+) -> None:
+    from kintune.measure.run import CORRUPTED
+
+    address = f"127.0.0.1:{start_stock('rpc_server')}"
+    worker = start_worker(MODULE, "--rpc", address, "--target", native, "--threads", "1")
+    assert begin(worker, healthy)(healthy).ok
+    item = ProfileItem("dense", poisoned(Poison.SEGFAULT, healthy.operands))
+    assert worker.ask(msgspec.msgpack.encode(item)) is None
+    assert worker.process.wait() == CORRUPTED
+
+
+def test_it_says_what_its_target_says_and_measures_its_peak(start_device: Callable[..., Any], native: str) -> None:
+    worker = start_device("--pulse")
+    about = msgspec.msgpack.decode(worker.hello.about, type=DeviceAbout)
+    assert about.device_type.target == native
+    assert about.device_type.model == about.machine.cpu == json.loads(native)["mcpu"]
+    assert about.device_type.protocol == "2-cold-all-but-first"  # no time of it is one of a worker of ours
+    assert 1 < about.pulse_us < 1e6
+    worker.begin("peak", b"")
+    peak = msgspec.msgpack.decode(worker.done(b""), type=Peak)
+    assert peak.gflops > 1
+    assert peak.read_gbytes_per_s > 0
+    assert worker.close() == 0
+
+
+def test_a_board_that_is_not_what_it_was_times_nothing(start_device: Callable[..., Any], healthy: Built) -> None:
+    worker = start_device("--pulse-us", "0.001")
+    worker.begin("profile", msgspec.msgpack.encode(ProfileContext(PROTOCOL, {"dense": healthy})))
+    answer = worker.ask(msgspec.msgpack.encode(ProfileItem("dense", healthy)))
+    assert isinstance(answer, ItemFailed)
+    assert answer.unwell
+    assert worker.close() == 0
+
+
+def test_a_server_is_left_to_whoever_comes_next(board: str, native: str) -> None:
+    from kintune.measure.rpc.board import Board
+
+    first, second = Board(parse_address(board), native, 1), Board(parse_address(board), native, 1)
+    for _ in range(2):
+        for each in (first, second):
+            assert each.pulse_us() > 1
+            each.release()
+
+
+def test_a_network_of_ours_runs_on_a_board(board: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kintune.graph.inputs import draw_inputs
+    from kintune.measure.rpc.executable import BoardExecutable
+    from kintune.testing.tiny_network import make_tiny_network
+
+    monkeypatch.setenv("TVM_NUM_THREADS", "1")
+    here = make_tiny_network(tmp_path).executable
+    here.save(tmp_path / "tiny.kt")
+    inputs = draw_inputs(here.inputs, 3)
+    there = BoardExecutable(board)
+    there.prepare(str(tmp_path / "tiny.kt"), 1, inputs)
+    seconds, outputs = there.run_timed()
+    assert 0 < seconds < 10
+    for output, expected in zip(outputs, here.run(inputs).values(), strict=True):
+        np.testing.assert_array_equal(output, expected)
+
+
+def test_a_tracker_is_a_source_of_boards(start_stock: Callable[..., int], native: str) -> None:
+    from kintune.measure.rpc.board import Board
+
+    tracker = f"127.0.0.1:{start_stock('rpc_tracker')}"
+    start_stock("rpc_server", "--tracker", tracker, "--key", "pi4", "--custom-addr", "127.0.0.1")
+    board = Board(parse_address(f"{tracker}/pi4"), native, 1)
+    assert board.pulse_us() > 1
+    board.release()
+
+
+def test_a_server_that_a_tracker_has_elsewhere_is_not_talked_to(start_stock: Callable[..., int], native: str) -> None:
+    from kintune.measure.rpc.session import Session
+
+    tracker = f"127.0.0.1:{start_stock('rpc_tracker')}"
+    start_stock("rpc_server", "--tracker", tracker, "--key", "far", "--custom-addr", "192.0.2.7")
+    with pytest.raises(TargetError, match=r"the server 192\.0\.2\.7 of tracker .* is not on this machine's loopback"):
+        Session(parse_address(f"{tracker}/far"), 1)
+
+
+def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kintune.measure.rpc.session import Session
+
+    monkeypatch.setattr("kintune.measure.rpc.session._PATIENCE_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        port = deaf.getsockname()[1]
+        with pytest.raises(DeviceError, match=f"the RPC server at 127.0.0.1:{port} cannot be used: timed out"):
+            Session(Address("127.0.0.1", port), 1)
+        with pytest.raises(DeviceError, match="cannot be used"):
+            Session(Address("127.0.0.1", port, "a-key"), 1)
+    with pytest.raises(DeviceError, match=f"the RPC server at 127.0.0.1:{port} cannot be used: .*refused"):
+        Session(Address("127.0.0.1", port), 1)
+
+
+def test_a_server_of_something_else(start_stock: Callable[..., int]) -> None:
+    from kintune.measure.rpc.session import Session
+
+    with pytest.raises(DeviceError, match="who answers is no RPC server"):
+        Session(Address("127.0.0.1", start_stock("rpc_tracker")), 1)
+
+
+@pytest.mark.parametrize(("target", "threads"), [("native", 1), ("llvm", 0), ("cuda -arch=sm_90", 1)])
+def test_a_board_cannot_be_asked_what_it_is(target: str, threads: int) -> None:
+    with pytest.raises(TargetError, match="name the board's CPU as --target, and how many --threads it has"):
+        open_board("127.0.0.1:9090", target, threads)
