@@ -1,4 +1,4 @@
-"""A fleet of mocks under constant trouble: whether every job ends, memory is flat, and no device idles while work waits.
+"""A fleet of mocks under constant trouble: does every job end, is memory flat, does no device idle while work waits?
 
     python benchmarks/soak.py                       # an hour
     python benchmarks/soak.py --minutes 3 --output /tmp/soak

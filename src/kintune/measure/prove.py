@@ -47,7 +47,9 @@ _ONCE = Turn(runs=1, seconds=0.0)
 def prove(context: bytes, payload: bytes, board: str = "") -> bytes:
     """Answer one item of a PROVE stage: an encoded `ProveContext` and `ProveItem` to an encoded `Proof`.
 
-    With a `board`, the address of an RPC server, the network runs there.  Raises InputError when a file cannot be used, and NumericsError when the tuned network does not run at all.
+    With a `board`, the address of an RPC server, the network runs there.
+
+    Raises InputError when a file cannot be used, and NumericsError when the tuned network does not run at all.
     """
     conditions = msgspec.msgpack.decode(context, type=ProveContext)
     item = msgspec.msgpack.decode(payload, type=ProveItem)

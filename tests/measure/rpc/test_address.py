@@ -30,5 +30,5 @@ def test_what_is_no_address(text: str) -> None:
 @pytest.mark.parametrize("text", ["10.0.0.7:9090", "board.example:9090", "[fe80::1]:9090", "0.0.0.0:9090"])
 def test_nobody_elsewhere_is_asked_for_it(text: str) -> None:
     """A server that others can reach runs whatever they send it."""
-    with pytest.raises(TargetError, match="is not on this machine's loopback; .* ssh -L"):
+    with pytest.raises(TargetError, match=r"is not on this machine's loopback; .* ssh -L"):
         parse_address(text)

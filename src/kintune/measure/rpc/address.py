@@ -53,6 +53,6 @@ def require_loopback(host: str, what: str) -> None:
         here = False
     if not here:
         raise TargetError(
-            f"{what}: is not on this machine's loopback; whoever reaches such a server can run anything on it, so have it "
-            "listen on the board's own 127.0.0.1 and make a way to it: ssh -L 9090:127.0.0.1:9090 BOARD"
+            f"{what}: is not on this machine's loopback; whoever reaches such a server can run anything on it, so "
+            "have it listen on the board's own 127.0.0.1 and make a way to it: ssh -L 9090:127.0.0.1:9090 BOARD"
         )
