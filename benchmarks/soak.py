@@ -43,7 +43,7 @@ from kintune.fleet.hub import Admitted, Hub, Workers
 from kintune.fleet.messages import Join
 from kintune.fleet.sockets import PATH, SocketLine, open_door
 from kintune.scheduler.machine import Limits, Machine
-from kintune.scheduler.policies import policy
+from kintune.scheduler.policies import POLICIES, policy
 from kintune.simulate.mock import MockJob
 from kintune.simulate.mock_process import MOCK_WORKER
 from kintune.simulate.plan import PlannedJob
@@ -53,6 +53,7 @@ WORKERS = Workers({MOCK_WORKER: WORKER}, {MOCK_WORKER: DEVICE})
 DEVICES = {"board": (4, 4, 4), "gpu": (4, 4)}
 HOSTS = (8, 8)
 SAMPLE_S = 10.0
+QUARTERED = ("memory_mb", "agents_mb", "descriptors", "threads", "usable", "busy", "waiting")
 LAST_S = 900.0  # for the jobs that are under way when the time is over
 
 
@@ -62,6 +63,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--every", type=float, default=10.0, help="seconds from one fault to the next")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--policy", choices=sorted(POLICIES), default="predictive")
     parser.add_argument("--output", type=Path, default=HERE / "results/soak")
     parser.add_argument("--show", action="store_true", help="soak nothing")
     options = parser.parse_args()
@@ -98,7 +100,7 @@ class Soak:
     def run(self) -> None:
         """Until all jobs are over, or take too long; writes what was seen."""
         at_once = 3 * sum(map(sum, DEVICES.values())) // 2
-        machine = Machine(policy("predictive"), Limits(resources_may_join=True))
+        machine = Machine(policy(self._options.policy), Limits(resources_may_join=True))
         with ExitStack() as stack:
             self._engine = stack.enter_context(
                 LocalEngine(
@@ -113,7 +115,8 @@ class Soak:
             for _ in range(at_once):
                 self._begin()
             self._engine.serve(on_end=self._ended)
-        self._write()
+            self._watch.finish(time.monotonic())
+            self._write()
 
     @property
     def _seconds(self) -> float:
@@ -147,16 +150,25 @@ class Soak:
     # all the rest, in a thread with an event loop -------------------------------------------------------------------
 
     async def _around(self) -> None:
+        try:
+            await self._play_the_world()
+        finally:
+            self._engine.leave()
+
+    async def _play_the_world(self) -> None:
         hub = Hub(self._engine, workers=WORKERS, lodges=True)
+        attending: set[asyncio.Task[Any] | None] = set()
 
         def admit(join: Join) -> list[Admitted]:
             return [Admitted(device.type) for device in join.devices]
 
         async def attend(line: SocketLine, machine: MockMachine) -> None:
             machine.line = line
+            attending.add(asyncio.current_task())
             try:
                 await hub.attend(line, admit)
             finally:
+                attending.discard(asyncio.current_task())
                 if machine.line is line:
                     machine.line = None
 
@@ -175,7 +187,7 @@ class Soak:
                     self._engine.leave()
                 if self._seconds > 60 * self._options.minutes + LAST_S:
                     self._engine.leave()
-            for task in tasks:
+            for task in [*tasks, *filter(None, attending)]:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -209,10 +221,12 @@ class Soak:
     def _write(self) -> None:
         print()
         watch, place = self._watch, self._options.output
+        on_time = [sample for sample in self._samples if sample["seconds"] <= 60 * self._options.minutes]
         document = {
             "date": time.strftime("%Y-%m-%d"),
             "cpu": inspect_machine().cpu,
             "seed": self._options.seed,
+            "policy": self._options.policy,
             "minutes": self._options.minutes,
             "seconds": self._seconds,
             "devices": DEVICES,
@@ -226,11 +240,7 @@ class Soak:
             "stale_answers": self._engine.stale_answers,
             "idle_s": watch.idle_s,
             "long_idle": [(idle.device, idle.since - self._began, idle.seconds) for idle in watch.long],
-            "memory_mb": quarters(self._samples, "memory_mb"),
-            "descriptors": quarters(self._samples, "descriptors"),
-            "threads": quarters(self._samples, "threads"),
-            "busy": quarters(self._samples, "busy"),
-            "usable": quarters(self._samples, "usable"),
+            **{column: quarters(on_time, column) for column in QUARTERED},
         }
         (place / "soak.json").write_text(json.dumps(document, indent=1) + "\n")
         with (place / "samples.csv").open("w", newline="") as file:
@@ -274,7 +284,7 @@ def summary(found: dict[str, Any]) -> list[str]:
         f"{found['seconds'] / 60:.0f} minutes, {sum(found['troubles'].values())} troubles, a host or a device lost "
         f"{found['losses']} times, {found['stages']} stages",
         *(f"  {count:4} times {kind}" for kind, count in sorted(found["troubles"].items())),
-        f"jobs: {jobs['started']} began, {sum(jobs['endings'].values())} ended ({jobs['endings']}); "
+        f"jobs: {jobs['started']} began, {len(jobs['under_way'])} did not end, the others: {jobs['endings']}; "
         f"{len(found['incomplete'])} without all of their items",
         *(f"  {line}" for line in found["incomplete"][:10]),
         f"items: {found['items']}; {found['stale_answers']} stale answers were refused",

@@ -69,6 +69,11 @@ class IdleWatch:
         """How many stages wait for a device."""
         return sum(map(len, list(self._waiting.values())))
 
+    def finish(self, now: float) -> None:
+        """It is over: who idles now has done so until now."""
+        self._lost.update(self._types)
+        self._look(now)
+
     def observe(self, event: Event, decisions: Sequence[Decision]) -> None:
         """Take in what happened, and what was decided."""
         self._happened(event)

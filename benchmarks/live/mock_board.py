@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import sys
 
 import msgspec
@@ -20,7 +21,16 @@ def main() -> None:
     url, token, text = sys.argv[1:]
     join = msgspec.msgpack.decode(base64.b64decode(text), type=Join)
     agent = Agent(join, lambda line: print(f"{join.name}: {line}", flush=True), {WORKER, PROCESS, DEVICE})
-    asyncio.run(agent.serve(lambda: call(url, token)))
+    asyncio.run(_serve(agent, url, token))
+
+
+async def _serve(agent: Agent, url: str, token: str) -> None:
+    """As long as whoever has started this lives."""
+    parent = os.getppid()
+    serving = asyncio.ensure_future(agent.serve(lambda: call(url, token)))
+    while os.getppid() == parent and not serving.done():
+        await asyncio.sleep(1.0)
+    serving.cancel()
 
 
 if __name__ == "__main__":

@@ -21,12 +21,16 @@ _RESTART_S = 5.0
 
 
 class MockMachine:
-    """One machine; `line` is the one to its agent, while there is one, `unwell` the files that make its devices so."""
+    """One machine, whose files are in `folder`.
+
+    `line` is the one to its agent, while there is one, `unwell` the files that make its devices so.
+    """
 
     def __init__(self, name: str, folder: Path, *, cores: int = 0, type: str = "", devices: int = 0) -> None:
         self.name = name
         self.unwell = [folder / f"{name}-{number}" for number in range(devices)]
         self.line: SocketLine | None = None
+        self._folder = folder
         offered = tuple(OfferedDevice(f"d{n}", type, (str(file),), b"") for n, file in enumerate(self.unwell))
         memory_mb = 1 << 16 if cores else 0
         self._join = Join(name, name, FLEET_VERSION, WIRE_VERSION, cores=cores, memory_mb=memory_mb, devices=offered)
@@ -38,12 +42,22 @@ class MockMachine:
         try:
             while True:
                 self._agent = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "live.mock_board", url, self.name, join, stdout=log, stderr=log
+                    sys.executable,
+                    "-m",
+                    "live.mock_board",
+                    url,
+                    self.name,
+                    join,
+                    stdout=log,
+                    stderr=log,
+                    env={**os.environ, "TMPDIR": str(self._folder)},
                 )
                 await self._agent.wait()
                 await asyncio.sleep(_RESTART_S)
         finally:
             self.signal(signal.SIGKILL)
+            if self._agent is not None:
+                await self._agent.wait()
 
     @property
     def agent(self) -> int | None:

@@ -18,6 +18,7 @@ import pytest
 from kintune.measure.cores import physical_cores
 from kintune.service.client import Client
 from kintune.testing.serving import Serving, serving
+from kintune.testing.stock_rpc import stock_rpc
 
 pytestmark = [pytest.mark.tvm, pytest.mark.timeout(600)]
 
@@ -126,11 +127,8 @@ def test_a_job_for_a_board_is_measured_there(fleet: Fleet) -> None:
 @pytest.mark.slow
 def test_a_job_for_a_board_without_python(fleet: Fleet) -> None:
     """The compiler's own server stands for the board, which has no worker of ours."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     target = subprocess.run([sys.executable, "-c", _NATIVE], capture_output=True, check=True, text=True).stdout.strip()
-    with bare_board(port):
+    with stock_rpc("rpc_server") as port:
         told = ("--name", "gateway", "--type", "bare", "--rpc", f"127.0.0.1:{port}", "--target", target)
         gateway = fleet.start("device", "start", *told, "--threads", "1")
         gateway.wait_until("joined as gateway")
@@ -147,17 +145,6 @@ def test_a_job_for_a_board_without_python(fleet: Fleet) -> None:
 
 
 _NATIVE = "from kintune.measure.target import resolve_target; print(resolve_target('native', 1))"
-
-
-@contextmanager
-def bare_board(port: int) -> Iterator[None]:
-    """A stock RPC server on this port."""
-    command = [sys.executable, "-m", "tvm.exec.rpc_server", "--host", "127.0.0.1", "--port", str(port)]
-    with subprocess.Popen([*command, "--port-end", str(port + 1)], stderr=subprocess.DEVNULL) as process:
-        try:
-            yield
-        finally:
-            process.terminate()
 
 
 @pytest.mark.slow

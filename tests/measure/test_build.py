@@ -30,7 +30,7 @@ def test_the_artifact_is_a_library_that_computes(healthy: Built) -> None:
     import numpy as np
     import tvm
 
-    from kintune.measure.run import load_artifact
+    from kintune.measure.artifact import load_artifact
 
     a, w = (np.random.default_rng(seed).standard_normal((48, 48), np.float32) for seed in (1, 2))
     out = tvm.runtime.tensor(np.zeros((48, 48), np.float32))

@@ -38,7 +38,7 @@ def libraries(directory: Path) -> int:
 def test_an_artifact_leaves_neither_file_nor_mapping_behind(
     runner: Any, healthy: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kintune.measure.run import load_artifact
+    from kintune.measure.artifact import load_artifact
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     module = load_artifact(healthy.artifact)

@@ -22,7 +22,7 @@ COUNT = "static int64_t runs; values(out)[0] = ++runs;"
 @pytest.fixture
 def kernel() -> Callable[[str], Any]:
     """Loads a kernel of two inputs and an output from the body of its C function."""
-    from kintune.measure.run import load_artifact
+    from kintune.measure.artifact import load_artifact
     from kintune.testing.poison import compile_kernel
 
     return lambda body: load_artifact(compile_kernel(body))
@@ -207,4 +207,4 @@ def test_a_run_is_over_when_the_device_is_done() -> None:
             module.now += 3.0
 
     module = FakeModule(1.0)
-    assert Stopwatch(Slow(), module.clock).run(module["main"], ()) == pytest.approx(4.0)
+    assert Stopwatch(Slow(), module.clock).run(module, ()) == pytest.approx(4.0)

@@ -13,7 +13,7 @@ from functools import partial
 import msgspec
 
 from kintune.doctor.machine import inspect_machine
-from kintune.errors import TargetError
+from kintune.errors import DeviceUnwell, TargetError
 from kintune.measure.about import DeviceAbout
 from kintune.measure.cores import choose_cores
 from kintune.measure.cuda.gpus import GPU, ORDER_VARIABLE, VISIBLE_VARIABLE, is_gpu
@@ -112,12 +112,10 @@ def open_board(
     """The same for a board that the compiler's own RPC server at `address` stands for; `threads` are the board's.
 
     Raises:
-        TargetError: no such target, or the address is none, or not on this machine.
-        DeviceError: the server cannot be used.
+        TargetError: no such target, or the address is none, or not on this machine, or nobody there can be used.
     """
     place = parse_address(address)
 
-    from kintune.measure.pulse import check_pulse
     from kintune.measure.rpc.board import Board, describe_board
     from kintune.measure.target import NATIVE, resolve_target
 
@@ -126,12 +124,15 @@ def open_board(
         raise TargetError(f"RPC server {address!r}: name the board's CPU as --target, and how many --threads it has")
     about = describe_board(canonical, threads)
     board = Board(place, canonical, threads)
-    check: Callable[[], None] = _well
-    if pulse or pulse_us:
-        about = msgspec.structs.replace(about, pulse_us=board.pulse_us())
-        if pulse_us:
-            check = partial(check_pulse, board.pulse_us, pulse_us, alike)
-    return about, DeviceHandler(board, partial(_prove, board=address), board.peak, check=check)
+    try:
+        board.check()
+        if pulse or pulse_us:
+            about = msgspec.structs.replace(about, pulse_us=board.pulse_us())
+    except DeviceUnwell as error:
+        raise TargetError(str(error)) from error
+    return about, DeviceHandler(
+        board, partial(_prove, board=address), board.peak, check=partial(board.check, pulse_us, alike)
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> None:

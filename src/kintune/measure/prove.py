@@ -114,7 +114,7 @@ class _Trial:
         self._manifest = manifest
         self._directory = directory
         self._board = board
-        self._cores = choose_cores(0 if board else conditions.threads)
+        self._cores = choose_cores(1 if board else conditions.threads)  # a board has others
         self.skipped: dict[str, str] = {}
 
     def run_untuned(self) -> dict[str, tuple[float, ...]]:

@@ -211,6 +211,7 @@ class Machine:
             self._remove_if_over(job)
             return
         state.attempt += 1
+        self._ledger.keeping.give_back(job)  # who has failed may be away for long
         if not resource_lost:
             state.failures += 1
             if not event.retryable or state.failures > self._limits.retries:

@@ -17,6 +17,7 @@ from kintune.measure.rpc.address import Address, parse_address
 )
 def test_a_server_and_a_trackers_key(text: str, address: Address) -> None:
     assert parse_address(text) == address
+    assert str(address) == text
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from kintune.measure.protocol import Protocol
 from kintune.measure.requests import Built, ProfileContext, ProfileItem
 from kintune.measure.rpc.address import Address, parse_address
 from kintune.testing.poison import Poison, poisoned
+from kintune.testing.stock_rpc import stock_rpc
 from kintune.wire.messages import ItemFailed
 
 pytestmark = pytest.mark.tvm
@@ -103,6 +104,37 @@ def test_a_board_that_is_not_what_it_was_times_nothing(start_device: Callable[..
     assert worker.close() == 0
 
 
+def test_a_worker_whose_server_goes_says_that_its_device_is_unwell(
+    start_worker: Callable[..., Any], native: str, healthy: Built
+) -> None:
+    with stock_rpc("rpc_server") as port:
+        worker = start_worker(MODULE, "--rpc", f"127.0.0.1:{port}", "--target", native, "--threads", "1")
+        assert begin(worker, healthy)(healthy).ok
+    for _ in range(2):
+        worker.begin("profile", msgspec.msgpack.encode(ProfileContext(PROTOCOL, {"dense": healthy})))
+        answer = worker.ask(msgspec.msgpack.encode(ProfileItem("dense", healthy)))
+        assert isinstance(answer, ItemFailed)
+        assert answer.unwell
+    assert "cannot be used" in answer.cause
+    assert worker.close() == 0
+
+
+def test_a_session_ends_before_the_server_ends_it(board: str, native: str, healthy: Built) -> None:
+    from kintune.measure.rpc.board import Board
+    from kintune.measure.rpc.session import SESSION_S
+
+    now = [0.0]
+    device = Board(parse_address(board), native, 1, lambda: now[0])
+    kept = []
+    for now[0] in (0.0, 0.4 * SESSION_S, 0.6 * SESSION_S):
+        device.check()
+        device.begin(ProfileContext(PROTOCOL, {"dense": healthy}))
+        assert device.profile(ProfileItem("dense", healthy)).ok
+        kept.append(device._runner)
+    assert kept[0] is kept[1] is not kept[2]
+    device.release()
+
+
 def test_a_server_is_left_to_whoever_comes_next(board: str, native: str) -> None:
     from kintune.measure.rpc.board import Board
 
@@ -140,13 +172,20 @@ def test_a_tracker_is_a_source_of_boards(start_stock: Callable[..., int], native
     board.release()
 
 
-def test_a_server_that_a_tracker_has_elsewhere_is_not_talked_to(start_stock: Callable[..., int], native: str) -> None:
+def test_a_server_that_a_tracker_has_elsewhere_is_not_talked_to(start_stock: Callable[..., int]) -> None:
     from kintune.measure.rpc.session import Session
 
     tracker = f"127.0.0.1:{start_stock('rpc_tracker')}"
     start_stock("rpc_server", "--tracker", tracker, "--key", "far", "--custom-addr", "192.0.2.7")
     with pytest.raises(TargetError, match=r"the server 192\.0\.2\.7 of tracker .* is not on this machine's loopback"):
         Session(parse_address(f"{tracker}/far"), 1)
+
+
+def test_who_is_not_there_is_refused_in_one_line(start_worker: Callable[..., Any], native: str) -> None:
+    worker = start_worker(MODULE, "--rpc", "127.0.0.1:9", "--target", native, "--threads", "1")
+    assert isinstance(worker.first, ItemFailed)
+    assert worker.first.refused
+    assert "the RPC server at 127.0.0.1:9 cannot be used: " in worker.first.cause
 
 
 def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +196,7 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
         port = deaf.getsockname()[1]
         with pytest.raises(DeviceError, match=f"the RPC server at 127.0.0.1:{port} cannot be used: timed out"):
             Session(Address("127.0.0.1", port), 1)
-        with pytest.raises(DeviceError, match="cannot be used"):
+        with pytest.raises(DeviceError, match=f"the RPC server at 127.0.0.1:{port}/a-key cannot be used: timed out"):
             Session(Address("127.0.0.1", port, "a-key"), 1)
     with pytest.raises(DeviceError, match=f"the RPC server at 127.0.0.1:{port} cannot be used: .*refused"):
         Session(Address("127.0.0.1", port), 1)

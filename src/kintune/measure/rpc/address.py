@@ -22,7 +22,8 @@ class Address(msgspec.Struct, frozen=True):
     key: str = ""
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}" + (f"/{self.key}" if self.key else "")
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}" + (f"/{self.key}" if self.key else "")
 
 
 def parse_address(text: str) -> Address:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import tvm
 
 from kintune.doctor.machine import Machine
-from kintune.errors import DeviceError
+from kintune.errors import DeviceError, DeviceUnwell
 from kintune.graph.elementary import ELEMENTARY
 from kintune.measure.about import DeviceAbout, Peak
 from kintune.measure.cores import choose_cores
 from kintune.measure.outcome import Outcome
 from kintune.measure.peak import host_pulse, measure_peak
 from kintune.measure.protocol import DeviceType, Protocol
-from kintune.measure.pulse import Pulse
+from kintune.measure.pulse import Pulse, check_pulse
 from kintune.measure.requests import ProfileContext, ProfileItem
 from kintune.measure.rpc.address import Address
 from kintune.measure.rpc.arena import BoardArena
-from kintune.measure.rpc.session import Session
+from kintune.measure.rpc.session import SESSION_S, Session
 from kintune.measure.rpc.stopwatch import FLUSHED
 from kintune.measure.run import Runner
 from kintune.measure.target import architecture_of, instruction_set
@@ -29,38 +32,59 @@ _MOST = 5_000  # programs in a session: a stock server keeps all of them loaded
 
 
 class Board:
-    """Implements `kintune.measure.device.Profiler`; raises DeviceError where the server cannot be used.
+    """Implements `kintune.measure.device.Profiler`.
 
-    A server has one session at a time, so ours is open from the first that needs it until `release`.
+    A server has one session at a time, so ours is open from the first that needs it until `release`.  Where the server
+    cannot be used (any more), everything but `profile` raises DeviceUnwell, and the next one begins with a new session.
     """
 
-    def __init__(self, address: Address, target: str, threads: int) -> None:
+    def __init__(
+        self, address: Address, target: str, threads: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """`target` is a canonical target (JSON), for so many threads."""
         self._address = address
         self._target = target
         self._threads = threads
+        self._clock = clock
         self._cores = choose_cores(1)
-        self._session: Session | None = None
+        self._arena: BoardArena | None = None
+        self._close: Callable[[], None] = _nothing
         self._runner: Runner | None = None
         self._pulse: Pulse | None = None
         self._programs = 0
+        self._until = 0.0
 
     def pulse_us(self) -> float:
         """What the reference kernel takes on the board."""
-        if self._pulse is None:
-            self._pulse = host_pulse(self._target, self._threads, BoardArena(self._open(), self._threads))
-        return self._pulse.microseconds()
+        with self._connected() as arena:
+            if self._pulse is None:
+                self._pulse = host_pulse(self._target, self._threads, arena)
+            return self._pulse.microseconds()
+
+    def check(self, known_us: float = 0.0, alike: float = 1.5) -> None:
+        """See that it is there and, where that is known, that the reference kernel takes what it should.
+
+        Raises:
+            DeviceUnwell: it is not, or does not.
+        """
+        if self._programs >= _MOST or self._clock() >= self._until:
+            self.release()
+        if known_us:
+            check_pulse(self.pulse_us, known_us, alike)
+        else:
+            with self._connected() as arena:
+                arena.finish()
 
     def peak(self) -> Peak:
         """What the board reaches at its best."""
-        return measure_peak(self._target, self._threads, 0, BoardArena(self._open(), self._threads))
+        with self._connected() as arena:
+            return measure_peak(self._target, self._threads, 0, arena)
 
     def begin(self, context: ProfileContext) -> None:
         """See `Profiler`."""
-        if self._programs >= _MOST:
-            self.release()
-        if self._runner is None:
-            self._runner = Runner(self._cores, arena=BoardArena(self._open(), self._threads), threads=self._threads)
+        with self._connected() as arena:
+            if self._runner is None:
+                self._runner = Runner(self._cores, arena=arena, threads=self._threads)
         self._runner.begin(context)
 
     def profile(self, item: ProfileItem) -> Outcome:
@@ -72,14 +96,22 @@ class Board:
 
     def release(self) -> None:
         """Leave the server to somebody else."""
-        session, self._session, self._runner, self._pulse, self._programs = self._session, None, None, None, 0
-        if session is not None:
-            session.close()
+        close, self._close = self._close, _nothing
+        self._arena, self._runner, self._pulse, self._programs = None, None, None, 0
+        close()
 
-    def _open(self) -> Session:
-        if self._session is None:
-            self._session = Session(self._address, self._threads)
-        return self._session
+    @contextmanager
+    def _connected(self) -> Iterator[BoardArena]:
+        """A session, while it lasts."""
+        try:
+            if self._arena is None:
+                session = Session(self._address, self._threads)
+                self._close, self._until = session.close, self._clock() + SESSION_S / 2
+                self._arena = BoardArena(session, self._threads)
+            yield self._arena
+        except (DeviceError, RuntimeError) as error:  # of which the latter is the runtime's own kind
+            self.release()
+            raise DeviceUnwell(str(error).strip().splitlines()[0]) from error
 
 
 def describe_board(target: str, threads: int) -> DeviceAbout:
@@ -102,3 +134,7 @@ def describe_board(target: str, threads: int) -> DeviceAbout:
         machine=Machine(model, architecture, threads, threads, threads, threads, 0, (), isa),
         compiler=f"tvm {tvm.__version__}, {ELEMENTARY}",
     )
+
+
+def _nothing() -> None:
+    """There is no session to close."""

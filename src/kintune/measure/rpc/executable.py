@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from kintune.measure.rpc.session import Session
 __all__ = ["BoardExecutable"]
 
 _MAIN, _RUN = "main", "invoke_stateful"
+_PATIENCE_S = 200.0  # for the contender before, which may have been ended while the board goes on
 
 
 class BoardExecutable:
@@ -38,19 +40,29 @@ class BoardExecutable:
         package = Package.open(path)
         if package.manifest.tvm != tvm.__version__:
             raise InputError(f"{path}: built with TVM {package.manifest.tvm}, and TVM {tvm.__version__} is installed")
-        self._session = session = Session(self._address, threads)
+        self._session = session = Session(self._address, threads, _PATIENCE_S)
         device = session.device
         self._machine = tvm.runtime.vm.VirtualMachine(session.load(package.library), device)
         weights = [tensor_of(block).copyto(device) for block in package.weights]
         sent = [_sent(inputs[tensor.name], tensor, device) for tensor in package.manifest.inputs]
         self._machine.set_input(_MAIN, *sent, *weights)
         self._timed = self._machine.time_evaluator(_RUN, device, number=1, repeat=1)
+        self._has_run = False
 
     def run_timed(self) -> tuple[float, list[Array]]:
-        """Run once; the seconds that took on the board, and the outputs."""
-        (seconds,) = self._timed(_MAIN).results
+        """Run once; the seconds that took on the board, and the outputs.
+
+        The first run, which says little of a fast network and enough of a slow one, is timed from here: the board's
+        clock can only time what has run before.
+        """
+        if self._has_run:
+            seconds = float(self._timed(_MAIN).results[0])
+        else:
+            start = time.perf_counter()
+            self._machine.invoke_stateful(_MAIN)
+            seconds, self._has_run = time.perf_counter() - start, True
         outputs = leaves_of(self._machine.get_outputs(_MAIN))
-        return float(seconds), [array_of(leaf.copyto(tvm.cpu())) for leaf in outputs]
+        return seconds, [array_of(leaf.copyto(tvm.cpu())) for leaf in outputs]
 
 
 def _sent(array: Array, tensor: Tensor, device: Any) -> Any:

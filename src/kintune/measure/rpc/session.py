@@ -14,27 +14,35 @@ from tvm.rpc import base
 from kintune.errors import DeviceError
 from kintune.measure.rpc.address import Address, require_loopback
 
-__all__ = ["Session"]
+__all__ = ["SESSION_S", "Session"]
+
+SESSION_S = 1800.0
+"""After so many seconds a server ends a session: what never ends holds the board for no longer."""
 
 _BIG_CORES = 1  # the runtime's kBig: where cores differ, the fast ones
 _PATIENCE_S = 60.0
+_GARBAGE = (RuntimeError, OSError, AttributeError, ValueError, TypeError, KeyError, IndexError, struct.error)
+"""What the compiler's client raises, its own kind (a RuntimeError) and what garbage makes of it."""
 
 
 class Session:
     """One session; a server has one at a time.  Everything that it holds is gone with it."""
 
-    def __init__(self, address: Address, threads: int) -> None:
-        """Connect, and give programs so many threads; waits a minute for whoever has a session there.
+    def __init__(self, address: Address, threads: int, patience_s: float | None = None) -> None:
+        """Connect, and give programs so many threads; waits a minute, or so long, for whoever has a session there.
 
         Raises:
             DeviceError: nobody answers, or it is no RPC server.
             TargetError: a tracker names a server on another machine.
         """
+        patience_s = _PATIENCE_S if patience_s is None else patience_s
         try:
-            self._session = _request(address) if address.key else _connect(address)
+            host, port, key = _ask(address, patience_s) if address.key else (address.host, address.port, "")
+            _knock(host, port, patience_s)
+            self._session = tvm.rpc.connect(host, port, key, session_timeout=SESSION_S)
             self.device: Any = self._session.cpu(0)
             self._session.get_function("runtime.config_threadpool")(_BIG_CORES, threads)
-        except (RuntimeError, OSError) as error:  # the runtime's own kind is a RuntimeError
+        except _GARBAGE as error:
             raise DeviceError(f"the RPC server at {address} cannot be used: {_first_line(error)}") from error
         self._loaded = 0
 
@@ -55,37 +63,36 @@ class Session:
             self._session.get_function("CloseRPCConnection")()
 
 
-def _connect(address: Address) -> Any:
-    """A session with a server.
+def _ask(address: Address, patience_s: float) -> tuple[str, int, str]:
+    """Where a tracker says that a server is, and the key that it will take.
 
-    The compiler's client would wait for ever for one that hears and says nothing.  So first it is asked for a session
-    under a key that it does not have, which it must refuse.
+    Raises:
+        TargetError: that is on another machine.
     """
-    key = b"client:is somebody there?"
-    with socket.create_connection((address.host, address.port), timeout=_PATIENCE_S) as line:
+    with socket.create_connection((address.host, address.port), timeout=patience_s) as line:
+        line.sendall(struct.pack("<i", base.RPC_TRACKER_MAGIC))
+        if base.recvall(line, 4) != struct.pack("<i", base.RPC_TRACKER_MAGIC):
+            raise ConnectionError("who answers is no tracker")
+        base.sendjson(line, [base.TrackerCode.REQUEST, address.key, "", 1])
+        code, (host, port, key) = base.recvjson(line)
+    if code != base.TrackerCode.SUCCESS:
+        raise ConnectionError(f"the tracker answers {code}")
+    require_loopback(str(host), f"the server {host} of tracker {address}")
+    return str(host), int(port), str(key)
+
+
+def _knock(host: str, port: int, patience_s: float) -> None:
+    """See that a server hears.
+
+    The compiler's client would wait for ever for one that does not.  So it is asked for a session under a key that it
+    does not have, which it must refuse.
+    """
+    key = b"client:is-somebody-there"
+    with socket.create_connection((host, port), timeout=patience_s) as line:
         line.sendall(struct.pack("<ii", base.RPC_MAGIC, len(key)) + key)
         answer = line.recv(4, socket.MSG_WAITALL)
     if answer != struct.pack("<i", base.RPC_CODE_MISMATCH):
         raise ConnectionError("who answers is no RPC server")
-    return tvm.rpc.connect(address.host, address.port)
-
-
-def _request(address: Address) -> Any:
-    """A session with whichever server a tracker gives us.
-
-    Raises:
-        TargetError: one of them is on another machine.
-    """
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(_PATIENCE_S)  # the tracker says nothing as long as it has no server to give
-    try:
-        tracker = tvm.rpc.connect_tracker(address.host, address.port)
-    finally:
-        socket.setdefaulttimeout(before)
-    for server in tracker.summary()["server_info"]:
-        if server["key"] == f"server:{address.key}":
-            require_loopback(str(server["addr"][0]), f"the server {server['addr'][0]} of tracker {address}")
-    return tracker.request(address.key, max_retry=1)
 
 
 def _first_line(error: BaseException) -> str:

@@ -43,9 +43,10 @@ class Predictive(Ranked):
         ahead_s = outlook.ahead_s(job.id)
         if job.deadline is not None:
             return job.deadline - ahead_s
-        horizon = now + max(outlook.busiest_s(), ahead_s) * self._weights / self._jobs / job.priority
-        share = job.since + (outlook.had_s(job.id) + ahead_s) * self._weights / job.priority
-        return min(horizon, share) - ahead_s
+        busiest_s, way_s = outlook.busiest_s(), outlook.had_s(job.id) + ahead_s
+        horizon = now + max(busiest_s, ahead_s) * self._weights / self._jobs / job.priority
+        share = job.since + way_s * self._weights / job.priority
+        return min(horizon - max(ahead_s, min(way_s, busiest_s)), share - ahead_s)
 
     def keeps(self, stage: Stage, job: JobFacts, placement: Placement, kept: int) -> bool:
         """Whether the job is critical, and enough is left for others."""
