@@ -1,4 +1,4 @@
-"""What is kept for jobs while they do not use it: for their very next stage, or until they come back to it."""
+"""What is kept for jobs while they do not use it: for their very next stage, or cores until they come back to them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ _KEPT = "(kept) "  # the beginning of those that keep something until a job come
 
 
 def _name(stage: Stage) -> str | None:
-    """The booking under which a job is kept what such stages run on; None for those that run anywhere."""
-    if stage.demand.device is not None:
-        return _KEPT + stage.demand.device
-    return None if stage.affinity is None else _KEPT + stage.affinity
+    """The booking under which a job is kept the cores that such stages run on; None for those that run anywhere."""
+    return None if stage.affinity is None or stage.demand.device is not None else _KEPT + stage.affinity
 
 
 class Keeping:
@@ -29,7 +27,8 @@ class Keeping:
     def __init__(self, pool: ResourcePool, lanes: Lanes) -> None:
         self._pool = pool
         self._lanes = lanes
-        self._kept: dict[str | None, int] = {}
+        self.kept = 0
+        """How many cores are kept until jobs come back to them."""
 
     def hold(self, job: JobState, placement: Placement) -> None:
         """Keep what a stage of the job had for the one that follows."""
@@ -43,24 +42,19 @@ class Keeping:
             self.release((job.id, _HELD), placement)
 
     def may_keep(self, job: JobState, stage: Stage, placement: Placement) -> bool:
-        """Whether what the stage had may be kept for the job: nobody is bound to the host, or has claimed it."""
+        """Whether the cores that the stage had may be kept: nobody is bound to the host, or has claimed it."""
         name = _name(stage)
         if name is None or name in job.kept:
             return False
-        host = placement.host
-        return placement.device is not None or not (self._lanes.bound_to(host) or self._pool.is_claimed(host))
-
-    def kept(self, device: str | None) -> int:
-        """How many devices of this type, or (None) how many cores, are kept for jobs."""
-        return self._kept.get(device, 0)
+        return not (self._lanes.bound_to(placement.host) or self._pool.is_claimed(placement.host))
 
     def keep(self, job: JobState, stage: Stage, placement: Placement) -> None:
-        """Keep what a stage of the job had until the job asks for another such stage."""
+        """Keep the cores that a stage of the job had until the job asks for another such stage."""
         name = _name(stage)
         assert name is not None
         job.kept[name] = placement
         self._pool.book((job.id, name), placement)
-        self._count(placement, 1)
+        self.kept += placement.cores
 
     def give_back(self, job: JobState, stage: Stage | None = None) -> None:
         """Keep nothing for such stages of the job any more, or (None) nothing at all."""
@@ -68,9 +62,8 @@ class Keeping:
             self._give_back(job, list(job.kept) if stage is None else [_name(stage)])
 
     def give_up(self, job: JobState) -> bool:
-        """The job waits for something: keep no cores for it, and no device if it waits for one; whether any were."""
-        wants_device = any(state.stage.demand.device is not None for state in job.heads.values())
-        given = [name for name, placement in job.kept.items() if wants_device or placement.cores]
+        """The job waits for something: keep nothing for it; whether anything was."""
+        given = list(job.kept)
         self._give_back(job, given)
         return bool(given)
 
@@ -94,9 +87,5 @@ class Keeping:
         for name in names:
             if name is not None and name in job.kept:
                 placement = job.kept.pop(name)
-                self._count(placement, -1)
+                self.kept -= placement.cores
                 self.release((job.id, name), placement)
-
-    def _count(self, placement: Placement, sign: int) -> None:
-        of, many = (None, placement.cores) if placement.device is None else (self._pool.type_of(placement.device), 1)
-        self._kept[of] = self._kept.get(of, 0) + sign * many

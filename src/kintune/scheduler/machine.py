@@ -236,7 +236,7 @@ class Machine:
             self._hold(job, placement, stage.then)
         if job.held or not keeping.may_keep(job, stage, placement):
             return
-        if self._policy.keeps(stage, job, placement, keeping.kept(stage.demand.device)):
+        if self._policy.keeps(stage, job, placement, keeping.kept):
             keeping.keep(job, stage, placement)
 
     def _hold(self, job: JobState, placement: Placement, then: Demand | None) -> None:

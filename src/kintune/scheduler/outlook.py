@@ -32,9 +32,6 @@ class Outlook:
         self._capacity: dict[str | None, int] = {}  # cores, and devices by type
         self._seconds: dict[str | None, float] = {}  # of expected stages whose keys were seen, by what they need
         self._unseen: dict[str | None, float] = {}  # how many others are expected, times what each takes of it
-        self._unasked = 0  # how many are expected that need nobody knows what
-        self._had: dict[str | None, float] = {}  # what stages have taken so far: cores, or devices, times seconds
-        self._done = 0
 
     def count(self, resource: Resource, sign: int) -> None:
         """There is one more (1) or one less (-1) of it."""
@@ -74,9 +71,6 @@ class Outlook:
         self._shift(key, -load)
         self._durations.learn(key, seconds)
         self._shift(key, load)
-        self._done += 1
-        need = stage.demand.device
-        self._had[need] = self._had.get(need, 0.0) + seconds * _amount(stage.demand)
         of = self._jobs[stage.job]
         of.had_s += seconds
         if of.ahead.get(key, 0) > 0:
@@ -101,17 +95,13 @@ class Outlook:
         return self._durations.total(of.ahead) if of.told else of.had_s
 
     def busiest_s(self) -> float:
-        """Seconds for which the busiest kind of resource has work.
-
-        A stage that needs nobody knows what is taken to need what others have needed on average.
-        """
+        """Seconds for which the busiest kind of resource has work that is known."""
         mean = self._durations.mean
-        like_others = self._unasked / max(1, self._done)
+        kinds = {**self._seconds, **self._unseen}
         return max(
             (
-                (self._seconds.get(of, 0.0) + self._unseen.get(of, 0.0) * mean + self._had.get(of, 0.0) * like_others)
-                / max(1, self.capacity(of))
-                for of in {**self._seconds, **self._unseen, **self._had}
+                (self._seconds.get(of, 0.0) + self._unseen.get(of, 0.0) * mean) / max(1, self.capacity(of))
+                for of in kinds
             ),
             default=0.0,
         )
@@ -124,9 +114,8 @@ class Outlook:
             self._load.pop(key, None)
         demand = self._demands.get(key)
         if demand is None:
-            self._unasked += count  # nobody has asked for one yet
-            return
-        amount = count * _amount(demand)
+            return  # nobody has asked for one yet
+        amount = count * (1 if demand.device is not None else max(1, demand.cores))
         if self._durations.knows(key):
             seconds = amount * self._durations.expected(key)
             self._seconds[demand.device] = self._seconds.get(demand.device, 0.0) + seconds
@@ -136,8 +125,3 @@ class Outlook:
     def _subtract(self, job: _Job) -> None:
         for key, count in job.ahead.items():
             self._shift(key, -count)
-
-
-def _amount(demand: Demand) -> int:
-    """How many devices, or cores, it takes."""
-    return 1 if demand.device is not None else max(1, demand.cores)

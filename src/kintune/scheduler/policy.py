@@ -72,10 +72,10 @@ class Policy:
         """A stage has given back its resources after `seconds`; `done` if it has succeeded."""
 
     def keeps(self, stage: Stage, job: JobFacts, placement: Placement, kept: int) -> bool:
-        """Whether what this stage, which is done, had shall be kept until its job wants the like again.
+        """Whether the cores of this stage, which is done, shall be kept until its job's process wants some again.
 
-        Asked after `ended`.  The device is kept, or the cores on the host where the job's process lives; `kept` is how
-        many devices of that type, or cores, are kept already, for whichever jobs.
+        Asked after `ended`, of stages that run in that process.  `kept` is how many cores are kept already, for
+        whichever jobs.
         """
         return False
 

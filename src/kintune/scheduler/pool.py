@@ -128,10 +128,6 @@ class ResourcePool:
         state = self._hosts[host or ""]
         return None if state.core_devices else state.free_cores
 
-    def type_of(self, device: str) -> str:
-        """The type of a device that has joined."""
-        return self._devices[device].device.type
-
     def has_claim(self, who: Hashable) -> bool:
         """Whether a host is kept for `who`."""
         return who in self._claims

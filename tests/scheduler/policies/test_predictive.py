@@ -14,6 +14,7 @@ from kintune.scheduler.events import (
     ResourceJoined,
     ResourceLost,
     StageDone,
+    StageFailed,
     StageReady,
 )
 from kintune.scheduler.invariants import Auditor
@@ -126,63 +127,57 @@ def test_one_that_tells_nothing_is_served_as_well(one: Scene) -> None:
 
 
 class TestKeeping:
-    """What a critical job has used is kept for it, where there is enough for others."""
+    """The core where a critical job's process lives is kept for it, where there is enough for others."""
 
     @pytest.fixture
-    def three(self) -> Scene:
-        scene = Scene(Host("h", 8, 0), *(Device(f"g{n}", "gpu") for n in range(3))).warm_up()
-        scene.add("critical", ahead={"build": 90, "profile": 90})
-        scene.add("other", "third", ahead={"profile": 6})
-        scene.ask("critical", "p0")
-        scene.ask("other", "p0")
-        scene.ask("third", "p0")
-        assert len(scene.running) == 3
-        for job in ("other", "third"):
-            scene.tell(StageReady(scene.now, Stage("p1", job, "later", GPU, None, f"{job}/profile")))
-        return scene
-
-    def test_a_device_waits_for_a_critical_job(self, three: Scene) -> None:
-        assert three.done("critical/p0") == []
-        assert three.ask("critical", "b0", CORE, "build") == ["critical/b0"]
-        three.done("critical/b0")
-        assert three.ask("critical", "p1") == ["critical/p1"]
-        assert three.running["critical/p1"].placement.device == "g0"
-
-    def test_others_have_the_rest(self, three: Scene) -> None:
-        three.done("critical/p0")
-        assert three.done("other/p0") == ["other/p1"]
-        assert three.running["other/p1"].placement.device == "g1"
-
-    @pytest.mark.parametrize("end", ["cancelled", "over", "lost"])
-    def test_what_was_kept_is_free_once_it_is_wanted_no_more(self, three: Scene, end: str) -> None:
-        three.done("critical/p0")
-        if end == "cancelled":
-            assert three.tell(JobCancelled(three.now, "critical", "unwanted")) == ["other/p1"]
-        elif end == "over":
-            assert three.tell(JobEnded(three.now, "critical")) == ["other/p1"]
-        else:
-            three.tell(ResourceLost(three.now, "g0", "no answer"))
-            assert three.tell(ResourceBack(three.now, "g0")) == ["other/p1"]
-
-    def test_the_only_device_is_never_kept(self, one: Scene) -> None:
-        one.add("critical", ahead={"build": 90, "profile": 90})
-        one.add("other", ahead={"profile": 1})
-        one.ask("critical", "p0")
-        one.ask("other", "p0")
-        assert one.done("critical/p0") == ["other/p0"]
-
-    def test_a_job_that_holds_nobody_up_keeps_nothing(self, three: Scene) -> None:
-        three.tell(JobExpects(three.now, "critical", {"critical/profile": 1}))
-        assert three.done("critical/p0") == ["other/p1"]
-
-    def test_cores_are_kept_where_its_process_lives_unless_somebody_is_bound_there(self) -> None:
-        scene = Scene(Host("small", 1, 0), Host("large", 7, 0)).warm_up()
+    def scene(self) -> Scene:
+        """The critical job's process lives on the small host, and has done a stage; on the large one is no room."""
+        scene = Scene(Host("small", 1, 0), Host("large", 7, 0), Device("g0", "gpu")).warm_up()
         scene.add("filler", ahead={})
         scene.ask("filler", "f", Demand(cores=7), "fill")
         scene.add("critical", ahead={"own": 50, "away": 50})
         scene.ask("critical", "o0", CORE, "own", own=True)
         assert scene.running["critical/o0"].placement.host == "small"
-        scene.done("critical/o0")
         scene.add("other", ahead={"own": 3})
+        return scene
+
+    def test_a_core_waits_for_a_critical_job(self, scene: Scene) -> None:
+        scene.done("critical/o0")
         assert scene.ask("other", "x", CORE, "own", own=True) == []
         assert scene.ask("critical", "o1", CORE, "own", own=True) == ["critical/o1"]
+
+    @pytest.mark.parametrize("end", ["cancelled", "over", "lost", "failed"])
+    def test_what_was_kept_is_free_once_it_is_wanted_no_more(self, scene: Scene, end: str) -> None:
+        scene.done("critical/o0")
+        assert scene.ask("other", "x", CORE, "own", own=True) == []
+        if end == "cancelled":
+            assert scene.tell(JobCancelled(scene.now, "critical", "unwanted")) == ["other/x"]
+        elif end == "over":
+            assert scene.tell(JobEnded(scene.now, "critical")) == ["other/x"]
+        elif end == "lost":
+            scene.tell(ResourceLost(scene.now, "small", "no answer"))
+            assert scene.tell(ResourceBack(scene.now, "small")) == ["other/x"]
+        else:  # it is tried again later, and who knows how long that takes
+            assert scene.ask("critical", "a0", GPU, "away") == ["critical/a0"]
+            start = scene.running.pop("critical/a0")
+            assert scene.tell(StageFailed(scene.now, "critical", "a0", start.attempt, "it broke")) == ["other/x"]
+
+    def test_no_device_is_kept(self, scene: Scene) -> None:
+        """It would idle while work waits for it, and on mixes of jobs nothing came of that."""
+        scene.ask("critical", "a0", GPU, "away")
+        assert scene.ask("other", "a0", GPU, "away") == []
+        assert scene.done("critical/a0") == ["other/a0"]
+
+    def test_the_only_core_is_never_kept(self) -> None:
+        scene = Scene(Host("small", 1, 0)).warm_up()
+        scene.add("critical", ahead={"own": 50, "away": 50})
+        scene.ask("critical", "o0", CORE, "own", own=True)
+        scene.add("other", ahead={"own": 3})
+        scene.done("critical/o0")
+        assert scene.ask("other", "x", CORE, "own", own=True) == ["other/x"]
+
+    def test_a_job_that_holds_nobody_up_keeps_nothing(self, scene: Scene) -> None:
+        scene.tell(JobExpects(scene.now, "critical", {"critical/own": 1}))
+        scene.tell(JobExpects(scene.now, "filler", {"filler/fill": 5}))
+        scene.done("critical/o0")
+        assert scene.ask("other", "x", CORE, "own", own=True) == ["other/x"]

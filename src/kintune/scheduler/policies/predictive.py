@@ -13,7 +13,7 @@ from kintune.scheduler.view import JobFacts
 
 __all__ = ["Predictive"]
 
-_MOST_DEVICES, _MOST_CORES = 0.5, 0.25  # the share that is kept for jobs at most
+_MOST_CORES = 0.25  # the share that is kept for jobs at most
 
 
 class Predictive(Ranked):
@@ -23,10 +23,12 @@ class Predictive(Ranked):
     nothing, as much again as it has had.  A job should be over by its deadline.  Without one, it should be over when
     the busiest resource could be done with all that is known, sooner by as much as its weight is above the average,
     and never later than a fair share of everything would have let it.  Its slack shrinks while a job waits and not
-    while it moves, so that nobody waits for ever.
+    while it moves, so that nobody waits for ever.  A job that has begun is not overtaken by one that has more ahead
+    only because it has not, or all would end together: what it had counts, up to what the busiest resource has.
 
     A job with more to do, one stage after the other, than the busiest resource has is *critical*: whenever it waits,
-    everything ends later.  So what it has used is kept for it while it is elsewhere, where there is enough for others.
+    everything ends later.  So the cores where its process lives are kept while it is elsewhere, where there is enough
+    for others.
     """
 
     name = "predictive"
@@ -50,12 +52,10 @@ class Predictive(Ranked):
 
     def keeps(self, stage: Stage, job: JobFacts, placement: Placement, kept: int) -> bool:
         """Whether the job is critical, and enough is left for others."""
-        outlook, of = self._outlook, stage.demand.device
+        outlook = self._outlook
         if not outlook.told(job.id) or outlook.ahead_s(job.id) < outlook.busiest_s():
             return False
-        if of is None:
-            return kept + placement.cores <= _MOST_CORES * outlook.capacity(None)
-        return kept + 1 <= _MOST_DEVICES * outlook.capacity(of)
+        return kept + placement.cores <= _MOST_CORES * outlook.capacity(None)
 
     def joined(self, resource: Resource) -> None:
         """There is more of it."""
