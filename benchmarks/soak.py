@@ -65,9 +65,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--policy", choices=sorted(POLICIES), default="predictive")
     parser.add_argument("--output", type=Path, default=HERE / "results/soak")
-    parser.add_argument("--show", action="store_true", help="soak nothing")
+    parser.add_argument("--show", action="store_true", help="soak nothing; tell and draw what lies there")
     options = parser.parse_args()
-    if not options.show:
+    if options.show:
+        draw(options.output)
+    else:
         options.output.mkdir(parents=True, exist_ok=True)
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
         with tempfile.TemporaryDirectory() as folder, (options.output / "agents.log").open("wb") as log:
@@ -309,15 +311,15 @@ def draw(place: Path) -> None:
         figure = Figure(figsize=(10, 5.5), layout="constrained")
         FigureCanvasSVG(figure)
         above, below = figure.subplots(2, 1, sharex=True)
-        above.fill_between(minutes, [row["usable"] for row in rows], color="#d5e3f0", step="post", label="can be used")
+        above.fill_between(minutes, [row["usable"] for row in rows], color="#c3d7ea", step="post", label="can be used")
         above.step(minutes, [row["busy"] for row in rows], color="#1f5f99", where="post", lw=1, label="busy")
         above.set_ylabel("devices")
         above.set_ylim(0, 1.05 * max(row["usable"] for row in rows))
-        above.legend(loc="lower right", frameon=False, ncols=2)
+        above.legend(loc="lower right", bbox_to_anchor=(1, 1), frameon=False, ncols=2)
         below.plot(minutes, [row["memory_mb"] for row in rows], color="#a5461f", label="engine, hub and scheduler")
         below.set_ylabel("memory, MB")
         below.set_ylim(0, 1.3 * max(row["memory_mb"] for row in rows))
-        below.legend(loc="lower right", frameon=False)
+        below.legend(loc="lower right", bbox_to_anchor=(1, 0.98), frameon=False)
         below.set_xlabel("minutes, with something going wrong every ten seconds")
         below.set_xlim(0, minutes[-1])
         for axes in (above, below):
