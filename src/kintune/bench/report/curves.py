@@ -64,8 +64,8 @@ def curve_charts(
 ) -> list[LineChart]:
     """A chart for each combination of values of the columns `panels`, a line for each of `lines`, a run for each cell.
 
-    Rows without `x` or `y` are left out, and where `log_x` those at 0.  `levels` are horizontal lines by the panel's words; `reference` is the label
-    of the line that the others are compared with.
+    Rows without `x` or `y` are left out, and where `log_x` those at 0.  `levels` are horizontal lines by the panel's
+    words; `reference` is the label of the line that the others are compared with.
     """
     shown = [row for row in rows if numbers([row.get(x)]) and numbers([row.get(y)])]
     if log_x:
