@@ -17,6 +17,7 @@ import pytest
 
 from kintune.measure.cores import physical_cores
 from kintune.service.client import Client
+from kintune.testing.paper_gpu import build_paper_gpu
 from kintune.testing.serving import Serving, serving
 from kintune.testing.stock_rpc import stock_rpc
 
@@ -93,6 +94,13 @@ def pinned(cores: set[int]) -> Iterator[None]:
 
 
 @pytest.fixture
+def gpu_on_paper(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is started from now on finds a GPU."""
+    for name, value in build_paper_gpu(tmp_path_factory.mktemp("paper")).items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
     cores = physical_cores()
     if len(cores) < 2:
@@ -145,6 +153,20 @@ def test_a_job_for_a_board_without_python(fleet: Fleet) -> None:
 
 
 _NATIVE = "from kintune.measure.target import resolve_target; print(resolve_target('native', 1))"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("gpu_on_paper")
+def test_a_job_for_a_gpu_elsewhere(fleet: Fleet) -> None:
+    machine = fleet.start("device", "start", "--name", "gpus", "--type", "paper", "--device", "cuda:0")
+    machine.wait_until("joined as gpus")
+    with Client(fleet.service.url) as client:
+        job = client.submit(client.upload(NETWORK)["id"], trials=6, device="paper")["id"]
+        found = client.wait(job)
+        assert found["state"] == "done", (found, fleet.service.log(), machine.said)
+        report = client.report(job)
+    assert report["within_tolerance"] is True
+    assert report["latency_ms"]["tuned"]
 
 
 @pytest.mark.slow
