@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -14,7 +15,9 @@ import psutil
 import pytest
 
 from kintune.engine.command import Command
-from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch
+from kintune.engine.job_driver import JobDriver
+from kintune.engine.job_process import JobProcess
+from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch, JobRun
 from kintune.engine.local import LocalEngine
 from kintune.engine.settings import EngineSettings
 from kintune.errors import EngineError
@@ -176,3 +179,21 @@ def test_only_an_engine_that_serves_takes_jobs(serving: Serving) -> None:
     serving.engine.add(quick("a"))
     with pytest.raises(EngineError, match="an engine that serves"):
         serving.engine.run([quick("b")])
+
+
+def test_a_job_that_is_over_leaves_nothing_for_the_garbage_collector(serving: Serving) -> None:
+    def ended(job: str) -> None:
+        if len(serving.ends) == 3:
+            serving.engine.leave()
+
+    serving.on_end = ended
+    gc.collect()
+    gc.disable()
+    try:
+        for job in ("a", "b", "c"):
+            serving.engine.add(quick(job))
+        serving.serve()
+        left = [type(each).__name__ for each in gc.get_objects() if isinstance(each, JobRun | JobDriver | JobProcess)]
+    finally:
+        gc.enable()
+    assert left == []

@@ -219,6 +219,7 @@ class JobDriver:
     def left(self) -> None:
         """The job is over and its process gone."""
         self._shop.outposts.leave(self.job.id)
+        self._process = None  # it knows this driver: all that the job had would wait for the garbage collector
         self._shop.left(self.job.id)
 
     def _why_not(self, work: Work) -> str | None:
