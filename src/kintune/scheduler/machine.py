@@ -133,8 +133,7 @@ class Machine:
     def _job_moved(self, event: JobMoved) -> None:
         job = self._job(event, event.job)
         job.story.tell(event.now, event)
-        job.fixed_home = event.home
-        self._ledger.rank_anew(job)
+        self._ledger.move(job, event.home)
 
     def _priority_changed(self, event: PriorityChanged) -> None:
         job = self._job(event, event.job)
