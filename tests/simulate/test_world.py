@@ -117,6 +117,24 @@ def test_the_same_seed_plays_the_same() -> None:
     assert one == two
 
 
+def test_a_lost_host_moves_the_processes_that_live_there() -> None:
+    jobs = [JOB.plan(f"job{n}") for n in range(4)]
+    faults = Faults(seed=2, outages_each=4, outage_s=10, span_s=40)
+    story = played("fair", jobs, [Host("one", 2, 1000), Host("two", 2, 1000), GPU], faults=faults)
+    assert {job.ending for job in story.jobs} == {Ending.DONE}
+    homes = {
+        job.job: {s.placement.host for s in story.spans if s.job == job.job and s.kind == "select"}
+        for job in story.jobs
+    }
+    assert any(len(hosts) == 2 for hosts in homes.values())
+
+
+def test_processes_live_where_the_fewest_do() -> None:
+    story = played("fair", [JOB.plan(f"job{n}") for n in range(4)], [Host("one", 1, 1000), Host("two", 1, 1000), GPU])
+    first = sorted((s.job, s.placement.host) for s in story.spans if s.stage == "select-0")
+    assert [host for _, host in first] == ["one", "two", "one", "two"]
+
+
 def test_a_job_for_which_nothing_is_there_fails() -> None:
     story = played("fair", [JOB.plan("a")], [HOST])
     assert [job.ending for job in story.jobs] == [Ending.FAILED]

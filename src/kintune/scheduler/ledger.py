@@ -17,7 +17,6 @@ from kintune.scheduler.keeping import Keeping
 from kintune.scheduler.lanes import Lane, Lanes
 from kintune.scheduler.pool import ResourcePool
 from kintune.scheduler.queue import IndexedQueue
-from kintune.scheduler.residents import Residents
 from kintune.scheduler.resources import Placement
 from kintune.scheduler.stage import Stage
 from kintune.scheduler.story import Story
@@ -50,7 +49,6 @@ class Ledger:
         self._next: IndexedQueue[str] = IndexedQueue()
         self._lanes = Lanes()
         self._weights = 0.0  # of the jobs that may still start something
-        self._residents = Residents(pool)
         self.keeping = Keeping(pool, self._lanes)
 
     # what policies see ----------------------------------------------------------------------------------------------
@@ -148,8 +146,9 @@ class Ledger:
 
     def add_job(self, event: JobAdded, story: Story) -> JobState:
         """A new job without stages."""
-        job = JobState(event.job, event.priority, self._number(), story, event.now, event.deadline)
-        self._residents.fix(job, event.home)
+        job = JobState(
+            event.job, event.priority, self._number(), story, event.now, event.deadline, fixed_home=event.home
+        )
         self._known[job.id] = job
         self._open[job.id] = None
         self._weights += job.priority
@@ -162,11 +161,6 @@ class Ledger:
         job.priority = priority
         self.rank_anew(job)
         self._index_job(job)
-
-    def move(self, job: JobState, home: str) -> None:
-        """The job's processes live on this host from now on."""
-        self._residents.fix(job, home)
-        self.rank_anew(job)
 
     def rank_anew(self, job: JobState) -> None:
         """Something is known of the job that may change where its stages stand."""
@@ -275,7 +269,6 @@ class Ledger:
     def remove_job(self, job: JobState) -> None:
         """Forget a job of which nothing runs."""
         del self._known[job.id]
-        self._residents.leave(job)
         self._begun.discard(job.id)
         self._next.discard(job.id)
 
@@ -295,8 +288,10 @@ class Ledger:
             job = self._known[id]
             if not self.keeping.lost(job, name):
                 hit.append((job, job.stages[name]))
-        for job in self._residents.evict(resource):
-            self.rank_anew(job)
+        for job in self._known.values():
+            if resource in job.homes.values():
+                job.homes = {name: host for name, host in job.homes.items() if host != resource}
+                self.rank_anew(job)
         return hit
 
     # inside ---------------------------------------------------------------------------------------------------------
@@ -305,7 +300,8 @@ class Ledger:
         """The process of this affinity is at work, and lives where its stage was placed."""
         job.busy.add(affinity)
         self._refresh_bound(job, state)
-        if self._residents.settle(job, affinity, placement.host):
+        if placement.host not in (None, job.fixed_home, job.homes.get(affinity)):
+            job.homes[affinity] = placement.host
             self.rank_anew(job)
 
     def _count_passes(self, state: StageState, placement: Placement) -> None:

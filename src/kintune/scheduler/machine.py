@@ -133,7 +133,8 @@ class Machine:
     def _job_moved(self, event: JobMoved) -> None:
         job = self._job(event, event.job)
         job.story.tell(event.now, event)
-        self._ledger.move(job, event.home)
+        job.fixed_home = event.home
+        self._ledger.rank_anew(job)
 
     def _priority_changed(self, event: PriorityChanged) -> None:
         job = self._job(event, event.job)

@@ -26,10 +26,7 @@ def type_token(name: str) -> str:
 
 @dataclass
 class HostState:
-    """A host; `tokens` are the names of what becomes free with it, `claimed_by` for whom it is kept free.
-
-    `residents` is how many processes live on it, at work or not.
-    """
+    """A host; `tokens` are the names of what becomes free with it, `claimed_by` for whom it is kept free."""
 
     host: Host
     order: int
@@ -39,7 +36,6 @@ class HostState:
     core_devices: list[str] = field(default_factory=list)
     devices: list[str] = field(default_factory=list)
     users: set[StageKey] = field(default_factory=set)
-    residents: int = 0
     claimed_by: Hashable | None = None
     tokens: tuple[str, ...] = ()
 

@@ -254,11 +254,9 @@ class ResourcePool:
             device.users.add(stage)
         self._reindex(placement)
 
-    def crowd(self, host: str, residents: int) -> None:
-        """So many processes live on the host, if that has joined."""
-        if host in self._hosts:
-            self._hosts[host].residents = residents
-            self._index_host(host)
+    def booked(self, stage: StageKey) -> Placement | None:
+        """What a stage was given."""
+        return self._bookings.get(stage)
 
     def release(self, stage: StageKey) -> tuple[str, ...]:
         """Take back what `stage` was given; returns what became free, by the names of `waits_for`."""
@@ -343,9 +341,8 @@ class ResourcePool:
         if host.lost or host.claimed_by is not None:
             self._freest.discard(id)
         else:
-            # of equals, one on whose cores no device waits to be alone, and where the fewest come back to
-            key = (-host.free_cores, bool(host.core_devices), host.residents, -host.free_memory_mb, host.order)
-            self._freest.put(id, key)
+            # of equals, one on whose cores no device waits to be alone
+            self._freest.put(id, (-host.free_cores, bool(host.core_devices), -host.free_memory_mb, host.order))
         for device in host.core_devices:
             self._index_device(device)
 

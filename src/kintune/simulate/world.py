@@ -14,6 +14,7 @@ from kintune.scheduler.events import (
     JobCancelled,
     JobEnded,
     JobExpects,
+    JobMoved,
     ResourceBack,
     ResourceJoined,
     ResourceLost,
@@ -27,6 +28,7 @@ from kintune.scheduler.resources import Resource
 from kintune.scheduler.stage import StageKey
 from kintune.simulate.faults import NO_FAULTS, Faults
 from kintune.simulate.interference import Crowd
+from kintune.simulate.lodging import Lodging
 from kintune.simulate.plan import PlannedJob, PlannedStage, check
 from kintune.simulate.span import Ending, JobStory, Span, Story
 
@@ -83,6 +85,7 @@ class World:
         self._faults = faults
         self._observe = observe or (lambda _event, _decisions: None)
         self._crowd = Crowd(resources, interference or {})
+        self._lodging = Lodging(resources)
         self._now = 0.0
         self._issued = 0
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
@@ -129,7 +132,7 @@ class World:
         waits = {planned.stage.id: len(planned.stage.after) for planned in plan.stages}
         stages = {planned.stage.id: planned for planned in plan.stages}
         job = self._jobs[plan.id] = _Job(plan, waits, followers, stages, len(plan.stages))
-        self._tell(JobAdded(self._now, plan.id, plan.priority, plan.deadline))
+        self._tell(JobAdded(self._now, plan.id, plan.priority, plan.deadline, self._lodging.lodge(plan)))
         if plan.tells:
             ahead: dict[str, int] = {}
             for planned in plan.stages:
@@ -159,9 +162,15 @@ class World:
 
     def _lose(self, resource: str, cause: str) -> None:
         self._tell(ResourceLost(self._now, resource, cause))
+        self._resettle(self._lodging.lose(resource))
 
     def _return(self, resource: str) -> None:
         self._tell(ResourceBack(self._now, resource))
+        self._resettle(self._lodging.back(resource))
+
+    def _resettle(self, moved: Sequence[tuple[str, str]]) -> None:
+        for job, home in moved:
+            self._tell(JobMoved(self._now, job, home))
 
     def _complete(self, key: StageKey, version: int) -> None:
         run = self._runs.get(key)
@@ -188,6 +197,7 @@ class World:
         if id not in self._jobs or (job.closing is None and job.left):
             return
         del self._jobs[id]
+        self._lodging.leave(id)
         self._tell(JobEnded(self._now, id))
         plan = job.plan
         self._stories.append(
