@@ -9,6 +9,8 @@ EXTRA_PACKAGES ?=
 DEMO_MODEL ?= zoo:mobilenet_v1_0.5
 DEMO_MINUTES ?= 3
 PYTEST_ARGS ?=
+# How many processes share the tests; 0: all in one.
+TEST_WORKERS ?= 2
 
 .PHONY: help setup tune test test-slow test-hosts lint format wheel clean
 
@@ -22,7 +24,7 @@ tune: setup ## tune a model of the zoo for a few minutes and say what was gained
 	@$(BIN)/kintune tune $(DEMO_MODEL) --minutes $(DEMO_MINUTES)
 
 test: setup lint ## check everything that is not slow
-	@$(BIN)/python -m pytest -q -m "not slow" $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -q -m "not slow" -n $(TEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 test-slow: setup ## run the tests that take minutes
 	@$(BIN)/python -m pytest -q -m slow --timeout 1800 $(PYTEST_ARGS)
