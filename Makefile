@@ -24,7 +24,7 @@ tune: setup ## tune a model of the zoo for a few minutes and say what was gained
 	@$(BIN)/kintune tune $(DEMO_MODEL) --minutes $(DEMO_MINUTES)
 
 test: setup lint ## check everything that is not slow
-	@$(BIN)/python -m pytest -q -m "not slow" -n $(TEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -q -m "not slow" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 test-slow: setup ## run the tests that take minutes
 	@$(BIN)/python -m pytest -q -m slow --timeout 1800 $(PYTEST_ARGS)
