@@ -27,8 +27,8 @@ class Predictive(Ranked):
     only because it has not, or all would end together: what it had counts, up to what the busiest resource has.
 
     A job with more to do, one stage after the other, than the busiest resource has is *critical*: whenever it waits,
-    everything ends later.  So the cores where its process lives are kept while it is elsewhere, where there is enough
-    for others.
+    everything ends later.  Its slack is below 0, by as much as it has too much ahead, and the cores where its process
+    lives are kept while it is elsewhere, where there is enough for others.
     """
 
     name = "predictive"
@@ -46,7 +46,7 @@ class Predictive(Ranked):
         if job.deadline is not None:
             return job.deadline - ahead_s
         busiest_s, way_s = outlook.busiest_s(), outlook.had_s(job.id) + ahead_s
-        horizon = now + max(busiest_s, ahead_s) * self._weights / self._jobs / job.priority
+        horizon = now + busiest_s * self._weights / self._jobs / job.priority
         share = job.since + way_s * self._weights / job.priority
         return min(horizon - max(ahead_s, min(way_s, busiest_s)), share - ahead_s)
 
