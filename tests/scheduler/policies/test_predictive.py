@@ -93,6 +93,15 @@ def test_who_has_more_to_do_goes_first(one: Scene) -> None:
     assert one.done("idle/0") == ["long/1"]
 
 
+def test_of_critical_jobs_the_one_with_the_most_ahead_goes_first(one: Scene) -> None:
+    one.add("busy", ahead={"profile": 1})
+    one.ask("busy", "b")
+    one.add("long", ahead={"profile": 1, "elsewhere": 5})  # more, one after the other, than the device has to do
+    one.add("longer", ahead={"profile": 1, "elsewhere": 9})
+    assert one.ask("long", "l") + one.ask("longer", "l") == []
+    assert one.done("busy/b") == ["longer/l"]
+
+
 def test_a_deadline_that_is_near_goes_first(one: Scene) -> None:
     one.add("idle", ahead={"profile": 1})
     one.add("long", ahead={"profile": 3})
