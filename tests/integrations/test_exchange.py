@@ -51,6 +51,26 @@ def test_a_confirmed_time_takes_the_place_of_the_first(database: TuningDatabase)
         assert gather(store).measured == (Measured(FAST, (6.0,), TARGET),)
 
 
+def test_what_cannot_be_compared_is_not_mixed(database: TuningDatabase) -> None:
+    """A foreign tuner would take the fastest, wherever that was measured and however; ours comes first, then most."""
+    with Store.open(":memory:") as store:
+        absorb(store, database)
+        device_type = store.devices.add(OURS)
+
+        def measure(compiler: str, candidate: Candidate, time_us: float) -> None:
+            outcome = Outcome(Status.OK, (time_us,))
+            store.measurements.add(
+                Measurement(device_type=device_type, compiler=compiler, candidate=candidate, outcome=outcome)
+            )
+
+        measure("old", FAST, 1.0)
+        measure("new", FAST, 7.0)
+        measure("new", SLOW, 8.0)
+        gathered = gather(store)
+        assert gathered.measured == (Measured(FAST, (7.0,), TARGET), Measured(SLOW, (8.0,), TARGET))
+        assert gathered.skipped == {"measured under other conditions": 3}
+
+
 def test_nothing_of_a_database_that_does_not_fit_together_is_kept(database: TuningDatabase) -> None:
     torn = TuningDatabase(database.subgraphs, database.modules, (), database.measured)
     with Store.open(":memory:") as store:

@@ -437,9 +437,13 @@ class TestPeak:
         assert all(bound > 0 for bound in self.bounds(rehearsal).values())
 
     def test_whoever_does_not_ask_for_it_is_not_bound_by_it(self) -> None:
-        rehearsal = Rehearsal(ToyTools, toy_spec()).run()
-        assert rehearsal.counts(StageName.PEAK) == 0
-        assert set(self.bounds(rehearsal).values()) == {0.0}
+        """Whether the records happen to know it or not."""
+        without = Rehearsal(ToyTools, toy_spec()).run()
+        assert without.counts(StageName.PEAK) == 0
+        journal = PlainJournal(peak=Peak(1e-3 * toy_space().peak_gflops, 1.0, 1))
+        told = Rehearsal(ToyTools, toy_spec(), journal=journal).run()
+        assert set(self.bounds(told).values()) == {0.0}
+        assert told.picks == without.picks
 
     def test_a_device_that_cannot_tell_is_not_asked_again(self) -> None:
         class Mute(Cast):

@@ -68,3 +68,27 @@ def test_most_was_measured_under_the_conditions_that_count(store: Store) -> None
     store.measurements.add(described(workload, 3, 10.0, compiler="compiler-0"))
     assert conditions_of(store, [workload]) == HERE
     assert conditions_of(store, ["another"]) is None
+
+
+def test_conditions_without_features_do_not_count(store: Store) -> None:
+    """However much another tuner, or an older version, has measured."""
+    workload = add_workload(store)
+    for index in range(3):
+        store.measurements.add(
+            described(workload, index, 10.0, compiler="another tuner's", features=b"", feature_version="")
+        )
+        store.measurements.add(described(workload, index, 10.0, compiler="older", feature_version="older"))
+    assert conditions_of(store, [workload]) is None
+    store.measurements.add(described(workload, 1, 10.0))
+    assert conditions_of(store, [workload]) == HERE
+
+
+def test_failures_that_say_nothing_are_no_samples(store: Store) -> None:
+    workload = add_workload(store)
+    killed = Outcome(Status.RUN_FAILED, cause="killed by SIGKILL")
+    ran_later = described(workload, 2, outcome=killed)
+    for row in (described(workload, 1, outcome=killed), ran_later, described(workload, 3, 10.0)):
+        store.measurements.add(row)
+    store.measurements.confirm(DEVICE.digest, COMPILER, ran_later.candidate, Outcome(Status.OK, (20.0,)))
+    (measured,) = read_measured(store, [subject_of(subgraph())], HERE).values()
+    assert measured.times_us.tolist() == [20.0, 10.0]

@@ -110,3 +110,18 @@ def test_an_update_learns_from_the_rounds_it_names(space: SyntheticSpace) -> Non
     assert run.session.unlearnt
     run.session.adopt(learnt.models, learnt.families, learnt.rounds)
     assert not run.session.unlearnt
+
+
+def test_what_is_worth_a_round_is_a_share_of_the_whole_network(space: SyntheticSpace) -> None:
+    """Also while the subgraph that takes most of it is under way."""
+    session = new_session(space, strategy=STRATEGY)
+    SearchRun(space, session).play(8 * len(space.subjects()))
+    plan = session.plan()
+    assert plan is not None
+    (entry,) = plan.entries
+    heavy = session.states[entry.workload]
+    heavy.best_us *= 1e4  # all others are but a trifle now
+    assert session.plan() is not None
+    proposals, _ = session.select(plan)
+    session.begin(plan, {p.draft.candidate: p.draft.features for p in proposals})
+    assert session.plan() is None

@@ -179,6 +179,30 @@ def test_an_exhausted_space_ends_the_search() -> None:
     assert 0 < run.trials < 1000
 
 
+def test_a_foresee_round_that_finds_nothing_does_not_end_a_subgraph(space: SyntheticSpace) -> None:
+    """It draws but a few; a full round may find more."""
+
+    class Barren(SyntheticSpace):
+        barren = False
+
+        def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
+            return [None] * len(candidates) if self.barren else super().verify(candidates)
+
+    barren = Barren(space.products.values())
+    session = new_session(barren, strategy=Strategy(round_size=16, foresee_size=4, foresee="published"))
+    run = SearchRun(barren, session)
+    for _ in run.rounds(1000):
+        plan = session.plan()
+        if plan is not None and plan.entries[0].how == "foresee":
+            break
+    assert plan is not None
+    barren.barren = True
+    assert session.select(plan)[0] == []
+    session.begin(plan, {})
+    assert not session.states[plan.entries[0].workload].exhausted
+    assert session.states[plan.entries[0].workload].stale > 0
+
+
 def test_a_search_without_subgraphs_has_nothing_to_plan() -> None:
     assert new_session(SyntheticSpace([])).plan(100) is None
 

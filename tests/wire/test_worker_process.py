@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kintune.wire.worker_process import WorkerDied, WorkerProcess, WorkerRefused
+from kintune.wire.worker_process import WorkerDied, WorkerProcess, WorkerRefused, WorkerTimedOut
 
 MODULE = """
 import os, signal, subprocess, sys
@@ -108,7 +108,7 @@ def test_taking_too_long_is_its_end(start: Start) -> None:
     with start() as process:
         pid = process.greet().pid
         process.begin("one", b"")
-        with pytest.raises(WorkerDied, match="took too long"):
+        with pytest.raises(WorkerTimedOut, match="took too long"):
             process.order(b"hang", 0.01)
         assert state_of(pid) == ""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 
 from kintune.integrations.tuning_database import Measured, TuningDatabase
 from kintune.job.payloads import Subgraph
@@ -19,10 +21,12 @@ FOREIGN = "metaschedule"
 def gather(store: Store, run_id: str | None = None) -> TuningDatabase:
     """The measurements of a run, or all, with all that they name.
 
-    Confirmed times take the place of first ones.  Raises `DamagedRecord` when a record is damaged.
+    A foreign tuner takes whatever is fastest, so they are of one device type and compiler: those most was measured
+    with, our own ones first; others are left out and counted.  Confirmed times take the place of first ones.  Raises
+    `DamagedRecord` when a record is damaged.
     """
     with store.snapshot():
-        found = store.measurements.find(run_id=run_id)
+        found, others = _alike(store.measurements.find(run_id=run_id))
         digests = sorted({measurement.candidate.workload for measurement in found})
         known = [store.workloads.get(digest) for digest in digests]
         targets = {digest: store.devices.get(digest).target for digest in {m.device_type for m in found}}
@@ -33,6 +37,7 @@ def gather(store: Store, run_id: str | None = None) -> TuningDatabase:
             measured=tuple(
                 Measured(m.candidate, (m.confirmed or m.outcome).times_us, targets[m.device_type]) for m in found
             ),
+            skipped={"measured under other conditions": others} if others else {},
         )
 
 
@@ -56,6 +61,14 @@ def absorb(store: Store, database: TuningDatabase) -> Imported:
             )
         added = store.counts().measurements - before
     return Imported(added=added, known=len(database.measured) - added)
+
+
+def _alike(found: Sequence[Measurement]) -> tuple[list[Measurement], int]:
+    """Those that can be compared with most of the others, and how many cannot."""
+    counts = Counter((m.device_type, m.compiler) for m in found)
+    kept = max(sorted(counts), key=lambda key: (key[1] != FOREIGN, counts[key]), default=None)
+    alike = [m for m in found if (m.device_type, m.compiler) == kept]
+    return alike, len(found) - len(alike)
 
 
 def _device_type(target: str) -> DeviceType:

@@ -132,7 +132,7 @@ def _write(directory: Path, database: TuningDatabase) -> Exported:
     workloads: dict[str, Any] = {}
     replayers: dict[tuple[str, str], Replayer] = {}
     targets: dict[str, tvm.target.Target] = {}
-    skipped: Counter[str] = Counter()
+    skipped = Counter(database.skipped)
     written = 0
     for measured in database.measured:
         candidate = measured.candidate

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kintune.job.payloads import Subgraph
+from kintune.knowledge.doubt import Doubt
 from kintune.records import Store
 from kintune.records.measurements import Measurement
 from kintune.search.cost_model import relative_speeds
@@ -24,7 +25,8 @@ class Measured:
     """The measured candidates of one subgraph, in the order of measuring.
 
     `features` has shape (n, width) and is float32; `times_us` has shape (n,), float64, infinite for those that failed.
-    A time is the first that was taken: those of the few that were timed again had another number of repeats.
+    A time is the first that was taken: those of the few that were timed again had another number of repeats, and count
+    only where the first try failed.
     """
 
     subject: Subject
@@ -62,12 +64,16 @@ def subject_of(subgraph: Subgraph) -> Subject:
 
 
 def conditions_of(store: Store, workloads: Iterable[str]) -> Conditions | None:
-    """The conditions under which most was measured of these workloads; None when nothing was."""
+    """The conditions under which most was measured of these workloads; None when nothing was.
+
+    Those under which nothing has features of this version, as what another tuner measured, do not count.
+    """
     wanted = set(workloads)
+    described = {(type, compiler) for type, compiler, version in store.measurements.conditions() if version == FEATURES}
     counts: dict[tuple[str, str], int] = {}
     for tally in store.measurements.tallies():
-        if tally.workload in wanted:
-            key = (tally.device_type, tally.compiler)
+        key = (tally.device_type, tally.compiler)
+        if tally.workload in wanted and key in described:
             counts[key] = counts.get(key, 0) + tally.measured
     if not counts:
         return None
@@ -77,17 +83,19 @@ def conditions_of(store: Store, workloads: Iterable[str]) -> Conditions | None:
 def read_measured(store: Store, subjects: Sequence[Subject], conditions: Conditions) -> dict[str, Measured]:
     """What was measured of each subject under these conditions with features of this version, by workload.
 
-    Untuned programs have no features and are left out, as are subjects without any sample.  Raises DamagedRecord when
-    a record is not what was written.
+    Untuned programs have no features and are left out, as are failures that say nothing of their candidate, and
+    subjects without any sample.  Raises DamagedRecord when a record is not what was written.
     """
     by_workload: dict[str, list[Measurement]] = {}
+    doubt = Doubt(store)
     found = store.measurements.find(
         workloads=[subject.workload for subject in subjects],
         device_type=conditions.device_type,
         compiler=conditions.compiler,
     )
     for measurement in found:
-        if measurement.candidate.sketch != UNTUNED and measurement.features and measurement.feature_version == FEATURES:
+        described = measurement.features and measurement.feature_version == FEATURES
+        if described and measurement.candidate.sketch != UNTUNED and not doubt.about(measurement):
             by_workload.setdefault(measurement.candidate.workload, []).append(measurement)
     return _as_arrays(subjects, by_workload)
 
@@ -98,8 +106,14 @@ def _as_arrays(subjects: Sequence[Subject], found: Mapping[str, list[Measurement
             subject,
             tuple(row.candidate for row in rows),
             np.stack([np.frombuffer(row.features, dtype="<f4").astype(np.float32) for row in rows]),
-            np.array([row.outcome.median_us for row in rows], dtype=np.float64),
+            np.array([_time_us(row) for row in rows], dtype=np.float64),
         )
         for subject in subjects
         if (rows := found.get(subject.workload))
     }
+
+
+def _time_us(measurement: Measurement) -> float:
+    """Of the first try that worked."""
+    first, again = measurement.outcome, measurement.confirmed
+    return (again if again is not None and not first.ok else first).median_us

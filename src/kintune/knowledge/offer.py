@@ -77,8 +77,8 @@ def choose_programs(
     What `hidden` runs have measured is left out, too.
     """
     own = {subject.workload for subject in subjects} | set(without)
-    known = _measured(store, conditions)
-    others = [subject_of(w) for w in store.workloads.list(on_damage=_leave_out) if w.digest in known - own]
+    foreign = _measured(store, conditions) - own
+    others = [subject_of(w) for w in store.workloads.list(on_damage=_leave_out) if w.digest in foreign]
     chosen: list[tuple[int, float]] = []
     for workload in _nearest(subjects, others):
         found = store.measurements.fastest(

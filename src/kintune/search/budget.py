@@ -32,7 +32,8 @@ _LEAST = 8  # candidates of a round, of which a few are worth choosing from
 def expected_gain(state: SubgraphState, family_speed: float) -> float:
     """Microseconds that one more full round is expected to save per run of the network.
 
-    `family_speed` is the highest FLOPs per microsecond reached in the subgraph's family.
+    What the past says of it is the mean of the last rounds, whatever the size of each.  `family_speed` is the highest
+    FLOPs per microsecond reached in the subgraph's family.
     """
     if state.exhausted:
         return 0.0
@@ -69,8 +70,8 @@ def sized(size: int, state: SubgraphState) -> int:
 def rank(states: Iterable[SubgraphState]) -> list[SubgraphState]:
     """Subgraphs that may still gain enough, by expected gain, steepest first; equal ones by workload digest.
 
-    What is enough is a share of what all of them take: a heavy subgraph is given more rounds without progress than a
-    light one before it counts as done.
+    `states` are all of a network's.  What is enough is a share of what all of them take: a heavy subgraph is given more
+    rounds without progress than a light one before it counts as done.
     """
     states = list(states)
     enough = _WORTH * sum(s.subject.weight * s.best_us for s in states if math.isfinite(s.best_us))

@@ -10,7 +10,6 @@ Several rounds may be open at once, of different subgraphs: while one is measure
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from kintune.measure.outcome import Outcome
 from kintune.search.budget import rank, sized
 from kintune.search.build_costs import BuildCosts, Price
-from kintune.search.cost_model import CostModel, Trees, relative_speeds
+from kintune.search.cost_model import CostModel, Trees
 from kintune.search.draft.drafter import draft
 from kintune.search.drafts import Proposal
 from kintune.search.family import Samples, Subject, families
@@ -30,8 +29,9 @@ from kintune.search.kin import Kin
 from kintune.search.knowledge import Knowledge
 from kintune.search.open_round import OpenRound
 from kintune.search.plan import Entry, Round
-from kintune.search.priors import ENOUGH, Priors
+from kintune.search.priors import ENOUGH, Prior, Priors
 from kintune.search.propose import Proposer, propose
+from kintune.search.rows import count, gather
 from kintune.search.space import Draft, SearchSpace
 from kintune.search.strategy import Strategy
 from kintune.search.subgraph import SubgraphState
@@ -155,7 +155,7 @@ class Session:
         """
         now = {workload: state.family for workload, state in self.states.items()}
         if self._families.dynamic:
-            evidence = [Samples(s.subject, *self._samples([s])) for s in self.states.values()]
+            evidence = [Samples(s.subject, *gather([s])[:2]) for s in self.states.values()]
             now.update(self._families.group(evidence, now))
         moved = {workload: key for workload, key in now.items() if key != self.states[workload].family}
         touched = [now[entry.workload] for plan in self._unlearnt for entry in plan.entries]
@@ -169,7 +169,8 @@ class Session:
 
     def samples(self, family: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """All samples of a family: features (n, width) and labels (n,), in the order of measuring."""
-        return self._samples([s for s in self.states.values() if s.family == family])
+        rows = gather([s for s in self.states.values() if s.family == family])
+        return rows.features, rows.labels
 
     def latency_us(self) -> float:
         """The weighted sum of the best known kernel times: the network's estimated latency."""
@@ -186,6 +187,7 @@ class Session:
         state = self.states.get(candidate.workload)
         if state is not None:
             state.observe(candidate, outcome, features, counts=False)
+            state.told.add(candidate)
 
     def suggest(self, candidate: Candidate) -> None:
         """A candidate that was good under another compiler or protocol: no fact, but among the first to measure."""
@@ -199,9 +201,12 @@ class Session:
         self._priors.teach(knowledge.models)
 
     def limit(self, bounds_us: Mapping[str, float]) -> None:
-        """Microseconds that no program of a workload can take less than, by what the device reaches at its best."""
+        """Microseconds that no program of a workload can take less than, by what the device reaches at its best.
+
+        Only a budget by prospect asks for that: whether somebody else once noted a device's peak changes no other one.
+        """
         for workload, bound_us in bounds_us.items():
-            if workload in self.states:
+            if workload in self.states and self._strategy.budget == "prospect":
                 self.states[workload].bound_us = bound_us
 
     def begin(
@@ -221,7 +226,7 @@ class Session:
         self._open[plan.number] = opened = OpenRound(plan, dict(picks), scores, before)
         for entry in plan.entries:
             found = sum(c.workload == entry.workload for c in picks)
-            if found < entry.size and entry.how != "rule":
+            if entry.how == "search":
                 self.states[entry.workload].exhausted = found == 0
         if not picks:
             self._close(opened)
@@ -288,6 +293,8 @@ class Session:
             if entry.how == "rule":
                 state.history.append(state.best_us)
             else:
+                if not state.history:  # the records told what it began with
+                    state.history.append(opened.before[entry.workload])
                 self._judge(entry, opened)
                 state.close_round(entry.size / self._strategy.round_size)
         del self._open[opened.plan.number]
@@ -319,20 +326,20 @@ class Session:
             size = self._strategy.foresee_size
             if self._strategy.foresee == "guarded":
                 size = self._trust.size(tuned.family, size)
-            others = [s for w, s in self.states.items() if w == workload or w not in (*searched, *chosen, *busy)]
-            other = sibling(tuned, others) if size and self._is_modelled(tuned.family) else None
+            taken = {*searched, *chosen, *busy}
+            other = sibling(tuned, self.states.values(), taken) if size and self._is_modelled(tuned.family) else None
             if other is not None:
                 chosen[other.subject.workload] = Entry(other.subject.workload, size, "foresee")
         return tuple(chosen.values())
 
     def _search(self, taken: Collection[str]) -> tuple[Entry, ...]:
         """Full rounds: one, or its candidates shared by several subgraphs."""
-        states = [state for workload, state in self.states.items() if workload not in taken]
+        states = list(self.states.values())
         if self._strategy.budget == "balanced":
             ranked = sorted((s for s in states if not s.exhausted), key=lambda s: (s.trials, s.subject.workload))
         else:
             ranked = rank(states)
-        shared = ranked[: self._strategy.width]
+        shared = [s for s in ranked if s.subject.workload not in taken][: self._strategy.width]
         size = self._strategy.round_size // max(1, len(shared))
         sizes = {s.subject.workload: sized(size, s) if self._strategy.budget == "prospect" else size for s in shared}
         return tuple(Entry(workload, size, "search") for workload, size in sizes.items() if size)
@@ -340,14 +347,16 @@ class Session:
     def _model(self, family: str) -> CostModel | None:
         """The family's own model, or what an earlier job knows of it; None while there is neither."""
         model = self.models.get(family)
-        return model if model is not None else self._prior(family)
+        if model is None and (prior := self._prior(family)) is not None:
+            return prior.model
+        return model
 
-    def _prior(self, family: str) -> Trees | None:
+    def _prior(self, family: str) -> Prior | None:
         return self._priors.of(family, [s.subject for s in self.states.values() if s.family == family])
 
     def _experience(self, family: str) -> int:
         """How many samples the family's model has seen; a known one counts as many."""
-        own = _rows(state for state in self.states.values() if state.family == family)
+        own = count(state for state in self.states.values() if state.family == family)
         return own + (ENOUGH if self._prior(family) is not None else 0)
 
     def _price(self, state: SubgraphState) -> Price | None:
@@ -359,34 +368,20 @@ class Session:
     def _is_modelled(self, family: str) -> bool:
         """Whether the family has a model: known from events alone, wherever the model itself is."""
         members = [state for state in self.states.values() if state.family == family]
-        return _rows(members) >= _LEAST_ROWS or self._prior(family) is not None
+        return count(members) >= _LEAST_ROWS or self._prior(family) is not None
 
     def _train(self, families: Iterable[str], assigned: Mapping[str, str]) -> dict[str, Trees]:
         trained: dict[str, Trees] = {}
         for family in families:
             members = [state for workload, state in self.states.items() if assigned[workload] == family]
-            if _rows(members) >= _LEAST_ROWS:
+            if count(members) >= _LEAST_ROWS:
                 prior = self._priors.of(family, [state.subject for state in members])
-                trained[family] = Priors.train(*self._samples(members), prior, seed=self._seed, threads=self._threads)
+                trained[family] = Priors.train(gather(members), prior, seed=self._seed, threads=self._threads)
         return trained
-
-    def _samples(self, states: Sequence[SubgraphState]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        members = [state for state in states if math.isfinite(state.best_us)]
-        rows = [(i, c, f) for i, s in enumerate(members) for c, f in s.features.items()]
-        if not rows:
-            return np.zeros((0, 0), np.float32), np.zeros(0, np.float32)
-        workloads = np.array([i for i, _, _ in rows], dtype=np.int64)
-        times = np.array([members[i].times_us[c] for i, c, _ in rows], dtype=np.float64)
-        best = np.array([s.best_us for s in members], dtype=np.float64)
-        return np.stack([f for _, _, f in rows]), relative_speeds(workloads, times, best)
 
     def _rng(self, number: int, workload: str) -> np.random.Generator:
         material = hashlib.sha256(f"{self._seed}/{workload}/{number}".encode()).digest()
         return np.random.default_rng(int.from_bytes(material[:8], "little"))
-
-
-def _rows(members: Iterable[SubgraphState]) -> int:
-    return sum(len(member.features) for member in members if math.isfinite(member.best_us))
 
 
 def _at_most(entries: Sequence[Entry], trials: int) -> tuple[Entry, ...]:

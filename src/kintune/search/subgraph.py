@@ -21,7 +21,8 @@ class SubgraphState:
     """The measured candidates of one subgraph.
 
     `stale` counts the rounds in a row that brought no progress, in units of full rounds; `exhausted` says that the
-    space had no new candidates to offer; `suggestions` were good under other conditions and are measured first.
+    space had no new candidates to offer; `suggestions` were good under other conditions and are measured first.  What
+    was known before this run is `told`.
     `bound_us` is what no program can take less than, 0 where nobody knows; `build_s` are the seconds that the
     candidates of this run took to be built.
     """
@@ -29,6 +30,7 @@ class SubgraphState:
     subject: Subject
     family: str
     times_us: dict[Candidate, float] = field(default_factory=dict)
+    told: set[Candidate] = field(default_factory=set)
     build_s: dict[Candidate, float] = field(default_factory=dict)
     features: dict[Candidate, NDArray[np.float32]] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
@@ -46,7 +48,7 @@ class SubgraphState:
     def observe(
         self, candidate: Candidate, outcome: Outcome, features: NDArray[np.float32] | None, *, counts: bool
     ) -> None:
-        """Take in one outcome; `counts` is False for what was known before this run."""
+        """Take in one outcome of this run; `counts` is False for what costs no trial."""
         time = outcome.median_us
         self.times_us[candidate] = time
         self.trials += counts

@@ -80,10 +80,11 @@ class Survey:
         return _best(list(drafts.values()), model, count), invalid
 
     def _missing(self, state: SubgraphState, level: int) -> int:
-        """How many candidates of this level are still to be measured."""
+        """How many candidates of this level are still to be measured; all that were suggested are part of the first."""
+        suggested = sum(c not in state.times_us for c in state.suggestions) if level == 0 else 0
         extra = min(_KNOWN, self._kin.offered(state))
         size = self._levels[level] + (extra if level == 0 else 0)
-        return min(sum(self._levels[: level + 1]) + extra - state.tried, size)
+        return max(suggested, min(sum(self._levels[: level + 1]) + extra - state.tried, size))
 
     def _anything(self, state: SubgraphState, states: Sequence[SubgraphState]) -> bool:
         if not self._strategy.rules and self._space.sketches(state.subject.workload):

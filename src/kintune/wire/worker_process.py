@@ -21,7 +21,7 @@ from kintune.wire.channel import Channel, front_end_of_worker
 from kintune.wire.ending import describe_end
 from kintune.wire.messages import Begin, FromWorker, Hello, Item, ItemDone, ItemFailed
 
-__all__ = ["WorkerDied", "WorkerProcess", "WorkerRefused"]
+__all__ = ["WorkerDied", "WorkerProcess", "WorkerRefused", "WorkerTimedOut"]
 
 _GREETING_SECONDS = 120.0
 _GONE_SECONDS = 5.0
@@ -30,6 +30,10 @@ _TAIL_BYTES = 2000
 
 class WorkerDied(EngineError):
     """The process is gone, or took too long and was killed."""
+
+
+class WorkerTimedOut(WorkerDied):
+    """The process took too long and was killed."""
 
 
 class WorkerRefused(EngineError):
@@ -136,7 +140,7 @@ class WorkerProcess:
             message = self._channel.recv()
         except TimeoutError:
             self.close()
-            raise WorkerDied(f"{self.name}: took too long and was killed; see {self._log}") from None
+            raise WorkerTimedOut(f"{self.name}: took too long and was killed; see {self._log}") from None
         except (WireError, ConnectionError):
             message = None
         if message is None:

@@ -21,7 +21,7 @@ from kintune.measure.outcome import Outcome, Status
 from kintune.measure.requests import BuildContext, BuildItem, Built, ProfileContext, ProfileItem
 from kintune.space.candidate import Candidate, Sketch
 from kintune.space.lower import save_workload
-from kintune.wire.worker_process import WorkerDied, WorkerProcess, WorkerRefused
+from kintune.wire.worker_process import WorkerDied, WorkerProcess, WorkerRefused, WorkerTimedOut
 
 __all__ = ["OwnBench"]
 
@@ -72,7 +72,7 @@ class OwnBench:
             return list(self._profiled(candidates, built[len(untuned) :], context))
 
     def build_seconds(self, candidate: Candidate) -> float:
-        """See `Bench`; 0 also for those that could not be built."""
+        """See `Bench`; 0 also for those that could not be built, but for what took too long."""
         return self._seconds.get(candidate, 0.0)
 
     def close(self) -> None:
@@ -91,8 +91,12 @@ class OwnBench:
         except WorkerRefused as error:
             return Built(candidate.digest, failure=Outcome(Status.BUILD_FAILED, cause=str(error)))
         except WorkerDied as error:
+            status = Status.BUILD_FAILED
+            if isinstance(error, WorkerTimedOut):
+                status = Status.BUILD_TIMED_OUT
+                self._seconds[candidate] = time.perf_counter() - begun
             worker = self._ready_builder(self._start_builder())
-            return Built(candidate.digest, failure=Outcome(Status.BUILD_FAILED, cause=str(error)))
+            return Built(candidate.digest, failure=Outcome(status, cause=str(error)))
         finally:
             self._idle.put(worker)
 
@@ -108,7 +112,8 @@ class OwnBench:
                 self._device.close()
                 self._device, self._about = self._ready_device(self._start_device())
                 self._device.begin("profile", context)
-                yield Outcome(Status.RUN_FAILED, cause=str(error))
+                status = Status.RUN_TIMED_OUT if isinstance(error, WorkerTimedOut) else Status.RUN_FAILED
+                yield Outcome(status, cause=str(error))
 
     def _start_builder(self) -> WorkerProcess:
         return self._start("build", ("kintune.measure.build_worker",))
