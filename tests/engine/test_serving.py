@@ -21,22 +21,23 @@ from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch, JobRun
 from kintune.engine.local import LocalEngine
 from kintune.engine.settings import EngineSettings
 from kintune.errors import EngineError
-from kintune.scheduler.machine import Machine
+from kintune.scheduler.events import Event, JobEnded
+from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import Fair
 from kintune.scheduler.resources import Device, Host
 from kintune.scheduler.stage import Demand, Stage
 from kintune.testing.journal import MemoryJournal
 from kintune.testing.script import Act, Deed, Plot
 from kintune.testing.scripted_job import Told
-from kintune.wire.messages import Work
+from kintune.wire.messages import ItemStatus, Work
 
 WORKER = (sys.executable, "-m", "kintune.testing.scripted_worker")
 JOB = Command((sys.executable, "-m", "kintune.testing.scripted_job"))
 COMMANDS = {"build": Command(WORKER), "device": Command((*WORKER, "--kind", "device"))}
 
 
-def work(job: str, id: str, *deeds: Deed, droppable: bool = False, worker: str = "build") -> Work:
-    demand = Demand(device="cpu", exclusive=True) if worker == "device" else Demand(cores=1)
+def work(job: str, id: str, *deeds: Deed, droppable: bool = False, worker: str = "build", cores: int = 1) -> Work:
+    demand = Demand(device="cpu", exclusive=True) if worker == "device" else Demand(cores=cores)
     stage = Stage(id, job, worker, demand, affinity=job if worker == "job" else None)
     return Work(stage, worker, b"", tuple(deed.encode() for deed in deeds), 60.0, droppable)
 
@@ -62,9 +63,10 @@ class Serving:
         self.stages: list[str] = []
         self.on_end: Callable[[str], None] = lambda job: None
         self.on_stage: Callable[[str], None] = lambda stage: None
+        self.on_event: Callable[[Event], None] = lambda event: None
         self.engine = LocalEngine(
-            Machine(Fair()), journal, COMMANDS, [Host("h", 2, 1000), Device("cpu0", "cpu")], log=log,
-            settings=EngineSettings(leave_timeout_s=5),
+            Machine(Fair(), Limits(backoff_s=0.01)), journal, COMMANDS, [Host("h", 2, 1000), Device("cpu0", "cpu")],
+            log=log, settings=EngineSettings(leave_timeout_s=5), observe=lambda event, _: self.on_event(event),
         )  # fmt: skip
 
     def serve(self) -> None:
@@ -171,6 +173,69 @@ def test_a_dead_process_does_not_end_the_service(serving: Serving) -> None:
     serving.on_stage = kill
     serving.on_end = lambda job: serving.engine.leave()
     serving.engine.add(quick("a"))
+    serving.serve()
+    assert serving.ends["a"].ending is JobEnding.FINISHED
+
+
+def test_a_job_that_gives_up_with_its_process_gone_lets_go_of_what_else_it_runs(serving: Serving) -> None:
+    """The next job needs the cores on which a build of the first one hangs."""
+    hanging = work("a", "hanging", Deed(Act.HANG), Deed(text="late"))
+    deadly = work("a", "deadly", Deed(Act.KILL, number=signal.SIGKILL), worker="job")
+
+    def ended(job: str) -> None:
+        if job == "a":
+            serving.engine.add(launch("b", work("b", "w", Deed(text="b"), cores=2)))
+        else:
+            serving.engine.leave()
+
+    serving.on_end = ended
+    serving.engine.add(JobLaunch("a", JOB, Plot(((hanging, deadly),)).encode()))
+    serving.serve()
+    assert {job: end.ending for job, end in serving.ends.items()} == {"a": JobEnding.FAILED, "b": JobEnding.FINISHED}
+    assert "a/hanging" in serving.stages
+    assert serving.journal.history("a") == ()
+
+
+def test_a_job_that_has_just_ended_may_still_be_given_another_weight(serving: Serving) -> None:
+    def happened(event: Event) -> None:
+        if isinstance(event, JobEnded):
+            serving.engine.prioritize(event.job, 3.0)
+
+    serving.on_event = happened
+    serving.on_end = lambda job: serving.engine.leave()
+    serving.engine.add(quick("a"))
+    serving.serve()
+    assert serving.ends["a"].ending is JobEnding.FINISHED
+
+
+def test_no_stage_begins_and_none_is_lost_once_the_engine_was_left(serving: Serving) -> None:
+    serving.on_stage = lambda stage: serving.engine.leave()
+    serving.engine.add(launch("a", *(work("a", f"w{n}", Deed(text="done")) for n in range(50))))
+    serving.serve()
+    assert serving.stages == ["a/w0"]
+    assert {event.status for event in serving.journal.history("a")} <= {ItemStatus.OK}
+
+
+def test_a_job_that_is_added_too_late_is_left_alone(serving: Serving) -> None:
+    """Its process would be told to leave as soon as it is there."""
+
+    def ended(job: str) -> None:
+        serving.engine.leave()
+        serving.engine.post(lambda: serving.engine.post(lambda: serving.engine.add(quick("late"))))
+
+    serving.on_end = ended
+    serving.engine.add(quick("a"))
+    serving.serve()
+    assert serving.stages == ["a/w"]
+
+
+def test_who_always_has_more_to_be_done_does_not_keep_jobs_waiting(serving: Serving) -> None:
+    def again() -> None:
+        serving.engine.post(again)
+
+    serving.on_end = lambda job: serving.engine.leave()
+    serving.engine.add(quick("a"))
+    again()
     serving.serve()
     assert serving.ends["a"].ending is JobEnding.FINISHED
 

@@ -106,6 +106,19 @@ def test_how_a_process_died_is_told_with_what_it_printed(deed: Deed, how: str) -
     assert notes.out.get(1, b"") == (b"about to die\n" if deed.act is Act.KILL else b"")
 
 
+def test_of_what_a_process_prints_too_much_only_the_last_is_passed_on() -> None:
+    async def act(household: Household, notes: Notes) -> None:
+        household.start(Launch(1, WORKER))
+        household.say(1, order(Deed(Act.FLOOD, "x", number=16 << 20)))
+        await notes.until(lambda: len(notes.messages(1)) == 2)
+        household.say(1, order(Deed(Act.KILL, number=signal.SIGKILL)))
+        await notes.until(lambda: 1 in notes.how)
+
+    notes = play(act)
+    assert 8 << 20 <= len(notes.out[1]) < 9 << 20
+    assert notes.out[1].endswith(b"xabout to die\n")
+
+
 def test_a_process_that_hangs_is_killed_when_it_is_told() -> None:
     async def act(household: Household, notes: Notes) -> None:
         household.start(Launch(1, WORKER))

@@ -130,9 +130,9 @@ def test_words_pass_both_ways() -> None:
         keeper = front.outposts["board-7"].keeper
         keeper.start(3, KeptCommand("board-7", "a.module", ("--x",), {"A": "1"}))
         keeper.say(3, b"words")
-        keeper.kill(3)
         assert await hear(line) == Launch(3, "a.module", ("--x",), {"A": "1"})
         assert await hear(line) == Say(3, b"words")
+        keeper.kill(3)
         assert await hear(line) == Kill(3)
         await say(line, Heard(3, b"answer"), Beat(), Printed(3, b"line\n"), Ended(3, "exited with code 0"))
 
@@ -188,6 +188,16 @@ def test_who_comes_while_nobody_can_be_let_in_may_ask_again() -> None:
     play(FakeFront(), act)
 
 
+def test_who_says_nothing_at_first_may_ask_again() -> None:
+    async def playing() -> None:
+        ours, theirs = pair()
+        attending = asyncio.ensure_future(Hub(FakeFront(), join_s=0.05).attend(theirs, admit))
+        assert await hear(ours) == TurnedAway("nothing was said for 0.05 s", later=True)
+        await asyncio.wait_for(attending, 10)
+
+    asyncio.run(playing())
+
+
 def test_files_go_before_what_is_said_of_them_part_by_part(tmp_path: Path) -> None:
     front = FakeFront()
     large, empty = tmp_path / "large.kt", tmp_path / "empty.npz"
@@ -208,6 +218,31 @@ def test_files_go_before_what_is_said_of_them_part_by_part(tmp_path: Path) -> No
         assert (one.path, one.offset, two.offset, one.size) == (str(large), 0, len(one.data), 1_280_000)
         assert three == Bring(3, str(empty), 0, 0, b"")
         assert await hear(line) == Say(3, b"prove it")
+
+    play(front, act)
+
+
+def test_much_is_said_in_parts_and_a_process_that_is_killed_hears_no_more(tmp_path: Path) -> None:
+    front = FakeFront()
+    large = tmp_path / "large.kt"
+    large.write_bytes(bytes(5 << 20))
+
+    async def act(line: QuietLine) -> None:
+        await say(line, JOIN)
+        await hear(line)
+        keeper = front.outposts["board-7"].keeper
+        keeper.say(3, b"abc" * (1 << 20))
+        parts = [await hear(line) for _ in range(3)]
+        assert [part.process for part in parts if isinstance(part, Say)] == [3, 3, 3]
+        assert b"".join(part.data for part in parts if isinstance(part, Say)) == b"abc" * (1 << 20)
+        keeper.start(4, KeptCommand("board-7", "a.module"))
+        keeper.bring(4, (str(large),))
+        keeper.say(4, b"prove it")
+        keeper.kill(4)
+        assert await hear(line) == Launch(4, "a.module")
+        assert await hear(line) == Kill(4)
+        keeper.say(3, b"more")
+        assert await hear(line) == Say(3, b"more")
 
     play(front, act)
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from kintune.errors import InputError
+from kintune.fleet import ray_park
+from kintune.fleet.backlog import Backlog
+from kintune.fleet.growth import Growth
 from kintune.fleet.offer import Devices
 from kintune.fleet.ray_node import NodeOffer
-from kintune.fleet.ray_park import offer_of, ray_address
+from kintune.fleet.ray_park import Growing, RayPark, offer_of, ray_address
+from kintune.scheduler.events import JobAdded
 
 
 @pytest.mark.parametrize(
@@ -53,3 +59,98 @@ def test_devices_are_the_last_cores_that_a_nodes_processes_may_use() -> None:
     assert devices == [Devices("a", {"cpu:7": (7,)}), Devices("b", {"cpu:8": (8,), "cpu:9": (9,)})]
     with pytest.raises(InputError, match="n is to offer 5 cores, and its processes may use 4"):
         NodeOffer("n", 2, 0, {"a": 3}).place((0, 1, 2, 3))
+
+
+class FakeRay:
+    """A cluster without nodes, which is not always there."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.asked: list[int] = []
+        self.looked_again = threading.Semaphore(0)
+        self.answers: Callable[[], bool] = lambda: True
+        self.hears: Callable[[], bool] = lambda: True
+
+    def init(self, **_: object) -> None:
+        pass
+
+    def shutdown(self) -> None:
+        pass
+
+    def nodes(self) -> list[dict[str, Any]]:
+        self.looks += 1
+        self.looked_again.release()
+        if not self.answers():
+            raise RuntimeError("the head is gone")
+        return []
+
+    def request(self, cores: int) -> None:
+        self.asked.append(cores)
+        if not self.hears():
+            raise RuntimeError("the head is gone")
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
+    ray = FakeRay()
+    monkeypatch.setattr(ray_park, "_ray", lambda: ray)
+    monkeypatch.setattr(ray_park, "_request", ray.request)
+    monkeypatch.setattr(ray_park, "_LOOK_S", 0.001)
+    return ray
+
+
+class NoFront:
+    """Nobody joins it."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name} is nobody's business")
+
+
+def look(ray: FakeRay, times: int) -> None:
+    for _ in range(times):
+        assert ray.looked_again.acquire(timeout=10), "the cluster is not looked at any more"
+
+
+def park() -> RayPark:
+    """One with a job that lives nowhere, which takes a core."""
+    backlog = Backlog()
+    backlog(JobAdded(0.0, "j"), [])
+    return RayPark("", NoFront(), lambda join: [], growing=Growing(backlog, Growth(after_s=5.0, most=2)))
+
+
+def test_cores_are_asked_for_once_and_no_longer_wanted_at_the_end(ray: FakeRay) -> None:
+    parked = park()
+    look(ray, 10)
+    parked.close()
+    assert ray.asked == [1, 0]
+
+
+def test_a_cluster_that_did_not_hear_is_asked_again(ray: FakeRay) -> None:
+    ray.hears = lambda: len(ray.asked) > 3
+    parked = park()
+    look(ray, 20)
+    parked.close()
+    assert ray.asked == [1, 1, 1, 1, 0]
+
+
+def test_a_cluster_that_does_not_answer_is_asked_for_nothing_until_it_does(ray: FakeRay) -> None:
+    asked_by_then: list[int] = []
+
+    def answers() -> bool:
+        asked_by_then.append(len(ray.asked))
+        return ray.looks > 5
+
+    ray.answers = answers
+    parked = park()
+    look(ray, 20)
+    parked.close()
+    assert asked_by_then[:6] == [0] * 6
+    assert ray.asked == [1, 0]
+
+
+def test_who_asked_for_nothing_takes_nothing_back(ray: FakeRay) -> None:
+    ray.answers = lambda: False
+    parked = park()
+    look(ray, 3)
+    parked.close()
+    assert ray.asked == []

@@ -69,16 +69,21 @@ class Desk:
             self._reactor.send(self.child, errand.item)
         except WireError as error:
             answer = ItemFailed(errand.item.stage, errand.item.attempt, errand.item.index, str(error))
-            self._reactor.set_alarm(self._alarm, now, lambda: self.answer(answer))
 
-    def answer(self, answer: ItemDone | ItemFailed) -> None:
-        """The process answers: end the errand, or count a stale answer."""
+            def over_the_limit() -> None:
+                self.answer(answer)
+
+            self._reactor.set_alarm(self._alarm, now, over_the_limit)
+
+    def answer(self, answer: ItemDone | ItemFailed) -> bool:
+        """The process answers: end the errand, or count a stale answer; whether it was asked."""
         errand = self._errand
         if errand is None or not errand.is_answered_by(answer):
             self.stale_answers += 1
-            return
+            return False
         self._clear()
         errand.done(errand.end(answer, self._clock()))
+        return True
 
     def death(self, status: ItemStatus, cause: str) -> None:
         """The process is gone: end the errand, if it was on its way."""

@@ -321,7 +321,7 @@ class JobDriver:
         command, self._process, self._keeper = launch.command, None, None
         lodging: Lodgings | None = None
         if isinstance(command, Anywhere):
-            lodging = shop.outposts.lodge(launch.job, command, self._spawn_again)
+            lodging = shop.outposts.lodge(launch.job, command, self._spawn_again, self._move)
             if lodging is None:
                 return
             command, self._keeper = lodging.command, lodging.command.keeper
@@ -332,6 +332,11 @@ class JobDriver:
     def _spawn_again(self) -> None:
         self._spawn()
         self._shop.feed_stalled()
+
+    def _move(self, cause: str) -> None:
+        """It cannot stay where it lives."""
+        if self._process is not None:
+            self._process.abort(cause)
 
     def _tell_process(self, message: Accept | StageClosed | Stop) -> None:
         if self._process is not None:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TypeAlias
 
 from kintune.engine.command import AnyCommand
+from kintune.engine.dispatch import Dispatch, Observe
 from kintune.engine.interrupts import Interrupts
 from kintune.engine.inventory import Inventory
 from kintune.engine.job_driver import JobDriver, Shop
@@ -25,15 +25,12 @@ from kintune.engine.run_log import RunLog
 from kintune.engine.settings import EngineSettings
 from kintune.engine.worker_pool import Slot, WorkerPool
 from kintune.errors import EngineError
-from kintune.scheduler.decisions import Cancel, Decision, GiveUp, RetryAt, Start
-from kintune.scheduler.events import Event, PriorityChanged
+from kintune.scheduler.events import PriorityChanged
 from kintune.scheduler.machine import Machine
 from kintune.scheduler.resources import Resource
 from kintune.wire.messages import ItemStatus, Work
 
 __all__ = ["LocalEngine", "Observe"]
-
-Observe: TypeAlias = Callable[[Event, Sequence[Decision]], None]
 
 
 def _ignore(*_: object) -> None:
@@ -44,8 +41,9 @@ class LocalEngine:
     """Runs jobs in processes of this machine, as the scheduler decides.
 
     It sleeps until a process says something, a deadline comes, or it is asked to stop; it uses one thread.  Used as a
-    context manager, it leaves no process behind.  It belongs to the thread that made it; only `stop` may be called from
-    others.
+    context manager, it leaves no process behind.  It belongs to the thread that made it.  Others may call `stop`,
+    `add`, `call_off`, `finish`, `prioritize`, `leave`, `post`, `join`, `lose`, `heard`, `printed` and `ended`, all of
+    which return at once: the engine's own thread does it soon.
     """
 
     def __init__(
@@ -76,15 +74,15 @@ class LocalEngine:
             crowded: whether a device may have more than one worker at once, as a policy that waives its limits needs.
             elsewhere: the kinds of workers that outposts may bring; stages of these wait until one does.
         """
-        self._machine = machine
         self._journal = journal
         self._settings = settings or EngineSettings()
         self._clock = clock
-        self._observe = observe or _ignore
         self._log = RunLog(log)
         self._reactor = Reactor(clock)
         self._launcher = Launcher(self._reactor, self._log, clock)
-        self._inventory = Inventory(self._tell, clock)
+        self._drivers: dict[str, JobDriver] = {}
+        self._dispatch = Dispatch(machine, observe or _ignore, self._drivers)
+        self._inventory = Inventory(self._dispatch.tell, clock)
         self._pool = WorkerPool(
             self._reactor,
             self._launcher,
@@ -98,12 +96,15 @@ class LocalEngine:
             served=self._served,
         )
         self._quarantine = Quarantine(
-            self._inventory, self._reactor, self._log, self._settings, clock, lambda: self._outposts.look_for_homes()
+            self._inventory,
+            self._reactor,
+            self._log,
+            self._settings,
+            clock,
+            taken=lambda cause: self._outposts.move_out(cause),
+            given_back=lambda: self._outposts.look_for_homes(),
         )
         self._outposts = Outposts(self._launcher, self._pool, self._inventory, self._quarantine)
-        self._drivers: dict[str, JobDriver] = {}
-        self._events: deque[Event] = deque()
-        self._telling = False
         self._posted: deque[Callable[[], None]] = deque()
         self._leaving = False
         self._begin: Callable[[JobLaunch], None] = _nobody_serves
@@ -168,7 +169,7 @@ class LocalEngine:
         ends: dict[str, JobEnd] = {}
         shop = self._open_shop(on_progress, on_stage, ends.__setitem__)
         with self._closing_on_error(), Interrupts(lambda: self.stop("interrupted")):
-            self._drivers = {launch.job: JobDriver(launch, shop) for launch in jobs}
+            self._drivers.update({launch.job: JobDriver(launch, shop) for launch in jobs})
             for driver in list(self._drivers.values()):
                 driver.begin()
             while self._drivers:
@@ -199,7 +200,7 @@ class LocalEngine:
                 self._turn()
 
     def add(self, launch: JobLaunch) -> None:
-        """Have a job run by `serve`; may be called from any thread, as all that follow."""
+        """Have a job run by `serve`; one that comes after `leave` is not begun."""
         self.post(lambda: self._begin(launch))
 
     def call_off(self, job: str, reason: str) -> None:
@@ -214,7 +215,7 @@ class LocalEngine:
         """Give a job another weight."""
         self.post(lambda: self._prioritize(job, priority))
 
-    # what is elsewhere; these too may be called from any thread ----------------------------------------------------
+    # what is elsewhere ----------------------------------------------------------------------------------------------
 
     def join(self, outpost: Outpost, answered: Callable[[str | None], None] = _ignore) -> None:
         """Stages can run there from now on; `answered` is told None, in the engine's thread, or why not."""
@@ -270,12 +271,16 @@ class LocalEngine:
         self.post(lambda: self._stop(reason))
 
     def close(self, at_once: bool = False) -> None:
-        """End all processes: idle workers are asked to leave first, unless it must be `at_once`."""
+        """End all processes, and take no more jobs.
+
+        Where no job is under way, idle workers are asked to leave first, unless it must be `at_once`.
+        """
         if self._closed:
             return
         self._closed = True
+        self._begin = _ignore
         try:
-            if not at_once:
+            if not at_once and not self._drivers:
                 self._let_workers_leave()
         finally:
             self._reactor.close()
@@ -296,10 +301,13 @@ class LocalEngine:
     ) -> Shop:
         self._check_open()
 
-        def left(job: str) -> None:
+        def leave(job: str) -> None:
             end = self._drivers.pop(job).job.end
             assert end is not None
             on_end(job, end)
+
+        def left(job: str) -> None:
+            self._dispatch.afterwards(lambda: leave(job))  # more may have been decided about it
 
         return Shop(
             self._reactor,
@@ -310,7 +318,7 @@ class LocalEngine:
             self._log,
             self._settings,
             self._clock,
-            tell=self._tell,
+            tell=self._dispatch.tell,
             progressed=on_progress or _ignore,
             stage_began=on_stage or _ignore,
             left=left,
@@ -326,9 +334,8 @@ class LocalEngine:
             raise
 
     def _turn(self) -> None:
-        if not self._posted:
-            self._reactor.turn()
-        while self._posted:
+        self._reactor.turn(sleeping=not self._posted)
+        for _ in range(len(self._posted)):  # what is posted meanwhile must wait: processes and deadlines come first
             self._posted.popleft()()
 
     def _stop(self, reason: str) -> None:
@@ -336,38 +343,9 @@ class LocalEngine:
             driver.stop(reason)
 
     def _prioritize(self, job: str, priority: float) -> None:
-        if job in self._drivers:
-            self._tell(PriorityChanged(self._clock(), job, priority))
-
-    def _tell(self, event: Event) -> None:
-        """Hand an event to the scheduler; events that its decisions bring about come after them."""
-        self._events.append(event)
-        if self._telling:
-            return
-        self._telling = True
-        try:
-            while self._events:
-                event = self._events.popleft()
-                decisions = self._machine.handle(event)
-                self._observe(event, decisions)
-                for decision in decisions:
-                    self._carry_out(decision)
-        finally:
-            self._telling = False
-
-    def _carry_out(self, decision: Decision) -> None:
-        driver = self._drivers.get(decision.job)
-        if driver is None:
-            return  # the job is gone
-        match decision:
-            case Start():
-                driver.start(decision)
-            case RetryAt():
-                driver.retry_at(decision)
-            case GiveUp():
-                driver.give_up(decision)
-            case Cancel():
-                driver.cancel(decision)
+        driver = self._drivers.get(job)
+        if driver is not None and driver.job.end is None:
+            self._dispatch.tell(PriorityChanged(self._clock(), job, priority))
 
     def _does_without(self, place: str, cause: str) -> bool:
         """Go on without a place that is elsewhere, or without a device if there is another one of its type."""

@@ -42,6 +42,13 @@ class Lodgings(NamedTuple):
     host: str
 
 
+class _Lodger(NamedTuple):
+    """A job that lives at an outpost, and how it is moved, for a cause."""
+
+    outpost: str
+    move: Callable[[str], None]
+
+
 class Outposts:
     """Those that are there now, and who lodges where."""
 
@@ -51,7 +58,7 @@ class Outposts:
         self._inventory = inventory
         self._quarantine = quarantine
         self._present: dict[str, Outpost] = {}
-        self._lodgers: dict[str, str] = {}
+        self._lodgers: dict[str, _Lodger] = {}
         self._homeless: dict[str, Callable[[], None]] = {}
 
     def join(self, outpost: Outpost, accepted: Callable[[], None]) -> None:
@@ -80,13 +87,15 @@ class Outposts:
         for again in waiting.values():
             again()
 
-    def lodge(self, job: str, command: Anywhere, again: Callable[[], None]) -> Lodgings | None:
-        """A place for a job's process, where fewest lodge for each core.
+    def lodge(
+        self, job: str, command: Anywhere, again: Callable[[], None], move: Callable[[str], None]
+    ) -> Lodgings | None:
+        """A place for a job's process, where fewest lodge for each core; `move` is called when it must leave there.
 
         None where there is none; `again` is called once there may be one.
         """
         self.leave(job)
-        crowds = Counter(self._lodgers.values())
+        crowds = Counter(lodger.outpost for lodger in self._lodgers.values())
         found = [
             (crowds[outpost.name] / host.cores, outpost.name)
             for outpost in self._present.values()
@@ -99,7 +108,7 @@ class Outposts:
         host, limits = self._host(outpost), outpost.lodging
         assert host is not None
         assert limits is not None
-        self._lodgers[job] = outpost.name
+        self._lodgers[job] = _Lodger(outpost.name, move)
         if command.limits.address_space_mb is not None:
             limits = msgspec.structs.replace(limits, address_space_mb=command.limits.address_space_mb)
         return Lodgings(msgspec.structs.replace(command.at(outpost.name), limits=limits), host.id)
@@ -108,6 +117,12 @@ class Outposts:
         """The first of its hosts that can be used."""
         hosts = (each for each in outpost.resources if isinstance(each, Host) and each.cores)
         return next((host for host in hosts if self._inventory.is_usable(host.id)), None)
+
+    def move_out(self, cause: str) -> None:
+        """Whoever still lives where nobody can live now must live elsewhere."""
+        for lodger in list(self._lodgers.values()):
+            if not self.lodges(lodger.outpost):
+                lodger.move(cause)
 
     def leave(self, job: str) -> None:
         """The job needs no place (any more)."""

@@ -26,6 +26,7 @@ __all__ = ["ChildProcess", "FrontEnd"]
 FrontEnd: TypeAlias = Channel[FromWorker] | Channel[FromJob]
 
 _CHUNK = 1 << 16
+_LAST_PARTS = 16  # no less than a pipe holds
 _GRACE_S = 2.0
 
 
@@ -89,15 +90,13 @@ class ChildProcess:
         return self._tail.text
 
     def pass_output_on(self) -> bool:
-        """Log what it has printed by now; False once there will be no more."""
-        while True:
-            try:
-                data = os.read(self._output.fileno(), _CHUNK)
-            except BlockingIOError:
-                return True
-            if not data:
-                return False
-            self._tail.feed(data)
+        """Log a part of what it has printed by now: there may always be more.  False once there will be none."""
+        try:
+            data = os.read(self._output.fileno(), _CHUNK)
+        except BlockingIOError:
+            return True
+        self._tail.feed(data)
+        return bool(data)
 
     def post(self, message: msgspec.Struct) -> None:
         """See `kintune.engine.child.Child`; what the kernel does not take now waits in the channel."""
@@ -120,10 +119,16 @@ class ChildProcess:
             os.killpg(self.pid, signal.SIGKILL)
         self._popen.wait()
         if not self._output.closed:
-            self.pass_output_on()
+            self._pass_the_rest_on()
             self._tail.finish()
             self._output.close()
         self.channel.close()
         how = how or describe_end(self._popen.returncode)
         self._log.write(self.name, how)
         return how
+
+    def _pass_the_rest_on(self) -> None:
+        """Log what the pipe still holds; who has left its group may be filling it for ever."""
+        for _ in range(_LAST_PARTS):
+            if not self.pass_output_on():
+                return

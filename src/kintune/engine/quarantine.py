@@ -28,14 +28,16 @@ class Quarantine:
         log: RunLog,
         settings: EngineSettings,
         clock: Callable[[], float],
+        taken: Callable[[str], None],
         given_back: Callable[[], None],
     ) -> None:
-        """`given_back` is called when a place can be used again."""
+        """`taken` is told why a place was taken out of use; `given_back` is called when one can be used again."""
         self._inventory = inventory
         self._reactor = reactor
         self._log = log
         self._settings = settings
         self._clock = clock
+        self._taken = taken
         self._given_back = given_back
         self._guarded: set[str] = set()
         self._losses: dict[str, int] = {}
@@ -71,6 +73,7 @@ class Quarantine:
         self._log.write("engine", f"{place} is left alone for {wait:g} s: {cause}")
         self._reactor.set_alarm((_REASON, place), self._clock() + wait, lambda: self._give_back(place))
         self._inventory.lose(place, cause, _REASON)
+        self._taken(cause)
 
     def _give_back(self, place: str) -> None:
         self._log.write("engine", f"{place} is tried again")

@@ -109,10 +109,12 @@ class Reactor:
         with contextlib.suppress(OSError):
             self._wake_end.send(b"\0")
 
-    def turn(self) -> None:
-        """Sleep until something happens, then call back all whom it concerns."""
+    def turn(self, *, sleeping: bool = True) -> None:
+        """Sleep until something happens, unless not `sleeping`; then call back all whom it concerns."""
         due = self._alarms.peek()
         timeout = None if due is None else max(0.0, due[0] - self._clock())
+        if not sleeping:
+            timeout = 0.0
         for key, _ in self._selector.select(timeout):
             if self._selector.get_map().get(key.fd) is key:  # not detached by an earlier callback
                 key.data()

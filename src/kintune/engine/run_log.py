@@ -14,12 +14,12 @@ class RunLog:
     def __init__(self, path: Path | None) -> None:
         self._file: BinaryIO | None = None if path is None else path.open("ab", buffering=0)
 
-    def write(self, who: str, line: str) -> None:
-        """Append one line.  A log that cannot be written to any more is given up, the run is not."""
+    def write(self, who: str, *lines: str) -> None:
+        """Append lines.  A log that cannot be written to any more is given up, the run is not."""
         if self._file is None:
             return
         try:
-            self._file.write(f"[{who}] {line}\n".encode(errors="replace"))
+            self._file.write("".join(f"[{who}] {line}\n" for line in lines).encode(errors="replace"))
         except OSError:
             self.close()
 

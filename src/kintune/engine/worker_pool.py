@@ -83,7 +83,7 @@ class WorkerPool:
         self._crowded = crowded
         self._elsewhere = frozenset(elsewhere)
         self._workers: dict[Slot, list[_Worker]] = {}
-        self._failures: dict[Slot, int] = {}
+        self._failures: dict[Slot, int] = {}  # to start, in a row
         self._started = 0
         self.stale_answers = 0
 
@@ -151,7 +151,7 @@ class WorkerPool:
         self._started += 1
         name = f"{kind}@{place}" if slot.single else f"{kind}{f'@{place}' if place else ''}.{self._started}"
         child = self._launcher.start(name, command, "worker")
-        worker = _Worker(self, slot, Desk(child, self._reactor, self._clock))
+        worker = _Worker(self, slot, Desk(child, self._reactor, self._clock), self._failures.get(slot, 0))
         self._workers.setdefault(slot, []).append(worker)
         self._reactor.attach(child, worker)
         self._reactor.set_alarm(
@@ -172,7 +172,9 @@ class WorkerPool:
 
     def _failed_to_start(self, worker: _Worker, how: str) -> None:
         errand = worker.desk.withdraw()
-        failures = self._failures[worker.slot] = self._failures.get(worker.slot, 0) + 1
+        failures = self._failures.get(worker.slot, 0)
+        if failures == worker.failures_before:  # else it was started side by side with one that is counted
+            failures = self._failures[worker.slot] = failures + 1
         if failures >= self._settings.start_failures:
             self._failures.pop(worker.slot)
             child = worker.desk.child
@@ -212,9 +214,10 @@ class WorkerPool:
 class _Worker:
     """One worker; the reactor's listener for its process."""
 
-    def __init__(self, pool: WorkerPool, slot: Slot, desk: Desk) -> None:
+    def __init__(self, pool: WorkerPool, slot: Slot, desk: Desk, failures_before: int) -> None:
         self.slot = slot
         self.desk = desk
+        self.failures_before = failures_before
         self._pool = pool
 
     def do(self, errand: Errand) -> None:
@@ -232,10 +235,8 @@ class _Worker:
             case ItemFailed(unwell=True) if self._pool._is_useless(self, message.cause):
                 pass
             case ItemDone() | ItemFailed():
-                self._pool._ended(self, ItemStatus.OK)
-                self.desk.answer(self._pool._believed(self.slot, message))
-            case _:
-                raise WireError(f"{self.desk.child.name} said {type(message).__name__}, which is for job processes")
+                if self.desk.answer(self._pool._believed(self.slot, message)) and isinstance(message, ItemDone):
+                    self._pool._ended(self, ItemStatus.OK)
 
     def ended(self, how: str) -> None:
         self._pool._remove(self)

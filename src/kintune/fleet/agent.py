@@ -7,8 +7,6 @@ import contextlib
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager
 
-import msgspec
-
 from kintune.errors import InputError, WireError
 from kintune.fleet.household import PROGRAMS, Household
 from kintune.fleet.line import Line, Mouth
@@ -142,16 +140,13 @@ class _Passing:
         self._mouth = mouth
 
     def heard(self, process: int, data: bytes) -> None:
-        self._say(Heard(process, data))
+        self._mouth.say(Heard(process, data), process)
 
     def printed(self, process: int, data: bytes) -> None:
-        self._say(Printed(process, data))
+        self._mouth.say(Printed(process, data), process)
 
     def ended(self, process: int, how: str) -> None:
-        self._say(Ended(process, how))
-
-    def _say(self, message: msgspec.Struct) -> None:
-        self._mouth.say(message)
+        self._mouth.say(Ended(process, how), process)
 
 
 async def _beat(mouth: Mouth, every_s: float) -> None:

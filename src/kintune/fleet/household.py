@@ -35,6 +35,8 @@ PROGRAMS = frozenset(
 
 _VARIABLES = frozenset({"OMP_NUM_THREADS", "TVM_NUM_THREADS"})  # what a front may say of a program's environment
 _CHUNK = 1 << 18
+_PASSED_ON = 1 << 23  # bytes of what one process prints; a line has more to carry
+_LAST = 1 << 14
 _GRACE_S = 2.0
 
 
@@ -140,7 +142,8 @@ class Household:
         assert child.stdout is not None
         reader, writer = await asyncio.open_connection(sock=ours)
         member.begin(child, writer)
-        printing = asyncio.ensure_future(_pump(child.stdout, lambda data: self._relative.printed(launch.process, data)))
+        output = _Output(lambda data: self._relative.printed(launch.process, data))
+        printing = asyncio.ensure_future(_pump(child.stdout, output.feed))
         try:
             await _pump(reader, lambda data: self._relative.heard(launch.process, data))
             try:
@@ -150,6 +153,7 @@ class Household:
             member.kill()  # its children
             code = await child.wait()
             await printing
+            output.finish()
         finally:
             writer.close()
         return member.how or describe_end(code)
@@ -184,6 +188,26 @@ class _Member:
         if self._child is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._child.pid, signal.SIGKILL)
+
+
+class _Output:
+    """What a process prints, passed on; once that was too much, its last words only."""
+
+    def __init__(self, told: Callable[[bytes], None]) -> None:
+        self._told = told
+        self._share = _PASSED_ON
+        self._last = b""
+
+    def feed(self, data: bytes) -> None:
+        if self._share > 0:
+            self._share -= len(data)
+            self._told(data)
+        else:
+            self._last = (self._last + data)[-_LAST:]
+
+    def finish(self) -> None:
+        if self._last:
+            self._told(self._last)
 
 
 async def _pump(reader: asyncio.StreamReader, told: Callable[[bytes], None]) -> None:

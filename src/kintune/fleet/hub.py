@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -37,10 +38,8 @@ __all__ = ["TUNING", "Admit", "Admitted", "Front", "Hub", "Workers"]
 
 _SKIPPED = 4  # beats that may be missed
 _MOST_CORES, _MOST_MEMORY_MB = 4096, 1 << 26
+_PART = 1 << 20  # bytes of what is said to a process that go over the line at once
 _NAME = re.compile(r"[A-Za-z0-9][\w.:,-]{0,63}", re.ASCII)
-
-
-Word = TypeVar("Word")
 
 
 class Admitted(NamedTuple):
@@ -84,6 +83,10 @@ class Front(Protocol):
         """It is gone."""
 
 
+class _Silence(Exception):
+    """An agent does not say who it is: the line stalls, or the agent does."""
+
+
 class Hub:
     """Attends agents, any number at once, in one event loop."""
 
@@ -112,7 +115,7 @@ class Hub:
                 admitted = await asyncio.to_thread(admit, join)
                 keeper = _Keeper(mouth, loop)
                 outpost = _outpost(join, admitted, keeper, self._workers, lodges=self._lodges)
-            except StorageError as error:
+            except (StorageError, _Silence) as error:
                 await _turn_away(line, TurnedAway(str(error), later=True))
                 return
             except (InputError, WireError) as error:
@@ -127,7 +130,7 @@ class Hub:
                     answer.set_result(refusal)
 
             cause = "nobody listens to it any more"
-            self._front.join(outpost, lambda refusal: _in(loop, answered, refusal))
+            self._front.join(outpost, lambda refusal: _in(loop, partial(answered, refusal)))
             try:
                 refusal = await answer
                 if refusal is None:
@@ -141,7 +144,7 @@ class Hub:
         try:
             data = await asyncio.wait_for(line.receive(), self._join_s)
         except asyncio.TimeoutError:
-            raise WireError(f"nothing was said for {self._join_s:g} s") from None
+            raise _Silence(f"nothing was said for {self._join_s:g} s") from None
         message = None if data is None else from_agent(data)
         if not isinstance(message, Join):
             raise WireError("an agent begins with whom it speaks for")
@@ -182,22 +185,23 @@ class _Keeper:
         self._loop = loop
 
     def start(self, process: int, command: KeptCommand) -> None:
-        self._say(Launch(process, command.module, command.arguments, dict(command.environment), command.limits))
+        launch = Launch(process, command.module, command.arguments, dict(command.environment), command.limits)
+        _in(self._loop, partial(self._mouth.say, launch, process))
 
     def say(self, process: int, data: bytes) -> None:
-        self._say(Say(process, data))
+        _in(self._loop, partial(self._mouth.say_all, _in_parts(process, data), process))
 
     def bring(self, process: int, paths: Sequence[str]) -> None:
-        self._say_all(parcel(process, paths))
+        _in(self._loop, partial(self._mouth.say_all, parcel(process, paths), process))
 
     def kill(self, process: int) -> None:
-        self._say(Kill(process))
+        _in(self._loop, partial(self._mouth.say_last, Kill(process), process))
 
-    def _say(self, message: msgspec.Struct) -> None:
-        self._say_all((message,))
 
-    def _say_all(self, messages: Iterable[msgspec.Struct]) -> None:
-        _in(self._loop, self._mouth.say_all, messages)
+def _in_parts(process: int, data: bytes) -> Iterator[Say]:
+    """The process hears a stream: no part is too large for the line, and others are heard in between."""
+    for begin in range(0, len(data), _PART):
+        yield Say(process, data[begin : begin + _PART])
 
 
 def _outpost(join: Join, admitted: Sequence[Admitted], keeper: _Keeper, workers: Workers, *, lodges: bool) -> Outpost:
@@ -242,7 +246,7 @@ async def _turn_away(line: Line, why: TurnedAway) -> None:
         await line.send(msgspec.msgpack.encode(why))
 
 
-def _in(loop: asyncio.AbstractEventLoop, act: Callable[[Word], None], word: Word) -> None:
+def _in(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
     """Have something done in the thread of a loop; one that is closed has nobody left to do it for."""
     with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(act, word)
+        loop.call_soon_threadsafe(act)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 import msgspec
@@ -25,23 +26,41 @@ class Line(Protocol):
 
 
 class Mouth:
-    """Says things over a line in their order, from whoever wants something said; nobody waits for the line.
+    """Says things over a line, from whoever wants something said; nobody waits for the line.
 
-    Used as a context manager, it speaks until the end of the block.
+    What concerns one process, or none, is said in its order; the processes take turns, message by message, so that one
+    of which there is much to say does not hold up the others.  Used as a context manager, it speaks until the end of
+    the block.
     """
 
     def __init__(self, line: Line) -> None:
         self._line = line
-        self._waiting: asyncio.Queue[Iterable[msgspec.Struct]] = asyncio.Queue()
+        self._waiting: dict[int | None, deque[msgspec.Struct | Iterator[msgspec.Struct]]] = {}
+        self._turns: deque[int | None] = deque()  # of those in `_waiting`
+        self._news = asyncio.Event()
         self._speaking: asyncio.Task[None] | None = None
 
-    def say(self, message: msgspec.Struct) -> None:
-        """Say it as soon as what was said before is out.  Belongs to the thread of the event loop."""
-        self.say_all((message,))
+    def say(self, message: msgspec.Struct, process: int | None = None) -> None:
+        """Say it when it is its turn.  Belongs to the thread of the event loop, like all that follow."""
+        self._put(message, process)
 
-    def say_all(self, messages: Iterable[msgspec.Struct]) -> None:
-        """The same of several, each of which is made when it is its turn."""
-        self._waiting.put_nowait(messages)
+    def say_all(self, messages: Iterable[msgspec.Struct], process: int) -> None:
+        """The same of several, each of which is made when it is its turn, unless `say_last` comes first."""
+        self._put(iter(messages), process)
+
+    def say_last(self, message: msgspec.Struct, process: int) -> None:
+        """It is this process's turn, and of what it was to be told by `say_all` it need not hear the rest."""
+        self._put(message, process)
+        self._waiting[process] = deque(each for each in self._waiting[process] if isinstance(each, msgspec.Struct))
+        self._turns.remove(process)
+        self._turns.appendleft(process)
+
+    def _put(self, what: msgspec.Struct | Iterator[msgspec.Struct], process: int | None) -> None:
+        if process not in self._waiting:
+            self._waiting[process] = deque()
+            self._turns.append(process)
+        self._waiting[process].append(what)
+        self._news.set()
 
     async def __aenter__(self) -> Mouth:
         self._speaking = asyncio.ensure_future(self._speak())
@@ -56,5 +75,34 @@ class Mouth:
     async def _speak(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                for message in await self._waiting.get():
+                message = self._next()
+                if message is not None:
                     await self._line.send(msgspec.msgpack.encode(message))
+                else:
+                    self._news.clear()
+                    await self._news.wait()
+
+    def _next(self) -> msgspec.Struct | None:
+        while self._turns:
+            process = self._turns.popleft()
+            waiting = self._waiting[process]
+            message = self._next_of(waiting)
+            if waiting:
+                self._turns.append(process)
+            else:
+                del self._waiting[process]
+            if message is not None:
+                return message
+        return None
+
+    def _next_of(self, waiting: deque[msgspec.Struct | Iterator[msgspec.Struct]]) -> msgspec.Struct | None:
+        while waiting:
+            head = waiting[0]
+            if isinstance(head, msgspec.Struct):
+                waiting.popleft()
+                return head
+            message = next(head, None)
+            if message is not None:
+                return message
+            waiting.popleft()
+        return None

@@ -103,6 +103,8 @@ class RayPark:
         self._admit = admit
         self._hub = Hub(front, 5.0, workers, join_s=_JOIN_S, lodges=True)
         self._growing = growing
+        self._unasked: int | None = None
+        self._asks = False
         self._resting: set[str] = set()
         self._programs = sorted({*workers.on_hosts.values(), *workers.on_devices.values(), *programs})
         self._loop = asyncio.new_event_loop()
@@ -126,24 +128,31 @@ class RayPark:
             self._loop.close()
 
     async def _look_around(self) -> None:
-        while not self._leaving.is_set():
-            try:
-                nodes = await asyncio.to_thread(self._ray.nodes)
-            except Exception as error:  # Ray's own, of many kinds
-                _log.error("the Ray cluster does not answer: %s", error)
-                nodes = []
-            alive = {node["NodeID"]: node for node in nodes if node["Alive"]}
-            if self._growing is not None:
-                await self._grow(self._growing, alive)
-            for id in alive.keys() - self._attended.keys() - self._resting:
-                self._attended[id] = asyncio.ensure_future(self._look_after(alive[id]))
-            for id in [id for id, task in self._attended.items() if task.done()]:
-                del self._attended[id]
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._leaving.wait(), _LOOK_S)
-        for task in self._attended.values():
-            task.cancel()
-        await asyncio.gather(*self._attended.values(), return_exceptions=True)
+        try:
+            while not self._leaving.is_set():
+                await self._look()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._leaving.wait(), _LOOK_S)
+        finally:
+            for task in self._attended.values():
+                task.cancel()
+            if self._asks:  # Ray remembers it when nobody wants it any more
+                await self._ask(0)
+            await asyncio.gather(*self._attended.values(), return_exceptions=True)
+
+    async def _look(self) -> None:
+        try:
+            nodes = await asyncio.to_thread(self._ray.nodes)
+        except Exception as error:  # Ray's own, of many kinds
+            _log.error("the Ray cluster does not answer: %s", error)
+            return
+        alive = {node["NodeID"]: node for node in nodes if node["Alive"]}
+        if self._growing is not None:
+            await self._grow(self._growing, alive)
+        for id in alive.keys() - self._attended.keys() - self._resting:
+            self._attended[id] = asyncio.ensure_future(self._look_after(alive[id]))
+        for id in [id for id, task in self._attended.items() if task.done()]:
+            del self._attended[id]
 
     async def _grow(self, growing: Growing, alive: Mapping[str, Mapping[str, Any]]) -> None:
         """Ask for hosts, and leave those alone that are not needed, so that Ray may take them away."""
@@ -151,7 +160,9 @@ class RayPark:
         asked = growing.growth.step(self._loop.time(), load)
         if asked is not None:
             _log.info("%d cores are asked for: %.0f s is the longest wait", asked, load.wait_s)
-            await asyncio.to_thread(_request, asked)
+            self._unasked = asked
+        if self._unasked is not None and await self._ask(self._unasked):
+            self._unasked = None
         wanted = growing.growth.asked
         if wanted is None:
             return
@@ -168,6 +179,16 @@ class RayPark:
                 self._resting.add(id)
                 self._attended[id].cancel()
                 present -= cores
+
+    async def _ask(self, cores: int) -> bool:
+        """Ask for so many cores in all; whether the cluster has heard it."""
+        self._asks = True
+        try:
+            await asyncio.to_thread(_request, cores)
+        except Exception as error:  # Ray's own, of many kinds
+            _log.error("the Ray cluster does not hear that %d cores are asked for: %s", cores, error)
+            return False
+        return True
 
     async def _look_after(self, node: Mapping[str, Any]) -> None:
         """One node, for as long as it is alive; one that does not stay is tried less and less often."""

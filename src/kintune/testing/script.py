@@ -20,6 +20,7 @@ class Act(str, Enum):
     KILL = "kill"  # die by the signal `number`
     EXIT = "exit"  # leave with the code `number`
     HANG = "hang"  # never return, deaf to everything
+    FLOOD = "flood"  # print its text `number` times, or without end if that is 0
     BIG = "big"  # answer with `number` bytes
     GARBAGE = "garbage"  # say what is no message
     UNWELL = "unwell"  # say that nothing can be trusted here

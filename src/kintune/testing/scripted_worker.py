@@ -54,6 +54,8 @@ class ScriptedHandler:
             case Act.HANG:
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
                 threading.Event().wait()
+            case Act.FLOOD:
+                flood(deed.text.encode(), deed.number or sys.maxsize)
             case Act.BIG:
                 return bytes(deed.number)
             case Act.GARBAGE:
@@ -63,6 +65,13 @@ class ScriptedHandler:
             case Act.ECHO:
                 pass
         return self._context + deed.text.encode()
+
+
+def flood(text: bytes, times: int) -> None:
+    """Print it so many times, without waiting for anything."""
+    while times > 0:
+        os.write(1, text * min(times, 1 << 16))
+        times -= 1 << 16
 
 
 def first_time(path: str) -> bool:

@@ -1,0 +1,47 @@
+"""Processes of this machine that print more than anybody wants to read."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from kintune.engine.command import Command
+from kintune.engine.job_run import JobLaunch
+from kintune.engine.local import LocalEngine
+from kintune.engine.process import ChildProcess
+from kintune.engine.run_log import RunLog
+from kintune.scheduler.machine import Machine
+from kintune.scheduler.policies import Sequential
+from kintune.scheduler.resources import Host
+from kintune.scheduler.stage import Demand, Stage
+from kintune.testing.journal import MemoryJournal
+from kintune.testing.script import Act, Deed, Plot
+from kintune.wire.channel import front_end_of_worker
+from kintune.wire.messages import ItemStatus, Work
+
+WORKER = Command((sys.executable, "-m", "kintune.testing.scripted_worker"))
+JOB = Command((sys.executable, "-m", "kintune.testing.scripted_job"))
+
+
+@pytest.mark.parametrize("text", ["x", "x\n"])
+def test_one_that_prints_without_end_is_killed_at_its_deadline_and_the_rest_goes_on(tmp_path: Path, text: str) -> None:
+    deeds = (Deed(Act.FLOOD, text).encode(), Deed(text="next").encode())
+    work = Work(Stage("w", "j", "build", Demand(cores=1)), "build", b"", deeds, 1.0)
+    journal, log = MemoryJournal(), tmp_path / "log"
+    with LocalEngine(Machine(Sequential()), journal, {"build": WORKER}, [Host("h", 1, 100)], log=log) as engine:
+        engine.run([JobLaunch("j", JOB, Plot(((work,),)).encode())])
+    assert [event.status for event in journal.history("j")] == [ItemStatus.TIMED_OUT, ItemStatus.OK]
+    assert log.stat().st_size < 20 << 20
+
+
+def test_what_was_printed_is_passed_on_part_by_part_and_the_rest_at_the_end(tmp_path: Path) -> None:
+    program = "import os, time; os.write(1, b'x' * 65536); time.sleep(600)"
+    log = RunLog(tmp_path / "log")
+    child = ChildProcess("w", Command((sys.executable, "-c", program)), front_end_of_worker, log)
+    while not child.tail:
+        assert child.pass_output_on()
+    assert child.kill() == "killed by SIGKILL"
+    log.close()
+    assert (tmp_path / "log").read_text().count("x") >= 65536

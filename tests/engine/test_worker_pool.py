@@ -1,0 +1,62 @@
+"""Workers that die while they start, side by side and one after the other."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from kintune.engine.command import Command
+from kintune.engine.job_run import JobLaunch
+from kintune.engine.local import LocalEngine
+from kintune.errors import EngineError
+from kintune.scheduler.machine import Machine
+from kintune.scheduler.policies import Sequential
+from kintune.scheduler.resources import Host
+from kintune.scheduler.stage import Demand, Stage
+from kintune.testing.journal import MemoryJournal
+from kintune.testing.script import Deed, Plot
+from kintune.wire.messages import ItemStatus, Work
+
+JOB = Command((sys.executable, "-m", "kintune.testing.scripted_job"))
+PROGRAM = """
+import pathlib, time
+from kintune.testing.scripted_worker import main
+
+def dies() -> bool:
+    starts = [pathlib.Path(path) for path in {starts!r}]
+    for start in starts:
+        try:
+            start.touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        while not all(each.exists() for each in starts[:{together}]):
+            time.sleep(0.01)
+        return True
+    return False
+
+if dies():
+    raise SystemExit(3)
+main()
+"""
+
+
+def run(tmp_path: Path, deaths: int, together: int) -> MemoryJournal:
+    """Three items side by side, on workers of which the first ones to start die, so many of them at once."""
+    program = PROGRAM.format(starts=[str(tmp_path / str(n)) for n in range(deaths)], together=together)
+    items = tuple(Deed(text=str(n)).encode() for n in range(3))
+    work = Work(Stage("w", "j", "build", Demand(cores=3)), "build", b"", items, 60)
+    journal, commands = MemoryJournal(), {"build": Command((sys.executable, "-c", program))}
+    with LocalEngine(Machine(Sequential()), journal, commands, [Host("h", 3, 100)]) as engine:
+        engine.run([JobLaunch("j", JOB, Plot(((work,),)).encode())])
+    return journal
+
+
+def test_workers_that_die_side_by_side_have_failed_to_start_once(tmp_path: Path) -> None:
+    assert [event.status for event in run(tmp_path, deaths=3, together=3).history("j")] == [ItemStatus.OK] * 3
+
+
+def test_those_that_die_again_and_again_end_the_run(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="before it was up, 3 times in a row"):
+        run(tmp_path, deaths=100, together=3)
