@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, make_url, text
 
-from kintune.errors import InputError
+from kintune.errors import InputError, StorageError
 from kintune.records import Store
+from kintune.service import archive
 from kintune.service.access import Scope
 from kintune.service.archive import back_up, restore
 from kintune.service.content import Content
@@ -50,6 +51,8 @@ def test_a_restored_service_is_what_it_was(service: Settings, tmp_path: Path) ->
     content = Content(restored.content)
     assert [content.path(digest).read_bytes() for digest in content.digests()] == [b"a model"]
     assert (tmp_path / "again").stat().st_mode & 0o777 == 0o700
+    assert {path.name for path in restored.directory.iterdir()} >= {"settings.json", "content", "service.sqlite"}
+    assert not (restored.directory / "kintune-service.json").exists()
 
 
 def test_it_is_taken_while_somebody_is_at_work(service: Settings, tmp_path: Path) -> None:
@@ -59,6 +62,32 @@ def test_it_is_taken_while_somebody_is_at_work(service: Settings, tmp_path: Path
         People(database).add_user("carla", 3.0)
     with closing(open_database(restore(tmp_path / "all.tar", tmp_path / "again").service_database)) as database:
         assert [user.name for user in People(database).users()] == ["anna", "boris"]
+
+
+def test_what_the_tables_name_stays_until_the_back_up_is_whole(
+    service: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_be_swept: list[bool] = []
+    copies = archive._copies
+
+    def watched(settings: Settings, place: Path) -> Iterator[Path]:
+        for copy in copies(settings, place):
+            with Content(settings.content).sweeping() as may:
+                may_be_swept.append(may)
+            yield copy
+
+    monkeypatch.setattr(archive, "_copies", watched)
+    back_up(service, tmp_path / "all.tar")
+    assert may_be_swept == [False, False]
+    with Content(service.content).sweeping() as may:
+        assert may
+
+
+def test_tables_that_cannot_be_copied_are_said_to_be(service: Settings, tmp_path: Path) -> None:
+    Path(service.service_database).write_bytes(b"no database at all" * 1000)
+    with pytest.raises(StorageError, match=r"service.sqlite: cannot be copied"):
+        back_up(service, tmp_path / "all.tar")
+    assert not (tmp_path / "all.tar").exists()
 
 
 def test_nothing_is_overwritten(service: Settings, tmp_path: Path) -> None:

@@ -92,6 +92,8 @@ def test_what_is_asked_twice_for_lost_answers_is_done_once(server: Server, model
 
 
 def test_submitting_pokes_the_orchestrator(server: Server, model: Path) -> None:
+    assert server.poked.wait(10)  # whoever answers is poked once
+    server.poked.clear()
     with Client(server.url) as client:
         client.submit(client.upload(model)["id"], shapes={"x": [1, 4]})
     assert server.poked.wait(10)
@@ -147,7 +149,65 @@ def test_what_is_wrong_is_named(server: Server, model: Path) -> None:
             client.submit(999)
 
 
+def test_a_service_that_is_started_again_is_watched_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    answers = iter(
+        [
+            httpx.Response(503, json={"error": "the database is away", "kind": "StorageError"}),
+            httpx.Response(200, text='event: job\ndata: {"state": "done"}\n\n'),
+        ]
+    )
+    with Client("http://service", transport=httpx.MockTransport(lambda request: next(answers))) as client:
+        assert list(client.watch("j1")) == [("job", {"state": "done"})]
+
+
 def test_a_service_that_is_not_there_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     with Client("http://127.0.0.1:9") as client, pytest.raises(ServiceError, match="is `kintune serve` running there"):
         client.jobs()
+
+
+def test_who_watches_a_service_that_is_not_there_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    with Client("http://127.0.0.1:9") as client, pytest.raises(ServiceError, match="is `kintune serve` running there"):
+        client.wait("j1")
+
+
+def test_a_watched_line_that_breaks_is_taken_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    told = iter(["queued", "", "", "", "", "", "done"])
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        state = next(told)
+        if not state:
+            raise httpx.ConnectError("away", request=request)
+        return httpx.Response(200, text=f'event: job\ndata: {{"state": "{state}"}}\n\n')
+
+    with Client("http://service", transport=httpx.MockTransport(answer)) as client:
+        assert [data["state"] for _, data in client.watch("j1")] == ["queued", "done"]
+
+
+@pytest.mark.parametrize(
+    "address", ["localhost:8190", "http://[::1", "ftp://host", "http://", "http://host:port", "service", "http://a b"]
+)
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(InputError, match="is no address of a service; name it as http://HOST:PORT"):
+        Client(address)
+
+
+@pytest.mark.parametrize("token", ["kt_\u00e4", "kt_\u2026", "kt_a\nkt_b", "kt a"])
+def test_what_is_no_token_is_refused(token: str) -> None:
+    with pytest.raises(InputError, match="characters that no token has"):
+        Client("http://127.0.0.1:9", token)
+
+
+def test_an_address_may_have_a_path_and_a_token_a_line_end() -> None:
+    seen: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200, json={"jobs": []})
+
+    with Client("https://host/kintune/", "kt_a\n", httpx.MockTransport(answer)) as client:
+        assert client.jobs() == []
+    assert (str(seen[0].url), seen[0].headers["Authorization"]) == ("https://host/kintune/api/v1/jobs", "Bearer kt_a")

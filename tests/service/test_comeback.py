@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -37,6 +38,12 @@ def test_who_crashes_dies_by_itself() -> None:
     comeback = Comeback()
     lives(comeback, -signal.SIGSEGV, lifetime=1.0, times=5)
     assert comeback.hopeless
+
+
+def test_who_meets_trouble_that_passes_waits_longer_and_is_never_given_up() -> None:
+    comeback = Comeback()
+    assert lives(comeback, os.EX_TEMPFAIL, lifetime=1.0, times=50)[-1] == 30.0
+    assert not comeback.hopeless
 
 
 def test_who_has_served_for_a_while_begins_anew() -> None:

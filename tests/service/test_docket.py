@@ -141,6 +141,33 @@ def test_wishes_wait_until_they_are_granted(docket: Docket, anna: Visitor, job: 
     assert docket.wishes() == [second]
 
 
+def test_what_is_asked_twice_is_asked_once_and_is_settled_when_the_job_is_over(docket: Docket, job: Job) -> None:
+    for at in (1001.0, 1002.0):
+        docket.wish(job, Wish.CANCEL, at)
+        docket.wish(job, Wish.PRIORITY, at, at)
+    assert [wish.wish for wish in docket.wishes()] == [Wish.CANCEL, Wish.PRIORITY, Wish.PRIORITY]
+    through(docket, job, State.CANCELLED)
+    assert docket.wishes() == []
+
+
+def test_a_job_that_an_admin_retries_stays_its_owners(
+    docket: Docket, database: Database, anna: Visitor, job: Job
+) -> None:
+    failed = through(docket, job, State.FAILED)
+    again, is_new = docket.retry(visitor(database, "root", Scope.ADMIN), failed, 2000.0)
+    assert is_new
+    assert docket.get(anna, again.id).owner == anna.user
+    assert docket.retry(anna, failed, 2001.0) == (again, False)
+
+
+def test_a_retry_counts_against_its_owners_quota(docket: Docket, database: Database, model: int) -> None:
+    cora = visitor(database, "cora", quota=Quota(jobs=1))
+    failed = through(docket, docket.submit(cora, model, Wanted(), 1000.0)[0], State.FAILED)
+    docket.submit(cora, model, Wanted(), 1001.0)
+    with pytest.raises(Forbidden):
+        docket.retry(visitor(database, "root", Scope.ADMIN), failed, 2000.0)
+
+
 def test_wishes_that_make_no_sense_are_refused(docket: Docket, job: Job) -> None:
     through(docket, job, State.CANCELLED)
     with pytest.raises(OrderError, match=f"job {job.id} is cancelled: there is nothing to cancel"):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kintune.errors import InputError
+from kintune.errors import InputError, StorageFull
 from kintune.records.database import Database
 from kintune.service.access import Forbidden, NotFound, Quota, Scope, Unauthorized
 from kintune.service.people import People
@@ -23,6 +23,18 @@ def test_a_token_lets_its_owner_in(people: People) -> None:
     assert (visitor.user, visitor.name, visitor.scope, visitor.quota.jobs) == (anna.id, "anna", Scope.SUBMIT, 3)
     (kept,) = people.tokens(anna)
     assert (kept.hint, kept.label, kept.used) == (token.hint, "laptop", DAY)
+
+
+def test_a_token_is_good_on_a_full_disk_too(
+    people: People, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = people.add_token(people.add_user("anna", 1.0), "", Scope.SUBMIT, 1.0, None)
+
+    def full(_connection: object) -> None:
+        raise StorageFull("no space left")
+
+    monkeypatch.setattr(database.backend, "before_commit", full)
+    assert people.visitor(token.text, 2.0).name == "anna"
 
 
 def test_nobody_else_comes_in(people: People) -> None:

@@ -30,10 +30,13 @@ __all__ = ["Ticket"]
 class Ticket:
     """A request with its run in the records: one that goes on, or a new one."""
 
-    def __init__(self, request: TuneRequest, store: Store, station: Station, owner: str = "") -> None:
+    def __init__(
+        self, request: TuneRequest, store: Store, station: Station, owner: str = "", details: str = ""
+    ) -> None:
         """Find the run to go on with, or name a new one; nothing is written yet.
 
-        Requests of different owners are different work.
+        Requests of different owners are different work.  Who is told of a failure is sent to `details`, or to the
+        log's path.
         """
         self.request = request
         self._store = store
@@ -44,6 +47,7 @@ class Ticket:
         self.log = (
             Path(request.log) if request.log else Path(platformdirs.user_log_dir("kintune"), f"{self.run_id}.log")
         )
+        self._details = details
         self._run: Run | None = None
 
     def open(self, about: DeviceAbout, *, cores: int, pipelined: bool) -> JobSpec:
@@ -137,7 +141,7 @@ class Ticket:
         if end.ending is JobEnding.REFUSED:
             raise InputError(end.cause)
         if end.finished is None:
-            raise JobFailed(f"{end.cause}; details in {self.log}")
+            raise JobFailed(f"{end.cause}; details in {self._details or self.log}")
         if end.finished.failed:
-            raise JobFailed(f"{end.finished.reason}; details in {self.log}")
+            raise JobFailed(f"{end.finished.reason}; details in {self._details or self.log}")
         return msgspec.msgpack.decode(end.finished.summary, type=Summary)

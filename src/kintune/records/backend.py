@@ -33,7 +33,7 @@ class Backend:
         Raises `RecordsError` when it cannot be used; with `verify` also when it is plain that something is missing.
         """
         try:
-            return create_engine(self.url)
+            return create_engine(self.url, pool_pre_ping=True)  # a server that was away is asked anew
         except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
             raise RecordsError(f"{self.where}: no driver for this kind of database ({error}); install one") from error
 

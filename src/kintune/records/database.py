@@ -43,6 +43,8 @@ class Database:
     def _explain(self, context: ExceptionContext) -> BaseException | None:
         if context.sqlalchemy_exception is None:
             return None  # not the driver's: an interrupt, or a mistake of ours
+        if context.is_pre_ping:
+            return None  # nobody's transaction: a connection that is gone is replaced
         error = self.backend.explain(context.original_exception)
         if self._open is not None:
             self._open.failure = error

@@ -53,18 +53,19 @@ def back_up(settings: Settings, target: Path) -> int:
     if target.exists():
         raise InputError(f"{target} exists already; name a new file")
     kind = "postgresql" if settings.database else "sqlite"
+    content, count = Content(settings.content), 0
     part = target.with_name(f".{target.name}.part")
     try:
         with (
             os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file_of_tar,
             tarfile.open(fileobj=file_of_tar, mode="w", format=tarfile.PAX_FORMAT) as tar,
             tempfile.TemporaryDirectory() as place,
+            content.unswept(),  # what the tables name must be there when they have been copied
         ):
             manifest = Manifest(1, __version__, kind, msgspec.structs.replace(settings, database=""))
             _add_bytes(tar, _MANIFEST, msgspec.json.encode(manifest))
             for copy in _copies(settings, Path(place)):
                 tar.add(copy, copy.name)
-            content, count = Content(settings.content), 0
             for digest in content.digests():
                 with content.open(digest) as file:
                     tar.addfile(tar.gettarinfo(arcname=f"content/{digest}", fileobj=file), file)
@@ -120,8 +121,11 @@ def _copies(settings: Settings, place: Path) -> Iterator[Path]:
     for name in _SQLITE:
         source = settings.directory / name
         if source.exists():
-            with closing(sqlite3.connect(source)) as live, closing(sqlite3.connect(place / name)) as copy:
-                live.backup(copy)
+            try:
+                with closing(sqlite3.connect(source)) as live, closing(sqlite3.connect(place / name)) as copy:
+                    live.backup(copy)
+            except sqlite3.Error as error:
+                raise StorageError(f"{source}: cannot be copied ({error})") from error
             yield place / name
 
 
@@ -145,6 +149,8 @@ def _extract(tar: tarfile.TarFile, place: Path, source: Path) -> None:
         named = _CONTENT.fullmatch(member.name)
         if file is None or not (named or member.name in (*_SQLITE, _DUMP, _MANIFEST)):
             raise InputError(f"{source}: {member.name[:80]!r} belongs to no back-up; nothing was restored")
+        if member.name == _MANIFEST:
+            continue  # it is about the back-up, and was read
         if named is None:
             with (place / member.name).open("wb") as copy:
                 shutil.copyfileobj(file, copy)

@@ -33,6 +33,7 @@ SERVICE_VARIABLE, TOKEN_VARIABLE = "KINTUNE_SERVICE", "KINTUNE_TOKEN"
 _TRIES = 4
 _CHUNK = 1 << 20
 _OVER = ("done", "failed", "cancelled")
+_AWAY = (502, 503, 504)  # what a service answers, or a proxy for it, that is being started again
 
 
 class ServiceError(KintuneError):
@@ -45,9 +46,12 @@ class Client:
     def __init__(
         self, address: str | None = None, token: str | None = None, transport: httpx.BaseTransport | None = None
     ) -> None:
-        """The service at `address`, with a `token`; both come from the environment unless they are given."""
-        self.address = (address or os.environ.get(SERVICE_VARIABLE) or "http://127.0.0.1:8190").rstrip("/")
-        token = token or os.environ.get(TOKEN_VARIABLE) or ""
+        """The service at `address`, with a `token`; both come from the environment unless they are given.
+
+        Raises InputError for what can be neither.
+        """
+        self.address = _address(address or os.environ.get(SERVICE_VARIABLE) or "http://127.0.0.1:8190")
+        token = _token(token or os.environ.get(TOKEN_VARIABLE) or "")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._http = httpx.Client(base_url=self.address, headers=headers, timeout=60.0, transport=transport)
 
@@ -128,15 +132,21 @@ class Client:
         return target
 
     def watch(self, job: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """A job's news as they come, (kind, data), until it is over; a line that breaks is taken up again."""
+        """A job's news as they come, (kind, data), until it is over; a line that breaks is taken up again.
+
+        Raises ServiceError when there is no line to begin with.
+        """
+        reached = False
         while True:
             try:
                 for kind, data in self._events(job):
+                    reached = True
                     yield kind, data
                     if kind == "job" and data["state"] in _OVER:
                         return
             except httpx.TransportError:
-                pass
+                if not reached:
+                    self.job(job)
             time.sleep(1.0)
 
     def wait(self, job: str, on_news: Callable[[str, Mapping[str, Any]], None] | None = None) -> dict[str, Any]:
@@ -152,6 +162,8 @@ class Client:
 
     def _events(self, job: str) -> Iterator[tuple[str, dict[str, Any]]]:
         with self._http.stream("GET", f"/api/v1/jobs/{job}/events") as response:  # it speaks every 15 seconds
+            if response.status_code in _AWAY:
+                return
             if response.is_error:
                 response.read()
                 raise _error(response)
@@ -178,13 +190,31 @@ class Client:
                         f"{self.address} does not answer ({error}); is `kintune serve` running there?"
                     ) from error
             else:
-                if response.status_code not in (502, 503, 504) or number == _TRIES - 1:
+                if response.status_code not in _AWAY or number == _TRIES - 1:
                     if response.is_error:
                         raise _error(response)
                     return response.json() if response.content else None
             time.sleep(wait)
             wait *= 2
         raise AssertionError("unreachable")
+
+
+def _address(text: str) -> str:
+    try:
+        url = httpx.URL(text)
+        fine = url.scheme in ("http", "https") and bool(url.host) and not any(each.isspace() for each in text)
+    except httpx.InvalidURL:
+        fine = False
+    if not fine:
+        raise InputError(f"{text!r} is no address of a service; name it as http://HOST:PORT or https://HOST")
+    return text.rstrip("/")
+
+
+def _token(text: str) -> str:
+    token = text.strip()
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        raise InputError("the token has characters that no token has; make one with: kintune service add-token")
+    return token
 
 
 def _error(response: httpx.Response) -> KintuneError:

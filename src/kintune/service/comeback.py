@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 __all__ = ["Comeback"]
@@ -14,6 +15,8 @@ _KILLED = frozenset({-signal.SIGKILL, -signal.SIGTERM})
 
 class Comeback:
     """Of one process.  Who dies by itself waits longer each time; who was killed comes back at once, however often.
+
+    Who ends with EX_TEMPFAIL waits longer each time as well, but is never given up: the trouble passes.
 
     `due` is the time of the next start, on the clock of `now`.
     """
@@ -38,7 +41,9 @@ class Comeback:
         steady = now - self._started >= _STEADY_S
         if code in _KILLED or steady:
             self._wait = _FIRST_WAIT_S
-        if code not in _KILLED:
-            self.deaths = 1 if steady else self.deaths + 1
+        if steady:
+            self.deaths = 0
+        if code not in _KILLED and code != os.EX_TEMPFAIL:
+            self.deaths += 1
         self.due = now + self._wait
         self._wait = min(_LONGEST_WAIT_S, 2 * self._wait)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import re
@@ -98,6 +99,23 @@ class Content:
         """Remove the file, if it is there."""
         self.path(digest).unlink(missing_ok=True)
 
+    @contextlib.contextmanager
+    def unswept(self) -> Iterator[None]:
+        """Held while nothing may be swept away; waits for a sweep that is under way."""
+        with self._lock(fcntl.LOCK_SH):
+            yield
+
+    @contextlib.contextmanager
+    def sweeping(self) -> Iterator[bool]:
+        """Held while files are swept away; whether that may be done now."""
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB))
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+
     def digests(self) -> Iterator[Digest]:
         """All files."""
         for place in self._directory.glob("[0-9a-f][0-9a-f]/*"):
@@ -110,6 +128,15 @@ class Content:
             with contextlib.suppress(FileNotFoundError):
                 if left.stat().st_mtime < before:
                     left.unlink()
+
+    @contextlib.contextmanager
+    def _lock(self, kind: int) -> Iterator[None]:
+        handle = os.open(self._directory, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, kind)
+            yield
+        finally:
+            os.close(handle)
 
     @contextlib.contextmanager
     def _receiving(self) -> Iterator[_Incoming]:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, func, insert, select, update
 
 from kintune.errors import InputError, OrderError
 from kintune.records.database import Database
-from kintune.service.access import Forbidden, NotFound, Visitor
+from kintune.service.access import Forbidden, NotFound, Quota, Visitor
 from kintune.service.life import ENDS, State, Wish, after, may_wish
 from kintune.service.rows import plain
 from kintune.service.schema import jobs, models, steps, users, wishes
@@ -119,21 +119,25 @@ class Docket:
     def retry(self, visitor: Visitor, old: Job, now: float) -> tuple[Job, bool]:
         """A new job that goes on with what is left of an old one, and that it is new; the one that does already.
 
+        It belongs to the old one's owner, whoever asks.
+
         Raises:
             OrderError: the old one has not ended badly.
-            Forbidden: the visitor's quota is used up.
+            Forbidden: the owner's quota is used up.
         """
         if old.state not in (State.FAILED, State.CANCELLED):
             raise OrderError(f"job {old.id} is {old.state.value}; only failed and cancelled ones can be retried")
         first = old.retry_of or old.id
         with self._database.transaction() as connection:
-            connection.execute(select(users.c.id).where(users.c.id == old.owner).with_for_update())
+            owner = connection.execute(select(users).where(users.c.id == old.owner).with_for_update()).one()
             at_it = connection.execute(
                 select(jobs).where(jobs.c.retry_of == first, jobs.c.state.not_in(_OVER)).limit(1)
             ).one_or_none()
             if at_it is not None:
                 return _job(plain(at_it)), False
-            return self.submit(visitor, old.model, old.wanted, now, retry_of=first)
+            quota = msgspec.json.decode(owner.quota, type=Quota)
+            theirs = msgspec.structs.replace(visitor, user=old.owner, name=owner.name, quota=quota)
+            return self.submit(theirs, old.model, old.wanted, now, retry_of=first)
 
     def get(self, visitor: Visitor, job: str) -> Job:
         """A job that the visitor may see.  Raises NotFound."""
@@ -179,6 +183,9 @@ class Docket:
             state = self._get(connection, job.id).state
             if not may_wish(state, wish):
                 raise OrderError(f"job {job.id} is {state.value}: there is nothing to {wish.value}")
+            same = (wishes.c.job == job.id) & (wishes.c.wish == wish.value) & wishes.c.granted.is_(None)
+            if wish is not Wish.PRIORITY and connection.scalar(select(wishes.c.id).where(same).limit(1)) is not None:
+                return
             connection.execute(insert(wishes).values(job=job.id, wish=wish.value, value=value, at=now))
 
     # what the orchestrator does -------------------------------------------------------------------------------------
@@ -224,6 +231,8 @@ class Docket:
     def step(self, job: str, state: State, reason: str, now: float, **facts: str | None) -> Job:
         """Bring a job into a state, once; with what else is known of it from here on (`run_id`, `report` ...).
 
+        When it is over, nothing that was asked of it is open any more.
+
         Raises:
             OrderError: it cannot come there from where it is.
         """
@@ -235,6 +244,9 @@ class Docket:
                 values["started"] = now
             if state.over:
                 values["ended"] = now
+                connection.execute(
+                    update(wishes).where(wishes.c.job == job, wishes.c.granted.is_(None)).values(granted=now)
+                )
             connection.execute(update(jobs).where(jobs.c.id == job).values(**values))
             if before.state is not state:
                 seq = connection.scalar(select(func.max(steps.c.seq)).where(steps.c.job == job)) or 0

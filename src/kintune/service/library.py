@@ -31,7 +31,7 @@ class Input(msgspec.Struct, frozen=True):
 class Findings(msgspec.Struct, frozen=True):
     """What looking at a model has found; `problem` says in one line why it cannot be used, if it cannot.
 
-    `operators` counts them by name; `subgraphs` are distinct ones, `tunable` those worth tuning; `flops` of one run.
+    `operators` counts them by name.
     """
 
     problem: str = ""
@@ -39,9 +39,6 @@ class Findings(msgspec.Struct, frozen=True):
     outputs: tuple[Input, ...] = ()
     operators: dict[str, int] = {}
     parameters: int = 0
-    subgraphs: int = 0
-    tunable: int = 0
-    flops: float = 0.0
 
 
 class StoredModel(msgspec.Struct, frozen=True):
@@ -104,12 +101,6 @@ class Library:
         text = msgspec.json.encode(findings).decode()
         with self._database.transaction() as connection:
             connection.execute(update(models).where(models.c.id == model).values(findings=text))
-
-    def unseen(self) -> list[StoredModel]:
-        """Models that nobody has looked at yet."""
-        query = select(models).where(models.c.findings.is_(None), models.c.deleted.is_(None)).order_by(models.c.id)
-        with self._database.snapshot() as connection:
-            return [_model(plain(row)) for row in connection.execute(query)]
 
     def delete(self, visitor: Visitor, model: int, now: float) -> None:
         """Forget a model; its file goes with the next sweep.

@@ -72,7 +72,7 @@ def _describe(model: Any) -> Findings:
     weights = {tensor.name for tensor in graph.initializer}
     return Findings(
         inputs=tuple(_input(value) for value in graph.input if value.name not in weights)[:_MOST_VALUES],
-        outputs=tuple(_input(value) for value in graph.output),
+        outputs=tuple(_input(value) for value in graph.output[:_MOST_VALUES]),
         operators=dict(operators.most_common(_MOST_OPERATORS)),
         parameters=elements,
     )

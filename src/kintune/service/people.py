@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 import msgspec
 from sqlalchemy import insert, select, update
 
-from kintune.errors import InputError
+from kintune.errors import InputError, StorageError
 from kintune.records.database import Database
 from kintune.service.access import TAKES_A_TOKEN, NotFound, Quota, Scope, Unauthorized, Visitor
 from kintune.service.rows import plain
@@ -159,7 +160,8 @@ class People:
         if row is None or row.revoked is not None or row.disabled or (row.expires is not None and row.expires <= now):
             raise Unauthorized("this takes a valid token")
         if row.used is None or now - row.used > _NOTED_EVERY_S:
-            with self._database.transaction() as connection:
+            # On a full disk it stays unknown when it was used.
+            with contextlib.suppress(StorageError), self._database.transaction() as connection:
                 connection.execute(update(tokens).where(tokens.c.id == row.id).values(used=now))
         quota = msgspec.json.decode(row.quota, type=Quota)
         return Visitor(row.user, row.name, Scope(row.scope), row.id, quota)

@@ -4,11 +4,12 @@ import asyncio
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from kintune.errors import StorageError
+from kintune.errors import InputError
 from kintune.service.life import State
 from kintune.service.orchestrator.bus import Bus
 from kintune.service.orchestrator.news import Changed, News, Poke, Standing, Standings, decode_news, encode
@@ -117,11 +118,25 @@ def test_a_socket_left_behind_is_replaced(tmp_path: Path, ear: Ear) -> None:
 
 
 def test_a_path_that_is_too_long_is_said_to_be(tmp_path: Path, ear: Ear) -> None:
-    with pytest.raises(StorageError, match="too long"):
+    with pytest.raises(InputError, match="too long"):
         Bus(tmp_path / ("x" * 120), ear)
 
 
-def test_a_line_dials_again_when_the_orchestrator_comes_back(tmp_path: Path, ear: Ear) -> None:
+def test_a_poke_that_comes_to_nothing_ends_nothing(tmp_path: Path) -> None:
+    heard = threading.Event()
+    answers = iter([RuntimeError("not ready"), None])
+
+    def poked() -> None:
+        if error := next(answers):
+            raise error
+        heard.set()
+
+    with closing(Bus(tmp_path / "bus.sock", poked)), dial(tmp_path) as connection:
+        connection.sendall(2 * frame(encode(Poke())))
+        assert heard.wait(10)
+
+
+def test_a_line_dials_and_pokes_again_when_the_orchestrator_comes_back(tmp_path: Path, ear: Ear) -> None:
     async def play() -> list[News]:
         told: asyncio.Queue[News] = asyncio.Queue()
         line = Line(tmp_path / "bus.sock", told.put_nowait)
@@ -131,10 +146,6 @@ def test_a_line_dials_again_when_the_orchestrator_comes_back(tmp_path: Path, ear
         for number in range(2):
             ear.heard.clear()
             bus = Bus(tmp_path / "bus.sock", ear)
-            if number:
-                while not line.connected:
-                    await asyncio.sleep(0.01)
-                line.poke()
             await asyncio.to_thread(ear.heard.wait, 10)
             bus.publish(Changed(f"j{number}", State.DONE))
             found.append(await asyncio.wait_for(told.get(), 10))

@@ -11,8 +11,8 @@ import pytest
 
 from kintune.engine.command import Command
 from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch
-from kintune.errors import InputError, JobFailed
-from kintune.front.report import Latencies, StopReason
+from kintune.errors import InputError, JobFailed, StorageFull
+from kintune.front.report import Latencies, RunReport, StopReason
 from kintune.job.payloads import StageName
 from kintune.job.progress import ProgressReport
 from kintune.scheduler.stage import Demand, Stage
@@ -87,18 +87,25 @@ class Play:
         self.model = Library(self.database).add(user.id, "net.onnx", "0" * 64, 5, 1.0, None).id
         self.place = place
         self.closed: list[str] = []
+        self.cleaned: list[str] = []
+        self.came_of: Callable[[Job], Any] = lambda job: None
         journal = SimpleNamespace(enter=lambda *_, **__: None, watch=lambda *_: None, leave=self.closed.append)
         intake = SimpleNamespace(
-            ticket=self.ticket, cores=1, command=Command(("job",)), home="local", clean_up=lambda job: None
+            ticket=self.ticket,
+            came_of=lambda job: self.came_of(job),
+            clean_up=lambda job: self.cleaned.append(job.id),
+            cores=1,
+            command=Command(("job",)),
+            home="local",
         )
-        parts: Any = (self.docket, Calls(self.database), self.content, intake, self.engine, journal)
-        self.desk = Desk(
-            *parts,
-            at_once=at_once,
-            now=lambda: self.time,
-            publish=self.news.append,
-            log_of=lambda run: f"what {run} said".encode(),
-        )
+        self.parts: Any = (self.docket, Calls(self.database), self.content, intake, self.engine, journal)
+        self.at_once = at_once
+        self.desk = self.another_desk()
+
+    def another_desk(self) -> Desk:
+        """As it is when the orchestrator starts."""
+        log: Any = SimpleNamespace(size=7, of=lambda run, since: f"what {run} said after {since}".encode())
+        return Desk(*self.parts, at_once=self.at_once, now=lambda: self.time, publish=self.news.append, log=log)
 
     def ticket(self, job: Job, usable: Callable[[str], int]) -> tuple[Any, FakeTicket]:
         assert usable("anything") == 0
@@ -158,7 +165,7 @@ def test_a_job_goes_through_its_states_as_its_stages_begin(play: Play) -> None:
     assert found.executable is not None
     assert play.content.path(found.executable).read_bytes() == b"program"
     assert found.log is not None
-    assert play.content.path(found.log).read_bytes() == f"what run-{job.id} said".encode()
+    assert play.content.path(found.log).read_bytes() == f"what run-{job.id} said after 7".encode()
     assert play.closed == [f"run-{job.id}"]
     assert Changed(job.id, State.DONE, "no gain is left to be expected") in play.news
 
@@ -170,7 +177,7 @@ def test_a_job_whose_target_known_records_meet_is_answered_without_tuning(play: 
         play.stage(job, kind)
     play.conclusion = done(play, StopReason.TARGET_MET)
     play.desk.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
-    assert play.state(job) == (State.DONE, "already met by what is known")
+    assert play.state(job)[1] == "already met by what is known"
 
 
 def test_the_next_job_begins_when_one_ends(play: Play) -> None:
@@ -203,19 +210,58 @@ def test_wishes_reach_the_engine(play: Play) -> None:
         play.docket.wish(job, wish, 1.0, value)
     play.desk.look_around()
     run = f"run-{job.id}"
-    assert play.engine.asked == [("prioritize", run, 3.0), ("finish", run), ("call off", run)]
-    assert play.docket.wishes() == []
+    assert play.engine.asked == [("prioritize", run, 3.0), ("call off", run), ("finish", run)]
+    assert [wish.wish for wish in play.docket.wishes()] == [Wish.FINISH, Wish.CANCEL]  # until the job is over
     play.desk.ended(run, JobEnd(JobEnding.CANCELLED, cause="cancelled"))
     assert play.state(job) == (State.CANCELLED, "cancelled")
     assert play.tickets[job.id].was_interrupted
+    assert play.docket.wishes() == []
+
+
+@pytest.mark.parametrize("granted_before", [False, True])
+def test_who_asked_a_job_to_finish_is_heard_by_the_next_orchestrator(play: Play, granted_before: bool) -> None:
+    job = play.submit()
+    play.desk.look_around()
+    play.stage(job, StageName.SELECT)
+    play.docket.wish(job, Wish.FINISH, 1.0)
+    if granted_before:
+        play.desk.look_around()
+    play.engine.asked.clear()
+    play.another_desk().look_around()
+    assert play.engine.asked == [("finish", f"run-{job.id}")]
+
+
+def test_a_job_that_waits_for_its_turn_again_is_asked_to_finish_when_it_has_it(play: Play) -> None:
+    jobs = [play.submit() for _ in range(2)]
+    play.desk.look_around()
+    for job in jobs:
+        play.stage(job, StageName.SELECT)
+        play.docket.wish(job, Wish.FINISH, 1.0)
+    play.at_once = 1
+    again = play.another_desk()
+    again.look_around()
+    assert play.engine.asked == [("finish", f"run-{jobs[0].id}")]
+    play.conclusion = done(play, StopReason.INTERRUPTED)
+    again.ended(f"run-{jobs[0].id}", JobEnd(JobEnding.FINISHED))
+    assert play.engine.asked[1:] == [("finish", f"run-{jobs[1].id}")]
+
+
+def test_a_job_under_way_is_cancelled_by_the_next_orchestrator(play: Play) -> None:
+    job = play.submit(webhook="https://a.example/done")
+    play.desk.look_around()
+    for _ in range(2):
+        play.docket.wish(job, Wish.CANCEL, 1.0)
+    play.another_desk().look_around()
+    assert play.state(job) == (State.CANCELLED, "cancelled")
+    assert (play.docket.wishes(), len(play.engine.added), play.cleaned) == ([], 1, [job.id])
+    assert [call.job for call in Calls(play.database).due(play.time)] == [job.id]
 
 
 def test_a_job_cancelled_before_it_began_never_begins(play: Play) -> None:
     job = play.submit()
     play.docket.wish(job, Wish.CANCEL, 1.0)
     play.desk.look_around()
-    assert play.state(job)[0] is State.CANCELLED
-    assert play.engine.added == []
+    assert (play.state(job)[0], play.engine.added) == (State.CANCELLED, [])
 
 
 def test_a_wish_that_comes_too_late_is_let_go(play: Play) -> None:
@@ -227,33 +273,68 @@ def test_a_wish_that_comes_too_late_is_let_go(play: Play) -> None:
     assert play.docket.wishes() == []
 
 
-def test_an_orchestrator_that_comes_back_goes_on_with_all_jobs(play: Play, tmp_path: Path) -> None:
+def test_an_orchestrator_that_comes_back_goes_on_with_all_jobs(play: Play) -> None:
     job = play.submit()
     play.desk.look_around()
     play.stage(job, StageName.SELECT)
     play.docket.wish(job, Wish.PRIORITY, 1.0, 2.0)
-    parts: Any = [getattr(play.desk, f"_{name}") for name in
-                  ("docket", "calls", "content", "intake", "engine", "journal")]  # fmt: skip
-    again = Desk(*parts, at_once=2, now=lambda: 2000.0, publish=play.news.append, log_of=lambda run: b"")
-    again.look_around()
+    play.another_desk().look_around()
     assert [launch.job for launch in play.engine.added] == [f"run-{job.id}"] * 2
     assert play.engine.added[1].priority == 2.0
     assert play.state(job)[0] is State.CHECKING
 
 
+def test_a_result_that_could_not_be_kept_is_kept_by_the_next_orchestrator(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = play.submit()
+    play.desk.look_around()
+    play.stage(job, StageName.SELECT)
+    play.conclusion = done(play, StopReason.CONVERGED)
+
+    def full(source: Path) -> str:
+        raise StorageFull("the service's disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(play.content, "put", full)
+        with pytest.raises(StorageFull):
+            play.desk.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
+    play.came_of = play.conclusion
+    play.another_desk().look_around()
+    found = play.docket.get(play.anna, job.id)
+    assert (found.state, found.run_id, found.reason) == (State.DONE, f"run-{job.id}", "no gain is left to be expected")
+    assert play.content.path(found.executable or "").read_bytes() == b"program"
+    assert (len(play.engine.added), play.cleaned) == (1, [job.id])
+    report = msgspec.json.decode(play.content.path(found.report or "").read_bytes(), type=RunReport)
+    assert (report.output, report.log) == ("net.kt", None)
+
+
+def test_a_run_that_had_failed_is_not_tuned_again(play: Play) -> None:
+    job = play.submit()
+    play.desk.look_around()
+
+    def failed(job: Job) -> Any:
+        raise JobFailed("its run has failed")
+
+    play.came_of = failed
+    play.another_desk().look_around()
+    assert play.state(job) == (State.FAILED, "its run has failed")
+    assert len(play.engine.added) == 1
+
+
 def test_progress_is_told_at_once_and_written_down_now_and_then(play: Play) -> None:
     job = play.submit()
     play.desk.look_around()
-    report = progress(trials=1)
+    report = ProgressReport("profile", trials=1)
     for trials in range(1, 4):
-        play.desk.progressed(f"run-{job.id}", msgspec.msgpack.encode(progress(trials=trials)))
+        play.desk.progressed(f"run-{job.id}", msgspec.msgpack.encode(ProgressReport("profile", trials=trials)))
     told = [news for news in play.news if isinstance(news, Progressed)]
     assert [news.report.trials for news in told] == [1, 2, 3]
     kept = play.docket.get(play.anna, job.id).progress
     assert kept is not None
     assert msgspec.json.decode(kept, type=ProgressReport) == report
     play.time += 2
-    play.desk.progressed(f"run-{job.id}", msgspec.msgpack.encode(progress(trials=9)))
+    play.desk.progressed(f"run-{job.id}", msgspec.msgpack.encode(ProgressReport("profile", trials=9)))
     kept = play.docket.get(play.anna, job.id).progress
     assert kept is not None
     assert msgspec.json.decode(kept, type=ProgressReport).trials == 9
@@ -267,10 +348,6 @@ def test_a_webhook_is_due_when_the_job_is_over(play: Play) -> None:
     play.conclusion = done(play, StopReason.CONVERGED)
     play.desk.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
     assert [call.job for call in calls.due(play.time)] == [job.id]
-
-
-def progress(trials: int) -> ProgressReport:
-    return ProgressReport("profile", trials=trials)
 
 
 def finished(play: Play, owner: Visitor, tuned: float, **wanted: Any) -> Job:
@@ -309,23 +386,15 @@ def test_somebody_else_s_result_is_an_answer_only_if_it_is_shared(play: Play, sh
     assert (play.state(job)[0] is State.DONE) is share
 
 
-def test_who_waits_long_enough_comes_before_who_pays_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("patience", "first"), [(1000, "cheap"), (0, "dear")])
+def test_who_pays_more_waits_less_but_nobody_for_ever(tmp_path: Path, patience: float, first: str) -> None:
     play = Play(tmp_path, at_once=1)
     with closing(play.database):
         cheap = play.submit(priority=1.0)
-        play.time += 1000
+        play.time += patience
         dear = play.submit(priority=10.0)
         play.time += 10
         play.desk.look_around()
-        assert [launch.job for launch in play.engine.added] == [f"run-{cheap.id}"]
-        assert play.state(dear)[0] is State.QUEUED
-
-
-def test_who_pays_more_waits_less(tmp_path: Path) -> None:
-    play = Play(tmp_path, at_once=1)
-    with closing(play.database):
-        play.submit(priority=1.0)
-        dear = play.submit(priority=10.0)
-        play.time += 10
-        play.desk.look_around()
-        assert [launch.job for launch in play.engine.added] == [f"run-{dear.id}"]
+        begun, waits = (cheap, dear) if first == "cheap" else (dear, cheap)
+        assert [launch.job for launch in play.engine.added] == [f"run-{begun.id}"]
+        assert play.state(waits)[0] is State.QUEUED

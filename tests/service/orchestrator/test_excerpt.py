@@ -2,24 +2,53 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kintune.service.orchestrator.excerpt import excerpt
+import pytest
+
+from kintune.service.orchestrator import excerpt
+from kintune.service.orchestrator.excerpt import EngineLog
 
 
-def test_the_lines_of_one_run_are_taken(tmp_path: Path) -> None:
-    log = tmp_path / "engine.log"
-    log.write_text("[job a] started\n[build.1] started\n[job b] started\n[job a] exited\n")
-    assert excerpt(log, "a") == b"[job a] started\n[job a] exited\n"
-    assert excerpt(log, "c") == b""
+@pytest.fixture
+def log(tmp_path: Path) -> EngineLog:
+    return EngineLog(tmp_path / "engine.log")
 
 
-def test_of_very_many_the_last_ones_are_taken(tmp_path: Path) -> None:
-    log = tmp_path / "engine.log"
-    log.write_text("".join(f"[job a] {number:06} {'x' * 990}\n" for number in range(2000)))
-    said = excerpt(log, "a")
+def test_the_lines_of_one_run_are_taken(log: EngineLog) -> None:
+    log.path.write_text("[job a] started\n[build.1] started\n[job b] started\n[job a] exited\n")
+    assert log.of("a") == b"[job a] started\n[job a] exited\n"
+    assert log.of("c") == b""
+
+
+def test_what_was_said_before_the_run_began_is_not_read(log: EngineLog) -> None:
+    log.path.write_text("[job a] started\n")
+    before = log.size
+    with log.path.open("a") as file:
+        file.write("[job a] exited\n")
+    assert log.of("a", before) == b"[job a] exited\n"
+
+
+def test_of_very_many_the_last_ones_are_taken(log: EngineLog) -> None:
+    log.path.write_text("".join(f"[job a] {number:06} {'x' * 990}\n" for number in range(2000)))
+    said = log.of("a")
     assert len(said) <= 1 << 20
     assert b" 001999 " in said
     assert b" 000000 " not in said
 
 
-def test_without_a_log_there_is_nothing(tmp_path: Path) -> None:
-    assert excerpt(tmp_path / "none", "a") == b""
+def test_of_a_large_log_only_the_end_is_read(log: EngineLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(excerpt, "_MOST_READ", 20)
+    log.path.write_text("[job a] started\n[job a] works\n[job a] exited\n")
+    assert log.of("a") == b"[job a] exited\n"
+
+
+def test_without_a_log_there_is_nothing(log: EngineLog) -> None:
+    assert (log.of("a"), log.size) == (b"", 0)
+    log.set_aside()
+
+
+def test_a_large_log_is_set_aside_and_one_old_one_kept(log: EngineLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(excerpt, "_LARGEST", 3)
+    for text in ("first", "second", "now"):
+        log.path.write_text(text)
+        log.set_aside()
+    assert (log.path.read_text(), log.path.with_name("engine.log.1").read_text()) == ("now", "second")

@@ -7,17 +7,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from kintune.errors import InputError
+from kintune.errors import InputError, JobFailed
 from kintune.front.place import Place
 from kintune.front.request import TuneRequest
 from kintune.front.station import Station
-from kintune.records import Store
+from kintune.records import RunState, Store
 from kintune.service.access import Scope, Visitor
 from kintune.service.content import Content
 from kintune.service.database import open_database
 from kintune.service.device_types import DeviceTypes
 from kintune.service.docket import Docket, Job
 from kintune.service.library import Library
+from kintune.service.life import State
 from kintune.service.orchestrator import intake as intake_module
 from kintune.service.orchestrator.intake import Intake
 from kintune.service.orchestrator.lodging import Lodging
@@ -25,6 +26,7 @@ from kintune.service.people import People
 from kintune.service.settings import Settings
 from kintune.service.wanted import Wanted
 from kintune.testing.boards import board_about
+from kintune.testing.reports import example_report
 
 PI = board_about("Cortex-A76")
 OWN = board_about("this machine", threads=2)
@@ -33,8 +35,9 @@ OWN = board_about("this machine", threads=2)
 class FakeTicket:
     """Keeps what a run was asked for."""
 
-    def __init__(self, request: TuneRequest, store: Store, station: Station, owner: str) -> None:
+    def __init__(self, request: TuneRequest, store: Store, station: Station, owner: str, details: str) -> None:
         self.request, self.station, self.owner = request, station, owner
+        assert "/" not in details  # users are shown no path of the service
 
 
 class Office:
@@ -48,6 +51,7 @@ class Office:
         self.model = library.add(user.id, "net.onnx", content.put_bytes(b"a model"), 7, 1.0, None).id
         self.types = DeviceTypes(self.database)
         settings, place = Settings(data=str(directory)), Place(((0, 1),), (0, 1))
+        self.store = store
         self.intake = Intake(settings, library, content, store, place, Lodging(settings, place), OWN, self.types)
 
     def job(self, device: str) -> Job:
@@ -93,3 +97,32 @@ def test_a_type_that_nobody_has_brought(office: Office) -> None:
     office.types.put("pi5", "board-1", msgspec.structs.replace(PI), 1.0)
     with pytest.raises(InputError, match=r"no device of type 'pi6' .*; there is 'local-cpu', 'pi5'"):
         office.ticket("pi6")
+
+
+def run_of(office: Office, state: RunState, output: Path) -> Job:
+    """A job whose run has come to this state, and was to write there."""
+    job = msgspec.structs.replace(office.job("local-cpu"), run_id="r1", state=State.TUNING)
+    office.store.runs.create("r1", key="k", model_name="net")
+    summary = msgspec.json.encode(example_report(output=str(output))) if state is RunState.FINISHED else None
+    office.store.runs.update("r1", state=state, summary=summary)
+    return job
+
+
+def test_what_came_of_a_run_that_was_over_is_found(office: Office, tmp_path: Path) -> None:
+    (tmp_path / "net.kt").write_bytes(b"program")
+    found = office.intake.came_of(run_of(office, RunState.FINISHED, tmp_path / "net.kt"))
+    assert found is not None
+    assert found.output == str(tmp_path / "net.kt")
+
+
+@pytest.mark.parametrize("state", [RunState.FINISHED, RunState.RUNNING, RunState.INTERRUPTED])
+def test_of_a_run_that_is_not_over_or_has_left_nothing_nothing_has_come(
+    office: Office, tmp_path: Path, state: RunState
+) -> None:
+    assert office.intake.came_of(office.job("local-cpu")) is None
+    assert office.intake.came_of(run_of(office, state, tmp_path / "gone.kt")) is None
+
+
+def test_a_run_that_has_failed_is_said_to_have(office: Office, tmp_path: Path) -> None:
+    with pytest.raises(JobFailed, match="its run has failed"):
+        office.intake.came_of(run_of(office, RunState.FAILED, tmp_path / "net.kt"))

@@ -1,13 +1,20 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from fastapi import Request
 from fastapi.testclient import TestClient
 
+from kintune.job.progress import ProgressReport
 from kintune.scheduler.resources import Placement
-from kintune.service.orchestrator.news import StageBegan, StageEnded, Standing, Standings, Tally
+from kintune.service.orchestrator.news import Progressed, StageBegan, StageEnded, Standing, Standings, Tally
+from kintune.service.wanted import Wanted
+from kintune.service.web import live
 from kintune.service.web.board import Board
+from kintune.service.web.doors import visitor_of
 from kintune.service.web.rooms import Rooms
 
 HOST, GPU = Placement("local", 1), Placement(None, 0, 0, "gpu", exclusive=True)
@@ -34,6 +41,30 @@ def test_the_resources_tell_what_ran_how_busy_it_was_and_what_was_disturbed(
     assert found["use"] == {"gpu": 0.2, "local": 0.1}
     assert [(each["id"], each["lost"]) for each in found["resources"]] == [("gpu", ""), ("pi", "cut")]
     assert found["measurements"] == {"gpu": {"measured": 64, "disturbed": 3}}
+
+
+def test_who_is_no_longer_let_in_hears_no_more_however_much_there_is_to_say(
+    browser: TestClient, client: Callable[..., TestClient], rooms: Rooms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app: Any = browser.app
+    headers = [(b"authorization", client("anna").headers["Authorization"].encode())]
+    request = Request({"type": "http", "method": "GET", "headers": headers, "app": app})
+    anna = visitor_of(request, rooms)
+    model = rooms.library.add(anna.user, "net.onnx", "0" * 64, 5, 1.0, None).id
+    job, _ = rooms.docket.submit(anna, model, Wanted(), 2.0)
+
+    async def listen() -> int:
+        heard = 0
+        answer = await live.events(job.id, request, anna, rooms)
+        async for _ in answer.body_iterator:
+            if heard == 0:
+                rooms.people.revoke(anna.token or 0, 3.0)
+            heard += 1
+            app.state.board.told(Progressed(job.id, ProgressReport("profile", trials=heard)))
+        return heard
+
+    monkeypatch.setattr(live, "_STILL_HERE_S", 0.05)
+    assert asyncio.run(asyncio.wait_for(listen(), 20)) > 0
 
 
 @pytest.mark.usefixtures("board")

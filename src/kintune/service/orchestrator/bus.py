@@ -6,6 +6,7 @@ A listener that does not read is dropped: news are for the screen, and nobody wa
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import selectors
 import socket
@@ -13,7 +14,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from kintune.errors import StorageError, WireError
+from kintune.errors import InputError, StorageError, WireError
 from kintune.service.orchestrator.news import News, Standings, encode
 from kintune.wire.frames import FrameReader, frame
 
@@ -21,6 +22,8 @@ __all__ = ["Bus"]
 
 _MOST_UNSENT = 4 << 20  # bytes that a listener may be behind
 _MOST_HEARD = 64  # bytes of a poke
+_LONGEST_PATH = 107  # bytes, of a socket
+_log = logging.getLogger(__name__)
 
 
 class Bus:
@@ -30,7 +33,9 @@ class Bus:
     """
 
     def __init__(self, path: Path, poked: Callable[[], None]) -> None:
-        """Raises StorageError when the socket cannot be made."""
+        """Raises StorageError when the socket cannot be made, InputError when it never can."""
+        if len(os.fsencode(path)) > _LONGEST_PATH:
+            raise InputError(f"{path}: is too long for the path of a socket; name a shorter data directory")
         self._path = path
         self._poked = poked
         self._lock = threading.Lock()
@@ -48,7 +53,7 @@ class Bus:
             self._listener.listen(16)
         except OSError as error:
             self._close_all()
-            raise StorageError(f"{path}: cannot be made ({error.strerror}); is its path too long?") from error
+            raise StorageError(f"{path}: cannot be made ({error.strerror})") from error
         for each in (self._listener, self._sleep, self._wake):
             each.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ)
@@ -123,7 +128,10 @@ class Bus:
             self._drop(connection)
             return
         for _ in pokes:
-            self._poked()
+            try:
+                self._poked()
+            except Exception:  # whatever it is, news are to go out and the next poke to come in
+                _log.exception("a poke came to nothing")
 
     def _write_all(self) -> None:
         for connection in list(self._readers):

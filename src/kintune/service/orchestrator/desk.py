@@ -11,7 +11,7 @@ import msgspec
 
 from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch
 from kintune.engine.local import LocalEngine
-from kintune.errors import KintuneError, OrderError
+from kintune.errors import KintuneError, OrderError, StorageError
 from kintune.front.journal import TuningJournal
 from kintune.front.report import RunReport, StopReason
 from kintune.front.ticket import Ticket
@@ -22,6 +22,7 @@ from kintune.service.content import Content
 from kintune.service.docket import Docket, Job, PendingWish
 from kintune.service.life import State, Wish
 from kintune.service.logs import job_logger
+from kintune.service.orchestrator.excerpt import EngineLog
 from kintune.service.orchestrator.intake import Intake
 from kintune.service.orchestrator.news import Changed, News, Progressed
 from kintune.wire.messages import Work
@@ -51,19 +52,23 @@ _WORDS = {
 
 @dataclass
 class _Underway:
-    """A job that the engine has; `written_at` is when its progress was last written down."""
+    """A job that the engine has; `written_at` is when its progress was last written down.
+
+    What its processes say comes after `said_before` bytes of the engine's log.
+    """
 
     job: Job
     ticket: Ticket | None
     state: State
     written_at: float = 0.0
     measured: bool = False
+    said_before: int = 0
 
 
 class Desk:
     """One orchestrator's jobs.  All methods are called in the engine's thread.
 
-    `now` gives seconds since 1970, `publish` tells whoever listens, `log_of` has what a run's processes have said.
+    `now` gives seconds since 1970, `publish` tells whoever listens, `log` has what runs' processes have said.
     """
 
     def __init__(
@@ -78,7 +83,7 @@ class Desk:
         at_once: int,
         now: Callable[[], float],
         publish: Callable[[News], None],
-        log_of: Callable[[str], bytes],
+        log: EngineLog,
     ) -> None:
         self._docket = docket
         self._calls = calls
@@ -89,7 +94,7 @@ class Desk:
         self._at_once = at_once
         self._now = now
         self._publish = publish
-        self._log_of = log_of
+        self._log = log
         self._runs: dict[str, _Underway] = {}
 
     @property
@@ -103,16 +108,20 @@ class Desk:
         return "" if underway is None else underway.job.id
 
     def look_around(self) -> None:
-        """See what is new in the database: wishes first, then jobs, as many as may be under way at once."""
-        for wish in self._docket.wishes():
-            self._grant(wish)
-        have = set(self.jobs)
-        for job in sorted(self._docket.under_way(), key=self._turn):
-            if job.id in have or self._answer(job):
-                continue
-            if len(self._runs) >= self._at_once:
-                return
-            self._launch(job)
+        """See what is new in the database: what was asked, then jobs, as many as may be under way at once.
+
+        A wish is open until its job is over, so that whoever comes after this orchestrator grants it as well; the
+        engine does not mind being asked again.
+        """
+        wishes = self._docket.wishes()
+        going: dict[str, Job] = {job.id: job for job in self._docket.under_way()} if wishes else {}
+        for wish in wishes:
+            self._grant(wish, going)
+        self._launch_more()
+        for wish in wishes:
+            run = self._run_of(wish.job)
+            if wish.wish is Wish.FINISH and run is not None:
+                self._engine.finish(run, "asked to finish")
 
     # what the engine says -------------------------------------------------------------------------------------------
 
@@ -182,57 +191,98 @@ class Desk:
         with self._content.open(job.report) as file:
             return msgspec.json.decode(file.read(), type=RunReport)
 
+    def _launch_more(self) -> None:
+        have = set(self.jobs)
+        for job in sorted(self._docket.under_way(), key=self._turn):
+            if job.id in have or self._answer(job) or self._settle(job):
+                continue
+            if len(self._runs) >= self._at_once:
+                return
+            self._launch(job)
+
+    def _settle(self, job: Job) -> bool:
+        """Write down what came of a job's run that was over before this orchestrator began, if it was."""
+        if job.run_id is None:
+            return False
+        underway = _Underway(job, None, job.state)
+        underway.measured = any(step.state is State.TUNING for step in self._docket.steps(job))
+        try:
+            report = self._intake.came_of(job)
+        except StorageError:
+            raise
+        except KintuneError as error:
+            self._fail(underway, str(error), job.run_id)
+        else:
+            if report is None:
+                return False
+            self._succeed(underway, report, job.run_id)
+        self._intake.clean_up(job)
+        return True
+
     def _launch(self, job: Job) -> None:
+        underway = _Underway(job, None, job.state, said_before=self._log.size if job.run_id is None else 0)
         try:
             about, ticket = self._intake.ticket(job, self._engine.devices)
             spec = ticket.open(about, cores=self._intake.cores, pipelined=True)
+        except StorageError:
+            raise
         except KintuneError as error:
-            self._step(_Underway(job, None, job.state), State.FAILED, str(error))
+            self._step(underway, State.FAILED, str(error))
+            self._intake.clean_up(job)
             return
-        underway = self._runs[ticket.run_id] = _Underway(job, ticket, job.state)
+        underway.ticket = ticket
+        self._runs[ticket.run_id] = underway
         self._step(underway, State.CHECKING, "", run_id=ticket.run_id)
         hidden = self._docket.hidden_from(job.owner)
         self._journal.enter(spec, about.compiler, use_known=True, hidden=hidden)
         command, home = self._intake.command, self._intake.home
         self._engine.add(JobLaunch(ticket.run_id, command, msgspec.msgpack.encode(spec), job.priority, home=home))
 
-    def _grant(self, wish: PendingWish) -> None:
-        run = next((run for run, underway in self._runs.items() if underway.job.id == wish.job), None)
-        self._docket.granted(wish, self._now())
-        if run is None:
-            if wish.wish is Wish.CANCEL:
-                with contextlib.suppress(OrderError):  # it is over already
-                    with self._docket.together():
-                        job = self._docket.step(wish.job, State.CANCELLED, "cancelled before it began", self._now())
-                        self._calls.ask(job, self._now())
-                    self._publish(Changed(wish.job, State.CANCELLED, job.reason))
+    def _run_of(self, job: str) -> str | None:
+        return next((run for run, underway in self._runs.items() if underway.job.id == job), None)
+
+    def _grant(self, wish: PendingWish, going: dict[str, Job]) -> None:
+        """Grant what does not need the job to be launched; one that is called off while it is not goes from `going`."""
+        job, run = going.get(wish.job), self._run_of(wish.job)
+        if job is None or wish.wish is Wish.PRIORITY:
+            self._docket.granted(wish, self._now())
+        if job is None or wish.wish is Wish.FINISH:
             return
-        match wish.wish:
-            case Wish.CANCEL:
-                self._engine.call_off(run, "cancelled")
-            case Wish.FINISH:
-                self._engine.finish(run, "asked to finish")
-            case Wish.PRIORITY:
+        if wish.wish is Wish.PRIORITY:
+            if run is not None:
                 self._engine.prioritize(run, wish.value or 1.0)
+        elif run is not None:
+            self._engine.call_off(run, "cancelled")
+        else:
+            reason = "cancelled before it began" if job.state is State.QUEUED else "cancelled"
+            self._step(_Underway(job, None, job.state), State.CANCELLED, reason)
+            self._intake.clean_up(going.pop(job.id))
 
     def _conclude(self, underway: _Underway, ticket: Ticket, end: JobEnd) -> None:
         try:
             report = ticket.conclude(end)
         except KintuneError as error:
-            self._step(underway, State.FAILED, str(error), log=self._keep_log(ticket))
-            return
+            self._fail(underway, str(error), ticket.run_id)
+        else:
+            self._succeed(underway, report, ticket.run_id)
+
+    def _fail(self, underway: _Underway, cause: str, run: str) -> None:
+        self._step(underway, State.FAILED, cause, log=self._keep_log(underway, run))
+
+    def _succeed(self, underway: _Underway, report: RunReport, run: str) -> None:
         known = not underway.measured and report.reason is StopReason.TARGET_MET
         reason = _ALREADY_MET if known else _WORDS[report.reason]
-        self._step(underway, State.DONE, reason, **self._keep(report), log=self._keep_log(ticket))
-
-    def _keep(self, report: RunReport) -> dict[str, str]:
-        return {
-            "report": self._content.put_bytes(msgspec.json.encode(report)),
-            "executable": self._content.put(Path(report.output)),
+        output = Path(report.output)
+        shown = msgspec.structs.replace(report, output=output.name, log=None)  # where they lie here is nobody's affair
+        files = {
+            "report": self._content.put_bytes(msgspec.json.encode(shown)),
+            "executable": self._content.put(output),
+            "log": self._keep_log(underway, run),
         }
+        self._step(underway, State.DONE, reason, **files)
 
-    def _keep_log(self, ticket: Ticket) -> str:
-        return self._content.put_bytes(self._log_of(ticket.run_id))
+    def _keep_log(self, underway: _Underway, run: str) -> str:
+        return self._content.put_bytes(self._log.of(run, underway.said_before))
 
     def _step(self, underway: _Underway, state: State, reason: str, **facts: str | None) -> None:
         now = self._now()

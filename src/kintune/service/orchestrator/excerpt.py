@@ -1,25 +1,59 @@
-"""What one run's processes have said, out of the engine's log."""
+"""The engine's log, and out of it what one run's processes have said."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections import deque
 from pathlib import Path
 
-__all__ = ["excerpt"]
+from kintune.errors import StorageError
 
-_MOST = 1 << 20  # bytes, the last ones
+__all__ = ["EngineLog"]
+
+_MOST = 1 << 20  # bytes of a run's lines, the last ones
+_MOST_READ = 64 << 20  # bytes, the last ones: the engine waits meanwhile
+_LARGEST = 256 << 20
 
 
-def excerpt(log: Path, run: str) -> bytes:
-    """The lines about a run; of very many the last ones."""
-    found: list[bytes] = []
-    size = 0
-    if log.exists():
-        about = f"job {run}".encode()
-        with log.open("rb") as file:
+class EngineLog:
+    """The log at a path, in which all runs have their lines."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def set_aside(self) -> None:
+        """Begin a new log if this one has become large; one old one is kept.  Only while no engine writes.
+
+        Raises StorageError when that cannot be done.
+        """
+        try:
+            if self.size > _LARGEST:
+                os.replace(self.path, self.path.with_name(f"{self.path.name}.1"))
+        except OSError as error:
+            raise StorageError(f"{self.path}: cannot be set aside ({error.strerror})") from error
+
+    @property
+    def size(self) -> int:
+        """How many bytes there are now: what a run says that begins now comes after."""
+        with contextlib.suppress(OSError):
+            return self.path.stat().st_size
+        return 0
+
+    def of(self, run: str, since: int = 0) -> bytes:
+        """The lines about a run, `since` so many bytes; of very many the last ones."""
+        about, found, size = f"job {run}".encode(), deque[bytes](), 0
+        with contextlib.suppress(OSError), self.path.open("rb") as file:  # a job does not fail for want of its log
+            begin = self.size - _MOST_READ
+            if begin > since:
+                file.seek(begin)
+                file.readline()
+            else:
+                file.seek(since)
             for line in file:
                 if about in line:
                     found.append(line)
                     size += len(line)
                     while size > _MOST:
-                        size -= len(found.pop(0))
-    return b"".join(found)
+                        size -= len(found.popleft())
+        return b"".join(found)

@@ -6,9 +6,12 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from kintune.engine.command import Anywhere, Command
-from kintune.errors import InputError
+from kintune.errors import InputError, JobFailed, StorageError
 from kintune.front.place import Place
+from kintune.front.report import RunReport
 from kintune.front.request import TuneRequest
 from kintune.front.station import Station
 from kintune.front.ticket import Ticket
@@ -17,7 +20,7 @@ from kintune.measure.about import DeviceAbout
 from kintune.measure.cuda.gpus import is_gpu
 from kintune.measure.cuda.nvcc import find_nvcc
 from kintune.measure.linker import find_linker
-from kintune.records import Store
+from kintune.records import RunState, Store
 from kintune.service.content import Content
 from kintune.service.device_types import DeviceTypes
 from kintune.service.docket import Job
@@ -76,12 +79,16 @@ class Intake:
 
         Raises:
             InputError: it cannot be tuned here.
+            StorageError: it has no place to write.
         """
         wanted, settings = job.wanted, self._settings
         about, station = self._station(wanted.device, usable)
         model = self._library.of_job(job.model)
         work = self._work(job)
-        work.mkdir(parents=True, exist_ok=True)
+        try:
+            work.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"{work}: cannot be made ({error.strerror})") from error
         options = Options(
             trials=wanted.trials,
             minutes=wanted.minutes,
@@ -96,10 +103,27 @@ class Intake:
             options=options,
             records=settings.records,
             output=str(work / f"{model.name}.kt"),
-            log=str(work / "run.log"),
             priority=job.priority,
         )
-        return about, Ticket(request, self._store, station, owner=job.retry_of or job.id)
+        return about, Ticket(request, self._store, station, owner=job.retry_of or job.id, details="the job's log")
+
+    def came_of(self, job: Job) -> RunReport | None:
+        """The report of a job's run that is over though the job is not: nobody was there to write it down.
+
+        None if it is to be tuned: because there is no such run, or what it has made is gone.
+
+        Raises:
+            JobFailed: the run has failed.
+        """
+        run = None if job.run_id is None else self._store.runs.get(job.run_id)
+        if run is None:
+            return None
+        if run.state is RunState.FAILED:
+            raise JobFailed("its run has failed, and the service was stopped before the cause was written down")
+        if run.state is not RunState.FINISHED or run.summary is None:
+            return None
+        report = msgspec.json.decode(run.summary, type=RunReport)
+        return report if Path(report.output).is_file() else None
 
     def clean_up(self, job: Job) -> None:
         """The job is over, and what it leaves is in the store."""

@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
@@ -18,7 +19,7 @@ from kintune.doctor.software import require_tried_versions
 from kintune.engine.devices import DeviceLock, OnWait
 from kintune.engine.job_run import JobEnd
 from kintune.engine.local import LocalEngine
-from kintune.errors import KintuneError
+from kintune.errors import KintuneError, StorageError
 from kintune.fleet.backlog import Backlog
 from kintune.front.journal import TuningJournal
 from kintune.front.place import Place, choose_place, holding
@@ -39,7 +40,7 @@ from kintune.service.lifeline import hold
 from kintune.service.orchestrator.bus import Bus
 from kintune.service.orchestrator.desk import Desk
 from kintune.service.orchestrator.elsewhere import open_ways
-from kintune.service.orchestrator.excerpt import excerpt
+from kintune.service.orchestrator.excerpt import EngineLog
 from kintune.service.orchestrator.intake import Intake
 from kintune.service.orchestrator.ledger import Ledger
 from kintune.service.orchestrator.lodging import Lodging
@@ -55,13 +56,16 @@ _log = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Orchestrate until told to leave by SIGTERM; the exit code is 0 then."""
+    """Orchestrate until told to leave by SIGTERM; the exit code is 0 then, and EX_TEMPFAIL for storage trouble."""
     path, *lifeline = sys.argv[1:] if argv is None else argv
     hold(lifeline)
     settings = msgspec.json.decode(Path(path).read_bytes(), type=Settings)
     logs.configure("orchestrator")
     try:
         orchestrate(settings)
+    except StorageError as error:  # a full disk, a server that is away: it passes
+        _log.error("%s", error)
+        return os.EX_TEMPFAIL
     except KintuneError as error:
         _log.error("%s", error)
         return 1
@@ -84,7 +88,8 @@ def orchestrate(settings: Settings) -> None:
         database = stack.enter_context(closing(open_database(settings.service_database)))
         store = stack.enter_context(Store.open(settings.records))
         about = _ask_device(settings, place, store)
-        bus = Bus(settings.socket, lambda: engine.post(desk.look_around))
+        ready = threading.Event()
+        bus = Bus(settings.socket, lambda: engine.post(desk.look_around) if ready.is_set() else None)
         stack.callback(bus.close)
         refresher = Refresher(
             settings.records,
@@ -96,6 +101,8 @@ def orchestrate(settings: Settings) -> None:
         )
         journal = TuningJournal(store, FEATURES)
         ledger = Ledger(journal, store, refresher, journal.conditions)
+        log = EngineLog(settings.directory / "engine.log")
+        log.set_aside()
         watch, backlog = Watch(lambda run: desk.job_of(run), time.time, bus.publish, ledger.tally), Backlog()
 
         def observe(event: Event, decisions: Sequence[Decision]) -> None:
@@ -108,7 +115,7 @@ def orchestrate(settings: Settings) -> None:
                 ledger,
                 place.commands(settings.target, urgent=True),
                 lodging.resources(),
-                log=settings.directory / "engine.log",
+                log=log.path,
                 elsewhere={"build", "device"} if settings.grows else (),
                 observe=observe,
             )
@@ -132,7 +139,7 @@ def orchestrate(settings: Settings) -> None:
             at_once=settings.jobs_at_once,
             now=time.time,
             publish=bus.publish,
-            log_of=lambda run: excerpt(settings.directory / "engine.log", run),
+            log=log,
         )
 
         def began(job: str, work: Work) -> None:
@@ -148,7 +155,8 @@ def orchestrate(settings: Settings) -> None:
         stack.enter_context(open_ways(settings, database, about.compiler, store, engine, backlog, lodging.cores))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: engine.leave())
-        engine.post(desk.look_around)
+        ready.set()
+        engine.post(desk.look_around)  # whatever was poked about until now
         _log.info("ready, with device %s", settings.device)
         engine.serve(on_progress=desk.progressed, on_stage=began, on_end=ended)
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import RedirectResponse, Response
 from nicegui import ui
 
-from kintune.service.access import Forbidden, Unauthorized
+from kintune.service.access import Forbidden, Scope, Unauthorized
 from kintune.service.portal.frame import frame
 from kintune.service.web.doors import COOKIE, RoomsOf, address_of, require_own_origin
 
@@ -23,7 +23,7 @@ def sign_in_page(wrong: str = "") -> None:
     """Where a token is handed in."""
     with frame("Sign in", None), ui.card().classes("w-full max-w-lg"):
         if wrong:
-            ui.label("That token is not valid (any more).").classes("text-negative")
+            ui.label("That token is not valid (any more), or is one for machines.").classes("text-negative")
         with ui.element("form").props('method="post" action="/sign-in"').classes("w-full flex flex-col gap-4"):
             ui.input("Token").props('name="token" type="password" autocomplete="off" autofocus outlined').classes(
                 "w-full"
@@ -34,11 +34,12 @@ def sign_in_page(wrong: str = "") -> None:
 
 @router.post("/sign-in")
 def sign_in(request: Request, rooms: RoomsOf, token: Annotated[str, Form(max_length=128)] = "") -> Response:
-    """Take the token, if it is one."""
+    """Take the token, if it is one with which pages can be read."""
     require_own_origin(request)
     try:
         visitor = rooms.people.visitor(token.strip(), rooms.now())
-    except Unauthorized:
+        visitor.require(Scope.READ)
+    except (Unauthorized, Forbidden):
         return RedirectResponse("/sign-in?wrong=1", 303)
     rooms.diary.note(rooms.now(), "sign in", visitor.name, visitor, address_of(request))
     response = RedirectResponse("/", 303)

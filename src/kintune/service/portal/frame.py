@@ -11,7 +11,7 @@ from fastapi.responses import RedirectResponse, Response
 from nicegui import app, ui
 
 from kintune.errors import KintuneError
-from kintune.service.access import NotFound, Scope, Unauthorized, Visitor
+from kintune.service.access import TAKES_A_TOKEN, NotFound, Scope, Unauthorized, Visitor
 from kintune.service.life import State
 from kintune.service.web.board import Board
 from kintune.service.web.counter import Counter
@@ -39,8 +39,14 @@ class Desk:
 
     @property
     def visitor(self) -> Visitor:
-        """Who is there, looked up anew: a token may be revoked while a page is open.  Raises Unauthorized."""
-        return visitor_of(self._request, self.rooms)
+        """Who is there, looked up anew: a token may be revoked while a page is open.
+
+        Raises Unauthorized, also for a token that is good for something else.
+        """
+        visitor = visitor_of(self._request, self.rooms)
+        if not visitor.scope.covers(Scope.READ):
+            raise Unauthorized(TAKES_A_TOKEN)
+        return visitor
 
     @property
     def submitter(self) -> Visitor:

@@ -8,7 +8,6 @@ import logging
 
 import httpx
 
-from kintune.errors import KintuneError
 from kintune.service.calls import Call, Calls, public_address
 from kintune.service.web.rooms import Rooms
 
@@ -75,8 +74,8 @@ class Errands:
         while True:
             try:
                 await asyncio.to_thread(sweep, self._rooms)
-            except KintuneError as error:
-                _log.warning("the sweep failed: %s", error)
+            except Exception:  # whatever it is, the next sweep is to come
+                _log.exception("the sweep failed")
             await asyncio.sleep(_SWEEP_S)
 
 
@@ -95,20 +94,27 @@ async def _post(call: Call, address: str | None) -> tuple[bool, str]:
 def sweep(rooms: Rooms) -> int:
     """Delete models whose time is over, and files that nobody refers to; returns how many files went.
 
-    Files are looked at before the references: what comes in meanwhile is not among them.
+    Files are looked at before the references: what comes in meanwhile is not among them.  While somebody backs them up
+    nothing goes.
     """
-    now = rooms.now()
+    with rooms.content.sweeping() as may:
+        return _sweep(rooms, rooms.now()) if may else 0
+
+
+def _sweep(rooms: Rooms, now: float) -> int:
     rooms.content.sweep_incoming(now - _SWEEP_S)
     files = list(rooms.content.digests())
     for model in rooms.library.expire(now):
         rooms.diary.note(now, "expire", f"model {model}")
     needed = rooms.library.files() | rooms.docket.files()
-    gone = [file for file in files if file not in needed and _is_old(rooms, file, now)]
-    for file in gone:
-        rooms.content.remove(file)
+    gone = 0
+    for file in files:
+        if file not in needed and _is_old(rooms, file, now):  # at the last moment: it may have come again
+            rooms.content.remove(file)
+            gone += 1
     if gone:
-        rooms.diary.note(now, "sweep", f"{len(gone)} files")
-    return len(gone)
+        rooms.diary.note(now, "sweep", f"{gone} files")
+    return gone
 
 
 def _is_old(rooms: Rooms, file: str, now: float) -> bool:

@@ -22,7 +22,7 @@ _CHUNK = 1 << 16
 class Line:
     """One connection; `told` is called with everything the orchestrator says.
 
-    A poke that cannot be sent now is sent once somebody answers: an orchestrator that starts looks around anyway.
+    Whoever answers is poked first: a poke that could not be sent, or was sent to one who then hung up, is not lost.
     """
 
     def __init__(self, path: Path, told: Callable[[News], None], lost: Callable[[], None] = lambda: None) -> None:
@@ -62,6 +62,7 @@ class Line:
                 wait = min(_LONGEST_WAIT_S, 2 * wait)
                 continue
             wait = _FIRST_WAIT_S
+            self._poke.set()  # one that was written just before the orchestrator hung up is lost
             self.connected = True
             try:
                 await self._talk(reader, writer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,15 +11,18 @@ import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
 
+from kintune.errors import KintuneError
+from kintune.service.access import Scope
+from kintune.service.docket import Job
 from kintune.service.orchestrator.news import Changed
 from kintune.service.web.board import Board
-from kintune.service.web.doors import Reader, RoomsOf
+from kintune.service.web.doors import Reader, RoomsOf, visitor_of
 from kintune.service.web.wire import ErrorOut, JobOut
 
 __all__ = ["router"]
 
 _MINUTES_S = 300.0
-_STILL_HERE_S = 15.0  # of silence, after which a proxy might hang up
+_STILL_HERE_S = 15.0  # after so much silence a proxy might hang up, and so often it is asked who listens
 
 router = APIRouter(prefix="/api/v1", tags=["live"], responses={code: {"model": ErrorOut} for code in (401, 403, 404)})
 
@@ -29,18 +33,32 @@ async def events(job: str, request: Request, visitor: Reader, rooms: RoomsOf) ->
     found = rooms.docket.get(visitor, job)
     board: Board = request.app.state.board
 
+    def still() -> Job:
+        """The job as it is, if whoever asked may still see it: a token may be revoked meanwhile."""
+        again = visitor_of(request, rooms)
+        again.require(Scope.READ)
+        return rooms.docket.get(again, job)
+
     async def stream() -> AsyncIterator[bytes]:
         with board.watching(found.id) as next_news:
             now = rooms.docket.get(visitor, job)
             yield _event("job", JobOut.of(now).model_dump_json().encode())
             if now.state.over:
                 return
+            looked = time.monotonic()
             while True:
+                wait = looked + _STILL_HERE_S - time.monotonic()
                 try:
-                    each = await asyncio.wait_for(next_news(), _STILL_HERE_S)
+                    each = await asyncio.wait_for(next_news(), wait) if wait > 0 else None
                 except asyncio.TimeoutError:
+                    each = None
+                if each is None:
                     yield b": still here\n\n"
-                    now = rooms.docket.get(visitor, job)
+                    looked = time.monotonic()
+                    try:
+                        now = await asyncio.to_thread(still)
+                    except KintuneError:
+                        return  # who dials again is told why
                     if now.state.over:  # the news of it were lost
                         yield _event("job", JobOut.of(now).model_dump_json().encode())
                         return

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import uvicorn
 
-from kintune.errors import KintuneError
+from kintune.errors import KintuneError, StorageError
 from kintune.front.place import choose_place
 from kintune.service import logs
 from kintune.service.lifeline import hold
@@ -39,7 +39,7 @@ def step_aside(settings: Settings) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until SIGTERM."""
+    """Serve until SIGTERM; the exit code is EX_TEMPFAIL for storage trouble."""
     path, *lifeline = sys.argv[1:] if argv is None else argv
     hold(lifeline)
     settings = msgspec.json.decode(Path(path).read_bytes(), type=Settings)
@@ -54,6 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 server_header=False, timeout_graceful_shutdown=5, timeout_keep_alive=_KEPT_S,
             )  # fmt: skip
             uvicorn.Server(config).run()
+    except StorageError as error:  # a full disk, a server that is away: it passes
+        logging.getLogger(__name__).error("%s", error)
+        return os.EX_TEMPFAIL
     except KintuneError as error:
         logging.getLogger(__name__).error("%s", error)
         return 1

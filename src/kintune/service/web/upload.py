@@ -18,6 +18,8 @@ __all__ = ["look", "receive"]
 _LOOK_S = 120.0
 _AT_ONCE = asyncio.Semaphore(2)
 _DAY_S = 86400.0
+_MOST_SAID = 4 << 20  # bytes
+_CHUNK = 1 << 16
 
 
 async def receive(rooms: Rooms, visitor: Visitor, name: str, chunks: AsyncIterator[bytes], address: str) -> StoredModel:
@@ -45,12 +47,28 @@ async def look(path: Path) -> Findings:
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         try:
-            said, _ = await asyncio.wait_for(process.communicate(), _LOOK_S)
+            said = await asyncio.wait_for(_hear(process), _LOOK_S)
         except asyncio.TimeoutError:
-            process.kill()
-            await process.wait()
             return Findings(problem=f"looking at it took more than {_LOOK_S:g} seconds")
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    if said is None:
+        return Findings(problem="there is more to say about it than may be: it has too many inputs, outputs or names")
     try:
         return msgspec.json.decode(said, type=Findings)
     except msgspec.MsgspecError:
         return Findings(problem="looking at it needs more memory than is allowed, or it is damaged")
+
+
+async def _hear(process: asyncio.subprocess.Process) -> bytes | None:
+    """What it says until its end; None as soon as that is more than may be."""
+    assert process.stdout is not None
+    said = bytearray()
+    while chunk := await process.stdout.read(_CHUNK):
+        said += chunk
+        if len(said) > _MOST_SAID:
+            return None
+    await process.wait()
+    return bytes(said)

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kintune.engine.job_run import JobEnd, JobEnding
+from kintune.errors import JobFailed
+from kintune.front.request import TuneRequest
+from kintune.front.station import Station
+from kintune.front.ticket import Ticket
+from kintune.job.payloads import ModelRef
+from kintune.records import Store
+from kintune.testing.boards import board_about
+
+
+@pytest.mark.parametrize(("details", "told"), [("", "{log}"), ("the job's log", "the job's log")])
+def test_who_is_told_of_a_failure_is_told_where_the_details_are(tmp_path: Path, details: str, told: str) -> None:
+    log = tmp_path / "run.log"
+    request = TuneRequest(model=ModelRef("zoo", "resnet18", "resnet18"), output="net.kt", log=str(log))
+    with Store.open(":memory:") as store:
+        ticket = Ticket(request, store, Station("pi5", 1, 4, "Cortex-A76"), details=details)
+        ticket.open(board_about("Cortex-A76"), cores=1, pipelined=False)
+        with pytest.raises(JobFailed, match=f"^it died; details in {told.format(log=log)}$"):
+            ticket.conclude(JobEnd(JobEnding.FAILED, cause="it died"))
