@@ -23,6 +23,8 @@ from kintune.errors import InputError
         (Option(Kind.FLAG), 1, "must be true or false"),
         (Option(Kind.TEXT), 1, "must be a text"),
         (Option(Kind.MODEL), 1, "must be a model"),
+        (Option(Kind.INTEGER), 10**20, r"must be less than 2\*\*63"),
+        (Option(Kind.NUMBER), 10**400, r"must be less than 2\*\*63"),
         (Option(Kind.INTEGER, low=1), 0, "must be 1 or more"),
         (Option(Kind.NUMBER, high=0.5), 0.6, "must be 0.5 or less"),
         (Option(Kind.TEXT, choices=("op", "hash")), "friends", "must be one of op, hash"),

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from kintune.bench import collect, ledger
 from kintune.bench.cell import Cell
 from kintune.bench.display import open_bench_display
-from kintune.bench.experiment import ModelFacts
+from kintune.bench.experiment import ModelFacts, Show
 from kintune.bench.ledger import Ledger
 from kintune.bench.record import State
 from kintune.bench.runner import Bench, models_of
 from kintune.bench.spec import Spec, read_spec
+from kintune.bench.tables import Tables
 from kintune.errors import InputError, JobFailed
 from kintune.files import write_whole
 from kintune.spec.errors import SpecError
@@ -260,3 +261,33 @@ def test_an_output_that_cannot_be_made_is_named(spec_of: ReadSpec, tmp_path: Pat
     (tmp_path / "out").touch()
     with pytest.raises(InputError, match="cannot be written to"):
         bench_of(spec_of(SPEC), tmp_path / "out").run()
+
+
+def test_what_is_kept_for_another_attempt_goes_once_the_tables_are_written(
+    spec_of: ReadSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "turns"
+
+    class Keeping(FakeExperiment):
+        def run(self, cell: Cell, directory: Path, show: Show) -> Tables:
+            kept.touch()
+            return super().run(cell, directory, show)
+
+        def settled(self, cell: Cell, directory: Path) -> None:
+            assert directory == Ledger(tmp_path / "out").place(cell) / "files"
+            kept.unlink()
+
+    def refuse(path: Path, content: bytes) -> None:
+        if path.name == "tables.json":
+            raise InputError("the disk is full")
+        write_whole(path, content)
+
+    spec = spec_of("", Keeping())
+    monkeypatch.setattr(ledger, "write_whole", refuse)
+    with pytest.raises(InputError, match="the disk is full"):
+        bench_of(spec, tmp_path / "out").run()
+    assert kept.exists()
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert bench_of(spec, tmp_path / "out").run().done == 1
+    assert not kept.exists()

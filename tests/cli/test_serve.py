@@ -39,3 +39,9 @@ def test_nobody_else_is_let_in_before_anybody_has_a_token(tmp_path: Path) -> Non
     ended = serve("--data", str(tmp_path / "data"), "--host", "0.0.0.0", "--port", free_port())
     assert ended.returncode == 2
     assert "add-token" in ended.stderr
+
+
+def test_a_host_that_is_no_name_is_refused(tmp_path: Path) -> None:
+    ended = serve("--data", str(tmp_path / "data"), "--host", "a..b", "--port", free_port())
+    assert ended.returncode == 2
+    assert "'a..b' is no name of a machine" in ended.stderr

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from kintune.errors import JobFailed, TargetError
+from kintune.errors import InputError, JobFailed, TargetError
 from kintune.front.campaign import Scheduling
 from kintune.front.report import Latencies
 from kintune.search.strategy import Strategy
@@ -92,6 +92,19 @@ def test_the_document_has_standard_output_to_itself(kintune: Kintune, fake_front
     assert "2.00x faster" in said.err
 
 
+def test_a_document_that_cannot_be_written_does_not_hide_the_summary(
+    kintune: Kintune, fake_front: FakeFront, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, content: bytes) -> None:
+        raise InputError(f"{path}: cannot be written (No space left on device)")
+
+    monkeypatch.setattr("kintune.cli.document.write_whole", refuse)
+    said = kintune("tune", ZOO, "--quiet", "--json", "report.json")
+    assert said.code == 2
+    assert "2.00x faster" in said.out
+    assert "No space left" in said.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
@@ -103,6 +116,8 @@ def test_the_document_has_standard_output_to_itself(kintune: Kintune, fake_front
         (["--until-ms", "-1"], "until_ms must be more than 0, and is -1"),
         (["--threads", "0"], "threads must be 1 or more, and is 0"),
         (["--seed", "-1"], "seed must not be negative, and is -1"),
+        (["--seed", "1" + "0" * 20], "seed must be less than 2**63, and is 1000"),
+        (["--trials", "1" + "0" * 20], "trials must be less than 2**63, and is 1000"),
         (["--rtol", "-1"], "rtol must be a number of 0 or more, and is -1"),
         (["--atol", "inf"], "atol must be a number of 0 or more, and is inf"),
         (["--families", "friends"], "unknown family algorithm 'friends'"),

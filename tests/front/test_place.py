@@ -65,6 +65,11 @@ def test_where_the_device_is_the_host_nobody_is_pinned() -> None:
         ("cpu:6+cpu:2,4", None, "unlike numbers of cores"),
         ("cpu:0,2,4,6", None, "no core is left to build on"),
         ("cpu:4,6", 1, "has 2 cores, and threads=1"),
+        ("cpu:3-2", None, "device 'cpu:3-2': name the lower core first, 'cpu:2-3'"),
+        ("cpu:6,4-2", None, "name the lower core first"),
+        ("cpu:0-99999999999", None, "device 'cpu:0-99999999999': no machine has such a core"),
+        ("cpu:65536", None, "no machine has such a core"),
+        (f"cpu:{'9' * 5000}", None, "no machine has such a core"),
     ],
 )
 def test_devices_that_cannot_be_are_refused(text: str, threads: int | None, said: str) -> None:

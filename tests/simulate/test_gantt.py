@@ -52,3 +52,11 @@ def test_a_picture_is_drawn(tmp_path: Path, suffix: str) -> None:
         text = path.read_text()
         assert "two jobs" in text
         assert ">g<" in text.replace("\n", "")
+
+
+def test_rows_that_are_left_out_are_counted_in_the_title(tmp_path: Path) -> None:
+    path = tmp_path / "picture.svg"
+    draw_gantt("a $wide$ host", Story((span("a", 0, 2),), ()), (Host("h", 61, 0), Device("g", "gpu")), path)
+    assert "a $wide$ host (first 60 of 62 rows)" in path.read_text()
+    draw_gantt("all", Story((span("a", 0, 2),), ()), (Host("h", 59, 0), Device("g", "gpu")), path)
+    assert "first" not in path.read_text()

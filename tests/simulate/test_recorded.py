@@ -8,7 +8,7 @@ import pytest
 
 from kintune.errors import InputError
 from kintune.scheduler.decisions import Decision
-from kintune.scheduler.events import Event
+from kintune.scheduler.events import Event, JobEnded
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import policy
 from kintune.scheduler.recording import Header, Step, encode_line
@@ -107,6 +107,16 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, spoil: object, said: st
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(InputError, match=r"nowhere\.jsonl: cannot be read"):
         read_recording("nowhere.jsonl")
+
+
+def test_what_was_cut_off_is_not_compared() -> None:
+    _, recorded = record()
+    last = max(n for n, step in enumerate(recorded.steps) if isinstance(step.event, JobEnded))
+    short = recorded._replace(steps=recorded.steps[:last])
+    with pytest.raises(InputError, match=r"s\.jsonl: was cut off while net( \(2\))? was under way"):
+        simulate_recorded(short, setups=again(short))
+    with pytest.raises(InputError, match="cut off before the first job"):
+        simulate_recorded(recorded._replace(steps=()), setups=[])
 
 
 def test_decisions_that_would_not_be_made_today_are_named() -> None:

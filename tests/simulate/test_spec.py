@@ -66,6 +66,7 @@ def test_a_graph_has_stages_of_its_own(tmp_path: Path) -> None:
         ("profile_s = 1", "profile_s = 1\npriority = 0", 12, "priority = 0: must be above 0"),
         ("profile_s = 1", "profile_s = 1\ncores = 3", 7, "needs more cores than any host has (2)"),
         ('device = "gpu"', 'device = "npu"', 9, "needs a device of type 'npu'; there are gpu"),
+        ('type = "gpu"', 'type = "gpu"\ncapacity = 3', 7, "capacity"),
         ('type = "gpu"', 'type = "gpu"\nhost = "nowhere"', 7, "there is no host 'nowhere'"),
         ('policy = "fair"', 'policy = "fairest"', 13, "there is no policy 'fairest'; there are sequential"),
         ('policy = "fair"', 'policy = "fair"\ncopies = 0', 14, "copies: must be 1 or more"),

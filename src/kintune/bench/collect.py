@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kintune.bench.cell import Cell
 from kintune.bench.ledger import Ledger
-from kintune.bench.record import State
+from kintune.bench.record import COMPILER, State
 from kintune.bench.tables import CELLS, METHODS, Row, Scalar, Tables, joined, to_csv
 from kintune.files import write_whole
 
@@ -44,7 +44,17 @@ def write_tables(directory: Path, tables: Tables) -> list[str]:
 def _outcome(ledger: Ledger, cell: Cell) -> dict[str, Scalar]:
     record = ledger.record(cell)
     if record is None:
-        return {"state": "", "error": "", "reason": "", "started": "", "cell_seconds": None, "cpu": "", "load": None}
+        return {
+            "state": "",
+            "error": "",
+            "reason": "",
+            "started": "",
+            "cell_seconds": None,
+            "cpu": "",
+            "load": None,
+            "kintune": "",
+            "compiler": "",
+        }
     return {
         "state": record.state.value,
         "error": record.error,
@@ -53,6 +63,8 @@ def _outcome(ledger: Ledger, cell: Cell) -> dict[str, Scalar]:
         "cell_seconds": record.seconds,
         "cpu": record.machine.cpu,
         "load": record.load,
+        "kintune": record.versions.get("kintune", ""),
+        "compiler": record.versions.get(COMPILER, ""),
     }
 
 

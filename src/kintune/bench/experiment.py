@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -13,7 +13,7 @@ from kintune.bench.option import Options
 from kintune.bench.report.section import Section
 from kintune.bench.tables import Tables
 
-__all__ = ["CellProgress", "Experiment", "ModelFacts", "Show"]
+__all__ = ["CellProgress", "Experiment", "ModelFacts", "Settling", "Show"]
 
 
 class CellProgress(msgspec.Struct, frozen=True):
@@ -74,3 +74,11 @@ class Experiment(Protocol):
 
         Rows have the column `cell` and one for each option besides those that `run` returned.
         """
+
+
+@runtime_checkable
+class Settling(Protocol):
+    """An experiment that keeps something outside a cell's directory until the cell is done."""
+
+    def settled(self, cell: Cell, directory: Path) -> None:
+        """The cell's tables are on disk: what was kept for another attempt may go.  `directory` is that of `run`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import TypeAlias
 
@@ -37,7 +37,7 @@ class Option(msgspec.Struct, frozen=True):
 
     `default` None means that it is not set; `required` that a spec must set it.  Numbers lie between `low` and `high`,
     texts are among `choices`, where these are given.  `check` gets a value of the right kind and raises InputError,
-    saying what is wrong with it.
+    saying what is wrong with it.  `files` has the paths of the files that a TEXT names, whose contents count as well.
     """
 
     kind: Kind
@@ -48,12 +48,15 @@ class Option(msgspec.Struct, frozen=True):
     high: float | None = None
     choices: tuple[str, ...] = ()
     check: Callable[[Value], object] | None = None
+    files: Callable[[Value], Sequence[str]] | None = None
 
     def accept(self, value: object) -> Value:
         """The value as the experiment gets it: a whole number for a NUMBER becomes a float.
 
         Raises InputError, which says what it should be but neither the option's name nor the value.
         """
+        if isinstance(value, int) and abs(value) >> 63:
+            raise InputError("must be less than 2**63")
         taken = self._of_kind(value)
         if isinstance(taken, (int, float)) and not isinstance(taken, bool):
             if self.low is not None and taken < self.low:

@@ -14,10 +14,13 @@ from kintune import __version__
 from kintune.bench.cell import Cell
 from kintune.doctor.machine import Machine, inspect_machine
 
-__all__ = ["CellRecord", "State", "begun", "ended"]
+__all__ = ["COMPILER", "CellRecord", "State", "begun", "ended"]
+
+COMPILER = "apache-tvm"
+"""The compiler among a record's versions."""
 
 _SCHEMA = 1
-_PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "xgboost-cpu", "torch")
+_PACKAGES = (COMPILER, "apache-tvm-ffi", "numpy", "xgboost-cpu", "torch")
 
 
 class State(str, Enum):

@@ -12,7 +12,7 @@ import msgspec
 from kintune.bench.cell import Cell
 from kintune.bench.collect import collect, write_tables
 from kintune.bench.display import BenchDisplay
-from kintune.bench.experiment import CellProgress, ModelFacts
+from kintune.bench.experiment import CellProgress, ModelFacts, Settling
 from kintune.bench.forecast import seconds_left
 from kintune.bench.ledger import Ledger
 from kintune.bench.option import Kind
@@ -137,6 +137,8 @@ class Bench:
         else:
             done = ended(record, State.DONE, self._clock() - started)
             self._ledger.finish(done, tables)
+            if isinstance(self._spec.experiment, Settling):
+                self._spec.experiment.settled(cell, directory)
             self._past.append((expected, done.seconds or 0.0))
             self._display.done(done)
 

@@ -208,23 +208,25 @@ class _Reader:
         try:
             accepted = option.accept(value)
             if isinstance(accepted, str):
-                self._look_at(place, name, option.kind, accepted)
+                self._look_at(place, name, option, accepted)
         except InputError as error:
             problem = str(error).removeprefix(f"{value}: ")
             self._document.refuse(place, f"{name} = {spelled(value)}: {problem}")
         return accepted
 
-    def _look_at(self, place: Place, name: str, kind: Kind, text: str) -> None:
+    def _look_at(self, place: Place, name: str, option: Option, text: str) -> None:
         """What an option's text names must be there."""
-        if kind is Kind.MODEL:
+        if option.kind is Kind.MODEL:
             ref = parse_ref(text)
             self._models.setdefault(text, self._document.where(place) + f"{name} = {spelled(text)}: ")
             if ref.kind != ZOO:
                 self._contents[text] = _digest_of(Path(ref.source))
-        if kind is Kind.FILE:
+        if option.kind is Kind.FILE:
             if not Path(text).is_file():
                 raise InputError("there is no such file; paths are relative to the working directory")
             self._contents[text] = _digest_of(Path(text))
+        if option.files is not None and (files := option.files(text)):
+            self._contents[text] = ",".join(_digest_of(Path(file)) for file in files)
 
 
 def _complete(options: Options, choice: Mapping[str, Value]) -> dict[str, Value | None]:

@@ -168,6 +168,8 @@ def _check_port(option: str, host: str, port: int) -> None:
         with socket.socket(family, kind, protocol) as trial:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             trial.bind(address)
+    except UnicodeError as error:
+        raise InputError(f"{option}: {host!r} is no name of a machine") from error
     except OSError as error:
         raise InputError(
             f"{option}: the service cannot listen there ({error.strerror}); name another port, or end what listens"

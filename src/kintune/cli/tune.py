@@ -12,7 +12,7 @@ from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import records_option, shape_option
 from kintune.errors import InputError, JobFailed, KintuneError
 from kintune.files import check_writable
-from kintune.front.report import CampaignReport, FailedRun
+from kintune.front.report import CampaignReport, FailedRun, RunReport
 from kintune.terminal.summary import summarize
 
 __all__ = ["command"]
@@ -129,16 +129,18 @@ def command(
         progress=not quiet,
         **options,
     )
+    document: RunReport | CampaignReport
     if len(endings) == 1:
         (ending,) = endings
         if isinstance(ending, KintuneError):
             raise ending
-        write_document(json_target, ending.report)
+        document = ending.report
     else:
-        write_document(json_target, _document(policy, loaded, endings))
+        document = _document(policy, loaded, endings)
     for ending in endings:
         for line in () if isinstance(ending, KintuneError) else summarize(ending.report):
             echo(line, json_target)
+    write_document(json_target, document)  # should that fail, what was found has been said
     _complain(loaded, endings)
 
 

@@ -20,6 +20,7 @@ __all__ = ["DEFAULT_TRIALS", "tune_request"]
 DEFAULT_TRIALS = 1000
 """The budget when none is given."""
 
+_LARGEST = 1 << 63  # what cannot be kept as a whole number any more
 _FORESEE_SHARE = 4  # of a full round is what a foresee round has (FamilySeer: 16 of 64)
 
 Path = str | os.PathLike[str]
@@ -74,6 +75,8 @@ def _options(
         trials = DEFAULT_TRIALS
     if seed < 0:
         raise InputError(f"seed must not be negative, and is {seed}")
+    if seed >= _LARGEST:
+        raise InputError(f"seed must be less than 2**63, and is {seed}")
     for name, tolerance in (("rtol", rtol), ("atol", atol)):
         if not (math.isfinite(tolerance) and tolerance >= 0):
             raise InputError(f"{name} must be a number of 0 or more, and is {tolerance}")
@@ -103,6 +106,8 @@ def _strategy(families: str, foresee: str, *, carry: bool, round_size: int | Non
 def _at_least_one(name: str, value: int | None) -> int | None:
     if value is not None and value < 1:
         raise InputError(f"{name} must be 1 or more, and is {value}")
+    if value is not None and value >= _LARGEST:
+        raise InputError(f"{name} must be less than 2**63, and is {value}")
     return value
 
 

@@ -31,6 +31,7 @@ HOST = "local"
 
 _OWN_CORES = re.compile(r"cpu:(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)")
 _GPU = re.compile(rf"{GPU}(?::(\d+))?")
+_MOST_CORES = 1 << 16
 _BUILD_MEMORY_MB = 16 * 1024
 _WAYS = "'cpu', cores of it ('cpu:1', 'cpu:2-3', 'cpu:0,2'), 'cuda' or 'cuda:1', and several devices as 'cpu:2+cpu:3'"
 
@@ -217,6 +218,10 @@ def _own(text: str) -> tuple[int, ...]:
 
 def _cores(part: str) -> range:
     first, _, last = part.partition("-")
+    if max(len(first), len(last)) > len(str(_MOST_CORES)) or int(last or first) >= _MOST_CORES:
+        raise TargetError(f"device 'cpu:{part}': no machine has such a core")
+    if last and int(last) < int(first):
+        raise TargetError(f"device 'cpu:{part}': name the lower core first, 'cpu:{last}-{first}'")
     return range(int(first), int(last or first) + 1)
 
 

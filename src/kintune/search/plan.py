@@ -16,7 +16,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Round(msgspec.Struct, frozen=True):
-    """The round of this number; a survey round has an entry for every subgraph, later ones have one."""
+    """The round of this number; a survey has an entry for every subgraph, a later one for those that share it."""
 
     number: int
     entries: tuple[Entry, ...]

@@ -28,12 +28,11 @@ class DeviceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     count: int = 1
     host: str | None = None
     on_host_cores: bool = False
-    capacity: int | None = None
 
     def devices(self) -> list[Device]:
         """The devices."""
         names = _names(self.id or self.type, self.count, "", 0)
-        return [Device(name, self.type, self.host, self.on_host_cores, self.capacity) for name in names]
+        return [Device(name, self.type, self.host, self.on_host_cores) for name in names]
 
 
 class JobEntry(MockJob, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -56,9 +56,14 @@ def draw_gantt(title: str, story: Story, resources: Sequence[Resource], path: Pa
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    settings: dict[str, Any] = {"svg.fonttype": "none", "svg.hashsalt": title, "font.family": "DejaVu Sans"}
+    settings: dict[str, Any] = {
+        "svg.fonttype": "none", "svg.hashsalt": title, "font.family": "DejaVu Sans", "text.parse_math": False,
+    }  # fmt: skip
     with matplotlib.rc_context(settings):
-        rows = rows_of(story, resources)[:_MOST_ROWS]
+        everything = rows_of(story, resources)
+        rows = everything[:_MOST_ROWS]
+        if len(rows) < len(everything):
+            title = f"{title} (first {len(rows)} of {len(everything)} rows)"
         figure = Figure(figsize=(11, 1.6 + 0.32 * len(rows)), layout="constrained")
         FigureCanvasAgg(figure)
         _draw(figure.add_subplot(), title, rows, until or max((s.end for s in story.spans), default=1.0))

@@ -23,11 +23,13 @@ __all__ = ["Retraced", "retrace"]
 class Retraced(NamedTuple):
     """The story of a recorded schedule in seconds since its first job came, and its jobs.
 
-    A stage is taken to have been asked for because of the stage of its job that was done last before it.
+    A stage is taken to have been asked for because of the stage of its job that was done last before it.  Jobs that are
+    not over are only `under_way`, by their names; the story has their stages.
     """
 
     story: Story
     jobs: tuple[PlannedJob, ...]
+    under_way: tuple[str, ...]
 
 
 def retrace(recorded: Recorded) -> Retraced:
@@ -112,7 +114,11 @@ class _Trace:
             JobStory(job.name, job.priority, job.since, end, job.ending, plan.path_s(), job.cause)
             for job, plan, end in over
         )
-        return Retraced(Story(tuple(self._spans), stories, self._decisions), tuple(plan for _, plan, _ in over))
+        return Retraced(
+            Story(tuple(self._spans), stories, self._decisions),
+            tuple(plan for _, plan, _ in over),
+            tuple(job.name for job in self._jobs.values() if job.end is None),
+        )
 
     def _name(self, job: str) -> str:
         name = self._names.get(job, job)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
+from kintune.errors import InputError
 from kintune.scheduler.invariants import Auditor
 from kintune.scheduler.policies import POLICIES
 from kintune.simulate.accounts import accounts_of
@@ -71,10 +72,13 @@ def simulate_recorded(
     """What a recorded schedule was worth, and what other policies would have made of the same stages.
 
     Raises:
-        InputError: today's scheduler would not have decided so.
+        InputError: today's scheduler would not have decided so, or it was cut off.
     """
     recorded.play_again()
     traced = retrace(recorded)
+    if traced.under_way or not traced.jobs:
+        when = f"while {', '.join(traced.under_way)} was under way" if traced.under_way else "before the first job"
+        raise InputError(f"{recorded.path}: was cut off {when}; only a whole recording can be compared")
     scenario = Scenario(recorded.resources, traced.jobs)
     header = recorded.header
     was = Setup(header.policy, label=f"as recorded ({header.policy})", bundling=header.bundling)

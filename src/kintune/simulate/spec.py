@@ -158,10 +158,6 @@ class _Reader:
                 self._document.refuse(("host", index, "cores"), f"cores = {host.cores}: must be 1 or more")
         room = max((host.cores for host in spec.hosts), default=0)
         for index, device in enumerate(self._content.get("device", [])):
-            if device.get("capacity", 1) < 1:
-                self._document.refuse(
-                    ("device", index, "capacity"), f"capacity = {device['capacity']}: must be 1 or more"
-                )
             if device.get("host") not in (None, *hosts):
                 self._document.refuse(("device", index, "host"), f"there is no host {device['host']!r}")
         for index, job in enumerate(spec.jobs):

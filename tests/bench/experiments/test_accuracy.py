@@ -16,8 +16,8 @@ from kintune.errors import InputError
 from kintune.testing.pools import synthetic_pool
 
 
-def trees(families: str, rounds: int = 20, depth: int = 4) -> Method:
-    values: dict[str, Value | None] = {"families": families, "rounds": rounds, "depth": depth, "rooted": False}
+def trees(families: str, rounds: int = 20, depth: int = 4, *, rooted: bool = False) -> Method:
+    values: dict[str, Value | None] = {"families": families, "rounds": rounds, "depth": depth, "rooted": rooted}
     return Method("trees", f"trees {families} {rounds}", values)
 
 
@@ -85,6 +85,17 @@ def test_differences_are_paired_by_split_and_subgraph() -> None:
     assert (gap.low, gap.mean, gap.high) == pytest.approx((0.05, 0.05, 0.05))
 
 
+def test_a_rooted_monolith_is_compared_with_the_plain_one() -> None:
+    rows: list[Row] = [
+        {"cell": "c", "split_number": 0, "train_samples": 12, "workload": workload, "families": families,
+         "rooted": rooted, "models": f"{families} {rooted}", "rounds": 1, "depth": 1,
+         "pair_accuracy": 0.5 + 0.1 * rooted + 0.2 * (families == "op")}
+        for workload in "ab" for families in ("none", "op") for rooted in (False, True)
+    ]  # fmt: skip
+    gaps = {models: gap.mean for (models, _), gap in paired_differences(rows, "pair_accuracy").items()}
+    assert gaps == pytest.approx({"none True": 0.1, "op False": 0.2, "op True": 0.3})
+
+
 def test_models_are_compared_with_a_monolithic_one_of_their_size() -> None:
     EXPERIMENT.check(cell(trees("none"), trees("op")))
     with pytest.raises(InputError, match="name the models to compare"):
@@ -92,6 +103,8 @@ def test_models_are_compared_with_a_monolithic_one_of_their_size() -> None:
     with pytest.raises(OptionError, match="no model of the same rounds and depth") as refused:
         EXPERIMENT.check(cell(trees("none"), trees("op", rounds=30)))
     assert (refused.value.option, refused.value.method) == ("families", "trees op 30")
+    with pytest.raises(OptionError, match="with families none, not rooted"):
+        EXPERIMENT.check(cell(trees("none", rooted=True), trees("op")))
 
 
 @pytest.mark.parametrize(
@@ -101,6 +114,17 @@ def test_models_are_compared_with_a_monolithic_one_of_their_size() -> None:
 def test_a_pool_must_have_a_place(place: str, problem: str) -> None:
     with pytest.raises(OptionError, match=problem):
         EXPERIMENT.check(cell(trees("none"), pool=place))
+
+
+def test_a_pool_that_cannot_be_used_is_refused_beforehand(tmp_path: Path) -> None:
+    path = tmp_path / "pool.npz"
+    save_pool(path, synthetic_pool(16))
+    EXPERIMENT.check(cell(trees("none"), pool=str(path)))
+    with pytest.raises(OptionError, match=r"cannot be used: .* is a pool of seed 0, not of 1"):
+        EXPERIMENT.check(cell(trees("none"), pool=str(path), seed=1))
+    path.write_bytes(b"nothing")
+    with pytest.raises(OptionError, match=r"cannot be used: .* is no pool"):
+        EXPERIMENT.check(cell(trees("none"), pool=str(path)))
 
 
 def test_collecting_takes_the_time_unless_the_pool_is_there(tmp_path: Path) -> None:

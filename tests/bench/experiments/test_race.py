@@ -8,6 +8,7 @@ from kintune.bench.experiment import CellProgress, ModelFacts
 from kintune.bench.experiments import race
 from kintune.bench.experiments.race import EXPERIMENT
 from kintune.bench.race.live import RaceSpec
+from kintune.bench.race.teaching import Curriculum
 from kintune.bench.spec import Spec, read_spec
 from kintune.bench.strategy import strategy_of
 from kintune.bench.tables import Tables
@@ -64,6 +65,35 @@ def test_who_is_warm_needs_teachers(tmp_path: Path) -> None:
         read(tmp_path, HEAD + STOCK + OURS + 'knowledge = "kin"\n')
 
 
+def test_teachers_that_are_files_count_with_their_contents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    warm = STOCK + OURS + 'knowledge = "kin"\n'
+    text = HEAD + 'teachers = "zoo:resnet18, net.onnx"\n' + warm
+    cells = []
+    for content in (b"one", b"two", b"one"):
+        (tmp_path / "net.onnx").write_bytes(content)
+        cells.append(read(tmp_path, text).cells[0])
+    assert cells[0].id == cells[2].id != cells[1].id
+    taught: list[Curriculum] = []
+
+    def teach(curriculum: Curriculum, *_: object) -> Path:
+        taught.append(curriculum)
+        return tmp_path
+
+    monkeypatch.setattr(race, "teach", teach)
+    monkeypatch.setattr(race, "run_race", lambda *_: {"results": []})
+    for cell in cells:
+        EXPERIMENT.run(cell, tmp_path / "cells" / cell.id / "files", ignore)
+    assert taught[0].id == taught[2].id != taught[1].id
+    (of_the_zoo,) = read(tmp_path, HEAD + 'teachers = "zoo:resnet18"\n' + warm).cells
+    assert of_the_zoo.contents == {}
+
+
+def test_nobody_is_no_teacher(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"knowledge.*teachers"):
+        read(tmp_path, HEAD + 'teachers = " , "\n' + STOCK + OURS + 'knowledge = "kin"\n')
+
+
 def test_an_unknown_teacher_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="nothing_like_it"):
         read(tmp_path, HEAD + 'teachers = "zoo:resnet18, zoo:nothing_like_it"\n' + STOCK + OURS)
@@ -97,6 +127,11 @@ def test_a_cell_becomes_a_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     text += '[[method]]\nname = "stock_family"\nforesee = "published"\nbudget_ratio = 0.25\n'
     (cell,) = read(tmp_path, text).cells
     EXPERIMENT.run(cell, tmp_path / "cells" / cell.id / "files", ignore)
+    turns = tmp_path / "turns" / f"{cell.id}.msgpack"
+    turns.touch()  # as a race leaves them
+    for _ in range(2):
+        EXPERIMENT.settled(cell, tmp_path / "cells" / cell.id / "files")
+        assert not turns.exists()
     (spec,) = raced
     stock, *others = spec.tuners.values()
     assert stock == Stock(128)

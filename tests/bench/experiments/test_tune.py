@@ -85,9 +85,23 @@ def test_a_warm_cell_starts_from_a_copy_of_what_is_known(fake_front: FakeFront) 
     assert fake_front.requests[0].records != "known.sqlite"
 
 
-def test_records_that_are_none_fail_the_cell(fake_front: FakeFront) -> None:
+def test_records_that_are_none_are_refused_beforehand() -> None:
     Path("known.sqlite").write_text("no database, but long enough to be read as one" * 100)
+    with pytest.raises(SpecError, match=r't\.toml:6: records = "known\.sqlite": cannot be used as records'):
+        spec_of('trials = 64\nrecords = "known.sqlite"\n')
+
+
+def test_records_may_be_called_anything() -> None:
+    with Store.open("what is known?.sqlite"):
+        pass
+    assert spec_of('trials = 64\nrecords = "what is known?.sqlite"\n').cells
+
+
+def test_records_that_are_none_any_more_fail_the_cell(fake_front: FakeFront) -> None:
+    with Store.open("known.sqlite"):
+        pass
     (cell,) = spec_of('trials = 64\nrecords = "known.sqlite"\n').cells
+    Path("known.sqlite").write_text("no database, but long enough to be read as one" * 100)
     with pytest.raises(InputError, match=r"known.sqlite: cannot be copied as records"):
         EXPERIMENT.run(cell, work(), show)
     assert fake_front.requests == []

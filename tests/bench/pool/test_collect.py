@@ -10,7 +10,7 @@ import pytest
 
 from kintune.bench.experiment import CellProgress
 from kintune.bench.pool import collect as module
-from kintune.bench.pool.collect import obtain_pool
+from kintune.bench.pool.collect import check_origin, obtain_pool
 from kintune.bench.pool.pool import load_pool
 from kintune.errors import InputError, KintuneError
 from kintune.front.report import RunReport, StopReason
@@ -80,7 +80,8 @@ def test_a_pool_is_collected_once_by_a_search_without_favourites(collection: Col
     assert obtain(tmp_path / "pool.npz") == [20, 20]
     assert len(collection.requests) == 1
     assert sorted(path.name for path in tmp_path.iterdir() if "sqlite" not in path.name) == ["pool.npz"]
-    assert load_pool(tmp_path / "pool.npz").origin.model == MODEL
+    origin = load_pool(tmp_path / "pool.npz").origin
+    assert (origin.model, origin.seed, origin.threads) == (MODEL, 3, 1)
 
 
 def test_a_pool_that_was_measured_but_not_written_is_not_measured_again(collection: Collection, tmp_path: Path) -> None:
@@ -121,3 +122,15 @@ def test_a_pool_of_another_model_is_not_taken(collection: Collection, tmp_path: 
     obtain(tmp_path / "pool.npz")
     with pytest.raises(InputError, match="is a pool of zoo:resnet18, not of zoo:resnet50"):
         obtain_pool("zoo:resnet50", tmp_path / "pool.npz", 20, seed=0, threads=None, show=lambda _: None)
+
+
+def test_a_pool_of_another_seed_or_other_threads_is_not_taken(collection: Collection, tmp_path: Path) -> None:
+    path = tmp_path / "pool.npz"
+    obtain(path)
+    with pytest.raises(InputError, match=r"is a pool of seed 3, not of 4; .* leave pool away"):
+        obtain_pool(MODEL, path, 20, seed=4, threads=1, show=lambda _: None)
+    with pytest.raises(InputError, match="ran with 1 threads, not 2"):
+        obtain_pool(MODEL, path, 20, seed=3, threads=2, show=lambda _: None)
+    origin = load_pool(path).origin
+    check_origin(path, origin, MODEL, 3, None)
+    check_origin(path, msgspec.structs.replace(origin, threads=0), MODEL, 3, 2)  # of before that was noted

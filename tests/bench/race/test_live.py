@@ -5,17 +5,25 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from kintune.bench.experiment import CellProgress
+from kintune.bench.race import live
+from kintune.bench.race.course import Course
+from kintune.bench.race.judge import Judgement, entered
 from kintune.bench.race.live import RaceSpec, run_race, without_torch
 from kintune.bench.tables import Tables, check_tables
-from kintune.errors import EngineError
+from kintune.errors import EngineError, KintuneError
 from kintune.integrations.contest.orders import Ours, Stock, StockFamily, Tuner
+from kintune.measure.outcome import Status
 from kintune.models.ref import parse_ref
 from kintune.search.strategy import Strategy
+from kintune.space.candidate import Candidate
+from kintune.testing.scripted_side import ScriptedTurn
 
 pytestmark = pytest.mark.tvm
 
@@ -50,9 +58,33 @@ def test_a_race_is_run_judged_and_reckoned(tmp_path: Path) -> None:
     assert results["stock"]["finished"]
     assert all(row["status"] == "ok" and row["as_built"] for row in tables["judgements"])
     assert {row["runs"] for row in tables["networks"] if row["method"] != "untuned"} == {30}
+    (untuned,) = (row for row in tables["networks"] if row["method"] == "untuned")
+    assert (untuned["runs"], untuned["median_ms"]) == (0, None)
     assert not any(row["problem"] for row in tables["networks"])
     assert shown[-1].phase == "timing whole networks"
     assert not list(tmp_path.glob("network-*"))
+    assert (tmp_path / "turns").exists()  # until the tables are written
+
+
+def test_what_cannot_be_compared_is_judged_again_until_its_turns_are_removed(
+    conduct: Callable[..., Course], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raced = conduct([ScriptedTurn(10)], [ScriptedTurn(10)])
+
+    def judged(course: Course, *_: object) -> dict[Candidate, Judgement]:
+        programs = [c for sides in entered(course).values() for side in sides.values() for c in side]
+        return {program: Judgement(program, (1.0,), Status.OK) for program in programs}
+
+    monkeypatch.setattr(live, "_conduct", lambda *_: live._Raced(raced, 1))
+    monkeypatch.setattr(live, "Workers", lambda *_: nullcontext())
+    monkeypatch.setattr(live, "judge", judged)
+    turns = tmp_path / "turns"
+    spec = spec_of({"stock": Stock(8), "kintune": Ours(Strategy())})
+    with pytest.raises(KintuneError, match=rf"found nothing .*--retry-failed judges again, .* {turns} was removed"):
+        run_race(spec, tmp_path, turns, lambda progress: None)
+    monkeypatch.setattr(live, "_conduct", lambda *_: pytest.fail("raced again"))
+    with pytest.raises(KintuneError, match="found nothing"):
+        run_race(spec, tmp_path, turns, lambda progress: None)
 
 
 def test_a_contestant_that_dies_ends_the_race(tmp_path: Path) -> None:

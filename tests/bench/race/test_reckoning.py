@@ -74,7 +74,7 @@ def test_who_never_gets_there_has_a_bound(conduct: Conduct) -> None:
     assert not ours.reached
     assert ours.time_ratio == 50 / 80
     early = conduct([ScriptedTurn(50, (("a", 500, 1.0),))], [ScriptedTurn(20)], 0.2)
-    assert reckon(early, judged(early)).standings["kintune"].time_ratio == 1.0  # at stock's end it was not there either
+    assert reckon(early, judged(early)).standings["kintune"].time_ratio == 50 / 20  # it might have got there at once
 
 
 def test_a_program_that_the_judge_rejects_leaves_its_predecessor(conduct: Conduct) -> None:
@@ -106,6 +106,18 @@ def test_without_anything_of_stocks_there_is_nothing_to_compare_with(conduct: Co
     course = conduct([ScriptedTurn(10), ScriptedTurn(10, (("a", 7, 1.0),))], [ScriptedTurn(30, (("a", 400, 1.0),))])
     with pytest.raises(KintuneError, match=r"stock found nothing to compare with: of 16 programs .* 1 did not count"):
         reckon(course, judged(course, wrong=(7,)))
+
+
+@pytest.mark.parametrize(("cause", "said"), [("the worker died", "the worker died"), ("", "run_failed")])
+def test_nothing_is_reckoned_with_an_untuned_program_that_does_not_count(
+    conduct: Conduct, cause: str, said: str
+) -> None:
+    course = conduct([ScriptedTurn(10, (("a", 500, 1.0),))], [ScriptedTurn(30, (("b", 50, 1.0),))])
+    judgements = judged(course)
+    untuned = Candidate.untuned("b")
+    judgements[untuned] = Judgement(untuned, (100.0, 101.0), Status.RUN_FAILED, cause)
+    with pytest.raises(KintuneError, match=rf"untuned program of pool, .* did not count .*: {said}"):
+        reckon(course, judgements)
 
 
 turns = st.lists(

@@ -17,7 +17,7 @@ from kintune.job.payloads import Subgraph
 from kintune.measure.outcome import Outcome, Status
 from kintune.measure.protocol import DeviceType
 from kintune.records import Measurement, Store
-from kintune.space.candidate import Candidate, Sketch, Tile
+from kintune.space.candidate import Candidate, Sketch, Tile, digest_of
 from kintune.space.feature_version import FEATURES
 from kintune.testing.reports import example_report
 
@@ -35,6 +35,7 @@ class Front:
         self.requests: list[TuneRequest] = []
         self.failing: set[int] = set()
         self.interrupted: set[int] = set()
+        self.seconds = 24.0
 
     def tune(self, request: TuneRequest, on_progress: Callable[..., None]) -> RunReport:
         number = len(self.requests)
@@ -43,7 +44,7 @@ class Front:
         if number in self.failing:
             raise ModelError("cannot be imported")
         reason = StopReason.INTERRUPTED if number in self.interrupted else StopReason.TIME
-        return msgspec.structs.replace(example_report(), reason=reason)
+        return msgspec.structs.replace(example_report(), reason=reason, seconds=self.seconds)
 
 
 @pytest.fixture
@@ -69,11 +70,34 @@ def test_another_curriculum_has_records_of_its_own(front: Front, tmp_path: Path)
 
 
 def test_who_was_cut_off_goes_on_with_the_teacher_it_was_at(front: Front, tmp_path: Path) -> None:
-    front.interrupted = {1}
+    front.interrupted = {1, 2}
+    for _ in front.interrupted:
+        with pytest.raises(KeyboardInterrupt):
+            teach(CURRICULUM, tmp_path, ignore)
+    records = teach(CURRICULUM, tmp_path, ignore)
+    assert [request.model.name for request in front.requests] == ["resnet18", *["mobilenet_v1_0.5"] * 3]
+    assert [request.options.minutes for request in front.requests] == pytest.approx([1.0, 1.0, 0.6, 0.2])
+    assert records.with_suffix(".json").read_bytes() == b"2"
+
+
+def test_a_rest_of_nothing_is_not_tuned(front: Front, tmp_path: Path) -> None:
+    front.interrupted, front.seconds = {0}, 61.0
     with pytest.raises(KeyboardInterrupt):
         teach(CURRICULUM, tmp_path, ignore)
     teach(CURRICULUM, tmp_path, ignore)
-    assert [request.model.name for request in front.requests] == ["resnet18", "mobilenet_v1_0.5", "mobilenet_v1_0.5"]
+    assert [request.model.name for request in front.requests] == ["resnet18", "mobilenet_v1_0.5"]
+
+
+def test_notes_that_only_count_teachers_are_gone_on_from(front: Front, tmp_path: Path) -> None:
+    (tmp_path / f"{CURRICULUM.id}.json").write_bytes(b"1")
+    teach(CURRICULUM, tmp_path, ignore)
+    assert [request.options.minutes for request in front.requests] == [1.0]
+
+
+def test_a_curriculum_without_files_is_called_as_ever() -> None:
+    text = b'{"teachers":["zoo:resnet18","zoo:mobilenet_v1_0.5"],"minutes":1.0,"threads":1}'
+    assert CURRICULUM.id == digest_of(text)[:12]
+    assert msgspec.structs.replace(CURRICULUM, contents="d").id != CURRICULUM.id
 
 
 def test_a_teacher_that_fails_fails_the_cell(front: Front, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import re
 from itertools import pairwise
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,6 +37,14 @@ def test_a_drawing_is_well_formed_small_and_needs_nothing_from_elsewhere(chart: 
     assert len(drawing.file) < 60_000
     assert set(re.findall(r"https?://([^/\"]+)", drawing.inline)) <= {"www.w3.org"}
     assert chart.title.replace("<", "&lt;").replace(">", "&gt;") in drawing.inline
+
+
+@pytest.mark.parametrize("chart", [CHARTS[0], CHARTS[1]], ids=lambda chart: chart.name)
+def test_a_dollar_is_no_formula(chart: LineChart | BarChart) -> None:
+    titled = msgspec.structs.replace(chart, title=r"a $\frac$ b")
+    inline = draw(titled).inline
+    assert r"a $\frac$ b" in inline
+    assert "mathdefault" not in inline  # which ticks of a logarithmic axis would show
 
 
 def test_the_same_chart_gives_the_same_bytes() -> None:

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from kintune import __version__
+from kintune.bench.cell import Cell
 from kintune.bench.display import open_bench_display
+from kintune.bench.experiment import Show
 from kintune.bench.report.section import Bar, BarChart, Section
 from kintune.bench.runner import Bench
 from kintune.bench.spec import Spec, read_spec
@@ -43,6 +48,33 @@ def test_the_report_has_what_was_measured_and_each_plot_is_a_file(charted: Spec,
     assert text.count("<figure") == 2
     for part in ("why", "2 of 2 cells done", "Measured on", "seed = [0, 1]", "All 2 cells"):
         assert part in text
+
+
+def test_cells_of_different_versions_are_told_apart(
+    charted: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = charted.experiment.run
+
+    def run_once(cell: Cell, directory: Path, show: Show) -> Tables:
+        if cell.values["seed"] == 1:
+            raise KeyboardInterrupt
+        return ran(cell, directory, show)
+
+    monkeypatch.setattr(charted.experiment, "run", run_once)
+    with pytest.raises(KeyboardInterrupt):
+        bench_of(charted, tmp_path / "out").run()
+    bench_of(charted, tmp_path / "out").report()
+    assert "different versions" not in (tmp_path / "out/report.html").read_text()
+    monkeypatch.undo()
+    monkeypatch.setattr("kintune.bench.record.__version__", "99.0")
+    bench_of(charted, tmp_path / "out").run()
+    text = (tmp_path / "out/report.html").read_text()
+    assert "different versions" in text
+    assert "1 with kintune 99.0 with compiler" in text
+    with (tmp_path / "out/cells.csv").open() as file:
+        versions = [(row["kintune"], row["compiler"]) for row in csv.DictReader(file)]
+    compiler = version("apache-tvm")
+    assert versions == [(__version__, compiler), ("99.0", compiler)]
 
 
 def test_two_charts_of_one_name_are_both_kept(charted: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

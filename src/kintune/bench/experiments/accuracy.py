@@ -59,16 +59,20 @@ class Accuracy:
     locks_cores = False  # nothing is timed but the pool, and the run that collects it takes the lock itself
 
     def check(self, cell: Cell) -> None:
-        """Every model needs a monolithic one of its size to be compared with."""
+        """Every model needs a plain monolithic one of its size to be compared with."""
         check_pool(cell)
         if not cell.methods:
             raise InputError('name the models to compare: [[method]] name = "trees", families = ["none", "op"]')
-        monolithic = {_size(method) for method in cell.methods if method.values["families"] == "none"}
+        monolithic = {
+            _size(method)
+            for method in cell.methods
+            if method.values["families"] == "none" and not method.values["rooted"]
+        }
         for method in cell.methods:
             if _size(method) not in monolithic:
                 raise OptionError(
                     "families",
-                    "there is no model of the same rounds and depth with families none to compare it with",
+                    "there is no model of the same rounds and depth with families none, not rooted, to compare it with",
                     method.label,
                 )
 

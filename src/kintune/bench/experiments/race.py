@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -25,7 +26,7 @@ from kintune.engine.devices import cores_lock
 from kintune.errors import InputError
 from kintune.integrations.contest.orders import Ours, Stock, StockFamily, Tools, Tuner
 from kintune.measure.cores import choose_cores
-from kintune.models.ref import parse_ref
+from kintune.models.ref import ZOO, parse_ref
 
 __all__ = ["EXPERIMENT", "Race"]
 
@@ -51,6 +52,10 @@ def _teachers(value: Value) -> None:
         parse_ref(teacher)
 
 
+def _teacher_files(value: Value) -> list[str]:
+    return [ref.source for ref in map(parse_ref, _names(value)) if ref.kind != ZOO]
+
+
 def _threads(value: Value) -> None:
     choose_cores(int(value))
 
@@ -63,7 +68,12 @@ _OPTIONS: dict[str, Option] = {
         Kind.NUMBER, 1.0, "how many times stock's seconds the others may spend, unless they say so", low=0.01, high=100
     ),
     "threads": Option(Kind.INTEGER, help="threads of the model (all physical cores)", low=1, check=_threads),
-    "teachers": Option(Kind.TEXT, help="networks, separated by commas, that warm methods know", check=_teachers),
+    "teachers": Option(
+        Kind.TEXT,
+        help="networks, separated by commas, that warm methods know",
+        check=_teachers,
+        files=_teacher_files,
+    ),
     "teaching_minutes": Option(Kind.NUMBER, 10.0, "how long each teacher is tuned", low=0.01),
     "passes": Option(Kind.INTEGER, 3, "how often the judge times each program", low=1, high=100),
     "rounds": Option(Kind.INTEGER, 12, "rounds in which whole networks are timed, 5 runs each", low=1, high=1000),
@@ -102,7 +112,7 @@ class Race:
         if len(stock) != 1 or len(cell.methods) < 2:
             raise InputError("a race has the method stock once and at least one other; write [[method]] for each")
         for method in cell.methods:
-            if method.values.get("knowledge", NONE) != NONE and cell.values["teachers"] is None:
+            if method.values.get("knowledge", NONE) != NONE and not _names(cell.values["teachers"] or ""):
                 raise OptionError("knowledge", "needs networks that teach it; name teachers in [matrix]", method.label)
 
     def seconds(self, cell: Cell, models: Mapping[str, ModelFacts]) -> float | None:
@@ -129,15 +139,19 @@ class Race:
             rounds=int(values["rounds"] or 0),
             lessons=_lessons(cell, directory.parents[2] / "teaching", len(cores), show),
         )
-        output = directory.parents[2]
-        turns = output / "turns" / f"{cell.id}.msgpack"
+        turns = _turns(cell, directory)
         turns.parent.mkdir(exist_ok=True)
 
         def hold() -> AbstractContextManager[None]:
             return cores_lock(cores, lambda who: show(CellProgress(f"waiting for the cores, held by process {who}")))
 
-        with Pause(output / PAUSE, hold, show) as pause:
+        with Pause(directory.parents[2] / PAUSE, hold, show) as pause:
             return run_race(spec, directory, turns, show, pause.between_turns)
+
+    def settled(self, cell: Cell, directory: Path) -> None:
+        """The turns need not be judged again."""
+        with contextlib.suppress(OSError):
+            _turns(cell, directory).unlink()
 
     def report(self, tables: Tables) -> Sequence[Section]:
         """Ratios, curves and stage times against stock."""
@@ -147,6 +161,11 @@ class Race:
 
 
 EXPERIMENT = Race()
+
+
+def _turns(cell: Cell, directory: Path) -> Path:
+    """Where the turns of a cell lie until it is done; `directory` is that of its files."""
+    return directory.parents[2] / "turns" / f"{cell.id}.msgpack"
 
 
 def _budgets(cell: Cell) -> dict[str, float]:
@@ -171,8 +190,9 @@ def _lessons(cell: Cell, directory: Path, threads: int, show: Show) -> dict[str,
     warm = {m.label: m for m in cell.methods if m.values.get("knowledge", NONE) != NONE}
     if not warm:
         return {}
-    teachers = _names(cell.values["teachers"] or "")
-    curriculum = Curriculum(teachers, float(cell.values["teaching_minutes"] or 0.0), threads)
+    teachers = str(cell.values["teachers"] or "")
+    minutes = float(cell.values["teaching_minutes"] or 0.0)
+    curriculum = Curriculum(_names(teachers), minutes, threads, cell.contents.get(teachers, ""))
     records = teach(curriculum, directory, lambda phase, share: show(CellProgress(phase)))
     seed = int(cell.values["seed"] or 0)
     return {

@@ -45,6 +45,17 @@ def _threads(value: Value) -> None:
     choose_cores(int(value))
 
 
+def _records(value: Value) -> None:
+    path = Path(str(value))
+    if not path.is_file():
+        return  # which is said of every file
+    try:
+        with closing(_look_into(path)) as known:
+            known.execute("PRAGMA schema_version").fetchone()
+    except sqlite3.Error as error:
+        raise InputError(f"cannot be used as records: {error}") from error
+
+
 _OPTIONS: dict[str, Option] = {
     "model": Option(Kind.MODEL, help="what to tune", required=True),
     "seed": Option(Kind.INTEGER, 0, "seed of everything drawn at random", low=0),
@@ -54,7 +65,9 @@ _OPTIONS: dict[str, Option] = {
     "target": Option(Kind.TEXT, "native", "what to tune for"),
     "threads": Option(Kind.INTEGER, help="threads of the model (all physical cores)", low=1, check=_threads),
     **STRATEGY,
-    "records": Option(Kind.FILE, help="what is known beforehand (nothing); each cell starts from a copy"),
+    "records": Option(
+        Kind.FILE, help="what is known beforehand (nothing); each cell starts from a copy", check=_records
+    ),
     "compare": Option(Kind.FLAG, True, "time other runtimes as well"),
 }
 _METHODS: dict[str, Options] = {}
@@ -155,11 +168,15 @@ def _request(cell: Cell, directory: Path, work: Path) -> TuneRequest:
     )
 
 
+def _look_into(records: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{records.absolute().as_uri()}?mode=ro", uri=True)
+
+
 def _copy_records(source: Path, target: Path) -> None:
     """Copy a records file as it is at one moment, whoever else has it open."""
     try:
         with (
-            closing(sqlite3.connect(f"file:{source.absolute()}?mode=ro", uri=True)) as known,
+            closing(_look_into(source)) as known,
             closing(sqlite3.connect(target)) as own,
         ):
             known.backup(own)

@@ -32,14 +32,14 @@ def accuracy_sections(tables: Tables) -> list[Section]:
 
 
 def paired_differences(rows: Sequence[Row], measure: str) -> dict[tuple[str, int], Interval]:
-    """By `models` and number of samples: how much higher `measure` is than the monolithic model's of the same size.
+    """By `models` and number of samples: how much higher `measure` is than the plain monolithic model's of that size.
 
     Compared split by split and subgraph by subgraph, so that what makes one of them hard to rank drops out.
     """
-    base = {_place(row): _number(row, measure) for row in rows if row["families"] == _MONOLITHIC}
+    base = {_place(row): _number(row, measure) for row in rows if _is_plain(row)}
     found: dict[tuple[str, int], Interval] = {}
     for (models, samples), part in by(rows, _MODELS, "train_samples").items():
-        if part[0]["families"] == _MONOLITHIC:
+        if _is_plain(part[0]):
             continue
         gaps: dict[str, list[float]] = {}
         for row in part:
@@ -102,7 +102,7 @@ def _curve(rows: Sequence[Row], measure: str, name: str, title: str) -> LineChar
                     y=tuple(statistics.median(values) for _, values in points),
                     low=tuple(min(values) for _, values in points),
                     high=tuple(max(values) for _, values in points),
-                    role="reference" if part[0]["families"] == _MONOLITHIC else "",
+                    role="reference" if _is_plain(part[0]) else "",
                 )
             )
     return _over_samples(name, title, _MEASURES[measure], series)
@@ -180,6 +180,11 @@ def _numbers(rows: Sequence[Row], measure: str) -> list[float]:
 def _number(row: Row, column: str) -> float:
     value = row.get(column)
     return float(value) if isinstance(value, (int, float)) else math.nan
+
+
+def _is_plain(row: Row) -> bool:
+    """Whether it is of one model for all, grown from nothing: what the others are compared with."""
+    return row["families"] == _MONOLITHIC and not row.get("rooted")
 
 
 def _place(row: Row) -> tuple[object, ...]:

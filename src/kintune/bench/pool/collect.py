@@ -19,12 +19,13 @@ from kintune.front.request import TuneRequest
 from kintune.job.payloads import ModelRef, Options
 from kintune.job.progress import ProgressReport
 from kintune.kinship.samples import conditions_of, read_measured, subject_of
+from kintune.measure.cores import choose_cores
 from kintune.models.ref import parse_ref
 from kintune.records import Store
 from kintune.search.family import Subject
 from kintune.search.strategy import Strategy
 
-__all__ = ["BALANCED", "obtain_pool", "read_pool"]
+__all__ = ["BALANCED", "check_origin", "obtain_pool", "read_pool"]
 
 BALANCED = Strategy(
     families="none", foresee="none", carry=False, rules=False, survey=(), budget="balanced", round_size=32
@@ -37,12 +38,11 @@ def obtain_pool(model: str, path: Path, samples: int, *, seed: int, threads: int
 
     The records of its collection lie beside it; an interrupted one goes on from them.  A subgraph with fewer programs
     than `samples` has them all.  Raises InputError when the model or the file cannot be used, or when the file holds a
-    pool of another model; KintuneError when nothing came of the collection.
+    pool of another model, seed or number of threads; KintuneError when nothing came of the collection.
     """
     if path.exists():
         pool = load_pool(path)
-        if pool.origin.model != model:
-            raise InputError(f"{path}: is a pool of {pool.origin.model}, not of {model}; name another file")
+        check_origin(path, pool.origin, model, seed, threads)
         if pool.origin.samples >= samples:
             return pool
     ref = parse_ref(model)
@@ -52,11 +52,11 @@ def obtain_pool(model: str, path: Path, samples: int, *, seed: int, threads: int
     ) as prepare:
         subgraphs = [subgraph for subgraph in prepare(ref).subgraphs if subgraph.tunable]
     subjects = [subject_of(subgraph) for subgraph in subgraphs]
-    records = path.with_suffix(".sqlite")
+    records, cores = path.with_suffix(".sqlite"), len(choose_cores(threads or 0))
     if missing := _missing(records, subjects, samples):
         _tune(ref, records, missing, seed=seed, threads=threads, show=show)
     with Store.open(records, create=False) as store:
-        pool = read_pool(store, subjects, model=model, seed=seed, samples=samples)
+        pool = read_pool(store, subjects, model=model, seed=seed, samples=samples, threads=cores)
     if len(pool.subgraphs) < len(subjects):
         bare = [subgraph.name for subgraph in subgraphs if subgraph.workload not in pool.subgraphs]
         raise KintuneError(f"{model}: no candidate of {', '.join(bare)} was measured; see {records}")
@@ -64,7 +64,22 @@ def obtain_pool(model: str, path: Path, samples: int, *, seed: int, threads: int
     return pool
 
 
-def read_pool(store: Store, subjects: Sequence[Subject], *, model: str, seed: int, samples: int) -> Pool:
+def check_origin(path: Path, origin: Origin, model: str, seed: int, threads: int | None) -> None:
+    """Raise InputError when the pool at `path` is not what would be collected; `threads` None takes any number."""
+    if origin.model != model:
+        raise InputError(f"{path}: is a pool of {origin.model}, not of {model}; name another file")
+    if origin.seed != seed:
+        raise InputError(
+            f"{path}: is a pool of seed {origin.seed}, not of {seed}; a file holds one, so name another, or leave "
+            "pool away, and every cell collects its own"
+        )
+    if threads is not None and origin.threads not in (0, threads):
+        raise InputError(f"{path}: its programs ran with {origin.threads} threads, not {threads}; name another file")
+
+
+def read_pool(
+    store: Store, subjects: Sequence[Subject], *, model: str, seed: int, samples: int, threads: int = 0
+) -> Pool:
     """The pool of these subgraphs that `store` holds.
 
     Raises KintuneError when nothing was measured of them.
@@ -73,7 +88,7 @@ def read_pool(store: Store, subjects: Sequence[Subject], *, model: str, seed: in
     if conditions is None:
         raise KintuneError(f"{model}: nothing was measured of its subgraphs in {store.where}")
     device = store.devices.get(conditions.device_type).model
-    origin = Origin(model, seed, samples, conditions.device_type, device, conditions.compiler)
+    origin = Origin(model, seed, samples, conditions.device_type, device, conditions.compiler, threads)
     return Pool(origin, read_measured(store, subjects, conditions))
 
 

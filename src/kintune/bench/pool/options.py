@@ -11,9 +11,10 @@ from kintune.bench.cell import Cell
 from kintune.bench.errors import OptionError
 from kintune.bench.experiment import ModelFacts, Show
 from kintune.bench.option import Kind, Option, Options, Value
-from kintune.bench.pool.collect import obtain_pool
-from kintune.bench.pool.pool import Pool
+from kintune.bench.pool.collect import check_origin, obtain_pool
+from kintune.bench.pool.pool import Pool, load_pool
 from kintune.bench.tables import Row
+from kintune.errors import InputError
 from kintune.measure.cores import choose_cores
 
 __all__ = ["POOL_OPTIONS", "check_pool", "describe", "obtain", "seconds_to_collect"]
@@ -35,7 +36,7 @@ POOL_OPTIONS: Options = {
 
 
 def check_pool(cell: Cell) -> None:
-    """Raise OptionError when no pool can be where the cell wants it."""
+    """Raise OptionError when no pool can be where the cell wants it, or when another one is there."""
     name = cell.values["pool"]
     if name is None:
         return
@@ -44,6 +45,16 @@ def check_pool(cell: Cell) -> None:
         raise OptionError("pool", 'must end in ".npz"')
     if not path.exists() and not path.parent.is_dir():
         raise OptionError("pool", f"there is no directory {path.parent}; create it first")
+    if path.exists():
+        try:
+            check_origin(path, load_pool(path).origin, str(cell.values["model"]), *_seed_and_threads(cell))
+        except InputError as error:
+            raise OptionError("pool", f"cannot be used: {error}") from error
+
+
+def _seed_and_threads(cell: Cell) -> tuple[int, int | None]:
+    threads = cell.values["threads"]
+    return int(cell.values["seed"] or 0), None if threads is None else int(threads)
 
 
 def obtain(cell: Cell, directory: Path, show: Show) -> Pool:
@@ -51,13 +62,14 @@ def obtain(cell: Cell, directory: Path, show: Show) -> Pool:
 
     Raises as `obtain_pool` does.
     """
-    name, threads = cell.values["pool"], cell.values["threads"]
+    name = cell.values["pool"]
+    seed, threads = _seed_and_threads(cell)
     return obtain_pool(
         str(cell.values["model"]),
         directory / "pool.npz" if name is None else Path(str(name)),
         int(cell.values["samples"] or 0),
-        seed=int(cell.values["seed"] or 0),
-        threads=None if threads is None else int(threads),
+        seed=seed,
+        threads=threads,
         show=show,
     )
 

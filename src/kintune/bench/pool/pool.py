@@ -33,7 +33,8 @@ _UNREADABLE = (
 class Origin(msgspec.Struct, frozen=True):
     """Where a pool comes from: the model as a spec names it, the seed of its search, what times are true for.
 
-    `samples` were asked for of each subgraph; one with fewer programs has them all.
+    `samples` were asked for of each subgraph; one with fewer programs has them all.  `threads` is what they ran with
+    (0: nobody knows any more).
     """
 
     model: str
@@ -42,6 +43,7 @@ class Origin(msgspec.Struct, frozen=True):
     device_type: str
     device: str
     compiler: str
+    threads: int = 0
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,8 @@ class Workers:
         for candidate in candidates:
             waiting.put(candidate)
         built: dict[Candidate, Built] = {}
-        with ThreadPoolExecutor(self._threads) as pool, ExitStack() as started:
-            started.callback(_drain, waiting)  # an interrupt leaves nothing for the threads to go on with
+        with ThreadPoolExecutor(self._threads) as pool, ExitStack() as started, ExitStack() as first:
+            first.callback(_drain, waiting)  # before workers are closed, whose threads would start others
             working = {pool.submit(self._build_some, waiting, built, started) for _ in range(self._threads)}
             while working:
                 done(len(built))

@@ -24,6 +24,7 @@ from kintune.bench.race.reference import reference_kernel
 from kintune.bench.race.side import CONTESTANT_MODULE, Contestant, Lesson
 from kintune.bench.race.tables import AT_CROSSING, AT_EQUAL_TIME, FINAL, network_name, tables_of
 from kintune.bench.tables import Tables
+from kintune.errors import KintuneError
 from kintune.files import write_whole
 from kintune.integrations.contest.orders import Contest, Tuner
 from kintune.job.payloads import ModelRef
@@ -61,11 +62,11 @@ def run_race(
 ) -> Tables:
     """Run one race; only logs stay in `directory`.  The caller holds the cores.
 
-    What was raced is kept in the file `turns` until it is judged, so that only the judging is repeated should that
-    fail.  `between_turns` is called while everybody stands still, and may take its time.  `contestant` is the module
-    that is a contestant's process.
+    What was raced is left in the file `turns`; where it is there already it is only judged, so that nothing else is
+    repeated should that fail.  `between_turns` is called while everybody stands still, and may take its time.
+    `contestant` is the module that is a contestant's process.
 
-    Raises EngineError when a contestant dies.
+    Raises EngineError when a contestant dies, KintuneError when what was judged cannot be compared.
     """
     forecast = Forecast(spec.budgets, show)
     raced = msgspec.msgpack.decode(turns.read_bytes(), type=_Raced) if turns.exists() else None
@@ -77,7 +78,12 @@ def run_race(
     programs = [c for sides in entered(course).values() for side in sides.values() for c in side]
     with Workers(course, spec.threads, directory / "judge.log") as laboratory:
         judgements = judge(course, laboratory, spec.passes, forecast.judged)
-    reckoning = reckon(course, judgements)
+    try:
+        reckoning = reckon(course, judgements)
+    except KintuneError as error:
+        raise KintuneError(
+            f"{error}; --retry-failed judges again, and races again where {turns} was removed"
+        ) from error
     conditions = ProveContext(
         spec.threads, rounds=spec.rounds, min_rounds=min(spec.rounds, 6), race_seconds=60.0, prepare_seconds=900.0
     )
@@ -86,9 +92,7 @@ def run_race(
         networks = time_networks(
             assembler, _wanted(course, reckoning), directory, conditions, lambda phase: show(CellProgress(phase))
         )
-    tables = tables_of(course, judgements, reckoning, networks, replayed, raced.search_threads)
-    turns.unlink()
-    return tables
+    return tables_of(course, judgements, reckoning, networks, replayed, raced.search_threads)
 
 
 class _Raced(msgspec.Struct, frozen=True):

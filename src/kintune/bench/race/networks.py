@@ -29,7 +29,7 @@ from kintune.wire.worker_process import WorkerProcess, WorkerRefused
 __all__ = ["UNTUNED_NETWORK", "Assembler", "NetworkTime", "time_networks"]
 
 UNTUNED_NETWORK = "untuned"
-"""The network that the outputs of all others are compared with."""
+"""The network that the outputs of all others are compared with; nobody times it."""
 
 _EXECUTABLE = "kintune"  # what `kintune.measure.rivals` calls our own executables
 _ASSEMBLE_SECONDS = 3600.0
@@ -85,7 +85,7 @@ def time_networks(
     conditions: ProveContext,
     show: Callable[[str], None],
 ) -> dict[str, NetworkTime]:
-    """Compile the network once for each of `wanted` and once untuned, compare outputs, and time all in alternation.
+    """Compile the network once for each of `wanted` and once untuned, compare outputs, and time `wanted` in turns.
 
     Files and outputs go to `directory` and are gone when this returns.
     """
@@ -114,18 +114,16 @@ def _run(
 ) -> dict[str, tuple[float, ...]]:
     with ExitStack() as stack:
         standing: list[Contender] = []
-        times: dict[str, tuple[float, ...]] = {}
         for name, path in paths.items():
             contender = stack.enter_context(_contender(name, path, conditions.threads))
             outputs = path.with_suffix(".npz")
             try:
                 contender.prepare(conditions.prepare_seconds)
-                first = contender.turn(Turn(1, 0.0, outputs=str(outputs)), conditions.prepare_seconds)
+                contender.turn(Turn(1, 0.0, outputs=str(outputs)), conditions.prepare_seconds)
             except EngineError as error:
                 problems[name] = str(error)
                 continue
-            if name == UNTUNED_NETWORK:
-                times[name] = first
+            if name == UNTUNED_NETWORK:  # one cold run is no time to compare with
                 contender.close()
                 continue
             if problem := _difference(path, outputs, paths.get(UNTUNED_NETWORK), conditions):
@@ -135,7 +133,7 @@ def _run(
             standing.append(contender)
         raced = race(standing, conditions, time.monotonic)
     problems.update(raced.dropped)
-    return {**times, **raced.latency_ms}
+    return dict(raced.latency_ms)
 
 
 def _contender(name: str, path: Path, threads: int) -> Contender:

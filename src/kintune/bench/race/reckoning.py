@@ -35,9 +35,9 @@ class Standing(msgspec.Struct, frozen=True):
     """How one side did against stock.
 
     `crossing` is the first point that is as good as stock's final one, `equal_time` the last within stock's seconds;
-    None when there is none.  `time_ratio` is stock's total seconds over those at the crossing; without a crossing, what
-    it could be at most.  `quality_ratio` is stock's final latency over that at `equal_time`.  `rejected` counts the
-    incumbents that the judge did not let count.
+    None when there is none.  `time_ratio` is stock's total seconds over those at the crossing; without a crossing, over
+    all that it spent, which is what it could be at most.  `quality_ratio` is stock's final latency over that at
+    `equal_time`.  `rejected` counts the incumbents that the judge did not let count.
     """
 
     side: str
@@ -64,8 +64,17 @@ class Reckoning(msgspec.Struct, frozen=True):
 def reckon(course: Course, judgements: Mapping[Candidate, Judgement]) -> Reckoning:
     """Judge all sides of a race by the same times.
 
-    Raises KintuneError when stock ended without a program that counts: there is nothing to compare with then.
+    Raises KintuneError when an untuned program does not count, since it stands wherever nothing was found, or when
+    stock ended without a program that counts: there is nothing to compare with then.
     """
+    for subgraph in course.ground.subgraphs:
+        untuned_program = judgements[Candidate.untuned(subgraph.workload)]
+        if not untuned_program.ok:
+            cause = untuned_program.cause or untuned_program.status.value
+            raise KintuneError(
+                f"the untuned program of {subgraph.name}, which all are compared with, did not count with the judge: "
+                f"{cause}"
+            )
     found = {side: _points(course, track, judgements) for side, track in course.tracks.items()}
     stock = next(iter(course.tracks.values()))
     stock_points, rejected = found[stock.side]
@@ -123,7 +132,7 @@ def _standing(
     crossing = next((point for point in points if point.judged_ms <= final_ms), None)
     within = [point for point in points if point.active_seconds <= stock_seconds]
     equal_time = within[-1] if within else None
-    reached_s = crossing.active_seconds if crossing else max(stock_seconds, track.active_seconds)
+    reached_s = crossing.active_seconds if crossing else track.active_seconds
     return Standing(
         side=track.side,
         points=points,

@@ -34,14 +34,19 @@ __all__ = ["HITS", "KIN", "NONE", "Curriculum", "lesson", "teach"]
 NONE, HITS, KIN = "none", "hits", "kin"
 
 _SUGGESTIONS = 8  # programs of each workload that are measured first
+_LEAST_MINUTES = 0.1  # a rest that is not worth beginning anew for
 
 
-class Curriculum(msgspec.Struct, frozen=True):
-    """What is taught: the networks (as `kintune tune` takes them), tuned for `minutes` each with `threads` threads."""
+class Curriculum(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is taught: the networks (as `kintune tune` takes them), tuned for `minutes` each with `threads` threads.
+
+    `contents` digests those that are files.
+    """
 
     teachers: tuple[str, ...]
     minutes: float
     threads: int
+    contents: str = ""
 
     @property
     def id(self) -> str:
@@ -49,31 +54,53 @@ class Curriculum(msgspec.Struct, frozen=True):
         return digest_of(msgspec.json.encode(self))[:12]
 
 
+class _Taught(msgspec.Struct, frozen=True):
+    """So many teachers are done, and the next one was tuned for some seconds before somebody interrupted it."""
+
+    teachers: int = 0
+    seconds: float = 0.0
+
+
 def teach(curriculum: Curriculum, directory: Path, show: Callable[[str, float], None]) -> Path:
     """The records of this curriculum in `directory`, made unless they are there; the same for all cells of a bench.
 
-    A teacher that was cut off is gone on with.  `show` is told which network is tuned, and which share of all is done.
-    Takes the cores itself.  Raises what `kintune tune` raises.
+    A teacher that was cut off is gone on with, for the rest of its minutes.  `show` is told which network is tuned, and
+    which share of all is done.  Takes the cores itself.  Raises what `kintune tune` raises.
     """
     directory.mkdir(parents=True, exist_ok=True)
     records, notes = directory / f"{curriculum.id}.sqlite", directory / f"{curriculum.id}.json"
-    taught = msgspec.json.decode(notes.read_bytes(), type=int) if notes.exists() else 0
-    for number, teacher in list(enumerate(curriculum.teachers))[taught:]:
+    taught = _taught(notes)
+    for number, teacher in list(enumerate(curriculum.teachers))[taught.teachers :]:
+        spent_s = taught.seconds if number == taught.teachers else 0.0
+        minutes = curriculum.minutes - spent_s / 60
+        if spent_s and minutes < _LEAST_MINUTES:
+            write_whole(notes, msgspec.json.encode(number + 1))
+            continue
         work = directory / f"{curriculum.id}-work"
         work.mkdir(exist_ok=True)
 
-        def progress(report: ProgressReport, number: int = number, teacher: str = teacher) -> None:
-            share = min(1.0, report.elapsed_s / (60 * curriculum.minutes))
+        def progress(
+            report: ProgressReport, number: int = number, teacher: str = teacher, spent_s: float = spent_s
+        ) -> None:
+            share = min(1.0, (spent_s + report.elapsed_s) / (60 * curriculum.minutes))
             show(f"teaching: tuning {teacher}, {report.trials} trials", (number + share) / len(curriculum.teachers))
 
         try:
-            report = run.tune(_request(curriculum, teacher, records, work), progress)
+            report = run.tune(_request(curriculum, teacher, minutes, records, work), progress)
         finally:
             shutil.rmtree(work, ignore_errors=True)
         if report.reason is StopReason.INTERRUPTED:
+            write_whole(notes, msgspec.json.encode(_Taught(number, spent_s + report.seconds)))
             raise KeyboardInterrupt
         write_whole(notes, msgspec.json.encode(number + 1))
     return records
+
+
+def _taught(notes: Path) -> _Taught:
+    if not notes.exists():
+        return _Taught()
+    found = msgspec.json.decode(notes.read_bytes(), type=int | _Taught)
+    return _Taught(found) if isinstance(found, int) else found
 
 
 def lesson(records: Path, knowledge: str, families: str, seed: int, threads: int) -> Lesson:
@@ -103,12 +130,12 @@ def lesson(records: Path, knowledge: str, families: str, seed: int, threads: int
     return gathered
 
 
-def _request(curriculum: Curriculum, teacher: str, records: Path, work: Path) -> TuneRequest:
+def _request(curriculum: Curriculum, teacher: str, minutes: float, records: Path, work: Path) -> TuneRequest:
     return TuneRequest(
         model=parse_ref(teacher),
         target="native",
         threads=curriculum.threads,
-        options=Options(minutes=curriculum.minutes, compare=()),
+        options=Options(minutes=minutes, compare=()),
         records=str(records),
         output=str(work / "tuned.kt"),
         log=str(records.with_suffix(".log")),

@@ -55,6 +55,7 @@ def draw(chart: Chart) -> Drawing:
         "text.color": _INK, "axes.labelcolor": _INK, "axes.edgecolor": _INK, "xtick.color": _INK, "ytick.color": _INK,
         "axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left", "axes.titleweight": "bold",
         "axes.titlesize": 12, "axes.grid": True, "grid.color": _GRID, "grid.linewidth": 0.6, "axes.axisbelow": True,
+        "text.parse_math": False,
     }  # fmt: skip
     with matplotlib.rc_context(settings):
         figure = Figure(figsize=(_WIDTH, _height(chart)), dpi=100, layout="constrained")

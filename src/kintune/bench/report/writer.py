@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,6 +33,7 @@ def write_report(directory: Path, spec: Spec, tables: Tables, summary: BenchSumm
     lead = [spec.description] if spec.description else []
     lead.append(_state(spec, summary))
     lead += _machines(tables.get(CELLS, ()))
+    lead += _versions(tables.get(CELLS, ()))
     if not can_draw() and any(section.charts for section in sections):
         lead.append(_NO_PLOTS)
     text = page(
@@ -99,6 +101,15 @@ def _machines(cells: Sequence[Row]) -> list[str]:
         return []
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     return [f"Measured on {'; '.join(machines)}, {when}."]
+
+
+def _versions(cells: Sequence[Row]) -> list[str]:
+    """Which cells are of which versions, where there are several."""
+    counts = Counter(f"kintune {row['kintune']} with compiler {row['compiler']}" for row in cells if row.get("kintune"))
+    if len(counts) < 2:
+        return []
+    said = "; ".join(f"{count} with {versions}" for versions, count in counts.items())
+    return [f"The cells were run with different versions, which may explain differences between them: {said}."]
 
 
 def _failures(summary: BenchSummary) -> list[Section]:

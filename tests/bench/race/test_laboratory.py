@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from kintune.bench.race import laboratory
+from kintune.bench.race.course import Course, Ground
+from kintune.bench.race.laboratory import Workers
+from kintune.space.candidate import Candidate
+from kintune.wire.worker_process import WorkerDied
+
+
+class Builder:
+    """A build worker that never answers, and is gone once it is closed."""
+
+    started = 0
+    at_work = 0
+
+    def __init__(self, *_: object) -> None:
+        type(self).started += 1
+        self._closed = threading.Event()
+
+    def __enter__(self) -> Builder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
+
+    def greet(self) -> None:
+        pass
+
+    def begin(self, kind: str, context: bytes) -> None:
+        pass
+
+    def order(self, item: bytes, seconds: float) -> bytes:
+        del item, seconds
+        type(self).at_work += 1
+        assert self._closed.wait(30)
+        raise WorkerDied("closed")
+
+
+def test_an_interrupt_starts_no_other_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(laboratory, "WorkerProcess", Builder)
+    monkeypatch.setattr(laboratory, "_SHOW_SECONDS", 0.01)
+
+    def interrupt(_: int) -> None:
+        if Builder.at_work == 2:
+            raise KeyboardInterrupt
+
+    candidates = [Candidate("a", "s", ((number,),)) for number in range(20)]
+    course = Course(Ground("{}", (), {}, 0), {}, {})
+    with Workers(course, 2, tmp_path / "log") as workers, pytest.raises(KeyboardInterrupt):
+        workers.build(candidates, interrupt)
+    assert Builder.started == 2
