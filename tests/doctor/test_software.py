@@ -92,14 +92,27 @@ def test_a_compiler_that_links_is_good() -> None:
     assert check_compiler().verdict is Verdict.GOOD
 
 
-def test_no_compiler_is_a_problem(tmp_path: Path) -> None:
-    check = check_compiler({"PATH": str(tmp_path)})
+@pytest.mark.parametrize("others", [(), ("g++",)])
+def test_no_compiler_that_links_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: tuple[str, ...]
+) -> None:
+    for other in others:
+        (tmp_path / other).write_text("#!/bin/sh\n")
+        (tmp_path / other).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    check = check_compiler()
     assert check.verdict is Verdict.PROBLEM
     assert "on the path" in check.finding
 
 
-@pytest.mark.parametrize("compiler", ["/nowhere/cc", sys.executable])
-def test_a_compiler_that_does_not_compile_is_a_problem(compiler: str) -> None:
-    check = check_compiler({"CXX": compiler})
+def test_a_compiler_that_links_nothing_here_need_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "/nowhere/c++")
+    assert check_compiler().verdict is Verdict.GOOD
+
+
+def test_a_compiler_that_does_not_compile_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", sys.executable)
+    check = check_compiler()
     assert check.verdict is Verdict.PROBLEM
-    assert compiler in check.finding
+    assert sys.executable in check.finding

@@ -54,6 +54,7 @@ CASES = {
     "squeeze": lambda b, r: r.op.squeeze(r.const(_weights((1, 3, 1)))),
     "narrow": lambda b, r: r.op.astype(r.const(_weights((5,), "float64")), "float32"),
     "from integers": lambda b, r: r.op.astype(r.const(_weights((5,), "int64")), "float32"),
+    "to a number": lambda b, r: r.op.reshape(r.const(_weights((1,))), ()),
     "add": lambda b, r: r.op.add(r.const(_weights((3, 4))), r.const(_weights((4,)))),
     "subtract": lambda b, r: r.op.subtract(r.const(_weights((3, 4))), r.const(_weights((1, 4)))),
     "multiply": lambda b, r: r.op.multiply(r.const(_weights((3, 4))), r.const(_weights((3, 1)))),
@@ -70,6 +71,11 @@ def test_numpy_folds_to_the_bits_that_the_compiler_folds_to(case: Any) -> None:
     assert ours.dtype == compilers.dtype
     assert ours.shape == compilers.shape
     assert ours.tobytes() == compilers.tobytes()
+
+
+def test_a_number_stays_one() -> None:
+    folded = _fold(lambda b, r: r.op.astype(r.const(np.asarray(3, "int64")), "float32"))
+    assert (folded.shape, folded.dtype, folded.item()) == ((), np.float32, 3.0)
 
 
 LEFT = {

@@ -1,4 +1,5 @@
 import os
+import statistics
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from kintune.errors import InputError, NumericsError
 from kintune.graph.package import Package, write_package
 from kintune.job.payloads import Proof
+from kintune.measure import prove as proving
+from kintune.measure.contest import Contest, Turn
 from kintune.measure.prove import prove
 from kintune.measure.prove_request import ProveContext, ProveItem
 
@@ -57,6 +60,48 @@ def test_a_good_network_is_proven_against_all_who_run(files: Files) -> None:
         "tuned": 2,
         "onnxruntime": 2,
     }
+
+
+class Slowing:
+    """A contender on a machine that takes twice as long for everything once the untuned network had a timed turn."""
+
+    pace = 1.0
+    outputs: tuple[str, ...] = ()
+
+    def __init__(self, name: str, _: Contest) -> None:
+        self.name = name
+
+    def __enter__(self) -> "Slowing":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def prepare(self, seconds: float) -> None:
+        """Nothing to load."""
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def turn(self, turn: Turn, _: float) -> tuple[float, ...]:
+        """The tuned network is a tenth faster."""
+        if turn.outputs is not None:
+            np.savez(turn.outputs, **{name: np.zeros(1, np.float32) for name in Slowing.outputs})
+        milliseconds = Slowing.pace * (0.9 if self.name == "tuned" else 1.0)
+        if self.name == "untuned" and turn.warm_seconds:
+            Slowing.pace = 2.0
+        return (milliseconds,) * turn.runs
+
+
+def test_tuned_and_untuned_are_timed_in_alternation(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proving, "Contender", Slowing)
+    monkeypatch.setattr(Slowing, "pace", 1.0)
+    monkeypatch.setattr(Slowing, "outputs", tuple(t.name for t in Package.open(files.good).manifest.outputs))
+    latency = proof_of(
+        msgspec.structs.replace(QUICK, rounds=4, min_rounds=4), tuned=files.good, untuned=files.good, compare=()
+    ).latency_ms
+    assert len(latency["untuned"]) == len(latency["tuned"])
+    assert statistics.median(latency["tuned"]) < statistics.median(latency["untuned"])
 
 
 def test_wrong_numbers_are_reported_with_place_and_reference(files: Files) -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from kintune.doctor.check import Check, Verdict
-from kintune.errors import EnvironmentProblem
+from kintune.errors import EnvironmentProblem, OrderError
+from kintune.measure.linker import find_linker
 
 __all__ = ["TVM_FFI_RANGE", "TVM_VERSION", "check_software", "require_tried_versions"]
 
@@ -28,7 +28,6 @@ _TVM_FFI_REQUIREMENT = "apache-tvm-ffi>=0.1.14.post0,<0.1.15"
 _REQUIRED = ("msgspec", "numpy", "onnx", "onnxruntime", "onnxslim", "sqlalchemy", "xgboost-cpu")
 _OPTIONAL = ("openvino", "torch")
 _PYTHONS = ((3, 10), (3, 13))
-_COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")  # in the order in which TVM looks for them
 _LOAD_TIMEOUT_S = 120
 
 VersionOf = Callable[[str], "str | None"]
@@ -125,15 +124,14 @@ def check_loads(name: str, code: str) -> Check:
     return Check(what, Verdict.PROBLEM, f"fails: {last[0]}", remedy)
 
 
-def check_compiler(environment: Mapping[str, str] = os.environ) -> Check:
-    """Whether the compiler that links programs (`$CXX`, `$CC`, or the first on the path) makes a shared library."""
+def check_compiler() -> Check:
+    """Whether the compiler that links programs (`$CC`, or the first on the path) makes a shared library."""
     name = "C compiler"
-    remedy = "install one, for instance g++ (Debian, Ubuntu: apt-get install g++)"
-    named = environment.get("CXX") or environment.get("CC")
-    path = environment.get("PATH")
-    found = named or next((tool for known in _COMPILERS if (tool := shutil.which(known, path=path))), None)
-    if found is None:
-        return Check(name, Verdict.PROBLEM, f"none of {', '.join(_COMPILERS)} is on the path", remedy)
+    remedy = "install gcc or clang (Debian, Ubuntu: apt-get install g++), or name one in the variable CC"
+    try:
+        found = find_linker()
+    except OrderError:
+        return Check(name, Verdict.PROBLEM, "none of cc, gcc and clang is on the path", remedy)
     with tempfile.TemporaryDirectory(prefix="kintune-doctor-") as folder:
         source = Path(folder, "probe.c")
         source.write_text("int probe(void) { return 42; }\n")

@@ -46,7 +46,7 @@ class _FoldTensors(PyExprMutator):  # type: ignore[misc]
         if any(constant is None or str(constant.ty.dtype) not in _MOVABLE for constant in constants):
             return visited
         folded = fold(call, [value_of(constant) for constant in constants])
-        return visited if folded is None else relax.const(np.ascontiguousarray(folded), str(call.ty.dtype))
+        return visited if folded is None else relax.const(np.asarray(folded, order="C"), str(call.ty.dtype))
 
     def _constant(self, argument: relax.Expr) -> tvm.ir.GenericConst | None:
         """The constant that the argument is, or is bound to."""

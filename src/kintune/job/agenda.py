@@ -19,6 +19,7 @@ TRIES = 3
 
 _OWN = -1  # the place of a stage that is no round's: one at a time
 _LEAST_PART = 8  # candidates of a round that are worth a device of their own
+_REFERENCE_TRIES = 2  # builds of an untuned program before those that it vouches for are refused
 _FRUITLESS = 3  # rounds without anything measured after which a search is over
 
 
@@ -104,9 +105,9 @@ class Agenda:
         """
         built, references = self._state.built, self._state.references
         missing = [candidate for candidate in awaited if candidate not in built]
-        if missing:
-            workloads = dict.fromkeys(candidate.workload for candidate in awaited)
-            untuned = [Candidate.untuned(w) for w in workloads if w not in references]
+        workloads = dict.fromkeys(candidate.workload for candidate in awaited)
+        untuned = [Candidate.untuned(w) for w in workloads if w not in references]
+        if missing or any(self._state.unreferenced[c.workload] < _REFERENCE_TRIES for c in untuned):
             return [
                 self._works.build(self._state.session.dearest_first(list(dict.fromkeys(missing + untuned))), number)
             ]

@@ -224,9 +224,10 @@ class Proof(msgspec.Struct, frozen=True):
     """PROVE's result.
 
     `latency_ms` has the latencies in milliseconds by who ran ("tuned", "untuned", a rival's name), one entry a timed
-    run, taken in alternation.  The errors are the tuned outputs' largest over all of `compared_with`; they and
-    `within_tolerance` are None when there was nothing to compare with.  `disagreement` is one line on the first output
-    that is out of tolerance.  `skipped` says of each who could not run why.
+    run, taken in alternation; an untuned network that is slow, or runs on a board, was timed before.  The errors are
+    the tuned outputs' largest over all of `compared_with`; they and `within_tolerance` are None when there was nothing
+    to compare with.  `disagreement` is one line on the first output that is out of tolerance.  `skipped` says of each
+    who could not run why.
     """
 
     latency_ms: dict[str, tuple[float, ...]]

@@ -7,6 +7,7 @@ What of these is lost with a process is made again.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,7 +57,8 @@ class JobState:
     """The state of one job.
 
     `setbacks` counts failures in a row of stages without which there is no result, `setback` is the last of them;
-    `plan` is the round that was selected last, `built` has the programs that are still to be timed.  `wants_peak` says
+    `plan` is the round that was selected last, `built` has the programs that are still to be timed.  `unreferenced`
+    says how often a workload's untuned program, its reference, failed to build in this process.  `wants_peak` says
     that the device's peak is to be measured.  `session` and `finalists` raise OrderError before the model is prepared.
     """
 
@@ -69,6 +71,7 @@ class JobState:
         self.plan: Round | None = None
         self.built: dict[Candidate, Built] = {}
         self.references: dict[str, Built] = {}
+        self.unreferenced: Counter[str] = Counter()
         self.setbacks = 0
         self.setback = ""
         self.wants_peak = False
@@ -192,11 +195,13 @@ class JobState:
         awaited = next((c for c in self.session.pending if c.digest == built.candidate), None)
         if awaited is not None and (built.failure is None or built.failure.status is Status.BUILD_TIMED_OUT):
             self.session.built(awaited, seconds)
+        candidate = self._works.candidate(built.candidate)
         if built.failure is not None:
+            if candidate is not None and candidate.sketch == UNTUNED:
+                self.unreferenced[candidate.workload] += 1
             if not self._searched(built.candidate, built.failure):
                 self._confirmed(built.candidate, built.failure)
             return
-        candidate = self._works.candidate(built.candidate)
         if candidate is not None:  # else it was built for a process that is gone
             self.built[candidate] = built
             if candidate.sketch == UNTUNED:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from kintune.job.payloads import JobSpec, Packaged, Prepared, StageName
+from kintune.measure.outcome import Outcome, Status
 from kintune.measure.prove_request import ProveContext, ProveItem
 from kintune.measure.requests import BuildContext, BuildItem, Built, ProfileContext, ProfileItem
 from kintune.scheduler.stage import Demand, Stage
@@ -122,7 +123,7 @@ class Works:
         workloads = dict.fromkeys(c.workload for c in candidates)
         context = ProfileContext(
             protocol=protocol,
-            references={w: references[w] for w in workloads if w in references},
+            references={w: references.get(w) or _no_reference(w) for w in workloads},
             rtol=options.rtol,
             atol=options.atol,
             slow_us={} if confirm else {w: SLOW * t for w, t in (best_us or {}).items() if w in workloads},
@@ -173,6 +174,12 @@ class Works:
         run = self._spec.run_id
         key = self.duration_key(kind)
         return Stage(name, run, kind, demand, affinity=run if own else None, duration_key=key, then=then)
+
+
+def _no_reference(workload: str) -> Built:
+    """In place of a reference that could not be built: the workload's candidates fail, as nobody can vouch for them."""
+    failure = Outcome(Status.BUILD_FAILED, cause="the untuned program could not be built")
+    return Built(Candidate.untuned(workload).digest, failure=failure)
 
 
 def _numbered(name: str) -> Iterator[str]:

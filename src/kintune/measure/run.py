@@ -13,7 +13,7 @@ import numpy as np
 from kintune.errors import DeviceError
 from kintune.measure.agreement import disagreement, not_finite
 from kintune.measure.arena import Arena, HostArena
-from kintune.measure.calm import Calm
+from kintune.measure.calm import CALM, Calm
 from kintune.measure.cores import pinned_to
 from kintune.measure.outcome import Outcome, Status
 from kintune.measure.requests import Built, ProfileContext, ProfileItem
@@ -136,9 +136,11 @@ class Runner:
         return Outcome(Status.OK, times_us=times, repeated=self._calm.repeated - repeated)
 
     def _first_run(self, module: Any, arguments: Sequence[Any]) -> float:
-        """Run a kernel that has not been run yet; seconds of the first run that says anything."""
-        seconds = self._stopwatch.run(module, arguments)
-        return self._stopwatch.run(module, arguments) if self._arena.loads_late else seconds
+        """Run a kernel that has not been run yet; seconds of the first run that says anything, 0 if disturbed."""
+        if self._arena.loads_late:
+            self._stopwatch.run(module, arguments)
+        waiting, seconds = self._calm.waiting(lambda: self._stopwatch.run(module, arguments))
+        return seconds if waiting <= CALM else 0.0
 
     def _reference(self, context: ProfileContext, bench: Workbench, workload: str) -> None:
         """Know what is expected of the workload's candidates: run its reference, unless that was done before."""
@@ -153,7 +155,7 @@ class Runner:
         return own and says_enough(bench.reference_s, context.protocol)
 
     def _run_reference(self, bench: Workbench, reference: Built) -> tuple[tuple[Array, ...], float]:
-        """Its outputs, and the seconds of its run."""
+        """Its outputs, and the seconds of its run, 0 if that was disturbed."""
         if reference.failure is not None:
             raise DeviceError(f"no reference: {reference.failure.cause}")
         module = self._arena.load(reference.artifact)
