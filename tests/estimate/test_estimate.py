@@ -60,7 +60,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> FakeInterview:
     return fake
 
 
-def add_measurement(store: Store, subgraph: Subgraph, time_us: float) -> None:
+def add_measurement(store: Store, subgraph: Subgraph, time_us: float, run: str | None = None) -> None:
     store.workloads.add(subgraph, b"a program")
     store.measurements.add(
         Measurement(
@@ -68,6 +68,7 @@ def add_measurement(store: Store, subgraph: Subgraph, time_us: float) -> None:
             compiler=ABOUT.compiler,
             candidate=Candidate.untuned(subgraph.workload),
             outcome=Outcome(Status.OK, (time_us,)),
+            run_id=run,
         )
     )
 
@@ -114,9 +115,22 @@ def test_past_runs_tell_how_long_a_trial_takes(
     where = tmp_path / "records.sqlite"
     monkeypatch.setattr(module, "_ENOUGH_TRIALS", 2)
     with Store.open(where) as store:
-        add_measurement(store, CONV, 1000.0)
-        add_measurement(store, SOFTMAX, 50.0)
         store.runs.create("r", key="k", model_name="m")
         store.runs.update("r", active_seconds=6.0)
+        add_measurement(store, CONV, 1000.0, run="r")
+        add_measurement(store, SOFTMAX, 50.0, run="r")
+        add_measurement(store, msgspec.structs.replace(CONV, workload="c" * 32), 70.0)  # of another machine's run
     estimate = estimate_model(ZOO, trials=10, records=str(where))
     assert (estimate.seconds, estimate.judged_by_runs) == (30.0, True)
+
+
+def test_what_came_from_elsewhere_tells_nothing_of_the_pace_here(
+    asked: FakeInterview, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = tmp_path / "records.sqlite"
+    monkeypatch.setattr(module, "_ENOUGH_TRIALS", 1)
+    with Store.open(where) as store:
+        store.runs.create("r", key="k", model_name="m")
+        store.runs.update("r", active_seconds=6.0)
+        add_measurement(store, CONV, 1000.0)
+    assert not estimate_model(ZOO, trials=10, records=str(where)).judged_by_runs

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from sqlalchemy import text
+from sqlalchemy import text, update
 
 from kintune.engine.journal import Entry
 from kintune.errors import OrderError
@@ -16,6 +16,7 @@ from kintune.job.payloads import JobSpec, Known, Options, Prepared, Profiled, St
 from kintune.measure.outcome import Outcome, Status
 from kintune.measure.requests import BuildItem, Built, ProfileItem
 from kintune.records import RunState, Store
+from kintune.records.schema import runs
 from kintune.scheduler.stage import Demand, Stage
 from kintune.search.knowledge import Knowledge
 from kintune.search.strategy import Strategy
@@ -370,12 +371,37 @@ class TestDoubt:
             ("killed by SIGSEGV", RunState.FINISHED, True),
             ("killed by SIGSEGV", RunState.FAILED, False),
             ("killed by SIGKILL", RunState.FINISHED, False),
+            ("no reference: the untuned program could not be built", RunState.FINISHED, False),
         ],
     )
     def test_what_is_told(self, desk: Desk, cause: str, state: RunState, believed: bool) -> None:
         _measure(desk.journal(toy_spec(run_id="first")), "first", ItemStatus.CRASHED, b"", cause)
         desk.store.runs.update("first", state=state)
         assert len(_known(desk.journal(toy_spec()))) == believed
+
+    def test_a_worker_that_is_killed_while_it_confirms_condemns_nobody(self, desk: Desk) -> None:
+        fast = msgspec.msgpack.encode(Outcome(Status.OK, (5.0,)))
+        journal = desk.journal(toy_spec(run_id="first"))
+        _measure(journal, "first", ItemStatus.OK, fast, "")
+        candidate = toy_space().rules("w0", 1)[0]
+        journal.watch("first", _work(StageName.CONFIRM, _item(StageName.CONFIRM, candidate)))
+        killed = Entry(
+            2.0, StageName.CONFIRM, 0, StageName.CONFIRM, 0, ItemStatus.CRASHED, b"", cause="killed by SIGKILL"
+        )
+        journal.commit("first", killed)
+        desk.store.runs.update("first", state=RunState.FINISHED)
+        assert _known(desk.journal(toy_spec())) == ()
+        again = Outcome(Status.OK, (6.0,))
+        _measure(desk.journal(toy_spec(run_id="second")), "second", ItemStatus.OK, msgspec.msgpack.encode(again), "")
+        (measurement,) = desk.store.measurements.find()
+        assert (measurement.outcome.median_us, measurement.believed_us) == (5.0, 6.0)
+
+    def test_a_damaged_run_is_not_asked(self, desk: Desk) -> None:
+        _measure(desk.journal(toy_spec(run_id="first")), "first", ItemStatus.CRASHED, b"", "killed by SIGSEGV")
+        journal = desk.journal(toy_spec())
+        with desk.store.transaction() as connection:
+            connection.execute(update(runs).where(runs.c.run_id == "first").values(key="torn"))
+        assert _known(journal) == ()
 
     def test_a_later_success_counts(self, desk: Desk) -> None:
         _measure(desk.journal(toy_spec(run_id="first")), "first", ItemStatus.CRASHED, b"", "killed by SIGKILL")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kintune.errors import DamagedRecord, RecordsError, StorageError
 from kintune.measure.outcome import Outcome, Status
-from kintune.records import Imported, Store, export_records, import_records
+from kintune.records import Imported, RunState, Store, export_records, import_records
 from kintune.records.schema import measurements
 from kintune.space.candidate import Candidate, digest_of
 from kintune.testing.records import COMPILER, DEVICE, add_workload, measurement
@@ -104,6 +104,21 @@ def test_a_run_or_some_workloads_are_exported_alone(store: Store, other: Store, 
     assert import_records(other, path).added == 1
     assert export_records(store, path, workloads=[]) == 0
     assert import_records(other, path) == Imported(0, 0)
+
+
+def test_failures_of_a_run_that_failed_as_a_whole_stay(store: Store, other: Store, tmp_path: Path) -> None:
+    """They say nothing of their candidates, and elsewhere nobody would know."""
+    workload = add_workload(store, "conv")
+    store.runs.create("broken", key="broken", model_name="model")
+    store.runs.update("broken", state=RunState.FAILED)
+    store.measurements.add(measurement(workload, 7, status=Status.BUILD_FAILED, cause="no linker", run_id="broken"))
+    store.measurements.add(measurement(workload, 8, 2.0, run_id="broken"))
+    path = tmp_path / "records.jsonl.gz"
+    assert export_records(store, path) == 4
+    import_records(other, path)
+    assert {m.candidate.decisions for m in told(other)} == {
+        m.candidate.decisions for m in told(store) if m.outcome.cause != "no linker"
+    }
 
 
 def test_what_is_known_here_stays(store: Store, other: Store, tmp_path: Path) -> None:

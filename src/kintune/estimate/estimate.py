@@ -144,6 +144,6 @@ def _known(store: Store, about: DeviceAbout, prepared: Prepared) -> Known:
 
 def _pace(store: Store) -> float | None:
     """Seconds a trial took in past runs, all stages included; None while there were too few."""
-    measured = store.counts().measurements
+    measured = store.measurements.made_here()
     spent = sum(run.active_seconds for run in store.runs.list(on_damage=lambda _: None))
     return spent / measured if measured >= _ENOUGH_TRIALS and spent > 0 else None

@@ -197,6 +197,12 @@ class Measurements:
         with self._database.snapshot() as connection:
             return [Tally(**row) for row in connection.execute(query).mappings()]
 
+    def made_here(self) -> int:
+        """How many measurements runs of these records have made, not those that came from elsewhere."""
+        query = select(func.count()).where(measurements.c.run_id.is_not(None))
+        with self._database.snapshot() as connection:
+            return int(connection.execute(query).scalar_one())
+
     def conditions(self) -> list[tuple[str, str, str]]:
         """Device type, compiler and feature version of what has features, those of the last measurement at the end."""
         c = measurements.c

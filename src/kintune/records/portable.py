@@ -22,6 +22,7 @@ from kintune.job.payloads import Subgraph
 from kintune.measure.protocol import DeviceType
 from kintune.records.measurements import Measurement
 from kintune.records.portable_rules import Rules
+from kintune.records.runs import RunState
 from kintune.records.store import Store
 from kintune.space.candidate import Sketch, digest_of
 
@@ -85,6 +86,7 @@ def export_records(
 ) -> int:
     """Write the measurements of some workloads, of a run, or all, with all they name; the answer is how many.
 
+    Failures of a run that failed as a whole stay: they say nothing of their candidates, which nobody knows elsewhere.
     The file appears when it is whole.  Raises `DamagedRecord` when a record is damaged, `StorageError` when the file
     cannot be written.
     """
@@ -92,7 +94,9 @@ def export_records(
     partial = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
         with store.snapshot():
-            measurements = store.measurements.find(workloads=workloads, run_id=run_id)
+            failed = {run.run_id for run in store.runs.list(on_damage=_leave_out) if run.state is RunState.FAILED}
+            found = store.measurements.find(workloads=workloads, run_id=run_id)
+            measurements = [m for m in found if m.run_id not in failed or (m.confirmed or m.outcome).ok]
             with partial.open("wb") as plain, gzip.GzipFile("", "wb", compresslevel=6, fileobj=plain, mtime=0) as file:
                 _write(file, _contents(store, measurements))
         partial.replace(target)
@@ -137,10 +141,10 @@ def import_records(store: Store, path: str | Path) -> Imported:
     nothing of it is kept.
     """
     source = Path(path)
-    before = store.counts().measurements
     read = 0
     try:
         with gzip.open(source, "rb") as file, store.transaction():
+            before = store.counts().measurements
             for content in _read(source, file, Rules(store.measurements.width)):
                 _add(store, content)
                 read += isinstance(content, _Measurement)
@@ -215,3 +219,8 @@ def _add(store: Store, content: _Content) -> None:
             store.workloads.add_sketch(sketch)
         case _Measurement(measurement=measurement):
             store.measurements.add(msgspec.structs.replace(measurement, id=0, run_id=None))
+
+
+def _leave_out(damage: object) -> None:
+    """A damaged run is none that is known to have failed."""
+    del damage
