@@ -14,12 +14,13 @@ from typing import TypeAlias
 
 import msgspec
 import pytest
-from sqlalchemy import delete, text, update
+from sqlalchemy import Connection, delete, text, update
 
 from kintune.errors import DamagedRecord, RecordsError
 from kintune.measure.outcome import Outcome, Status
 from kintune.records import Damage, Store
 from kintune.records.schema import blobs, device_types, events, measurements, runs
+from kintune.records.sqlite import SQLiteFile
 from kintune.testing.records import COMPILER, DEVICE, add_workload, event, measurement, subgraph
 
 Row: TypeAlias = tuple[str, bytes]
@@ -155,6 +156,24 @@ def test_a_damaged_log_loses_nothing_silently(crashed: Path, tmp_path: Path, tru
     verdicts = {judge(path, truth) for path in copies}
     assert verdicts <= {"refused", "reported", "whole"}
     assert "reported" in verdicts
+
+
+def test_what_is_written_while_one_opens_is_not_taken_for_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "records.sqlite"
+    with Store.open(path) as writer:
+        add_workload(writer, "first")
+        count = SQLiteFile._count
+
+        def count_late(self: SQLiteFile, connection: Connection) -> int:
+            found = count(self, connection)
+            monkeypatch.setattr(SQLiteFile, "_count", count)
+            add_workload(writer, "meanwhile")
+            return found
+
+        monkeypatch.setattr(SQLiteFile, "_count", count_late)
+        with Store.open(path) as reader:
+            assert reader.notice is None
+            assert len(reader.workloads.list()) == 2
 
 
 def test_lost_transactions_are_said_once_and_then_replaced(crashed: Path, tmp_path: Path) -> None:

@@ -60,11 +60,12 @@ class Backend:
         """Everything that is wrong with the database as a whole."""
         return []
 
-    def before_commit(self, connection: Connection) -> None:
-        """The last thing done in every transaction that writes."""
+    def before_commit(self, connection: Connection) -> int:
+        """The last thing done in every transaction that writes; which number it has, where they are counted."""
+        return 0
 
-    def after_commit(self) -> None:
-        """The first thing done after every transaction that wrote.  Never raises."""
+    def after_commit(self, number: int) -> None:
+        """The first thing done after every transaction that wrote, which has this number.  Never raises."""
 
     def explain(self, error: BaseException) -> RecordsError:
         """What a driver's `error` means."""

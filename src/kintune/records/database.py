@@ -68,6 +68,7 @@ class Database:
 
     @contextmanager
     def _begin(self, *, writes: bool) -> Iterator[Connection]:
+        number = 0
         with self.engine.connect().execution_options(**self.backend.options(writes=writes)) as connection:
             opened = _Open(connection, writes)
             with connection.begin():
@@ -76,11 +77,11 @@ class Database:
                     yield connection
                     _check(opened)
                     if writes:
-                        self.backend.before_commit(connection)
+                        number = self.backend.before_commit(connection)
                 finally:
                     self._thread.open = None
         if writes:
-            self.backend.after_commit()
+            self.backend.after_commit(number)
 
     @contextmanager
     def _join(self, outer: _Open) -> Iterator[Connection]:

@@ -88,7 +88,7 @@ class SQLiteFile(SQLiteMemory):
         self._path = path
         self._busy_seconds = busy_seconds
         self._mark: CommitMark | None = None
-        self._commits = 0
+        self._marked: int | None = None  # what the mark told when the file was opened
 
     def connect(self, *, create: bool, verify: bool) -> Engine:
         """An engine for the file, after a look at it from outside that changes nothing."""
@@ -136,11 +136,15 @@ class SQLiteFile(SQLiteMemory):
 
     @contextlib.contextmanager
     def opening(self) -> Iterator[None]:
-        """One process at a time opens or creates the file."""
+        """One process at a time opens or creates the file.
+
+        Others may write to it all the while, so the mark is read before the file is: it is never ahead of that.
+        """
         if self._mark is None:
             yield
             return
         with self._mark.locked():
+            self._marked = self._mark.read()
             yield
 
     def adopt(self, engine: Engine) -> None:
@@ -155,9 +159,8 @@ class SQLiteFile(SQLiteMemory):
 
     def examine(self, connection: Connection, *, verify: bool) -> str | None:
         """Compare the commits the file knows of with the mark; check a small file, or one that lost commits, whole."""
-        self._commits = self._count(connection)
-        marked = self._mark.read() if self._mark else None
-        lost = max(0, (marked or 0) - self._commits)
+        marked = self._marked
+        lost = max(0, (marked or 0) - self._count(connection))
         if verify and (lost or self._path.stat().st_size <= _EXAMINED_WHOLE):
             damages = self.structural_damage(connection)
             if damages:
@@ -170,15 +173,16 @@ class SQLiteFile(SQLiteMemory):
             "older copy was put in its place); what is left is sound, and what is missing will be measured again"
         )
 
-    def before_commit(self, connection: Connection) -> None:
+    def before_commit(self, connection: Connection) -> int:
         """Count the transaction."""
-        self._commits = self._count(connection) + 1
-        connection.exec_driver_sql(f"PRAGMA user_version={self._commits}")
+        number = self._count(connection) + 1
+        connection.exec_driver_sql(f"PRAGMA user_version={number}")
+        return number
 
-    def after_commit(self) -> None:
+    def after_commit(self, number: int) -> None:
         """Note the count beside the file."""
         if self._mark:
-            self._mark.write(self._commits)
+            self._mark.write(number)
 
     def _count(self, connection: Connection) -> int:
         return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
