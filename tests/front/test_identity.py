@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -8,6 +9,7 @@ import pytest
 from kintune.front.identity import run_key
 from kintune.front.request import TuneRequest
 from kintune.job.payloads import ModelRef, Options
+from kintune.measure.protocol import Protocol
 
 REQUEST = TuneRequest(model=ModelRef("zoo", "resnet18", "resnet18"), output="resnet18.kt")
 
@@ -44,6 +46,20 @@ def test_other_work_has_another_key(changes: dict[str, object]) -> None:
 )
 def test_where_things_go_makes_no_difference(changes: dict[str, object]) -> None:
     assert key(**changes) == key()
+
+
+@pytest.mark.parametrize("constant", ["TVM_VERSION", "ELEMENTARY", "FEATURES"])
+def test_what_another_version_has_begun_is_other_work(constant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = key()
+    monkeypatch.setattr(f"kintune.front.identity.{constant}", "another")
+    assert key() != before
+
+
+def test_what_was_timed_by_another_protocol_is_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = key()
+    newer = partial(Protocol, version=Protocol(threads=1).version + 1)
+    monkeypatch.setattr("kintune.front.identity.Protocol", newer)
+    assert key() != before
 
 
 def test_other_hardware_is_other_work() -> None:

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from sqlalchemy import update
 
+from kintune.errors import RecordsError
+from kintune.measure.outcome import Status
 from kintune.records import Damage, RunState, Store
 from kintune.records.schema import blobs, device_types, events, machine_facts, measurements, meta, runs
 from kintune.testing.records import DEVICE, add_workload, event, measurement
@@ -61,6 +66,32 @@ def test_measurements_outlive_a_damaged_run(store: Store) -> None:
     assert [run.run_id for run in store.runs.list()] == ["second"]
     assert [(each.id, each.run_id) for each in store.measurements.find()] == [(2, None), (3, "second"), (4, "second")]
     assert store.counts().events == 3
+
+
+def test_failures_of_a_damaged_run_go_with_it(store: Store) -> None:
+    """Nobody knows any more whether all of it failed, which would say nothing of the candidates."""
+    workload = store.workloads.list()[0].digest
+    store.measurements.add(measurement(workload, 7, status=Status.BUILD_FAILED, cause="no linker", run_id="first"))
+    damage(store, runs, runs.c.run_id == "first", spec=b"changed")
+    assert store.remove_damage() == []
+    assert [each.id for each in store.measurements.find()] == [1, 2, 3, 4]
+
+
+def test_what_names_rows_that_are_not_there_goes(tmp_path: Path) -> None:
+    path = tmp_path / "records.sqlite"
+    with Store.open(path) as store:
+        kept, torn = add_workload(store, "conv"), add_workload(store, "dense")
+        store.measurements.add(measurement(kept, 1, 1.0))
+        store.measurements.add(measurement(torn, 1, 1.0))
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("DELETE FROM workloads WHERE digest = ?", (torn,))
+        connection.commit()
+    with pytest.raises(RecordsError, match="damaged"):
+        Store.open(path)
+    with Store.open(path, verify=False) as store:
+        assert store.remove_damage() == []
+    with Store.open(path) as store:
+        assert [each.candidate.workload for each in store.measurements.find()] == [kept]
 
 
 def test_a_damaged_program_goes_with_all_that_depends_on_it(store: Store) -> None:

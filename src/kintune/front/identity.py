@@ -10,6 +10,8 @@ import msgspec
 
 from kintune.doctor.software import TVM_VERSION
 from kintune.front.request import TuneRequest
+from kintune.graph.elementary_version import ELEMENTARY
+from kintune.measure.protocol import Protocol
 from kintune.space.candidate import digest_of
 from kintune.space.feature_version import FEATURES
 
@@ -20,12 +22,13 @@ def run_key(request: TuneRequest, threads: int, cpu: str, owner: str = "") -> st
     """Digest of what makes two requests the same work: whose it is, the model, the options, what times are true for.
 
     A model in a file is known by the file's content, so that a copy is the same and an edit is not.  An unfinished run
-    of another processor, compiler or feature extraction is other work: its decisions could not be made again here.
+    of another processor, compiler, protocol or feature extraction is other work: its decisions could not be made again
+    here, nor its times compared.
     """
     model = request.model
     source = _content(Path(model.source)) if os.path.exists(model.source) else model.source
     parts = (model.kind, source, sorted(model.shapes.items()), sorted(model.options.items()))
-    device = (request.target, threads, cpu, TVM_VERSION, FEATURES)
+    device = (request.target, threads, cpu, TVM_VERSION, ELEMENTARY, Protocol(threads=threads).version, FEATURES)
     mine = (owner,) if owner else ()
     return digest_of(msgspec.msgpack.encode((parts, device, request.options, *mine)))
 

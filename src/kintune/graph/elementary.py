@@ -19,10 +19,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-__all__ = ["ELEMENTARY", "use_vector_functions"]
-
-ELEMENTARY = "elementary-1"
-"""The version of the functions: times of programs that were compiled with others are not comparable."""
+__all__ = ["use_vector_functions"]
 
 _TYPE = "float32"
 _RULES = ("llvm.FLowerIntrinsic", "default.FLowerIntrinsic")  # the compiler's own, the first one there is

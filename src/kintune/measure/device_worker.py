@@ -61,7 +61,7 @@ def open_device(
 
     import tvm
 
-    from kintune.graph.elementary import ELEMENTARY
+    from kintune.graph.elementary_version import ELEMENTARY
     from kintune.measure.hardware import gpu_hardware, host_hardware
     from kintune.measure.pulse import check_pulse
     from kintune.measure.run import Runner

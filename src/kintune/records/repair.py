@@ -49,11 +49,14 @@ def _remove(connection: Connection, table: Table, which: ColumnElement[bool]) ->
 
 
 def _detach(connection: Connection, which: ColumnElement[bool]) -> None:
-    """Let measurements forget the run that made them; those that are damaged themselves go."""
+    """Let measurements forget the run that made them; those that are damaged themselves go, and so do failures.
+
+    Without the run nobody knows whether all of it failed, which would say nothing of the candidates.
+    """
     for row in connection.execute(select(measurements).where(which)).all():
         values = row._asdict()
         this = measurements.c.id == values["id"]
-        if find_damage(measurements, values):
+        if find_damage(measurements, values) or values["believed_us"] is None:
             connection.execute(delete(measurements).where(this))
         else:
             connection.execute(

@@ -13,14 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event
+from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event, select, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from kintune.errors import RecordsError, StorageError, StorageFull
 from kintune.records.backend import Backend
-from kintune.records.checksum import Damage
+from kintune.records.checksum import Damage, row_id
 from kintune.records.mark import CommitMark
+from kintune.records.schema import METADATA
 
 __all__ = ["SQLiteFile", "SQLiteMemory"]
 
@@ -52,7 +53,7 @@ class SQLiteMemory(Backend):
         found = connection.exec_driver_sql("PRAGMA integrity_check(100)").scalars()
         damages = [Damage("database", self.where, str(problem)) for problem in found if problem != "ok"]
         for table, row, parent, _ in connection.exec_driver_sql("PRAGMA foreign_key_check"):
-            damages.append(Damage(table, str(row), f"names a row of {parent} that is not there"))
+            damages.append(Damage(table, _key_of(connection, table, row), f"names a row of {parent} that is not there"))
         return damages
 
     def explain(self, error: BaseException) -> RecordsError:
@@ -71,6 +72,15 @@ class SQLiteMemory(Backend):
         return StorageError(
             f"{self.where}: {line}; check the disk and the permissions, then run the same command again"
         )
+
+
+def _key_of(connection: Connection, table: str, row: int) -> str:
+    """A row's primary key, as it is written in `Damage`, from the number that SQLite has for it."""
+    known = METADATA.tables.get(table)
+    if known is None:
+        return str(row)
+    found = connection.execute(select(*known.primary_key).where(text("rowid = :row")), {"row": row}).one()
+    return row_id(known, found._asdict())
 
 
 _WAY_OUT = "`kintune records check` says more; restore a copy, or move the file away to start anew"

@@ -11,7 +11,7 @@ import tvm
 
 from kintune.doctor.machine import Machine
 from kintune.errors import DeviceError, DeviceUnwell
-from kintune.graph.elementary import ELEMENTARY
+from kintune.graph.elementary_version import ELEMENTARY
 from kintune.measure.about import DeviceAbout, Peak
 from kintune.measure.cores import choose_cores
 from kintune.measure.outcome import Outcome
