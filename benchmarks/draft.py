@@ -15,17 +15,14 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import multiprocessing
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-import msgspec
 import numpy as np
+from local_workers import build, builders
 from numpy.typing import NDArray
-from proposers import build, start_builder
 
 from kintune.bench.pool.pool import Origin, Pool, load_pool, save_pool
 from kintune.doctor.machine import data_caches, inspect_machine
@@ -70,9 +67,7 @@ def collect(model: str, samples: int, seed: int) -> Pool:
     runner = Runner(about.cores)
     context = BuildContext(about.device_type.target, prepared.modules, {s.digest: s for s in prepared.sketches})
     measured: dict[str, Measured] = {}
-    start = (msgspec.msgpack.encode(context),)
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(len(about.cores), spawn, start_builder, start) as pool:
+    with builders(len(about.cores), context) as pool:
         for subgraph in chosen(prepared, space):
             drawn = draw(space, subgraph.workload, samples, np.random.default_rng(seed))
             drafts = [draft for draft in space.verify(drawn) if draft is not None]

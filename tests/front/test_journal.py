@@ -24,7 +24,7 @@ from kintune.space.candidate import UNTUNED, Candidate
 from kintune.testing.journal_suite import JournalSuite
 from kintune.testing.rehearsal import Cast, Rehearsal
 from kintune.testing.synthetic_space import Product, SyntheticSpace
-from kintune.testing.toy_records import ended
+from kintune.testing.toy_runs import ended
 from kintune.testing.toy_tools import ToyTools, toy_space, toy_spec
 from kintune.wire.messages import ItemStatus, Work
 

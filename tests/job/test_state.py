@@ -12,7 +12,7 @@ from kintune.job.payloads import Options, StageName, Summary, Updated
 from kintune.search.strategy import Strategy
 from kintune.testing.rehearsal import Cast, PlainJournal, Rehearsal
 from kintune.testing.synthetic_space import Product, SyntheticSpace
-from kintune.testing.toy_records import ended
+from kintune.testing.toy_runs import ended
 from kintune.testing.toy_tools import ToyTools, toy_spec
 from kintune.wire.messages import Committed
 

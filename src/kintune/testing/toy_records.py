@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from kintune.front.journal import TuningJournal
-from kintune.job.payloads import JobSpec, Summary
+from kintune.job.payloads import JobSpec
 from kintune.knowledge.conditions import Conditions
 from kintune.records import Store
 from kintune.testing.rehearsal import Cast, Rehearsal
 from kintune.testing.synthetic_space import Product, SyntheticSpace
 from kintune.testing.toy_tools import ToyTools, toy_spec
 
-__all__ = ["COMPILER", "CONDITIONS", "FEATURES", "ToyRecords", "ended"]
+__all__ = ["COMPILER", "CONDITIONS", "FEATURES", "ToyRecords"]
 
 COMPILER = "tvm 0"
 FEATURES = "toy-features"
@@ -34,10 +34,3 @@ class ToyRecords:
         journal.enter(spec, COMPILER, use_known=use_known)
         space = SyntheticSpace(products)
         return Rehearsal(lambda: ToyTools(space=space), spec, Cast(space), journal=journal).run()
-
-
-def ended(rehearsal: Rehearsal) -> Summary:
-    """The summary of a job that did not fail; raises AssertionError with the reason of one that did."""
-    if rehearsal.finished is None or rehearsal.finished.failed:
-        raise AssertionError(rehearsal.finished.reason if rehearsal.finished else "the job was killed")
-    return msgspec.msgpack.decode(rehearsal.finished.summary, type=Summary)

@@ -1,0 +1,169 @@
+"""What a tuning job makes of stages and candidates that fail, and of winners that do not hold."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+
+from kintune.errors import BuildError, InputError, OrderError
+from kintune.job.job import TuningJob
+from kintune.job.payloads import JobSpec, Packaged, Prepared, Proof, StageName
+from kintune.measure.outcome import Outcome, Status
+from kintune.measure.requests import Built
+from kintune.space.candidate import UNTUNED, Candidate
+from kintune.testing.rehearsal import Cast, Rehearsal
+from kintune.testing.toy_runs import BUILD_FAILED, ended, failed, time_us, with_limits
+from kintune.testing.toy_tools import ToyTools, toy_space, toy_spec
+from kintune.wire.messages import Offer
+
+
+class TestFailures:
+    def test_a_job_in_which_nothing_builds_has_failed_with_counts_and_samples(self) -> None:
+        class NoLinker(Cast):
+            def build(self, candidate: Candidate) -> Built:
+                return Built(candidate.digest, failure=BUILD_FAILED)
+
+        rehearsal = Rehearsal(ToyTools, with_limits(trials=10), NoLinker()).run()
+        pattern = r"nothing could be measured: build_failed x\d+ \(linking failed: no linker\)"
+        assert re.fullmatch(pattern, failed(rehearsal))
+        assert rehearsal.counts(StageName.PACKAGE) == 0
+
+    def test_causes_are_counted_apart(self) -> None:
+        class Poisoned(Cast):
+            def build(self, candidate: Candidate) -> Built:
+                if candidate.workload == "w0":
+                    return Built(candidate.digest, failure=BUILD_FAILED)
+                return super().build(candidate)
+
+            def time(self, candidate: Candidate, kind: str) -> Outcome:
+                if candidate.workload == "w1" and candidate.sketch != UNTUNED:
+                    raise RuntimeError("poisoned")
+                return super().time(candidate, kind)
+
+        summary = ended(Rehearsal(ToyTools, with_limits(trials=12), Poisoned()).run())
+        failures = {end.workload: end.failures for end in summary.subgraphs}
+        trials = {end.workload: end.trials for end in summary.subgraphs}
+        assert failures["w0"] == {"build_failed": trials["w0"]}
+        assert failures["w1"] == {"run_failed": trials["w1"]}
+        assert failures["w2"] == {}
+
+    @pytest.mark.parametrize("stage", ["prepare", "package"])
+    def test_a_stage_of_its_own_is_tried_three_times(self, stage: str) -> None:
+        class Broken(ToyTools):
+            def prepare(self, spec: JobSpec) -> Prepared:
+                if stage == "prepare":
+                    raise BuildError("out of luck")
+                return super().prepare(spec)
+
+            def package(self, chosen: object) -> Packaged:
+                raise BuildError("out of luck")
+
+        rehearsal = Rehearsal(Broken, with_limits(trials=3)).run()
+        assert failed(rehearsal) == f"{stage}: BuildError: out of luck (tried 3 times)"
+        assert [e.stage for e in rehearsal.history if e.kind == stage] == [stage, f"{stage}.2", f"{stage}.3"]
+
+    def test_one_setback_is_forgotten(self) -> None:
+        class Shaky(ToyTools):
+            failures = 0
+
+            def package(self, chosen: dict[str, Candidate]) -> Packaged:  # type: ignore[override]
+                Shaky.failures += 1
+                if Shaky.failures < 3:
+                    raise BuildError("not yet")
+                return super().package(chosen)
+
+        assert ended(Rehearsal(Shaky, with_limits(trials=3)).run()).packaged is not None
+
+    def test_a_proof_that_is_lost_is_made_again_and_at_last_missed(self) -> None:
+        class Unproven(Cast):
+            def prove(self) -> Proof:
+                raise RuntimeError("the device is gone")
+
+        rehearsal = Rehearsal(ToyTools, with_limits(trials=3), Unproven()).run()
+        assert failed(rehearsal) == "prove: RuntimeError: the device is gone (tried 3 times)"
+
+    def test_stages_of_others_are_refused(self) -> None:
+        job = TuningJob(ToyTools(), "toy")
+        list(job.open("run", msgspec.msgpack.encode(toy_spec()), ()))
+        job.begin("build", b"")
+        with pytest.raises(OrderError, match="does not run build stages"):
+            job.item(b"")
+
+    def test_input_that_is_wrong_passes_through(self) -> None:
+        class Picky(ToyTools):
+            def prepare(self, spec: JobSpec) -> Prepared:
+                raise InputError("no such operator")
+
+        job = TuningJob(Picky(), "toy")
+        (offer, _) = job.open("run", msgspec.msgpack.encode(toy_spec()), ())
+        assert isinstance(offer, Offer)
+        job.begin("prepare", b"")
+        with pytest.raises(InputError, match="no such operator"):
+            job.item(offer.works[0].items[0])
+
+
+class TestConfirming:
+    def test_a_lucky_measurement_does_not_win(self) -> None:
+        lucky = toy_space().rules("w0", 1)[0]
+
+        class Lucky(Cast):
+            def time(self, candidate: Candidate, kind: str) -> Outcome:
+                if candidate == lucky and kind == StageName.PROFILE:
+                    return Outcome(Status.OK, (1.0,))
+                return super().time(candidate, kind)
+
+        tools = ToyTools()
+        summary = ended(Rehearsal(lambda: tools, toy_spec(), Lucky()).run())
+        assert tools.packaged[0]["w0"] != lucky
+        assert next(end.best_us for end in summary.subgraphs if end.workload == "w0") == time_us(
+            tools.packaged[0]["w0"]
+        )
+
+    def test_what_computes_something_else_the_second_time_is_replaced_and_not_shipped(self) -> None:
+        wrong: set[Candidate] = set()
+
+        class Liars(Cast):
+            """The first four to be confirmed of w2 turn out to be wrong."""
+
+            def time(self, candidate: Candidate, kind: str) -> Outcome:
+                if kind == StageName.CONFIRM and candidate.workload == "w2" and (candidate in wrong or len(wrong) < 4):
+                    wrong.add(candidate)
+                    return Outcome(Status.WRONG_RESULT, cause="wrong")
+                return super().time(candidate, kind)
+
+        tools = ToyTools()
+        ended(Rehearsal(lambda: tools, toy_spec(), Liars()).run())
+        assert len(wrong) == 4
+        assert tools.packaged[0]["w2"] not in wrong
+        assert tools.packaged[0]["w2"].sketch != UNTUNED
+
+    def test_when_nothing_can_be_confirmed_the_untuned_programs_ship(self) -> None:
+        class Nothing(Cast):
+            def time(self, candidate: Candidate, kind: str) -> Outcome:
+                if kind == StageName.CONFIRM:
+                    return Outcome(Status.RUN_FAILED, cause="gone")
+                return super().time(candidate, kind)
+
+        tools = ToyTools()
+        rehearsal = Rehearsal(lambda: tools, toy_spec(), Nothing()).run()
+        assert all(candidate.sketch == UNTUNED for candidate in tools.packaged[0].values())
+        assert all(end.best_us is None for end in ended(rehearsal).subgraphs)
+        assert rehearsal.counts(StageName.CONFIRM) <= 3 * 9 + 2
+
+    def test_who_does_not_build_for_it_is_not_awaited(self) -> None:
+        class Once(Cast):
+            confirming = False
+
+            def time(self, candidate: Candidate, kind: str) -> Outcome:
+                return super().time(candidate, kind)
+
+            def build(self, candidate: Candidate) -> Built:
+                if candidate.workload == "trivial0":
+                    return Built(candidate.digest, failure=BUILD_FAILED)
+                return super().build(candidate)
+
+        tools = ToyTools()
+        ended(Rehearsal(lambda: tools, toy_spec(), Once()).run())
+        assert tools.packaged[0]["trivial0"].sketch == UNTUNED
