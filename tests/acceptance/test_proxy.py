@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -11,7 +12,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 import pytest
@@ -42,11 +45,25 @@ def program(name: str) -> str:
     return path
 
 
-def nginx(service: Serving, place: Path) -> tuple[list[str], str, dict[str, str]]:
+class Front(NamedTuple):
+    """A server that knows TLS: how to start it, where it answers, and which certificate vouches for it."""
+
+    command: list[str]
+    name: str
+    certificate: Path
+    environment: dict[str, str]
+
+    @property
+    def url(self) -> str:
+        return f"https://{self.name}"
+
+
+def nginx(service: Serving, door: str, place: Path) -> Front:
     """Our configuration, with a certificate that we sign ourselves, in a file that makes it whole."""
     port = free_port()
     key, certificate = place / "key.pem", place / "certificate.pem"
     command = [program("openssl"), *["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]]
+    command += ["-addext", "subjectAltName=DNS:localhost"]
     subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)
     site = (DEPLOY / "nginx.conf").read_text()
     for ours, here in (
@@ -55,6 +72,7 @@ def nginx(service: Serving, place: Path) -> tuple[list[str], str, dict[str, str]
         ("/etc/ssl/kintune.pem", str(certificate)),
         ("/etc/ssl/kintune.key", str(key)),
         ("http://127.0.0.1:8190", service.url),
+        ("http://127.0.0.1:8191", f"http://{door}"),
     ):
         assert ours in site
         site = site.replace(ours, here)
@@ -63,14 +81,38 @@ def nginx(service: Serving, place: Path) -> tuple[list[str], str, dict[str, str]
         f"{each}_temp_path {place}/{each};\n" for each in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
     whole.write_text(f"daemon off;\npid {place}/pid;\nevents {{}}\nhttp {{\naccess_log off;\n{paths}{site}}}\n")
-    return [program("nginx"), "-c", str(whole), "-e", "stderr"], f"https://localhost:{port}", {}
+    return Front([program("nginx"), "-c", str(whole), "-e", "stderr"], f"localhost:{port}", certificate, {})
 
 
-def caddy(service: Serving, place: Path) -> tuple[list[str], str, dict[str, str]]:
+def caddy(service: Serving, door: str, place: Path) -> Front:
     """Our configuration as it is; for `localhost` Caddy signs a certificate itself."""
     name = f"localhost:{free_port()}"
-    environment = {"KINTUNE_NAME": name, "KINTUNE_PORT": service.url.rpartition(":")[2], "HOME": str(place)}
-    return [program("caddy"), "run", "--config", str(DEPLOY / "Caddyfile")], f"https://{name}", environment
+    environment = {
+        "KINTUNE_NAME": name,
+        "KINTUNE_PORT": service.url.rpartition(":")[2],
+        "KINTUNE_AGENTS": door.rpartition(":")[2],
+        "HOME": str(place),
+        "XDG_DATA_HOME": str(place),
+    }
+    certificate = place / "caddy/pki/authorities/local/root.crt"
+    return Front([program("caddy"), "run", "--config", str(DEPLOY / "Caddyfile")], name, certificate, environment)
+
+
+@contextmanager
+def standing(front: Front, place: Path) -> Iterator[None]:
+    """While the block runs, the server stands in front."""
+    with (place / "log").open("wb") as log:
+        process = subprocess.Popen(front.command, env=os.environ | front.environment, stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 30
+        while not answers(front.url):
+            late = time.monotonic() > deadline or process.poll() is not None
+            assert not late, (place / "log").read_text()
+            time.sleep(0.1)
+        yield
+    finally:
+        process.terminate()
+        process.wait(20)
 
 
 @pytest.fixture
@@ -82,20 +124,10 @@ def service(tmp_path: Path) -> Iterator[Serving]:
 @pytest.fixture(params=[nginx, caddy])
 def proxy(request: pytest.FixtureRequest, service: Serving, tmp_path: Path) -> Iterator[str]:
     """Where the world reaches the service."""
-    make: Callable[[Serving, Path], tuple[list[str], str, dict[str, str]]] = request.param
-    command, url, environment = make(service, tmp_path)
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(command, env=os.environ | environment, stdout=log, stderr=log)
-    try:
-        deadline = time.monotonic() + 30
-        while not answers(url):
-            late = time.monotonic() > deadline or process.poll() is not None
-            assert not late, (tmp_path / "log").read_text()
-            time.sleep(0.1)
-        yield url
-    finally:
-        process.terminate()
-        process.wait(20)
+    make: Callable[[Serving, str, Path], Front] = request.param
+    front = make(service, "127.0.0.1:9", tmp_path)
+    with standing(front, tmp_path):
+        yield front.url
 
 
 def answers(url: str) -> bool:
@@ -105,10 +137,10 @@ def answers(url: str) -> bool:
         return False
 
 
-def token_of(service: Serving) -> str:
-    """A token, the first."""
+def token_of(service: Serving, scope: str = "admin") -> str:
+    """A token, the first of its scope."""
     command = [sys.executable, "-m", "kintune", "service", "add-token", "--data", str(service.data), "--user", "anna"]
-    said = subprocess.run([*command, "--scope", "admin"], check=True, capture_output=True, text=True).stdout
+    said = subprocess.run([*command, "--scope", scope], check=True, capture_output=True, text=True).stdout
     found = re.search(r"kt_\S+", said)
     assert found
     return found.group()
@@ -153,3 +185,35 @@ def test_a_browser_shows_pages_that_live(proxy: str, service: Serving) -> None:
         waiting.until(lambda page: page.current_url == f"{proxy}/models")
     finally:
         browser.quit()
+
+
+@pytest.mark.tvm
+@pytest.mark.parametrize("make", [nginx, caddy])
+def test_a_machine_joins_by_tls(make: Callable[[Serving, str, Path], Front], tmp_path: Path) -> None:
+    """It is vouched for by the certificate; one that knows another is not joined."""
+    door = f"127.0.0.1:{free_port()}"
+    with contextlib.ExitStack() as stack:
+        service = stack.enter_context(serving(tmp_path / "data", "--agents", door))
+        front = make(service, door, tmp_path)
+        stack.enter_context(standing(front, tmp_path))
+        token = tmp_path / "token"
+        token.write_text(token_of(service, "machine"))
+        command = [sys.executable, "-m", "kintune", "worker", "start", "--service", f"wss://{front.name}"]
+        command += ["--token-file", str(token), "--name", "host-2", "--cores", "1"]
+        said = tmp_path / "said"
+        for trusted, words in ((None, "certificate verify failed"), (front.certificate, "joined as host-2")):
+            with said.open("wb") as err:
+                environment = os.environ | ({"SSL_CERT_FILE": str(trusted)} if trusted else {})
+                worker = subprocess.Popen(command, env=environment, stderr=err)
+            stack.callback(worker.wait, 30)
+            stack.callback(worker.terminate)
+            deadline = time.monotonic() + 60
+            while words not in said.read_text():
+                assert worker.poll() is None or trusted is None, said.read_text()
+                assert time.monotonic() < deadline, said.read_text()
+                time.sleep(0.1)
+            if trusted is None:
+                worker.terminate()
+                worker.wait(30)
+        hosts = httpx.get(f"{service.url}/api/v1/resources", timeout=20).json()["hosts"]
+        assert "host-2" in str(hosts)

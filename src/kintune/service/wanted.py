@@ -23,7 +23,7 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """Make a model fast on devices of type `device`.
 
     It is done when it is estimated to take at most `target_ms`, after `minutes` or `trials`, or when no gain is left;
-    with none of the three the service's own budget holds.  `shapes` binds dynamic inputs.  Of what is scarce, a job of
+    without `minutes`, those of the service hold.  `shapes` binds dynamic inputs.  Of what is scarce, a job of
     `priority` 2 gets twice as much as one of 1.  `webhook` is called when the job is over.  `share` lets others'
     jobs use what this one measures.
     """

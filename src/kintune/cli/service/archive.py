@@ -34,4 +34,5 @@ def restore_(file: str, data: str, database: str) -> None:
     """Make a service out of the back-up FILE, in a new directory."""
     source = check_readable(file, "FILE")
     settings = restore(source, Path(data).expanduser().absolute(), database)
-    click.echo(f"Restored to {settings.data}; start it with: kintune serve --data {data}")
+    rest = " --database URL, the same" if database else ""
+    click.echo(f"Restored to {settings.data}; start it with: kintune serve --data {data}{rest}")

@@ -51,7 +51,7 @@ def list_machines(data: str, json_target: JsonTarget) -> None:
 def forget_type(name: str, data: str) -> None:
     """Forget what devices of the type NAME are: the next one that joins says it anew.
 
-    Restart the service afterwards, so that the devices that are there join again.
+    Start `kintune device start` on the boards of that type again afterwards: they are measured only then.
     """
     with database_at(data) as database, database.transaction():
         DeviceTypes(database).forget(name)
