@@ -16,7 +16,7 @@ from kintune.scheduler.policies import policy as policy_of
 from kintune.service.database import open_database
 from kintune.service.orchestrator.lodging import Lodging
 from kintune.service.people import People
-from kintune.service.settings import Settings
+from kintune.service.settings import Settings, settings_in
 from kintune.service.supervisor import PARTS, Supervisor, data_directory
 
 __all__ = ["command"]
@@ -135,6 +135,7 @@ def command(
         keep_days=keep_days,
         local_webhooks=local_webhooks,
     )
+    _check_kept(settings)
     Lodging(settings, place)
     if grow_to and engine == "local":
         raise InputError(f"--grow-to {grow_to}: this machine cannot grow; name a Ray cluster with --engine")
@@ -147,6 +148,21 @@ def command(
         click.echo(f"Kintune serves on http://{host}:{port}, data in {settings.data}; Ctrl-C ends it.", err=True)
     parts = PARTS if part == "all" else (part,)
     Supervisor(settings, lambda line: click.echo(f"kintune: {line}", err=True), parts).run()
+
+
+def _check_kept(settings: Settings) -> None:
+    """Refuse to serve from another kind of database than the last time: all would seem to be gone."""
+    before = settings_in(settings.directory)
+    if before is None or bool(before.database) == bool(settings.database):
+        return
+    if before.database:
+        raise InputError(
+            f"--data {settings.data}: this service is kept in PostgreSQL; name it with --database or $KINTUNE_DATABASE"
+        )
+    raise InputError(
+        f"--data {settings.data}: this service is kept in files, not in PostgreSQL; leave --database (and "
+        "$KINTUNE_DATABASE) away, or begin anew in another directory"
+    )
 
 
 def _address(text: str | None) -> tuple[str, int]:

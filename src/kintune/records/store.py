@@ -137,7 +137,8 @@ class Store:
     def remove_damage(self) -> list[Damage]:
         """Remove every damaged row with all that depends on it; the answer is the damage that no removal can help.
 
-        A run with a damaged event loses its events and is abandoned; measurements outlive the run that made them.
+        A run with a damaged event loses its events and, if it was under way, is abandoned.  Of a run that is removed
+        itself the times stay and the failures go.
         """
         return remove_damage(self._database)
 

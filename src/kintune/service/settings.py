@@ -6,7 +6,11 @@ from pathlib import Path
 
 import msgspec
 
-__all__ = ["Settings"]
+from kintune.errors import InputError
+
+__all__ = ["Settings", "settings_in"]
+
+_FILE = "settings.json"
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -57,7 +61,7 @@ class Settings(msgspec.Struct, frozen=True):
     @property
     def file(self) -> Path:
         """Where these settings are, for commands about the service."""
-        return self.directory / "settings.json"
+        return self.directory / _FILE
 
     @property
     def service_database(self) -> str:
@@ -83,3 +87,17 @@ class Settings(msgspec.Struct, frozen=True):
     def socket(self) -> Path:
         """Where the orchestrator listens for pokes."""
         return self.directory / "orchestrator.sock"
+
+
+def settings_in(directory: Path) -> Settings | None:
+    """What the service in this directory was started with last; None where there has been none.
+
+    Raises InputError when the file that says so cannot be read.
+    """
+    file = directory / _FILE
+    if not file.exists():
+        return None
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Settings)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise InputError(f"{file} cannot be read; remove it, and give `kintune serve` all its options again") from error

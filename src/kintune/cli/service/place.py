@@ -8,12 +8,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import click
-import msgspec
 
 from kintune.errors import InputError
 from kintune.records.database import Database
 from kintune.service.database import open_database
-from kintune.service.settings import Settings
+from kintune.service.settings import Settings, settings_in
 
 __all__ = ["data_option", "database_at", "settings_at"]
 
@@ -30,11 +29,8 @@ def database_at(data: str) -> Iterator[Database]:
 
 
 def settings_at(data: str) -> Settings:
-    """The settings of the service in this directory.  Raises InputError when there is no such directory."""
+    """The settings of the service in this directory.  Raises InputError when there is none, or they cannot be read."""
     directory = Path(data).expanduser().absolute()
     if not directory.is_dir():
         raise InputError(f"--data {data}: there is no such directory; `kintune serve` makes it")
-    settings = Settings(data=str(directory), database=os.environ.get("KINTUNE_DATABASE", ""))
-    if not settings.file.exists():
-        return settings
-    return msgspec.json.decode(settings.file.read_bytes(), type=Settings)
+    return settings_in(directory) or Settings(data=str(directory), database=os.environ.get("KINTUNE_DATABASE", ""))
