@@ -25,9 +25,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -81,7 +82,7 @@ class Thrice(Calm):
         for pause in (0.0, *PAUSES_S):
             time.sleep(pause)
             found.append(self.waiting(measure))
-        self.attempts = [(waited, statistics.median(times)) for waited, times in found]  # type: ignore[call-overload]
+        self.attempts = [(waited, statistics.median(cast("Sequence[float]", times))) for waited, times in found]
         return found[0][1]
 
 
@@ -109,7 +110,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         calm = Thrice()
         runner = Runner(about.cores, calm=calm)
         runner.begin(ProfileContext(about.protocol, references))
-        conditions = {
+        conditions: dict[str, Callable[[], AbstractContextManager[object]]] = {
             "nobody": contextlib.nullcontext,
             "service": lambda: running(CLIENTS, web.url),
             "idle": lambda: running(*[IDLE] * (os.cpu_count() or 1)),

@@ -187,7 +187,7 @@ def main() -> None:
                     f"{model} {row['operator']:13} {row['by']:14} kept {row['kept']:.3f} ({row['kept_least']:.3f})"
                     f"  pairs {row['pair_accuracy']:.3f}  best {row['best_us']:.1f} us of {row['candidates']}"
                 )
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     result = {"date": today, "cpu": inspect_machine().cpu, "survive": SURVIVE, "rows": rows}
     (RESULTS / "draft.json").write_text(json.dumps(result, indent=1) + "\n")
 

@@ -30,7 +30,7 @@ def fitted(degree: int, inputs: Values, wanted: Values, weights: Values) -> list
         found = np.linalg.lstsq(basis * scale[:, None], wanted * scale, rcond=None)[0]
         error = np.abs(basis @ found - wanted) * weights
         if error.max() < best[0]:
-            best = float(error.max()), found
+            best = float(error.max()), found.astype(np.float64)
         emphasis *= (error / error.mean() + 1e-6) ** 0.15
         emphasis /= emphasis.mean()
     return [float(np.float32(c)) for c in np.polynomial.chebyshev.cheb2poly(best[1])]

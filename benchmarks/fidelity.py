@@ -136,7 +136,7 @@ def main() -> None:
     for key in ("taken_over_best", "shipped_over_best"):
         found = sorted(row[key] for row in rows)
         print(f"{key}: median {statistics.median(found):.4f}, worst {found[-1]:.4f}, of {len(found)} subgraphs")
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     RESULTS.write_text(json.dumps({"date": today, "cpu": inspect_machine().cpu, "rows": rows}, indent=1) + "\n")
 
 

@@ -143,7 +143,7 @@ class Bench:
         picture = name.partition(":")[0].replace(",", "").replace(" ", "-")
         draw_gantt(name, traced.story, recorded.resources, self.place / f"{picture}.svg")
         with Store.open(str(records)) as store:
-            outcomes = {
+            outcomes: Outcomes = {
                 m.candidate.digest: (m.candidate.workload, m.outcome.median_us, m.believed_us)
                 for m in store.measurements.find()
                 if m.outcome.ok
@@ -151,7 +151,7 @@ class Bench:
         stages: dict[str, list[float]] = {}
         for span in traced.story.spans:
             stages.setdefault(span.kind, []).append(round(span.end - span.start, 3))
-        figures = {
+        figures: dict[str, Any] = {
             "seconds": accounts.makespan_s,
             "bound_s": accounts.bound_s,
             "over_bound": accounts.over_bound,

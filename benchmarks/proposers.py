@@ -137,7 +137,7 @@ def main() -> None:
                 print(f"{options.model} seed {seed} {name}: " + "  ".join(f"@{at} {ms:.2f}" for at, ms in best.items()))
                 rows.append(
                     {
-                        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+                        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
                         "cpu": about.machine.cpu,
                         "model": options.model,
                         "subgraphs": options.subgraphs,

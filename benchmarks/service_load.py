@@ -144,7 +144,7 @@ async def share(process: psutil.Process, seconds: float) -> float:
     before, begun = process.cpu_times(), time.monotonic()
     await asyncio.sleep(seconds)
     after = process.cpu_times()
-    return (after.user + after.system - before.user - before.system) / (time.monotonic() - begun)
+    return float(after.user + after.system - before.user - before.system) / (time.monotonic() - begun)
 
 
 async def poll(client: httpx.AsyncClient, job: str, phase: float) -> None:

@@ -126,7 +126,7 @@ class Soak:
 
     @property
     def _over(self) -> bool:
-        return self._seconds > 60 * self._options.minutes
+        return bool(self._seconds > 60 * self._options.minutes)
 
     # jobs, in the engine's thread -----------------------------------------------------------------------------------
 

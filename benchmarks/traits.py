@@ -164,7 +164,7 @@ def main() -> None:
     for path in options.records:
         subgraphs = list(read(path))
         networks.append({"subgraphs": len(subgraphs), "rows": list(judged(subgraphs))})
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     RESULTS.write_text(json.dumps({"date": today, "networks": networks}, indent=1) + "\n")
 
 

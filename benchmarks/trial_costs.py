@@ -134,7 +134,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     rows = [report_of(model, options.minutes, options.seed) for model in options.models]
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     RESULTS.write_text(json.dumps({"date": today, "cpu": inspect_machine().cpu, "networks": rows}, indent=1) + "\n")
 
 

@@ -172,7 +172,7 @@ def main() -> None:
                 }
                 print(", ".join(f"{key} {value}" for key, value in row.items()))
                 rows.append(row)
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     RESULTS.write_text(json.dumps({"date": today, "cpu": inspect_machine().cpu, "runs": rows}, indent=1) + "\n")
 
 

@@ -203,7 +203,8 @@ def test_a_machine_joins_by_tls(make: Callable[[Serving, str, Path], Front], tmp
         said = tmp_path / "said"
         for trusted, words in ((None, "certificate verify failed"), (front.certificate, "joined as host-2")):
             with said.open("wb") as err:
-                environment = os.environ | ({"SSL_CERT_FILE": str(trusted)} if trusted else {})
+                environment = {**os.environ, "KINTUNE_LOCK_DIR": str(tmp_path / "locks")}  # another machine's cores
+                environment |= {"SSL_CERT_FILE": str(trusted)} if trusted else {}
                 worker = subprocess.Popen(command, env=environment, stderr=err)
             stack.callback(worker.wait, 30)
             stack.callback(worker.terminate)
@@ -215,5 +216,5 @@ def test_a_machine_joins_by_tls(make: Callable[[Serving, str, Path], Front], tmp
             if trusted is None:
                 worker.terminate()
                 worker.wait(30)
-        hosts = httpx.get(f"{service.url}/api/v1/resources", timeout=20).json()["hosts"]
-        assert "host-2" in str(hosts)
+        standings = httpx.get(f"{service.url}/api/v1/resources", timeout=20).json()["resources"]
+        assert "host-2" in str(standings)
