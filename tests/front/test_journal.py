@@ -7,45 +7,33 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from sqlalchemy import text, update
+from sqlalchemy import text
 
 from kintune.engine.journal import Entry
 from kintune.errors import OrderError
 from kintune.front.journal import TuningJournal
-from kintune.job.payloads import JobSpec, Known, Options, Prepared, Profiled, StageName, Summary, Taught, Updated
+from kintune.job.payloads import Options, Profiled, StageName, Updated
 from kintune.measure.outcome import Outcome, Status
-from kintune.measure.requests import BuildItem, Built, ProfileItem
-from kintune.records import RunState, Store
-from kintune.records.schema import runs
+from kintune.measure.requests import BuildItem, Built
+from kintune.records import Store
 from kintune.scheduler.stage import Demand, Stage
-from kintune.search.knowledge import Knowledge
 from kintune.search.strategy import Strategy
 from kintune.space.candidate import UNTUNED, Candidate
 from kintune.testing.journal_suite import JournalSuite
 from kintune.testing.rehearsal import Cast, Rehearsal
-from kintune.testing.synthetic_space import Product, SyntheticSpace
+from kintune.testing.toy_desk import (
+    COMPILER,
+    FEATURES,
+    SPEC_DEVICE,
+    Desk,
+    item_of,
+    kin_space,
+    preparation,
+    work_of,
+)
 from kintune.testing.toy_runs import ended
 from kintune.testing.toy_tools import ToyTools, toy_space, toy_spec
 from kintune.wire.messages import ItemStatus, Work
-
-COMPILER = "tvm 0"
-SPEC_DEVICE = toy_spec().device_type.digest
-FEATURES = "toy-features"
-
-
-class Desk:
-    """Records, and journals over them."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-
-    def journal(self, spec: JobSpec, *, compiler: str = COMPILER, use_known: bool = True) -> TuningJournal:
-        """A new process's journal of this run."""
-        if all(run.run_id != spec.run_id for run in self.store.runs.list()):
-            self.store.runs.create(spec.run_id, key="k", model_name="toy", spec=msgspec.msgpack.encode(spec))
-        journal = TuningJournal(self.store, FEATURES)
-        journal.enter(spec, compiler, use_known=use_known)
-        return journal
 
 
 @pytest.fixture
@@ -155,10 +143,10 @@ class TestFailures:
     )
     def test_they_become_outcomes(self, desk: Desk, kind: str, status: ItemStatus, expected: Status) -> None:
         journal = desk.journal(toy_spec())
-        journal.commit("run", _prepare())
+        journal.commit("run", preparation())
         candidate = toy_space().rules("w0", 1)[0]
-        journal.watch("run", _work(StageName.BUILD, BuildItem(candidate)))
-        journal.watch("run", _work(kind, _item(kind, candidate)))
+        journal.watch("run", work_of(StageName.BUILD, BuildItem(candidate)))
+        journal.watch("run", work_of(kind, item_of(kind, candidate)))
         (event,) = journal.commit("run", Entry(1.0, kind, 0, kind, 0, status, b"", cause="killed by SIGSEGV"))
         (measurement,) = desk.store.measurements.find()
         assert measurement.outcome == Outcome(expected, cause="killed by SIGSEGV")
@@ -180,7 +168,7 @@ class TestFailures:
         with pytest.raises(msgspec.MsgspecError):
             journal.commit("run", strange)
         assert journal.history("run") == []
-        assert journal.commit("run", _prepare())[0].seq == 0
+        assert journal.commit("run", preparation())[0].seq == 0
 
 
 def test_the_peak_of_a_device_is_measured_by_one_run_and_told_to_the_next(desk: Desk) -> None:
@@ -192,128 +180,6 @@ def test_the_peak_of_a_device_is_measured_by_one_run_and_told_to_the_next(desk: 
     fresh = Rehearsal(ToyTools, second, journal=desk.journal(second, use_known=False)).run()
     assert fresh.counts(StageName.PEAK) == 0
     assert ended(fresh).packaged is not None
-
-
-class TestKnown:
-    def first(self, desk: Desk) -> Rehearsal:
-        spec = toy_spec(run_id="first")
-        return Rehearsal(ToyTools, spec, journal=desk.journal(spec)).run()
-
-    def test_the_next_run_is_told_what_the_first_measured(self, desk: Desk) -> None:
-        first = self.first(desk)
-        known = _known(desk.journal(toy_spec()))
-        told = {fact.candidate.digest: fact for fact in known}
-        assert told.keys() == {p.candidate for kind in _MEASURED for p in first.outcomes(kind)}
-        assert not any(fact.suggestion for fact in known)
-        confirmed = {p.candidate: p.outcome for p in first.outcomes(StageName.CONFIRM)}
-        assert {digest: fact.confirmed for digest, fact in told.items() if fact.confirmed} == confirmed
-
-    def test_it_measures_nothing_twice(self, desk: Desk) -> None:
-        first = self.first(desk)
-        spec = toy_spec(run_id="second")
-        second = Rehearsal(ToyTools, spec, journal=desk.journal(spec)).run()
-        assert second.finished is not None
-        summary = msgspec.msgpack.decode(second.finished.summary, type=Summary)
-        assert summary.reused == len({digest for _, digest in first.timed})
-        assert not {d for kind, d in second.timed if kind == "profile"} & {d for _, d in first.timed}
-        assert desk.store.counts().measurements == len({digest for _, digest in [*first.timed, *second.timed]})
-
-    def test_fresh_is_told_nothing(self, desk: Desk) -> None:
-        self.first(desk)
-        assert _known(desk.journal(toy_spec(), use_known=False)) == ()
-
-    def test_of_another_compiler_it_is_told_the_best_few_as_suggestions(self, desk: Desk) -> None:
-        first = self.first(desk)
-        known = _known(desk.journal(toy_spec(), compiler="tvm 1"))
-        assert known
-        assert all(fact.suggestion for fact in known)
-        assert len(known) < len(first.timed)
-
-    def test_features_of_another_version_are_left_out(self, desk: Desk) -> None:
-        self.first(desk)
-        spec = toy_spec()
-        desk.journal(spec)
-        journal = TuningJournal(desk.store, "another version")
-        journal.enter(spec, COMPILER, use_known=True)
-        assert not any(fact.features for fact in _known(journal))
-
-    def test_a_run_that_goes_on_is_told_what_it_was_told_at_first(self, desk: Desk) -> None:
-        first = self.first(desk)
-        told = _known(desk.journal(toy_spec()))
-        fact = next(fact for fact in told if fact.confirmed is None and fact.outcome.ok)
-        device = toy_spec().device_type.digest
-        desk.store.measurements.confirm(device, COMPILER, fact.candidate, Outcome(Status.OK, (1e6,)))
-        assert first.finished is not None
-        event = desk.journal(toy_spec()).history("run")[1]
-        assert event.kind == StageName.KNOWN
-        assert msgspec.msgpack.decode(event.payload, type=tuple[Known, ...]) == told
-
-    def test_no_look_up_follows_a_preparation_that_failed(self, desk: Desk) -> None:
-        journal = desk.journal(toy_spec())
-        failed = Entry(1.0, "prepare", 0, StageName.PREPARE, 0, ItemStatus.FAILED, b"", cause="no")
-        assert len(journal.commit("run", failed)) == 1
-
-
-class TestKin:
-    """What the records know of other workloads with the same core operators, told once, and told alike ever after."""
-
-    SPEC = toy_spec(run_id="kin")
-
-    def taught(self, desk: Desk, spec: JobSpec = SPEC, *, use_known: bool = True) -> Taught:
-        kin = desk.journal(spec, use_known=use_known).commit(spec.run_id, _prepare())[2]
-        assert kin.kind == StageName.KIN
-        return msgspec.msgpack.decode(kin.payload, type=Taught)
-
-    def first(self, desk: Desk) -> None:
-        """A run of another network."""
-        space = _kin_space()
-        spec = toy_spec(run_id="first")
-        Rehearsal(lambda: ToyTools(space=space), spec, Cast(space), journal=desk.journal(spec)).run()
-
-    def test_the_next_run_is_told_of_kin(self, desk: Desk) -> None:
-        self.first(desk)
-        taught = self.taught(desk)
-        assert {program.subject.workload for program in taught.knowledge.programs} == {"k0", "k1"}
-        assert {model.version.family for model in taught.knowledge.models} == {"op:dense0", "op:dense1"}
-        assert taught.lost == 0
-
-    def test_a_run_that_wants_none_is_told_nothing(self, desk: Desk) -> None:
-        self.first(desk)
-        assert self.taught(desk, use_known=False) == Taught(Knowledge())
-        without = msgspec.structs.replace(self.SPEC.options, kin=False)
-        assert self.taught(desk, toy_spec(without, run_id="none")) == Taught(Knowledge())
-
-    def test_history_tells_it_again(self, desk: Desk) -> None:
-        """Also after its programs were timed again, and better ones were found."""
-        self.first(desk)
-        taught = self.taught(desk)
-        best = taught.knowledge.programs[0].candidate
-        desk.store.measurements.confirm(SPEC_DEVICE, COMPILER, best, Outcome(Status.OK, (1e6,)))
-        event = desk.journal(self.SPEC).history("kin")[2]
-        assert msgspec.msgpack.decode(event.payload, type=Taught) == taught
-
-    def test_what_is_gone_meanwhile_is_counted(self, desk: Desk) -> None:
-        self.first(desk)
-        taught = self.taught(desk)
-        version = taught.knowledge.models[0].version
-        with desk.store.transaction() as connection:
-            connection.execute(text("UPDATE blobs SET bytes = 'x' WHERE digest = :d"), {"d": version.blob})
-        again = msgspec.msgpack.decode(desk.journal(self.SPEC).history("kin")[2].payload, type=Taught)
-        assert again.lost == 1
-        assert again.knowledge == msgspec.structs.replace(taught.knowledge, models=taught.knowledge.models[1:])
-
-    def test_a_kin_run_starts_where_the_first_one_ended(self, desk: Desk) -> None:
-        """Few trials bring no less than without."""
-        self.first(desk)
-        options = Options(trials=9, strategy=Strategy(round_size=6, foresee_size=3))
-        spec = toy_spec(options, run_id="warm")
-        warm = ended(Rehearsal(ToyTools, spec, journal=desk.journal(spec)).run())
-        cold = ended(Rehearsal(ToyTools, toy_spec(options)).run())
-        assert warm.knowledge.programs == 6
-        assert warm.knowledge.models == 2
-        assert warm.knowledge.measured > 0
-        assert warm.reused == 0
-        assert warm.kernels_ms <= cold.kernels_ms * 1.02
 
 
 class TestResuming:
@@ -339,7 +205,7 @@ class TestResuming:
     def test_what_was_taught_is_not_forgotten(self, desk: Desk, tmp_path: Path) -> None:
         """The same for a run that started from kin, cut in the middle."""
         options = Options(trials=20, strategy=Strategy(round_size=6, foresee_size=3))
-        space = _kin_space()
+        space = kin_space()
         whole: Rehearsal | None = None
         for cut in (None, 20, 50):
             with Store.open(tmp_path / f"{cut}.sqlite") as store:
@@ -360,97 +226,6 @@ class TestResuming:
                 assert whole is not None
                 assert again.picks == whole.picks
                 assert ended(again).knowledge == ended(whole).knowledge
-
-
-class TestDoubt:
-    """Failures that say nothing of a candidate are tried again; what runs then is believed."""
-
-    @pytest.mark.parametrize(
-        ("cause", "state", "believed"),
-        [
-            ("killed by SIGSEGV", RunState.FINISHED, True),
-            ("killed by SIGSEGV", RunState.FAILED, False),
-            ("killed by SIGKILL", RunState.FINISHED, False),
-            ("no reference: the untuned program could not be built", RunState.FINISHED, False),
-        ],
-    )
-    def test_what_is_told(self, desk: Desk, cause: str, state: RunState, believed: bool) -> None:
-        _measure(desk.journal(toy_spec(run_id="first")), "first", ItemStatus.CRASHED, b"", cause)
-        desk.store.runs.update("first", state=state)
-        assert len(_known(desk.journal(toy_spec()))) == believed
-
-    def test_a_worker_that_is_killed_while_it_confirms_condemns_nobody(self, desk: Desk) -> None:
-        fast = msgspec.msgpack.encode(Outcome(Status.OK, (5.0,)))
-        journal = desk.journal(toy_spec(run_id="first"))
-        _measure(journal, "first", ItemStatus.OK, fast, "")
-        candidate = toy_space().rules("w0", 1)[0]
-        journal.watch("first", _work(StageName.CONFIRM, _item(StageName.CONFIRM, candidate)))
-        killed = Entry(
-            2.0, StageName.CONFIRM, 0, StageName.CONFIRM, 0, ItemStatus.CRASHED, b"", cause="killed by SIGKILL"
-        )
-        journal.commit("first", killed)
-        desk.store.runs.update("first", state=RunState.FINISHED)
-        assert _known(desk.journal(toy_spec())) == ()
-        again = Outcome(Status.OK, (6.0,))
-        _measure(desk.journal(toy_spec(run_id="second")), "second", ItemStatus.OK, msgspec.msgpack.encode(again), "")
-        (measurement,) = desk.store.measurements.find()
-        assert (measurement.outcome.median_us, measurement.believed_us) == (5.0, 6.0)
-
-    def test_a_damaged_run_is_not_asked(self, desk: Desk) -> None:
-        _measure(desk.journal(toy_spec(run_id="first")), "first", ItemStatus.CRASHED, b"", "killed by SIGSEGV")
-        journal = desk.journal(toy_spec())
-        with desk.store.transaction() as connection:
-            connection.execute(update(runs).where(runs.c.run_id == "first").values(key="torn"))
-        assert _known(journal) == ()
-
-    def test_a_later_success_counts(self, desk: Desk) -> None:
-        _measure(desk.journal(toy_spec(run_id="first")), "first", ItemStatus.CRASHED, b"", "killed by SIGKILL")
-        timed = Outcome(Status.OK, (7.0,))
-        _measure(desk.journal(toy_spec()), "run", ItemStatus.OK, msgspec.msgpack.encode(timed), "")
-        (measurement,) = desk.store.measurements.find()
-        assert measurement.believed_us == 7.0
-        (known,) = _known(desk.journal(toy_spec(run_id="third")), "third")
-        assert known.confirmed == timed
-
-
-def _measure(journal: TuningJournal, run: str, status: ItemStatus, payload: bytes, cause: str) -> None:
-    """Commit one timing of the rule's first candidate."""
-    journal.commit(run, _prepare())
-    candidate = toy_space().rules("w0", 1)[0]
-    journal.watch(run, _work(StageName.BUILD, BuildItem(candidate)))
-    journal.watch(run, _work(StageName.PROFILE, _item(StageName.PROFILE, candidate)))
-    journal.commit(run, Entry(1.0, StageName.PROFILE, 0, StageName.PROFILE, 0, status, payload, cause=cause))
-
-
-_MEASURED = (StageName.PROFILE, StageName.CONFIRM)
-
-
-def _known(journal: TuningJournal, run: str = "run") -> tuple[Known, ...]:
-    known = journal.commit(run, _prepare())[1]
-    return msgspec.msgpack.decode(known.payload, type=tuple[Known, ...])
-
-
-def _kin_space() -> SyntheticSpace:
-    """Another network, with the operators of the toy one."""
-    return SyntheticSpace(
-        [Product("k0", 64, 320, 64, operator="dense0"), Product("k1", 128, 128, 64, operator="dense1")]
-    )
-
-
-def _prepare() -> Entry:
-    prepared: Prepared = ToyTools().prepare(toy_spec())
-    payload = msgspec.msgpack.encode(prepared)
-    return Entry(0.5, StageName.PREPARE, 0, StageName.PREPARE, 0, ItemStatus.OK, payload)
-
-
-def _item(kind: str, candidate: Candidate) -> BuildItem | ProfileItem:
-    if kind == StageName.BUILD:
-        return BuildItem(candidate)
-    return ProfileItem(candidate.workload, Built(candidate.digest, b"library"))
-
-
-def _work(kind: str, item: BuildItem | ProfileItem) -> Work:
-    return Work(Stage(kind, "run", kind, Demand()), "worker", b"", (msgspec.msgpack.encode(item),), 1.0)
 
 
 def test_a_cast_is_what_a_worker_answers() -> None:
@@ -484,10 +259,10 @@ class TestRoundsInFlight:
 def test_a_candidate_may_be_timed_by_two_stages(desk: Desk) -> None:
     """A job's process dies; the stage that it offered goes on, and its successor offers the rest of it once more."""
     journal = desk.journal(toy_spec())
-    journal.commit("run", _prepare())
+    journal.commit("run", preparation())
     candidate = toy_space().rules("w0", 1)[0]
-    item = msgspec.msgpack.encode(_item(StageName.PROFILE, candidate))
-    journal.watch("run", _work(StageName.BUILD, BuildItem(candidate)))
+    item = msgspec.msgpack.encode(item_of(StageName.PROFILE, candidate))
+    journal.watch("run", work_of(StageName.BUILD, BuildItem(candidate)))
     stages = ("profile-1", "profile-1.2")
     for stage in stages:
         work = Work(Stage(stage, "run", StageName.PROFILE, Demand()), "device", b"", (item,), 1.0)

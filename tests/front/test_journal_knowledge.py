@@ -1,0 +1,217 @@
+"""What the journal tells a job of what was measured before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from sqlalchemy import text, update
+
+from kintune.engine.journal import Entry
+from kintune.front.journal import TuningJournal
+from kintune.job.payloads import JobSpec, Known, Options, StageName, Summary, Taught
+from kintune.measure.outcome import Outcome, Status
+from kintune.records import RunState, Store
+from kintune.records.schema import runs
+from kintune.search.knowledge import Knowledge
+from kintune.search.strategy import Strategy
+from kintune.testing.rehearsal import Cast, Rehearsal
+from kintune.testing.toy_desk import (
+    COMPILER,
+    SPEC_DEVICE,
+    Desk,
+    commit_timing,
+    item_of,
+    kin_space,
+    known_to,
+    preparation,
+    work_of,
+)
+from kintune.testing.toy_runs import ended
+from kintune.testing.toy_tools import ToyTools, toy_space, toy_spec
+from kintune.wire.messages import ItemStatus
+
+_MEASURED = (StageName.PROFILE, StageName.CONFIRM)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    with Store.open(tmp_path / "records.sqlite") as store:
+        yield Desk(store)
+
+
+class TestKnown:
+    def first(self, desk: Desk) -> Rehearsal:
+        spec = toy_spec(run_id="first")
+        return Rehearsal(ToyTools, spec, journal=desk.journal(spec)).run()
+
+    def test_the_next_run_is_told_what_the_first_measured(self, desk: Desk) -> None:
+        first = self.first(desk)
+        known = known_to(desk.journal(toy_spec()))
+        told = {fact.candidate.digest: fact for fact in known}
+        assert told.keys() == {p.candidate for kind in _MEASURED for p in first.outcomes(kind)}
+        assert not any(fact.suggestion for fact in known)
+        confirmed = {p.candidate: p.outcome for p in first.outcomes(StageName.CONFIRM)}
+        assert {digest: fact.confirmed for digest, fact in told.items() if fact.confirmed} == confirmed
+
+    def test_it_measures_nothing_twice(self, desk: Desk) -> None:
+        first = self.first(desk)
+        spec = toy_spec(run_id="second")
+        second = Rehearsal(ToyTools, spec, journal=desk.journal(spec)).run()
+        assert second.finished is not None
+        summary = msgspec.msgpack.decode(second.finished.summary, type=Summary)
+        assert summary.reused == len({digest for _, digest in first.timed})
+        assert not {d for kind, d in second.timed if kind == "profile"} & {d for _, d in first.timed}
+        assert desk.store.counts().measurements == len({digest for _, digest in [*first.timed, *second.timed]})
+
+    def test_fresh_is_told_nothing(self, desk: Desk) -> None:
+        self.first(desk)
+        assert known_to(desk.journal(toy_spec(), use_known=False)) == ()
+
+    def test_of_another_compiler_it_is_told_the_best_few_as_suggestions(self, desk: Desk) -> None:
+        first = self.first(desk)
+        known = known_to(desk.journal(toy_spec(), compiler="tvm 1"))
+        assert known
+        assert all(fact.suggestion for fact in known)
+        assert len(known) < len(first.timed)
+
+    def test_features_of_another_version_are_left_out(self, desk: Desk) -> None:
+        self.first(desk)
+        spec = toy_spec()
+        desk.journal(spec)
+        journal = TuningJournal(desk.store, "another version")
+        journal.enter(spec, COMPILER, use_known=True)
+        assert not any(fact.features for fact in known_to(journal))
+
+    def test_a_run_that_goes_on_is_told_what_it_was_told_at_first(self, desk: Desk) -> None:
+        first = self.first(desk)
+        told = known_to(desk.journal(toy_spec()))
+        fact = next(fact for fact in told if fact.confirmed is None and fact.outcome.ok)
+        device = toy_spec().device_type.digest
+        desk.store.measurements.confirm(device, COMPILER, fact.candidate, Outcome(Status.OK, (1e6,)))
+        assert first.finished is not None
+        event = desk.journal(toy_spec()).history("run")[1]
+        assert event.kind == StageName.KNOWN
+        assert msgspec.msgpack.decode(event.payload, type=tuple[Known, ...]) == told
+
+    def test_no_look_up_follows_a_preparation_that_failed(self, desk: Desk) -> None:
+        journal = desk.journal(toy_spec())
+        failed = Entry(1.0, "prepare", 0, StageName.PREPARE, 0, ItemStatus.FAILED, b"", cause="no")
+        assert len(journal.commit("run", failed)) == 1
+
+
+class TestKin:
+    """What the records know of other workloads with the same core operators, told once, and told alike ever after."""
+
+    SPEC = toy_spec(run_id="kin")
+
+    def taught(self, desk: Desk, spec: JobSpec = SPEC, *, use_known: bool = True) -> Taught:
+        kin = desk.journal(spec, use_known=use_known).commit(spec.run_id, preparation())[2]
+        assert kin.kind == StageName.KIN
+        return msgspec.msgpack.decode(kin.payload, type=Taught)
+
+    def first(self, desk: Desk) -> None:
+        """A run of another network."""
+        space = kin_space()
+        spec = toy_spec(run_id="first")
+        Rehearsal(lambda: ToyTools(space=space), spec, Cast(space), journal=desk.journal(spec)).run()
+
+    def test_the_next_run_is_told_of_kin(self, desk: Desk) -> None:
+        self.first(desk)
+        taught = self.taught(desk)
+        assert {program.subject.workload for program in taught.knowledge.programs} == {"k0", "k1"}
+        assert {model.version.family for model in taught.knowledge.models} == {"op:dense0", "op:dense1"}
+        assert taught.lost == 0
+
+    def test_a_run_that_wants_none_is_told_nothing(self, desk: Desk) -> None:
+        self.first(desk)
+        assert self.taught(desk, use_known=False) == Taught(Knowledge())
+        without = msgspec.structs.replace(self.SPEC.options, kin=False)
+        assert self.taught(desk, toy_spec(without, run_id="none")) == Taught(Knowledge())
+
+    def test_history_tells_it_again(self, desk: Desk) -> None:
+        """Also after its programs were timed again, and better ones were found."""
+        self.first(desk)
+        taught = self.taught(desk)
+        best = taught.knowledge.programs[0].candidate
+        desk.store.measurements.confirm(SPEC_DEVICE, COMPILER, best, Outcome(Status.OK, (1e6,)))
+        event = desk.journal(self.SPEC).history("kin")[2]
+        assert msgspec.msgpack.decode(event.payload, type=Taught) == taught
+
+    def test_what_is_gone_meanwhile_is_counted(self, desk: Desk) -> None:
+        self.first(desk)
+        taught = self.taught(desk)
+        version = taught.knowledge.models[0].version
+        with desk.store.transaction() as connection:
+            connection.execute(text("UPDATE blobs SET bytes = 'x' WHERE digest = :d"), {"d": version.blob})
+        again = msgspec.msgpack.decode(desk.journal(self.SPEC).history("kin")[2].payload, type=Taught)
+        assert again.lost == 1
+        assert again.knowledge == msgspec.structs.replace(taught.knowledge, models=taught.knowledge.models[1:])
+
+    def test_a_kin_run_starts_where_the_first_one_ended(self, desk: Desk) -> None:
+        """Few trials bring no less than without."""
+        self.first(desk)
+        options = Options(trials=9, strategy=Strategy(round_size=6, foresee_size=3))
+        spec = toy_spec(options, run_id="warm")
+        warm = ended(Rehearsal(ToyTools, spec, journal=desk.journal(spec)).run())
+        cold = ended(Rehearsal(ToyTools, toy_spec(options)).run())
+        assert warm.knowledge.programs == 6
+        assert warm.knowledge.models == 2
+        assert warm.knowledge.measured > 0
+        assert warm.reused == 0
+        assert warm.kernels_ms <= cold.kernels_ms * 1.02
+
+
+class TestDoubt:
+    """Failures that say nothing of a candidate are tried again; what runs then is believed."""
+
+    @pytest.mark.parametrize(
+        ("cause", "state", "believed"),
+        [
+            ("killed by SIGSEGV", RunState.FINISHED, True),
+            ("killed by SIGSEGV", RunState.FAILED, False),
+            ("killed by SIGKILL", RunState.FINISHED, False),
+            ("no reference: the untuned program could not be built", RunState.FINISHED, False),
+        ],
+    )
+    def test_what_is_told(self, desk: Desk, cause: str, state: RunState, believed: bool) -> None:
+        commit_timing(desk.journal(toy_spec(run_id="first")), "first", ItemStatus.CRASHED, b"", cause)
+        desk.store.runs.update("first", state=state)
+        assert len(known_to(desk.journal(toy_spec()))) == believed
+
+    def test_a_worker_that_is_killed_while_it_confirms_condemns_nobody(self, desk: Desk) -> None:
+        fast = msgspec.msgpack.encode(Outcome(Status.OK, (5.0,)))
+        journal = desk.journal(toy_spec(run_id="first"))
+        commit_timing(journal, "first", ItemStatus.OK, fast, "")
+        candidate = toy_space().rules("w0", 1)[0]
+        journal.watch("first", work_of(StageName.CONFIRM, item_of(StageName.CONFIRM, candidate)))
+        killed = Entry(
+            2.0, StageName.CONFIRM, 0, StageName.CONFIRM, 0, ItemStatus.CRASHED, b"", cause="killed by SIGKILL"
+        )
+        journal.commit("first", killed)
+        desk.store.runs.update("first", state=RunState.FINISHED)
+        assert known_to(desk.journal(toy_spec())) == ()
+        again = Outcome(Status.OK, (6.0,))
+        commit_timing(
+            desk.journal(toy_spec(run_id="second")), "second", ItemStatus.OK, msgspec.msgpack.encode(again), ""
+        )
+        (measurement,) = desk.store.measurements.find()
+        assert (measurement.outcome.median_us, measurement.believed_us) == (5.0, 6.0)
+
+    def test_a_damaged_run_is_not_asked(self, desk: Desk) -> None:
+        commit_timing(desk.journal(toy_spec(run_id="first")), "first", ItemStatus.CRASHED, b"", "killed by SIGSEGV")
+        journal = desk.journal(toy_spec())
+        with desk.store.transaction() as connection:
+            connection.execute(update(runs).where(runs.c.run_id == "first").values(key="torn"))
+        assert known_to(journal) == ()
+
+    def test_a_later_success_counts(self, desk: Desk) -> None:
+        commit_timing(desk.journal(toy_spec(run_id="first")), "first", ItemStatus.CRASHED, b"", "killed by SIGKILL")
+        timed = Outcome(Status.OK, (7.0,))
+        commit_timing(desk.journal(toy_spec()), "run", ItemStatus.OK, msgspec.msgpack.encode(timed), "")
+        (measurement,) = desk.store.measurements.find()
+        assert measurement.believed_us == 7.0
+        (known,) = known_to(desk.journal(toy_spec(run_id="third")), "third")
+        assert known.confirmed == timed
