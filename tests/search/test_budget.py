@@ -53,6 +53,20 @@ def test_what_has_no_time_yet_comes_first_until_patience_ends() -> None:
     assert rank([slow, fresh]) == [slow]
 
 
+def test_past_leaps_are_not_expected_again() -> None:
+    """A light subgraph whose first program was a disaster, and a heavy one that reaches half of what its kin do."""
+    light = _state("light", [200_000.0, 190.0, 11.4], family="op:reduction", weight=25, flops=1.08e6)
+    kin = _state("kin", [700_000.0, 9000.0, 2750.0], weight=12, flops=600e6)
+    heavy = _state("heavy", [9000.0, 6000.0, 5980.0], weight=12, flops=600e6)
+    assert rank([light, kin, heavy])[0] is heavy
+
+
+@given(times, st.floats(0.0, 1e6))
+def test_nobody_is_expected_to_save_more_than_is_left(history: list[float], speed: float) -> None:
+    state = _state("a", history, weight=2)
+    assert expected_gain(state, speed) <= 2 * state.best_us * (1 + 1e-9)
+
+
 def test_a_stale_subgraph_loses_its_turn() -> None:
     """However slow it is."""
     slow, quick = _state("slow", [9000.0, 9000.0]), _state("quick", [2000.0, 2000.0])

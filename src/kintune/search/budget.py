@@ -32,8 +32,9 @@ _LEAST = 8  # candidates of a round, of which a few are worth choosing from
 def expected_gain(state: SubgraphState, family_speed: float) -> float:
     """Microseconds that one more full round is expected to save per run of the network.
 
-    What the past says of it is the mean of the last rounds, whatever the size of each.  `family_speed` is the highest
-    FLOPs per microsecond reached in the subgraph's family.
+    What the past says of it is the mean of the last rounds, whatever the size of each, but no more than is left: the
+    first program that is no disaster may be a thousand times as fast as the one before, and no later one will be.
+    `family_speed` is the highest FLOPs per microsecond reached in the subgraph's family.
     """
     if state.exhausted:
         return 0.0
@@ -42,15 +43,14 @@ def expected_gain(state: SubgraphState, family_speed: float) -> float:
     recent = state.history[-1 - _WINDOW :]
     finite = [value for value in recent if math.isfinite(value)]
     past = (finite[0] - state.best_us) / max(1, len(finite) - 1) if finite else 0.0
-    possible = state.best_us / max(1.0, state.rounds)
-    if family_speed > 0:
-        bound = state.subject.flops / (_HEADROOM * family_speed)
-        possible = min(possible, max(0.0, state.best_us - bound))
-    left = prospect(state)
+    left = prospect(state) * state.best_us
     if left <= 0:
         return 0.0
-    possible = min(possible, left * state.best_us)
-    gain = _MEMORY * past + (1 - _MEMORY) * possible
+    if family_speed > 0:
+        bound = state.subject.flops / (_HEADROOM * family_speed)
+        left = min(left, max(0.0, state.best_us - bound))
+    possible = min(state.best_us / max(1.0, state.rounds), left)
+    gain = _MEMORY * min(past, left) + (1 - _MEMORY) * possible
     return float(state.subject.weight * gain * _DISAPPOINTMENT**state.stale)
 
 
