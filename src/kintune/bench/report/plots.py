@@ -182,7 +182,7 @@ def _points(axes: Any, chart: BarChart) -> None:
     for bar in chart.bars:
         place = names.index(bar.series)
         y = groups.index(bar.group) + (place - (len(names) - 1) / 2) * 0.7 / max(1, len(names))
-        color = _COLORS[place % len(_COLORS)]
+        color, marker = _mark(place)
         if bar.low is not None and bar.high is not None and bar.high > bar.low:
             axes.plot(
                 [max(bar.low, floor), bar.high], [y, y], color=color, linewidth=5, alpha=0.3, solid_capstyle="butt"
@@ -190,7 +190,7 @@ def _points(axes: Any, chart: BarChart) -> None:
         reached = bar.value > 0
         axes.plot(
             max(bar.value, floor), y, color=color, linestyle="none",
-            marker=_MARKERS[place % len(_MARKERS)] if reached else "<", markerfacecolor=color if reached else "none",
+            marker=marker if reached else "<", markerfacecolor=color if reached else "none",
         )  # fmt: skip
         plain = f"{bar.value:.0f}" if chart.baseline is None and bar.value.is_integer() else f"{bar.value:.2f}"
         text = plain if reached else "not reached"
@@ -201,9 +201,11 @@ def _points(axes: Any, chart: BarChart) -> None:
     for level, said, style in ((chart.baseline, "equal", "-"), (chart.goal, "goal", (0, (4, 3)))):
         if level is not None:
             axes.axvline(level, color=_REFERENCE, linewidth=1.2, linestyle=style, zorder=0)
+            outward = -1 if chart.goal is not None and level < chart.goal else 1  # where the other's name is not
             axes.annotate(
-                f"{said} {level:g}", (level, 1.0), (3, 2), xycoords=("data", "axes fraction"),
+                f"{said} {level:g}", (level, 1.0), (3 * outward, 2), xycoords=("data", "axes fraction"),
                 textcoords="offset points", fontsize=9, color=_REFERENCE, va="top",
+                ha="left" if outward > 0 else "right",
             )  # fmt: skip
     axes.set_yticks(range(len(groups)), groups)
     axes.set_ylim(len(groups) - 0.4, -0.7)
@@ -216,14 +218,17 @@ def _points(axes: Any, chart: BarChart) -> None:
         _key(axes, names)
 
 
+def _mark(number: int) -> tuple[str, str]:
+    """The color and marker of the series of this number; where colors begin again, they come with other markers."""
+    return _COLORS[number % len(_COLORS)], _MARKERS[(number + number // len(_COLORS)) % len(_MARKERS)]
+
+
 def _key(axes: Any, names: Sequence[str]) -> None:
     """Which marker is whose; a value that was not reached has a marker of its own and is no key."""
     from matplotlib.lines import Line2D
 
-    handles = [
-        Line2D([], [], linestyle="none", marker=_MARKERS[i % len(_MARKERS)], color=_COLORS[i % len(_COLORS)])
-        for i in range(len(names))
-    ]
+    marks = [_mark(number) for number in range(len(names))]
+    handles = [Line2D([], [], linestyle="none", marker=marker, color=color) for color, marker in marks]
     axes.legend(
         handles, names, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=10, handletextpad=0.2
     )
