@@ -79,3 +79,11 @@ def test_time_is_expected_for_every_search(tmp_path: Path) -> None:
     assert one is not None
     assert two is not None
     assert two > one
+
+
+def test_time_is_expected_for_the_trials_that_are_asked_for() -> None:
+    half = EXPERIMENT.seconds(cell(search("one"), samples=64), {})
+    fewer = EXPERIMENT.seconds(cell(search("one"), samples=64, trials_per_subgraph=16), {})
+    assert half is not None
+    assert fewer is not None
+    assert fewer < half

@@ -14,11 +14,12 @@ import msgspec
 
 from kintune.bench.cell import Cell, Method
 from kintune.bench.errors import OptionError
-from kintune.bench.experiment import CellProgress, ModelFacts, Show
+from kintune.bench.experiment import ModelFacts, Show
 from kintune.bench.option import Kind, Option, Options
 from kintune.bench.pool.accuracy_report import accuracy_sections
 from kintune.bench.pool.fitting import Capacity, Split, split_pool, train_models, try_models
 from kintune.bench.pool.options import POOL_OPTIONS, check_pool, describe, obtain, seconds_to_collect
+from kintune.bench.pool.pace import Pace
 from kintune.bench.report.section import Section
 from kintune.bench.tables import Row, Tables
 from kintune.errors import InputError
@@ -87,8 +88,9 @@ class Accuracy:
         samples, splits = int(cell.values["samples"] or 0), int(cell.values["splits"] or 0)
         pool = obtain(cell, directory, show)
         rows: list[Row] = []
+        pace = Pace("split", splits, show)
         for split in range(splits):
-            show(CellProgress(f"split {split + 1} of {splits}", done=split / splits))
+            pace.begin(split)
             parts = split_pool(pool, samples, seed=split, later=cell.values["split"] == "later")
             for method in cell.methods:
                 rows += _rows(method, parts, split)

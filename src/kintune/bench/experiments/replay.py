@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import get_args
 
 from kintune.bench.cell import Cell, Method
-from kintune.bench.experiment import CellProgress, ModelFacts, Show
+from kintune.bench.experiment import ModelFacts, Show
 from kintune.bench.option import Kind, Option, Options
 from kintune.bench.pool.options import POOL_OPTIONS, check_pool, describe, obtain, seconds_to_collect
+from kintune.bench.pool.pace import Pace
 from kintune.bench.pool.pool import Pool
 from kintune.bench.pool.replay import Point, replay, trials_to_reach
 from kintune.bench.pool.replay_report import replay_sections
@@ -27,7 +28,7 @@ from kintune.search.strategy import Budget, Foresee, Strategy
 __all__ = ["EXPERIMENT", "Replay"]
 
 _QUALITIES = (0.8, 0.9, 0.95, 0.99)  # of the speed that the pool's best programs give the network
-_SECONDS_A_TRIAL = 0.006  # of a replay, a guess
+_SECONDS_A_TRIAL = 0.002  # of a replay, a guess
 
 _OPTIONS: dict[str, Option] = {
     **POOL_OPTIONS,
@@ -65,7 +66,8 @@ class Replay:
     def seconds(self, cell: Cell, models: Mapping[str, ModelFacts]) -> float | None:
         """Collecting takes nearly all of it."""
         facts = models.get(str(cell.values["model"]))
-        trials = int(cell.values["samples"] or 0) * (facts.tunable if facts else 10)
+        samples, asked = int(cell.values["samples"] or 0), cell.values["trials_per_subgraph"]
+        trials = (samples // 2 if asked is None else min(samples, int(asked))) * (facts.tunable if facts else 10)
         replays = int(cell.values["runs"] or 0) * len(cell.methods)
         return seconds_to_collect(cell, models) + replays * trials * _SECONDS_A_TRIAL
 
@@ -79,9 +81,10 @@ class Replay:
         curve: list[Row] = []
         reached: list[Row] = []
         total = runs * len(cell.methods)
+        pace = Pace("search", total, show)
         for number in range(total):
             run, method = divmod(number, len(cell.methods))
-            show(CellProgress(f"search {number + 1} of {total}", done=number / total))
+            pace.begin(number)
             points = list(replay(pool, _strategy(cell.methods[method]), seed=run, trials=trials))
             curve += _curve(cell.methods[method], run, points, pool)
             reached += _reached(cell.methods[method], run, points, pool)
