@@ -4,9 +4,10 @@
 
 Each network is tuned as a user would, cold; the seconds of each stage over the programs measured are what a trial
 costs.  Then a sample of the candidates that this run has measured is lowered, compiled, linked and loaded again, one by
-one on one core, with a clock between the steps.  The limit is one lowering (replay and passes), one code generation
-and one run of each: the first two on all cores at once, the last alone.  Results go to
-`benchmarks/results/trial_costs.json`.
+one, with a clock between the steps: on one core while the others do nothing, then on all cores at once, as workers
+do; and timed again under a profiler.  The limit is one lowering (replay and passes), one code generation and one run of
+each: the first two on all cores at once, the last alone.  It is reckoned twice: as if cores did not slow each other
+down, and as they do.  Results go to `benchmarks/results/trial_costs.json`.
 """
 
 from __future__ import annotations
@@ -14,116 +15,68 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import os
 import tempfile
-import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from one_run import tune
+from trial_steps import build_steps, in_process, pinned, profile_steps, sample_of
 
 from kintune.doctor.machine import inspect_machine
 from kintune.measure.cores import choose_cores
-from kintune.records import Store
-from kintune.space.candidate import UNTUNED
 
 RESULTS = Path(__file__).parent / "results" / "trial_costs.json"
 SAMPLE = 120
-
-
-def steps(records: Path, sample: int, seed: int) -> tuple[dict[str, float], float, int]:
-    """Mean milliseconds of each step for a sample of what was measured, mean microseconds of a run, and how many."""
-    import tvm
-    import tvm_ffi
-    from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
-
-    from kintune.graph.elementary import use_vector_functions
-    from kintune.measure.linker import link
-    from kintune.space.features import FeatureExtractor
-    from kintune.space.lower import Replayer, load_workload
-
-    use_vector_functions()
-    with Store.open(records) as store:
-        rows = [row for row in store.measurements.find() if row.outcome.ok and row.candidate.sketch != UNTUNED]
-        target = tvm.target.Target(json.loads(store.devices.list()[0].target))
-        chosen = np.random.default_rng(seed).permutation(len(rows))[:sample]
-        picked = sorted((rows[int(i)] for i in chosen), key=lambda row: row.candidate)
-        modules = {w: load_workload(store.workloads.module(w)) for w in {row.candidate.workload for row in picked}}
-        sketches = {s.digest: s for s in store.workloads.sketches(modules)}
-    spent: defaultdict[str, float] = defaultdict(float)
-
-    @contextmanager
-    def step(name: str) -> Iterator[None]:
-        begun = time.perf_counter()
-        yield
-        spent[name] += time.perf_counter() - begun
-
-    replayers = {workload: Replayer(module, target) for workload, module in modules.items()}
-    extractors = {workload: FeatureExtractor(replayer.context) for workload, replayer in replayers.items()}
-    generate: Callable[..., Any] = tvm.get_global_func("target.build.llvm")
-    for row in picked:
-        candidate = row.candidate
-        with step("replay"):
-            schedule = replayers[candidate.workload](sketches[candidate.sketch], candidate).schedule
-        with step("(full features)"):
-            extractors[candidate.workload]([schedule])
-        with tvm.transform.PassContext(opt_level=3, config={"tirx.disable_assert": True}):
-            with step("passes"):
-                module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(schedule.mod)
-                module = tvm.tirx.transform.BindTarget(target.with_host(target))(module)
-                pipeline, finish, _ = tvm.tirx.get_default_tir_pipeline(target)
-                module = tvm.tirx.transform.SkipAssert()(finish()(pipeline(module)))
-            with step("code generation"):
-                library = generate(module, target)
-            with tempfile.TemporaryDirectory() as folder:
-                with step("code generation"):
-                    library.write_to_file(f"{folder}/program.o", "o")
-                with step("linking"):
-                    link(f"{folder}/program.so", [f"{folder}/program.o"])
-                with step("loading"):
-                    tvm_ffi.load_module(f"{folder}/program.so", keep_module_alive=False)
-    means = {name: 1e3 * seconds / len(picked) for name, seconds in spent.items()}
-    return means, float(np.mean([row.outcome.median_us for row in picked])), len(picked)
+_NEEDED = ("replay", "passes", "code generation")
 
 
 def report_of(model: str, minutes: float, seed: int) -> dict[str, Any]:
     """Tune, take apart, compare."""
-    threads = len(choose_cores(0))
+    cores = choose_cores(0)
     with tempfile.TemporaryDirectory() as directory:
         report = tune(model, minutes, Path(directory))
-        own = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, {min(own)})  # one core, as one of several build workers has
-        try:
-            means, run_us, count = steps(Path(directory) / "records.sqlite", SAMPLE, seed)
-        finally:
-            os.sched_setaffinity(0, own)
+        sample = sample_of(Path(directory) / "records.sqlite", SAMPLE, seed)
+    alone = pinned(cores[:1], build_steps, sample)[0]
+    together = _mean(pinned(cores, build_steps, sample))
+    timing = in_process(profile_steps, sample)
+    run_ms = 1e-3 * float(np.mean([row.outcome.median_us for row in sample.rows]))
     trials = report["trials"]
     stages = {name: 1e3 * s / trials for name, s in report["stage_seconds"].items() if name != "other"}
-    limit = (means["replay"] + means["passes"] + means["code generation"]) / threads + run_us / 1e3
+    limits = [sum(made[step] for step in _NEEDED) / len(cores) + run_ms for made in (alone, together)]
     total = sum(stages.values())
-    print(f"\n{model}: {trials} trials, {total:.1f} ms each: " + ", ".join(f"{n} {v:.1f}" for n, v in stages.items()))
-    print(f"  one core, ms a candidate ({count} of them): " + ", ".join(f"{n} {v:.1f}" for n, v in means.items()))
-    print(
-        f"  limit {limit:.1f} ms on {threads} threads (a run takes {run_us / 1e3:.2f}); {total / limit:.2f} times that"
-    )
+    print(f"\n{model}: {trials} trials, {total:.1f} ms each: {_listed(stages)}")
+    print(f"  building one of {len(sample.rows)}, ms on one core: {_listed(alone)}")
+    print(f"  the same while all {len(cores)} cores build: {_listed(together)}")
+    print(f"  timing one of them: {_listed(timing)}; a run takes {run_ms:.2f}")
+    print("  limit " + ", ".join(f"{limit:.1f} ms ({total / limit:.2f} times that)" for limit in limits))
     return {
         "model": model,
         "minutes": minutes,
-        "threads": threads,
+        "threads": len(cores),
         "trials": trials,
         "stage_ms": stages,
         "other_seconds": report["stage_seconds"]["other"],
-        "step_ms": means,
-        "run_us": run_us,
-        "sample": count,
+        "step_ms": alone,
+        "step_ms_all_cores": together,
+        "timing_ms": timing,
+        "run_us": 1e3 * run_ms,
+        "sample": len(sample.rows),
         "trial_ms": total,
-        "limit_ms": limit,
-        "ratio": total / limit,
+        "limit_ms": limits[0],
+        "limit_ms_all_cores": limits[1],
+        "ratio": total / limits[0],
+        "ratio_all_cores": total / limits[1],
     }
+
+
+def _mean(steps: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {step: float(np.mean([one[step] for one in steps])) for step in steps[0]}
+
+
+def _listed(steps: Mapping[str, float]) -> str:
+    return ", ".join(f"{step} {ms:.1f}" for step, ms in steps.items())
 
 
 def main() -> None:

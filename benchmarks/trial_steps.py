@@ -1,0 +1,184 @@
+"""Measured candidates taken apart again, step by step: how they are built, and how they are timed.
+
+For `trial_costs.py` beside this file.  All of it runs in processes of its own, on the cores that a job would take.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import json
+import multiprocessing
+import os
+import pstats
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from kintune.job.works import SLOW
+from kintune.measure.requests import BuildContext, ProfileContext, ProfileItem
+from kintune.records import Store
+from kintune.records.measurements import Measurement
+from kintune.space.candidate import UNTUNED, Candidate, Sketch
+
+__all__ = ["Sample", "build_steps", "in_process", "pinned", "profile_steps", "sample_of"]
+
+T = TypeVar("T")
+
+_together: Any = None  # a barrier: no core begins before all are ready
+
+
+class Sample(NamedTuple):
+    """Some of the measured candidates of a run, in their order, and what it takes to make them again."""
+
+    rows: list[Measurement]
+    modules: dict[str, bytes]
+    sketches: dict[str, Sketch]
+    target: str
+    best_us: dict[str, float]
+
+
+def sample_of(records: Path, count: int, seed: int) -> Sample:
+    """`count` of the tuned candidates that ran, drawn from these records."""
+    with Store.open(records) as store:
+        rows = [row for row in store.measurements.find() if row.outcome.ok and row.candidate.sketch != UNTUNED]
+        chosen = np.random.default_rng(seed).permutation(len(rows))[:count]
+        picked = sorted((rows[int(i)] for i in chosen), key=lambda row: row.candidate)
+        workloads = {row.candidate.workload for row in picked}
+        best = {w: min(r.outcome.median_us for r in rows if r.candidate.workload == w) for w in workloads}
+        modules = {w: store.workloads.module(w) for w in workloads}
+        sketches = {s.digest: s for s in store.workloads.sketches(modules)}
+        return Sample(picked, modules, sketches, store.devices.list()[0].target, best)
+
+
+def pinned(cores: Sequence[int], work: Callable[[Sample], T], sample: Sample) -> list[T]:
+    """What `work` returns on each of these cores, on all of them at once."""
+    spawn = multiprocessing.get_context("spawn")
+    together = spawn.Barrier(len(cores))
+    with ProcessPoolExecutor(len(cores), spawn, _start, (together,)) as pool:
+        return [future.result() for future in [pool.submit(_on, core, work, sample) for core in cores]]
+
+
+def in_process(work: Callable[[Sample], T], sample: Sample) -> T:
+    """What `work` returns in a process of its own, on whatever cores it chooses."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(work, sample).result()
+
+
+def _start(together: Any) -> None:
+    global _together
+    _together = together
+    os.environ["TVM_NUM_THREADS"] = "1"
+
+
+def _on(core: int, work: Callable[[Sample], T], sample: Sample) -> T:
+    os.sched_setaffinity(0, {core})
+    return work(sample)
+
+
+def build_steps(sample: Sample) -> dict[str, float]:
+    """Mean milliseconds of each step of building, on the core of this process."""
+    import tvm
+    import tvm_ffi
+    from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
+
+    from kintune.graph.elementary import use_vector_functions
+    from kintune.measure.linker import link
+    from kintune.space.features import FeatureExtractor
+    from kintune.space.lower import Replayer, load_workload
+
+    use_vector_functions()
+    target = tvm.target.Target(json.loads(sample.target))
+    spent: defaultdict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def step(name: str) -> Iterator[None]:
+        begun = time.perf_counter()
+        yield
+        spent[name] += time.perf_counter() - begun
+
+    replayers = {workload: Replayer(load_workload(text), target) for workload, text in sample.modules.items()}
+    extractors = {workload: FeatureExtractor(replayer.context) for workload, replayer in replayers.items()}
+    generate: Callable[..., Any] = tvm.get_global_func("target.build.llvm")
+    _together.wait()
+    for row in sample.rows:
+        candidate = row.candidate
+        with step("replay"):
+            schedule = replayers[candidate.workload](sample.sketches[candidate.sketch], candidate).schedule
+        with step("(full features)"):
+            extractors[candidate.workload]([schedule])
+        with tvm.transform.PassContext(opt_level=3, config={"tirx.disable_assert": True}):
+            with step("passes"):
+                module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(schedule.mod)
+                module = tvm.tirx.transform.BindTarget(target.with_host(target))(module)
+                pipeline, finish, _ = tvm.tirx.get_default_tir_pipeline(target)
+                module = tvm.tirx.transform.SkipAssert()(finish()(pipeline(module)))
+            with step("code generation"):
+                library = generate(module, target)
+            with tempfile.TemporaryDirectory() as folder:
+                with step("code generation"):
+                    library.write_to_file(f"{folder}/program.o", "o")
+                with step("linking"):
+                    link(f"{folder}/program.so", [f"{folder}/program.o"])
+                with step("loading"):
+                    tvm_ffi.load_module(f"{folder}/program.so", keep_module_alive=False)
+    return {name: 1e3 * seconds / len(sample.rows) for name, seconds in spent.items()}
+
+
+_PARTS = {
+    "loading": ("arena.py", "load"),
+    "making and filling arguments": ("workbench.py", "clamp"),
+    "the first run": ("run.py", "_first_run"),
+    "repeats": ("calm.py", "timed"),
+    "comparing": ("run.py", "_differences"),
+    "poisoning": ("workbench.py", "poison"),
+    "looking for damage": ("workbench.py", "damage"),
+}
+_INSIDE = {
+    "(of repeats: sending weights out of the caches)": ("arena.py", "evict"),
+    "(of repeats: pauses after disturbances)": ("~", "<built-in method time.sleep>"),
+}
+
+
+def profile_steps(sample: Sample) -> dict[str, float]:
+    """Mean milliseconds of each step of timing, on all cores of the device; of the whole, `all`.
+
+    The best times are known from the beginning, as they nearly are in the later rounds of a job.  `(untuned)` is what
+    the untuned program of a workload takes, once, before its first candidate: milliseconds a workload.
+    """
+    from kintune.measure.builder import Builder
+    from kintune.measure.device_worker import open_device
+    from kintune.measure.run import Runner
+
+    about, _ = open_device("native", 0)
+    context = BuildContext(about.device_type.target, sample.modules, sample.sketches)
+    builder = Builder(context.target)
+    references = {w: builder.build(context, Candidate.untuned(w)) for w in sample.modules}
+    items = [ProfileItem(r.candidate.workload, builder.build(context, r.candidate)) for r in sample.rows]
+    runner = Runner(about.cores)
+    slow_us = {workload: SLOW * time_us for workload, time_us in sample.best_us.items()}
+    runner.begin(ProfileContext(about.protocol, references, slow_us=slow_us))
+    began = time.perf_counter()
+    for workload, reference in references.items():
+        runner.profile(ProfileItem(workload, reference))
+    untuned_s = time.perf_counter() - began
+    profiler = cProfile.Profile()
+    began = time.perf_counter()
+    profiler.enable()
+    for item in items:
+        runner.profile(item)
+    profiler.disable()
+    found = {"all": time.perf_counter() - began}
+    spent: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for (file, _, name), (_, _, _, cumulative, _) in pstats.Stats(profiler).stats.items():  # type: ignore[attr-defined]
+        spent[Path(file).name, name] += cumulative
+    found |= {step: spent[where] for step, where in (_PARTS | _INSIDE).items()}
+    found["other"] = found["all"] - sum(found[step] for step in _PARTS)
+    each = {step: 1e3 * seconds / len(items) for step, seconds in found.items()}
+    return each | {"(untuned)": 1e3 * untuned_s / len(references)}
