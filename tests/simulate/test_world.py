@@ -5,6 +5,8 @@ import itertools
 import pytest
 
 from kintune.errors import SchedulerError
+from kintune.scheduler.decisions import Decision, RetryAt
+from kintune.scheduler.events import Event, RetryDue, StageReady
 from kintune.scheduler.invariants import Auditor
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import POLICIES, policy
@@ -147,3 +149,20 @@ def test_resources_that_stay_away_are_told() -> None:
     world = World(Machine(policy("fair"), Limits(resources_may_join=True)), [HOST], [JOB.plan("a")])
     with pytest.raises(SchedulerError, match="stands still"):
         world.run()
+
+
+class Procrastinator(Machine):
+    """Does everything at once, later."""
+
+    def handle(self, event: Event) -> list[Decision]:
+        match event:
+            case StageReady():
+                return [RetryAt(event.stage.id, event.stage.job, 1, event.now, "later")]
+            case RetryDue():
+                return [RetryAt(event.stage, event.job, event.attempt, event.now, "later")]
+        return []
+
+
+def test_a_schedule_that_goes_round_in_circles_is_told_from_one_that_stands_still() -> None:
+    with pytest.raises(SchedulerError, match=r"goes round in circles at 0\.0 s with unfinished jobs: a"):
+        World(Procrastinator(policy("fair")), [HOST, GPU], [JOB.plan("a")]).run()

@@ -34,7 +34,7 @@ from kintune.simulate.span import Ending, JobStory, Span, Story
 
 __all__ = ["World"]
 
-_TOO_MANY = 10_000_000  # events of one simulation; more of them means that it goes round in circles
+_TOO_MANY = 100  # events for each stage and each outage; more of them means that it goes round in circles
 
 
 @dataclass
@@ -99,26 +99,27 @@ class World:
         """Everything that happens until no job is left.
 
         Raises:
-            SchedulerError: a job is left but nothing will happen any more, or a resource that a job needs does not
-                come back.
+            SchedulerError: a job is left but nothing will happen any more, since a resource that it needs does not
+                come back; or far more happens than there is to do.
         """
         for resource in self._resources:
             self._tell(ResourceJoined(0.0, resource))
         for plan in self._plans:
             self._at(plan.at, lambda plan=plan: self._arrive(plan))  # type: ignore[misc]
-        for outage in self._faults.outages(self._resources):
+        outages = self._faults.outages(self._resources)
+        for outage in outages:
             self._at(outage.at, lambda o=outage: self._lose(o.resource, o.cause))  # type: ignore[misc]
             self._at(outage.at + outage.seconds, lambda o=outage: self._return(o.resource))  # type: ignore[misc]
         expected = len(self._plans)
-        for _ in range(_TOO_MANY):
+        for _ in range(_TOO_MANY * (len(outages) + sum(1 + len(plan.stages) for plan in self._plans))):
             if len(self._stories) == expected or not self._agenda:
                 break
             self._now, _, act = heapq.heappop(self._agenda)
             act()
         if len(self._stories) < expected:
+            how = "goes round in circles" if self._agenda else "stands still"
             raise SchedulerError(
-                f"the simulation stands still at {self._now:.1f} s with unfinished jobs: "
-                f"{', '.join(list(self._jobs)[:5])}"
+                f"the simulation {how} at {self._now:.1f} s with unfinished jobs: {', '.join(list(self._jobs)[:5])}"
             )
         return Story(tuple(self._spans), tuple(self._stories), self._decisions)
 
