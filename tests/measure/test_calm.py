@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.measure.calm import Calm, waited_s
+from kintune.measure.calm import PATIENCE, PAUSES_S, Calm, waited_s
 
 
 class World:
@@ -53,6 +54,28 @@ def test_where_it_is_never_calm_the_calmest_counts(shares: list[float]) -> None:
     calm = world.calm()
     assert shares[calm.timed(world.measure) - 1] == min(shares)
     assert calm.repeated == 2
+
+
+def test_pauses_that_never_help_are_left_out_until_it_is_calm_again() -> None:
+    world = World(*[0.5] * 60, *[0.0] * 60, *[0.5] * 3)
+    calm = world.calm()
+    for _ in range(20):
+        calm.timed(world.measure)
+    assert world.measured == 60  # the calmest of three still counts
+    assert world.pauses == [*PAUSES_S] * PATIENCE
+    for _ in range(60):
+        calm.timed(world.measure)
+    calm.timed(world.measure)
+    assert world.pauses == [*PAUSES_S] * (PATIENCE + 1)
+
+
+@given(st.lists(st.booleans(), max_size=60))
+def test_whoever_is_calm_as_often_as_not_is_waited_for(busy: list[bool]) -> None:
+    world = World(*itertools.chain.from_iterable((0.0, *([0.5] * 3 if b else [0.0])) for b in busy))
+    calm = world.calm()
+    for _ in range(2 * len(busy)):
+        calm.timed(world.measure)
+    assert len(world.pauses) == 2 * sum(busy)
 
 
 def test_threads_that_end_meanwhile_are_no_gain() -> None:

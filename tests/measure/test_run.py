@@ -108,6 +108,27 @@ def test_a_disturbed_first_run_is_not_enough(tmp_path: Path, is_reference: bool)
     assert log.read_text() == "xx"
 
 
+@pytest.mark.parametrize("is_reference", [False, True])
+def test_a_disturbed_first_run_is_enough_if_it_was_hopeless_all_the_same(tmp_path: Path, is_reference: bool) -> None:
+    from kintune.measure.calm import Calm
+    from kintune.measure.cores import choose_cores
+    from kintune.measure.run import Runner
+
+    log = tmp_path / "runs"
+    log.touch()
+    calm = Calm(waited=lambda: 0.01 * log.stat().st_size)  # ten milliseconds of each run, which is at least 40
+    operands = (Operand((8,), "float32", "output"),)
+    body = f'FILE *f = fopen("{log}", "a"); fputc(120, f); fclose(f); usleep(40000); fill(out, 1.0f);'
+    slow = Built("slow", compile_kernel(body), operands)
+    other = Built("reference", compile_kernel("fill(out, 1.0f);"), operands)
+    protocol = Protocol(threads=1, repeats=2, max_seconds=0.02 if is_reference else 0.5)
+    runner = Runner(choose_cores(1), calm=calm)
+    runner.begin(ProfileContext(protocol, {"sleepy": slow if is_reference else other}, slow_us={"sleepy": 1000.0}))
+    outcome = runner.profile(ProfileItem("sleepy", slow))
+    assert outcome.median_us >= 30_000.0
+    assert log.read_text() == "x"
+
+
 def test_a_packed_candidate_is_compared_with_the_plain_reference(
     runner: Any, dense: Any, native: str, healthy: Built
 ) -> None:

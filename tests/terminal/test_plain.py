@@ -24,6 +24,11 @@ def test_a_line_says_effort_latency_stage_and_failures() -> None:
     ]
 
 
+def test_that_others_use_the_cores_is_said() -> None:
+    (line,) = lines_of(example_progress(disturbed=200))
+    assert line.endswith("; other programs use the cores: 200 of 384 programs had to be timed again")
+
+
 def test_routine_reports_are_ten_seconds_apart() -> None:
     stages = [StageName.SELECT, StageName.BUILD, StageName.PROFILE, StageName.UPDATE]
     reports = [example_progress(stage=stages[i % 4], elapsed_s=float(i), trials=i) for i in range(31)]

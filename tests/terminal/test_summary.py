@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from kintune.front.report import Latencies, StopReason, SubgraphReport
 from kintune.job.payloads import KnowledgeUse
 from kintune.terminal.summary import summarize
@@ -75,6 +77,16 @@ def test_what_the_search_started_from_is_one_line() -> None:
         "Started from 1 model of kin.",
         "2 records of kin could not be read; 'kintune records check' says which.",
     ]
+
+
+@pytest.mark.parametrize(("trials", "disturbed", "said"), [(15, 15, False), (100, 24, False), (100, 25, True)])
+def test_many_disturbed_measurements_are_said_with_what_to_do(trials: int, disturbed: int, said: bool) -> None:
+    lines = summarize(example_report(trials=trials, disturbed=disturbed))
+    (place, *_) = [*(n for n, line in enumerate(lines) if line.startswith("Other programs use the cores")), None]
+    assert (place is not None) == said
+    if place is not None:
+        assert f"{disturbed} of {trials} programs" in lines[place]
+        assert "--threads" in lines[place + 1]
 
 
 def test_every_reason_to_stop_can_be_said() -> None:

@@ -47,6 +47,7 @@ def report_of(
         reason=StopReason(summary.reason),
         trials=summary.trials,
         reused_records=summary.reused,
+        disturbed=summary.disturbed,
         seconds=timings.wall_seconds,
         stage_seconds=StageSeconds(**four, other=timings.wall_seconds - sum(four.values())),
         subgraphs=tuple(

@@ -86,6 +86,7 @@ class Finalists:
             reason=reason,
             trials=ledger.trials,
             reused=ledger.reused,
+            disturbed=ledger.disturbed,
             subgraphs=tuple(ends),
             curve=tuple(ledger.curve),
             kernels_ms=total_us / 1e3,

@@ -20,12 +20,14 @@ __all__ = ["Ledger"]
 class Ledger:
     """Counters of one job; times in seconds of active run time.
 
-    `curve` has rows of (seconds, trials, estimated latency in ms), one whenever the estimate fell.
+    `disturbed` are those trials that were timed again, since others used the device's cores meanwhile; `curve` has
+    rows of (seconds, trials, estimated latency in ms), one whenever the estimate fell.
     """
 
     at: float = 0.0
     trials: int = 0
     reused: int = 0
+    disturbed: int = 0
     failures: dict[str, int] = field(default_factory=dict)
     samples: dict[str, str] = field(default_factory=dict)
     curve: list[tuple[float, int, float]] = field(default_factory=list)
@@ -37,7 +39,9 @@ class Ledger:
 
     def count(self, candidate: Candidate, outcome: Outcome, *, trial: bool, of_kin: bool = False) -> None:
         """Count an outcome, as a `trial` or not, `of_kin` or not, and keep one cause of each kind of failure."""
-        self.trials += trial and candidate.sketch != UNTUNED
+        counts = trial and candidate.sketch != UNTUNED
+        self.trials += counts
+        self.disturbed += counts and outcome.repeated > 0
         if of_kin:
             self.knowledge = msgspec.structs.replace(self.knowledge, measured=self.knowledge.measured + 1)
         if outcome.ok:
@@ -78,6 +82,7 @@ class Ledger:
             subgraph=subgraph,
             failures=dict(self.failures),
             reused_records=self.reused,
+            disturbed=self.disturbed,
         )
 
 

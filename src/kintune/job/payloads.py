@@ -270,7 +270,8 @@ class Summary(msgspec.Struct, frozen=True):
     """A job's last word.
 
     `reason` says why the search ended; `curve` has rows of (seconds of active run time, trials, estimated latency in
-    ms); `kernels_ms` is the weighted sum of the shipped programs' times.
+    ms); `kernels_ms` is the weighted sum of the shipped programs' times; `disturbed` of the trials were timed again,
+    since others used the device's cores meanwhile.
     """
 
     model_name: str
@@ -284,3 +285,4 @@ class Summary(msgspec.Struct, frozen=True):
     packaged: Packaged | None
     proof: Proof | None
     knowledge: KnowledgeUse = KnowledgeUse()
+    disturbed: int = 0

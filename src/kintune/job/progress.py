@@ -28,7 +28,7 @@ class ProgressReport(msgspec.Struct, frozen=True):
     budget is not counted in trials.  Times are seconds of active run time; `time_left_s` is None while it is unknown.
     `best_ms` and `untuned_ms` estimate the network's latency in milliseconds as the weighted sum of its kernels'.
     `subgraph` is the one being worked on, `failures` counts candidates that failed by cause, `reused_records` those
-    whose measurement was already known.
+    whose measurement was already known, `disturbed` those that were timed again since others used the cores.
     """
 
     stage: str
@@ -43,6 +43,7 @@ class ProgressReport(msgspec.Struct, frozen=True):
     subgraph: str = ""
     failures: dict[str, int] = {}
     reused_records: int = 0
+    disturbed: int = 0
 
     @property
     def gain(self) -> float | None:

@@ -13,12 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["CALM", "PAUSES_S", "Calm", "waited_s"]
+__all__ = ["CALM", "PATIENCE", "PAUSES_S", "Calm", "waited_s"]
 
 CALM = 0.1
 """Seconds waited a second, up to which a time is believed: it is a median, which a few disturbed runs do not move."""
 PAUSES_S = (0.1, 0.4)
-"""Seconds between the attempts."""
+"""Seconds between the attempts, ..."""
+PATIENCE = 4
+"""... until so many more measurements were never calm than were: who always interferes is not gone after a pause."""
 
 Timed = TypeVar("Timed")
 
@@ -49,18 +51,22 @@ class Calm:
         self._clock = clock
         self._sleep = sleep
         self.repeated = 0
+        self._in_vain = 0  # from 0 to twice the patience, so that it comes back soon when the others are gone
 
     def timed(self, measure: Callable[[], Timed]) -> Timed:
         """What `measure` returns when it is left alone; if it never is, what it returned in the calmest attempt."""
         least, calmest = self.waiting(measure)
+        is_patient = self._in_vain < PATIENCE
         for pause in PAUSES_S:
             if least <= CALM:
                 break
-            self._sleep(pause)
+            if is_patient:
+                self._sleep(pause)
             self.repeated += 1
             waiting, result = self.waiting(measure)
             if waiting < least:
                 least, calmest = waiting, result
+        self._in_vain = max(0, self._in_vain - 1) if least <= CALM else min(2 * PATIENCE, self._in_vain + 1)
         return calmest
 
     def waiting(self, measure: Callable[[], Timed]) -> tuple[float, Timed]:

@@ -136,11 +136,14 @@ class Runner:
         return Outcome(Status.OK, times_us=times, repeated=self._calm.repeated - repeated)
 
     def _first_run(self, module: Any, arguments: Sequence[Any]) -> float:
-        """Run a kernel that has not been run yet; seconds of the first run that says anything, 0 if disturbed."""
+        """Run a kernel that has not been run yet; seconds that the first run that says anything took.
+
+        Of a disturbed run these are the seconds in which no thread waited for a core: it takes that at least.
+        """
         if self._arena.loads_late:
             self._stopwatch.run(module, arguments)
         waiting, seconds = self._calm.waiting(lambda: self._stopwatch.run(module, arguments))
-        return seconds if waiting <= CALM else 0.0
+        return seconds if waiting <= CALM else seconds * max(0.0, 1.0 - waiting)
 
     def _reference(self, context: ProfileContext, bench: Workbench, workload: str) -> None:
         """Know what is expected of the workload's candidates: run its reference, unless that was done before."""
@@ -155,7 +158,7 @@ class Runner:
         return own and says_enough(bench.reference_s, context.protocol)
 
     def _run_reference(self, bench: Workbench, reference: Built) -> tuple[tuple[Array, ...], float]:
-        """Its outputs, and the seconds of its run, 0 if that was disturbed."""
+        """Its outputs, and the seconds of its run, or that it took at least."""
         if reference.failure is not None:
             raise DeviceError(f"no reference: {reference.failure.cause}")
         module = self._arena.load(reference.artifact)

@@ -57,6 +57,8 @@ def picture(title: str, report: ProgressReport) -> RenderableType:
     rows.append(Text(phrases.stage(report), style="cyan"))
     if said := phrases.failures(report):
         rows.append(Text(said, style="yellow" if report.failures else "dim"))
+    if said := phrases.others(report.trials, report.disturbed):
+        rows.append(Text(said, style="yellow"))
     if report.families:
         rows.append(_family_table(report))
     return Group(*rows)

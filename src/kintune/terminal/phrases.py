@@ -5,7 +5,10 @@ from __future__ import annotations
 from kintune.job.progress import ProgressReport
 from kintune.terminal.quantities import clock, duration, milliseconds, times
 
-__all__ = ["effort", "failures", "latency", "stage"]
+__all__ = ["effort", "failures", "latency", "others", "stage"]
+
+_SOME = 16
+_MANY = 0.25  # the odd one is disturbed on a machine that does nothing else
 
 
 def stage(report: ProgressReport) -> str:
@@ -44,3 +47,10 @@ def failures(report: ProgressReport) -> str:
     if report.reused_records:
         parts.append(f"{report.reused_records} measurements reused")
     return "; ".join(parts)
+
+
+def others(trials: int, disturbed: int) -> str:
+    """That others use the cores, once so many of these trials had to be timed again that it matters; else empty."""
+    if trials < _SOME or disturbed < _MANY * trials:
+        return ""
+    return f"other programs use the cores: {disturbed} of {trials} programs had to be timed again"

@@ -50,7 +50,13 @@ class PlainDisplay:
         return new_stage or new_phase or (report.best_ms is not None and last.best_ms is None)
 
     def _write_report(self, report: ProgressReport) -> None:
-        said = (phrases.effort(report), phrases.latency(report), phrases.stage(report), phrases.failures(report))
+        said = (
+            phrases.effort(report),
+            phrases.latency(report),
+            phrases.stage(report),
+            phrases.failures(report),
+            phrases.others(report.trials, report.disturbed),
+        )
         self._write("; ".join(part for part in said if part))
         self._written_s = report.elapsed_s
 

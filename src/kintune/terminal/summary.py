@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kintune.front.report import RunReport, StopReason
+from kintune.terminal import phrases
 from kintune.terminal.quantities import clock, milliseconds, times
 
 __all__ = ["summarize"]
@@ -29,6 +30,7 @@ def summarize(report: RunReport) -> list[str]:
         *_latencies(report),
         *_errors(report),
         _search(report),
+        *_others(report),
         *_kin(report),
         *_failures(report),
         *_whereabouts(report),
@@ -90,6 +92,16 @@ def _errors(report: RunReport) -> list[str]:
 def _search(report: RunReport) -> str:
     reused = f", {report.reused_records} known before" if report.reused_records else ""
     return f"{report.trials} programs measured{reused}, in {clock(report.seconds)}; {_REASONS[report.reason]}."
+
+
+def _others(report: RunReport) -> list[str]:
+    said = phrases.others(report.trials, report.disturbed)
+    if not said:
+        return []
+    return [
+        f"{said[0].upper()}{said[1:]}, which takes time and makes times less certain.",
+        "  Close them, or leave them a core with --threads.",
+    ]
 
 
 def _kin(report: RunReport) -> list[str]:
