@@ -2,11 +2,9 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-import psutil
 import pytest
 
 from kintune.engine.job_run import JobEnding, JobLaunch
@@ -30,18 +28,7 @@ from kintune.testing.scripted_engine import (
     work,
 )
 
-
-@pytest.fixture(autouse=True)
-def no_child_is_left() -> Iterator[None]:
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
-    yield
-    left = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
-    assert left == []
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path / "run.log", MemoryJournal())
+pytestmark = pytest.mark.usefixtures("no_child_is_left")
 
 
 def test_stages_of_all_kinds_run_in_order(bench: Bench) -> None:

@@ -2,11 +2,9 @@
 
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-import psutil
 import pytest
 
 from kintune.engine.command import Command
@@ -36,18 +34,7 @@ from kintune.testing.scripted_engine import (
 )
 from kintune.wire.messages import ItemStatus, Work
 
-
-@pytest.fixture(autouse=True)
-def no_child_is_left() -> Iterator[None]:
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
-    yield
-    left = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
-    assert left == []
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path / "run.log", MemoryJournal())
+pytestmark = pytest.mark.usefixtures("no_child_is_left")
 
 
 def test_a_crash_ends_its_item_and_no_other(bench: Bench) -> None:

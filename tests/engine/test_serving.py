@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -82,11 +82,7 @@ class Serving:
             self.engine.serve(on_stage=began, on_end=ended)
 
 
-@pytest.fixture(autouse=True)
-def no_child_is_left() -> Iterator[None]:
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
-    yield
-    assert [c for c in psutil.Process().children(recursive=True) if c.pid not in before] == []
+pytestmark = pytest.mark.usefixtures("no_child_is_left")
 
 
 @pytest.fixture

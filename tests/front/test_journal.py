@@ -36,12 +36,6 @@ from kintune.testing.toy_tools import ToyTools, toy_space, toy_spec
 from kintune.wire.messages import ItemStatus, Work
 
 
-@pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    with Store.open(tmp_path / "records.sqlite") as store:
-        yield Desk(store)
-
-
 class TestContract(JournalSuite):
     @pytest.fixture(autouse=True)
     def _records(self, tmp_path: Path) -> Iterator[None]:

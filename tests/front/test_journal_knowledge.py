@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import msgspec
 import pytest
 from sqlalchemy import text, update
@@ -13,7 +10,7 @@ from kintune.engine.journal import Entry
 from kintune.front.journal import TuningJournal
 from kintune.job.payloads import JobSpec, Known, Options, StageName, Summary, Taught
 from kintune.measure.outcome import Outcome, Status
-from kintune.records import RunState, Store
+from kintune.records import RunState
 from kintune.records.schema import runs
 from kintune.search.knowledge import Knowledge
 from kintune.search.strategy import Strategy
@@ -34,12 +31,6 @@ from kintune.testing.toy_tools import ToyTools, toy_space, toy_spec
 from kintune.wire.messages import ItemStatus
 
 _MEASURED = (StageName.PROFILE, StageName.CONFIRM)
-
-
-@pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    with Store.open(tmp_path / "records.sqlite") as store:
-        yield Desk(store)
 
 
 class TestKnown:

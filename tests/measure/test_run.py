@@ -4,6 +4,7 @@ import gc
 import math
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -88,44 +89,42 @@ def test_what_is_hopelessly_slow_runs_once(runner: Any, tmp_path: Path, slow_us:
     assert log.read_text() == runs
 
 
-@pytest.mark.parametrize("is_reference", [False, True])
-def test_a_disturbed_first_run_is_not_enough(tmp_path: Path, is_reference: bool) -> None:
+def disturbed(log: Path, waited: Callable[[], float], milliseconds: int, is_reference: bool, most_s: float) -> Outcome:
+    """What comes of a kernel that sleeps while its threads wait like this; it leaves a mark in `log` for each run."""
     from kintune.measure.calm import Calm
     from kintune.measure.cores import choose_cores
     from kintune.measure.run import Runner
 
-    log = tmp_path / "runs"
     log.touch()
-    calm = Calm(waited=lambda: 100.0 if log.stat().st_size == 1 else 0.0)  # more during the first run, not later
     operands = (Operand((8,), "float32", "output"),)
-    body = f'FILE *f = fopen("{log}", "a"); fputc(120, f); fclose(f); usleep(20000); fill(out, 1.0f);'
-    slow = Built("slow", compile_kernel(body), operands)
+    mark = f'FILE *f = fopen("{log}", "a"); fputc(120, f); fclose(f);'
+    slow = Built("slow", compile_kernel(f"{mark} usleep({1000 * milliseconds}); fill(out, 1.0f);"), operands)
     other = Built("reference", compile_kernel("fill(out, 1.0f);"), operands)
-    protocol = Protocol(threads=1, repeats=2, max_seconds=0.01 if is_reference else 0.5)
-    runner = Runner(choose_cores(1), calm=calm)
+    protocol = Protocol(threads=1, repeats=2, max_seconds=most_s if is_reference else 0.5)
+    runner = Runner(choose_cores(1), calm=Calm(waited=waited))
     runner.begin(ProfileContext(protocol, {"sleepy": slow if is_reference else other}, slow_us={"sleepy": 1000.0}))
-    assert runner.profile(ProfileItem("sleepy", slow)).ok
+    return runner.profile(ProfileItem("sleepy", slow))
+
+
+@pytest.mark.parametrize("is_reference", [False, True])
+def test_a_disturbed_first_run_is_not_enough(tmp_path: Path, is_reference: bool) -> None:
+    log = tmp_path / "runs"
+
+    def waited() -> float:
+        return 100.0 if log.stat().st_size == 1 else 0.0  # more during the first run, not later
+
+    assert disturbed(log, waited, 20, is_reference, 0.01).ok
     assert log.read_text() == "xx"
 
 
 @pytest.mark.parametrize("is_reference", [False, True])
 def test_a_disturbed_first_run_is_enough_if_it_was_hopeless_all_the_same(tmp_path: Path, is_reference: bool) -> None:
-    from kintune.measure.calm import Calm
-    from kintune.measure.cores import choose_cores
-    from kintune.measure.run import Runner
-
     log = tmp_path / "runs"
-    log.touch()
-    calm = Calm(waited=lambda: 0.01 * log.stat().st_size)  # ten milliseconds of each run, which is at least 40
-    operands = (Operand((8,), "float32", "output"),)
-    body = f'FILE *f = fopen("{log}", "a"); fputc(120, f); fclose(f); usleep(40000); fill(out, 1.0f);'
-    slow = Built("slow", compile_kernel(body), operands)
-    other = Built("reference", compile_kernel("fill(out, 1.0f);"), operands)
-    protocol = Protocol(threads=1, repeats=2, max_seconds=0.02 if is_reference else 0.5)
-    runner = Runner(choose_cores(1), calm=calm)
-    runner.begin(ProfileContext(protocol, {"sleepy": slow if is_reference else other}, slow_us={"sleepy": 1000.0}))
-    outcome = runner.profile(ProfileItem("sleepy", slow))
-    assert outcome.median_us >= 30_000.0
+
+    def waited() -> float:
+        return 0.01 * log.stat().st_size  # ten milliseconds of each run, which takes at least 40
+
+    assert disturbed(log, waited, 40, is_reference, 0.02).median_us >= 30_000.0
     assert log.read_text() == "x"
 
 

@@ -132,7 +132,8 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     """A finished tuning run.
 
     `trials` were measured in this run, `disturbed` of them more than once, since others used the device's cores
-    meanwhile (the records do not tell, so of a run that was resumed only those since count); `reused_records` were known before it; `seconds` is active run time.
+    meanwhile (the records do not tell, so of a run that was resumed only those since count); `reused_records` were
+    known before it; `seconds` is active run time.
     `max_abs_error` and `max_rel_error` compare the tuned outputs with the untuned build's and onnxruntime's, and are
     None when nothing was compared.  `output` is where the executable lies, `log` where the details are; `skipped` says
     of each runtime that was not compared why.  `kernels_ms` is the weighted sum of the shipped kernels' times, which
