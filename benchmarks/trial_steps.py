@@ -162,8 +162,7 @@ def profile_steps(sample: Sample) -> dict[str, float]:
     references = {w: builder.build(context, Candidate.untuned(w)) for w in sample.modules}
     items = [ProfileItem(r.candidate.workload, builder.build(context, r.candidate)) for r in sample.rows]
     runner = Runner(about.cores)
-    slow_us = {workload: SLOW * time_us for workload, time_us in sample.best_us.items()}
-    runner.begin(ProfileContext(about.protocol, references, slow_us=slow_us))
+    runner.begin(ProfileContext(about.protocol, references, best_us=sample.best_us, slow=SLOW))
     began = time.perf_counter()
     for workload, reference in references.items():
         runner.profile(ProfileItem(workload, reference))

@@ -46,6 +46,13 @@ def test_what_lies_ahead_is_what_comes() -> None:
             assert abs(ahead.get(f"toy/{kind}", 0) - coming[f"toy/{kind}"]) <= 1, (position, kind)
 
 
+def test_how_long_the_proof_takes_is_told_once_the_untuned_programs_were_timed() -> None:
+    told = [offer.seconds for offer in played(12).offers]
+    assert told[0] == {}
+    assert set(told[-1]) == {f"toy/{StageName.PROVE}"}
+    assert 1.0 < told[-1][f"toy/{StageName.PROVE}"] < 10.0  # the toys take microseconds: starting processes is most
+
+
 def test_the_last_offer_has_nothing_after_it() -> None:
     assert played(12).offers[-1].ahead == {}
 

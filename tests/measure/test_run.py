@@ -76,17 +76,34 @@ def test_a_slow_reference_has_been_timed_when_it_has_run(runner: Any, tmp_path: 
     assert log.read_text() == "x"
 
 
-@pytest.mark.parametrize(("slow_us", "runs"), [(math.inf, "x" * 3), (1000.0, "x")])
-def test_what_is_hopelessly_slow_runs_once(runner: Any, tmp_path: Path, slow_us: float, runs: str) -> None:
+@pytest.mark.parametrize(("slow", "runs"), [(math.inf, "x" * 3), (10.0, "x")])
+def test_what_is_hopelessly_slow_runs_once(runner: Any, tmp_path: Path, slow: float, runs: str) -> None:
     log = tmp_path / "runs"
     operands = (Operand((8,), "float32", "output"),)
     body = f'FILE *f = fopen("{log}", "a"); fputc(120, f); fclose(f); usleep(20000); fill(out, 1.0f);'
     slow = Built("slow", compile_kernel(body), operands)
     reference = Built("reference", compile_kernel("fill(out, 1.0f);"), operands)
     protocol = Protocol(threads=1, repeats=2, max_seconds=0.5)
-    runner.begin(ProfileContext(protocol, {"sleepy": reference}, slow_us={"sleepy": slow_us}))
+    runner.begin(ProfileContext(protocol, {"sleepy": reference}, best_us={"sleepy": 100.0}, slow=slow))
     assert runner.profile(ProfileItem("sleepy", slow)).ok
     assert log.read_text() == runs
+
+
+def test_the_fastest_of_a_stage_so_far_says_what_is_slow(runner: Any, tmp_path: Path) -> None:
+    log = tmp_path / "runs"
+    operands = (Operand((8,), "float32", "output"),)
+    body = f'FILE *f = fopen("{log}", "a"); fputc(120, f); fclose(f); usleep(20000); fill(out, 1.0f);'
+    slow = Built("slow", compile_kernel(body), operands)
+    fast = Built("fast", compile_kernel("fill(out, 1.0f);"), operands)
+    protocol = Protocol(threads=1, repeats=2, max_seconds=0.5)
+    context = ProfileContext(protocol, {"sleepy": fast}, slow=10.0)
+    runner.begin(context)
+    for built, runs in ((slow, 3), (fast, 3), (slow, 4)):  # until something fast is known, a first run and two repeats
+        assert runner.profile(ProfileItem("sleepy", built)).ok
+        assert len(log.read_text()) == runs
+    runner.begin(context)  # of another stage, nothing is known
+    assert runner.profile(ProfileItem("sleepy", slow)).ok
+    assert len(log.read_text()) == 7
 
 
 def disturbed(log: Path, waited: Callable[[], float], milliseconds: int, is_reference: bool, most_s: float) -> Outcome:
@@ -102,7 +119,8 @@ def disturbed(log: Path, waited: Callable[[], float], milliseconds: int, is_refe
     other = Built("reference", compile_kernel("fill(out, 1.0f);"), operands)
     protocol = Protocol(threads=1, repeats=2, max_seconds=most_s if is_reference else 0.5)
     runner = Runner(choose_cores(1), calm=Calm(waited=waited))
-    runner.begin(ProfileContext(protocol, {"sleepy": slow if is_reference else other}, slow_us={"sleepy": 1000.0}))
+    references = {"sleepy": slow if is_reference else other}
+    runner.begin(ProfileContext(protocol, references, best_us={"sleepy": 100.0}, slow=10.0))
     return runner.profile(ProfileItem("sleepy", slow))
 
 

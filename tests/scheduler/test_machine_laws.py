@@ -108,9 +108,13 @@ class Schedule(RuleBasedStateMachine):
         self.tell(JobAdded(self.now, job, priority, deadline))
 
     @precondition(lambda self: self.live())
-    @rule(data=st.data(), ahead=st.dictionaries(st.sampled_from(KINDS), st.integers(0, 5)))
-    def expect(self, data: st.DataObject, ahead: dict[str, int]) -> None:
-        self.tell(JobExpects(self.now, data.draw(st.sampled_from(self.live())), ahead))
+    @rule(
+        data=st.data(),
+        ahead=st.dictionaries(st.sampled_from(KINDS), st.integers(0, 5)),
+        seconds=st.dictionaries(st.sampled_from(KINDS), st.floats(0, 100)),
+    )
+    def expect(self, data: st.DataObject, ahead: dict[str, int], seconds: dict[str, float]) -> None:
+        self.tell(JobExpects(self.now, data.draw(st.sampled_from(self.live())), ahead, seconds))
 
     @precondition(lambda self: self.live())
     @rule(

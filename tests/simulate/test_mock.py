@@ -53,3 +53,12 @@ def test_scatter_has_the_mean_that_was_asked_for() -> None:
     assert abs(statistics.fmean(seconds) - 10) < 0.4
     assert job == MockJob(device="gpu", rounds=2000, profile_s=10, spread=0.5).plan("a", seed=1)
     assert job != MockJob(device="gpu", rounds=2000, profile_s=10, spread=0.5).plan("a", seed=2)
+
+
+def test_what_a_job_foretells_is_the_length_without_the_scatter() -> None:
+    assert FULL.plan("a").foretold == {}
+    job = MockJob(device="gpu", rounds=1, profile_s=3, prove_s=7, stretch=2, spread=0.5, foretells=("profile", "prove"))
+    assert job.plan("a").foretold == {"a/profile": 6, "a/prove": 14}
+    assert job.plan("a", known_as="b").foretold == {"b/profile": 6, "b/prove": 14}
+    keys = {planned.stage.duration_key for planned in job.plan("a").stages}
+    assert keys == set(job.plan("a").foretold)

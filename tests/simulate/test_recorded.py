@@ -22,7 +22,9 @@ from kintune.simulate.span import Story
 from kintune.simulate.world import World
 
 RESOURCES = (Host("host", 1, 1000), Device("gpu", "gpu"))
-JOB = MockJob(device="gpu", rounds=3, select_s=2, build_s=3, profile_s=5, update_s=1, inflight=2)
+JOB = MockJob(
+    device="gpu", rounds=3, select_s=2, build_s=3, profile_s=5, update_s=1, inflight=2, foretells=("profile",)
+)
 
 
 def record(name: str = "fair", faults: Faults | None = None) -> tuple[Story, Recorded]:
@@ -73,6 +75,7 @@ def test_a_recording_tells_what_has_happened() -> None:
 def test_its_jobs_can_be_played_again() -> None:
     story, recorded = record()
     traced = retrace(recorded)
+    assert [job.foretold for job in traced.jobs] == [{"a/profile": 5.0}, {"b/profile": 5.0}]
     assert sorted(sum(p.seconds for p in job.stages) for job in traced.jobs) == [33.0, 33.0]
     simulated = simulate_recorded(recorded, setups=again(recorded), audit=True)
     labels = [outcome.setup for outcome in simulated.outcomes]

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import itertools
 
+import msgspec
 import pytest
 
 from kintune.errors import SchedulerError
 from kintune.scheduler.decisions import Decision, RetryAt
-from kintune.scheduler.events import Event, RetryDue, StageReady
+from kintune.scheduler.events import Event, JobExpects, RetryDue, StageReady
 from kintune.scheduler.invariants import Auditor
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import POLICIES, policy
@@ -166,3 +167,18 @@ class Procrastinator(Machine):
 def test_a_schedule_that_goes_round_in_circles_is_told_from_one_that_stands_still() -> None:
     with pytest.raises(SchedulerError, match=r"goes round in circles at 0\.0 s with unfinished jobs: a"):
         World(Procrastinator(policy("fair")), [HOST, GPU], [JOB.plan("a")]).run()
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_what_jobs_foretell_is_told_when_they_come(tells: bool) -> None:
+    heard: list[JobExpects] = []
+
+    def hear(event: Event, decisions: object) -> None:
+        if isinstance(event, JobExpects):
+            heard.append(event)
+
+    job = msgspec.structs.replace(JOB, prove_s=9.0, foretells=("prove",)).plan("a", at=4.0, tells=tells)
+    World(Machine(policy("fair")), [HOST, GPU], [job], observe=hear).run()
+    kinds = {"select": 3, "build": 3, "profile": 3, "update": 3, "prove": 1}
+    ahead = {f"a/{kind}": count for kind, count in kinds.items()}
+    assert heard == ([JobExpects(4.0, "a", ahead, {"a/prove": 9.0})] if tells else [])

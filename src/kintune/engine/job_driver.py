@@ -34,7 +34,7 @@ from kintune.scheduler.events import (
     StageReady,
 )
 from kintune.wire.job import JOB_WORKER
-from kintune.wire.messages import Accept, Finished, ItemStatus, Open, StageClosed, Stop, Work
+from kintune.wire.messages import Accept, Finished, ItemStatus, Offer, Open, StageClosed, Stop, Work
 from kintune.wire.reading import tidy
 
 __all__ = ["JobDriver", "Shop"]
@@ -164,13 +164,13 @@ class JobDriver:
         if self.job.stop_reason is not None:
             yield Stop(self.job.stop_reason)
 
-    def offered(self, works: tuple[Work, ...], ahead: Mapping[str, int] | None) -> None:
+    def offered(self, offer: Offer) -> None:
         """Hand new stages to the scheduler; those that a restarted process offers again are known."""
         job = self.job
-        offered = {work.stage.id for work in works}
-        if ahead is not None and job.end is None:
-            self._expect(works, ahead)
-        for work in works:
+        offered = {work.stage.id for work in offer.works}
+        if offer.ahead is not None and job.end is None:
+            self._expect(offer, offer.ahead)
+        for work in offer.works:
             stage = work.stage
             if job.end is not None:
                 return
@@ -184,12 +184,13 @@ class JobDriver:
                 self._shop.tell(StageReady(self._shop.clock(), job.without_the_past(stage, offered)))
         self._watch_for_silence()
 
-    def _expect(self, works: tuple[Work, ...], ahead: Mapping[str, int]) -> None:
+    def _expect(self, offer: Offer, ahead: Mapping[str, int]) -> None:
         """Tell the scheduler what lies ahead: what is offered and not closed, and what comes after."""
-        coming = {**self.job.works, **{work.stage.id: work for work in works if work.stage.id not in self.job.closed}}
+        news = {work.stage.id: work for work in offer.works if work.stage.id not in self.job.closed}
+        coming = {**self.job.works, **news}
         counts = Counter(ahead)
         counts.update(work.stage.duration_key for work in coming.values())
-        self._shop.tell(JobExpects(self._shop.clock(), self.job.id, dict(counts)))
+        self._shop.tell(JobExpects(self._shop.clock(), self.job.id, dict(counts), offer.seconds))
 
     def progressed(self, payload: bytes) -> None:
         """Pass on what is to be shown."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import msgspec
@@ -28,7 +28,6 @@ from kintune.wire.messages import (
     Progress,
     Shutdown,
     Stop,
-    Work,
 )
 
 __all__ = ["JobListener", "JobProcess"]
@@ -40,8 +39,8 @@ class JobListener(Protocol):
     def opening(self) -> Iterable[Open | Stop]:
         """What the process is to be told first, now that it is up."""
 
-    def offered(self, works: tuple[Work, ...], ahead: Mapping[str, int] | None) -> None:
-        """The job wants these done next; `ahead` is as in `Offer`."""
+    def offered(self, offer: Offer) -> None:
+        """The job wants these done next."""
 
     def progressed(self, payload: bytes) -> None:
         """Something to show."""
@@ -159,7 +158,7 @@ class JobProcess:
                 self._desk.answer(message)
             case Offer():
                 self._open()
-                self._listener.offered(message.works, message.ahead)
+                self._listener.offered(message)
             case Progress():
                 self._listener.progressed(message.payload)
             case Finished():

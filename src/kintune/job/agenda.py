@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from kintune.job.limits import Limits
-from kintune.job.prospect import stages_ahead
+from kintune.job.payloads import StageName
+from kintune.job.prospect import seconds_of_a_run, stages_ahead
 from kintune.job.state import JobState
 from kintune.job.works import Works
 from kintune.space.candidate import Candidate
@@ -50,6 +51,11 @@ class Agenda:
         kinds = [kind for _, kind in self._offered.values()]
         counts = stages_ahead(self._state, kinds, searching=not self.reason)
         return None if counts is None else {self._works.duration_key(kind): count for kind, count in counts.items()}
+
+    def seconds(self) -> dict[str, float]:
+        """Of duration keys that no stage was seen of, how long one takes, as far as can be told."""
+        runs = seconds_of_a_run(self._state)
+        return {} if runs is None else {self._works.duration_key(StageName.PROVE): self._works.proof_s(*runs)}
 
     def next(self, asked_to_stop: str) -> list[Work]:
         """The works to offer now; with none, and nothing open, the job is over."""

@@ -136,7 +136,7 @@ class TuningJob:
     def _next(self) -> Iterable[Saying]:
         works = self._agenda.next(self._asked_to_stop)
         if works:
-            yield Offer(tuple(works), self._agenda.ahead())
+            yield Offer(tuple(works), self._agenda.ahead(), self._agenda.seconds())
             yield self._progress(works[-1].stage.kind)
         elif self._agenda.idle:
             yield self._finish()

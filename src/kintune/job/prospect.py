@@ -1,7 +1,8 @@
-"""How many stages of each kind a tuning job will still ask for, by its own account."""
+"""What lies ahead of a tuning job by its own account: how many stages of each kind, and how long a run takes."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection
 
@@ -9,7 +10,7 @@ from kintune.job.limits import Limits
 from kintune.job.payloads import StageName
 from kintune.job.state import JobState
 
-__all__ = ["stages_ahead"]
+__all__ = ["seconds_of_a_run", "stages_ahead"]
 
 _ROUND = (StageName.SELECT, StageName.BUILD, StageName.PROFILE, StageName.UPDATE)
 _CLOSING = (StageName.BUILD, StageName.CONFIRM, StageName.PACKAGE, StageName.PROVE)
@@ -34,6 +35,14 @@ def stages_ahead(state: JobState, offered: Collection[str], *, searching: bool) 
             counts.update(_ROUND[position:])
     counts.update(_CLOSING if searching else _after(offered))
     return {kind: count for kind, count in counts.items() if count > 0}
+
+
+def seconds_of_a_run(state: JobState) -> tuple[float, float] | None:
+    """Seconds of one run of the network by its subgraphs, tuned so far and untuned; None while nobody can tell."""
+    if state.prepared is None:
+        return None
+    tuned_us, untuned_us = state.session.latency_us(), state.session.untuned_us()
+    return (tuned_us / 1e6, untuned_us / 1e6) if math.isfinite(tuned_us + untuned_us) else None
 
 
 def _after(offered: Collection[str]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from kintune.job.payloads import JobSpec, Packaged, Prepared, StageName
 from kintune.measure.outcome import Outcome, Status
 from kintune.measure.prove_request import ProveContext, ProveItem
+from kintune.measure.prove_time import seconds_of_proof
 from kintune.measure.requests import BuildContext, BuildItem, Built, ProfileContext, ProfileItem
 from kintune.scheduler.stage import Demand, Stage
 from kintune.search.plan import Round
@@ -31,7 +33,7 @@ REFERENCE_S = 60.0
 """The same when the untuned program must run first."""
 
 SLOW = 1.3
-"""A candidate that takes this many times as long as the best one is timed but once; a repeat is rarely so far off."""
+"""What takes this many times as long as the best so far is timed but once; repeats rarely differ so much."""
 
 _PEAK_S = 60.0
 _PACKAGE_S = 0.5 * _HOURS
@@ -126,7 +128,8 @@ class Works:
             references={w: references.get(w) or _no_reference(w) for w in workloads},
             rtol=options.rtol,
             atol=options.atol,
-            slow_us={} if confirm else {w: SLOW * t for w, t in (best_us or {}).items() if w in workloads},
+            best_us={w: time for w, time in (best_us or {}).items() if w in workloads},
+            slow=math.inf if confirm else SLOW,
         )
         kind = StageName.CONFIRM if confirm else StageName.PROFILE
         name = f"{kind}-{'end' if number is None else number}{'' if part is None else f'-part{part}'}"
@@ -138,7 +141,6 @@ class Works:
     def prove(self, packaged: Packaged) -> Work:
         """Compare the executable with the untuned network and with others, in numbers and in speed."""
         spec, options = self._spec, self._spec.options
-        context = ProveContext(threads=spec.protocol.threads, rtol=options.rtol, atol=options.atol)
         item = ProveItem(
             tuned=packaged.tuned,
             untuned=packaged.untuned,
@@ -151,11 +153,20 @@ class Works:
         stage = self._stage(StageName.PROVE, StageName.PROVE, self._device())
         files = (item.tuned, item.untuned, item.onnx, item.exported, item.inputs)
         named = tuple(file for file in files if file is not None)
-        return Work(stage, "device", _encode(context), (_encode(item),), _PROVE_S, files=named)
+        return Work(stage, "device", _encode(self._conditions()), (_encode(item),), _PROVE_S, files=named)
+
+    def proof_s(self, tuned_s: float, untuned_s: float) -> float:
+        """Seconds that the proof of a network takes, roughly, of which one run takes so long, tuned and untuned."""
+        rivals = len(self._spec.options.compare)
+        return seconds_of_proof(self._conditions(), tuned_s=tuned_s, untuned_s=untuned_s, rivals=rivals)
 
     def duration_key(self, kind: str) -> str:
         """What stages of this kind are expected to take as long as: those of the same model, whichever job's."""
         return f"{self._spec.model.name}/{kind}"
+
+    def _conditions(self) -> ProveContext:
+        spec = self._spec
+        return ProveContext(threads=spec.protocol.threads, rtol=spec.options.rtol, atol=spec.options.atol)
 
     def _own(self, kind: str, name: str, payload: bytes, timeout_s: float) -> Work:
         follows = self._device() if kind == StageName.PACKAGE else self._here()

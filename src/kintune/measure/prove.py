@@ -24,7 +24,7 @@ from kintune.measure.cores import choose_cores
 from kintune.measure.cuda.gpus import is_gpu
 from kintune.measure.numerics import Difference, compare_outputs
 from kintune.measure.prove_request import ProveContext, ProveItem
-from kintune.measure.race import TURN_SECONDS, WARM_SECONDS, race
+from kintune.measure.race import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS, race
 from kintune.measure.rivals import KINTUNE, Subject
 from kintune.wire.depot import locate
 
@@ -35,9 +35,6 @@ TUNED, UNTUNED = "tuned", "untuned"
 
 _REFERENCES = (UNTUNED, "onnxruntime", "torch")
 """Whose outputs the tuned ones are compared with, where they run."""
-
-_QUICK_SECONDS = 1.0
-"""An untuned network that runs within this races; a slower one keeps the time of its single run."""
 
 _ON_CPU = "runs on the CPU here: its numbers are compared, its speed is not"
 
@@ -70,7 +67,7 @@ def prove_executable(
         if tuned is None:
             raise NumericsError(f"the tuned network does not run: {trial.skipped[TUNED]}")
         ours = [tuned]
-        if not board and latency and latency[UNTUNED][0] < _QUICK_SECONDS * 1e3:
+        if not board and latency and latency[UNTUNED][0] < QUICK_SECONDS * 1e3:
             latency = {}
             if (untuned := trial.enter(UNTUNED, contenders)) is not None:
                 ours.append(untuned)
@@ -131,7 +128,7 @@ class _Trial:
             try:
                 contender.prepare(seconds)
                 times = contender.turn(msgspec.structs.replace(_ONCE, outputs=self._outputs_of(UNTUNED)), seconds)
-                if self._board and times[0] < _QUICK_SECONDS * 1e3:
+                if self._board and times[0] < QUICK_SECONDS * 1e3:
                     times = contender.turn(Turn(self._conditions.runs, TURN_SECONDS, WARM_SECONDS), seconds)
             except EngineError as error:
                 self.skipped[UNTUNED] = str(error)

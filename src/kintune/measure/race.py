@@ -9,13 +9,16 @@ from kintune.errors import EngineError
 from kintune.measure.contest import Turn
 from kintune.measure.prove_request import ProveContext
 
-__all__ = ["Entrant", "Raced", "race"]
+__all__ = ["QUICK_SECONDS", "TURN_SECONDS", "WARM_SECONDS", "Entrant", "Raced", "race"]
 
 WARM_SECONDS = 0.02
 """Untimed running at the start of a turn: caches and clock rates become the contender's own again."""
 
 TURN_SECONDS = 2.0
 """After which a turn ends, so that slow networks get several turns rather than one long one."""
+
+QUICK_SECONDS = 1.0
+"""An untuned network that runs within this races; a slower one keeps the time of its single run."""
 
 _PATIENCE = 10.0  # a turn may take this many times as long as a run of the contender's first turn promises ...
 _LEAST_SECONDS = 60.0  # ... and at least this

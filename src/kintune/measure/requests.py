@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from kintune.measure.outcome import Outcome
@@ -50,14 +52,16 @@ class ProfileContext(msgspec.Struct, frozen=True):
 
     `references` maps a workload digest to its built untuned program, against which every candidate's output is checked
     once: activations are filled from a seed, weights with one constant, so that the layout of weights does not matter.
-    `slow_us` says for some workloads from which time on a candidate is too slow to be worth a second look.
+    `best_us` has the best times known of some workloads: a candidate that takes more than `slow` times as long, or as
+    the fastest of the stage so far, is not worth a second look.
     """
 
     protocol: Protocol
     references: dict[str, Built]
     rtol: float = 1e-3
     atol: float = 1e-3
-    slow_us: dict[str, float] = {}
+    best_us: dict[str, float] = {}
+    slow: float = math.inf
 
 
 class ProfileItem(msgspec.Struct, frozen=True):

@@ -58,6 +58,7 @@ class Runner:
         self._calm = calm or Calm()
         self._benches = Workbenches(budget, self._arena.buffer)
         self._context: ProfileContext | None = None
+        self._best_us: dict[str, float] = {}
 
     def begin(self, context: ProfileContext) -> None:
         """Enter a stage.
@@ -75,6 +76,7 @@ class Runner:
                 f'the protocol asks for {context.protocol.operands!r} operands: only "cold" and "warm" exist'
             )
         self._context = context
+        self._best_us = dict(context.best_us)
 
     def release(self) -> None:
         """Let go of all buffers."""
@@ -96,9 +98,11 @@ class Runner:
                 self._reference(self._context, bench, item.workload)
                 if self._is_slow_reference(self._context, bench, item):
                     return Outcome(Status.OK, times_us=(1e6 * bench.reference_s,))
-                slow_us = self._context.slow_us.get(item.workload, math.inf)
-                outcome = self._check_and_time(self._context, bench, item.built, slow_us)
-                if not outcome.ok:
+                best_us = self._best_us.get(item.workload, math.inf)
+                outcome = self._check_and_time(self._context, bench, item.built, self._context.slow * best_us)
+                if outcome.ok:
+                    self._best_us[item.workload] = min(best_us, outcome.median_us)
+                else:
                     bench.discard_buffers()
                 if outcome.status is Status.WRONG_RESULT:
                     self._end_if_corrupted(self._context, bench, item.workload)

@@ -22,19 +22,29 @@ class _Mean:
 
 @dataclass
 class Durations:
-    """Mean seconds by opaque key; a key that was never seen is expected to take as long as the others do on average."""
+    """Mean seconds by opaque key.
+
+    A key that was never seen is believed to take as long as was said of it last, or else as the others do on average.
+    """
 
     _by_key: dict[str, _Mean] = field(default_factory=dict)
+    _said: dict[str, float] = field(default_factory=dict)
     _all: _Mean = field(default_factory=_Mean)
 
     def learn(self, key: str, seconds: float) -> None:
         """A stage with this key took so long."""
         self._by_key.setdefault(key, _Mean()).learn(seconds)
+        self._said.pop(key, None)
         self._all.learn(seconds)
 
+    def hear(self, key: str, seconds: float) -> None:
+        """Somebody says that a stage with this key takes so long; what was seen counts more."""
+        if key not in self._by_key:
+            self._said[key] = seconds
+
     def knows(self, key: str) -> bool:
-        """Whether a stage with this key was ever seen."""
-        return key in self._by_key
+        """Whether a stage with this key was ever seen, or something was said of it."""
+        return key in self._by_key or key in self._said
 
     @property
     def mean(self) -> float:
@@ -44,7 +54,7 @@ class Durations:
     def expected(self, key: str) -> float:
         """Seconds; 0 while nothing was seen at all."""
         known = self._by_key.get(key)
-        return self._all.seconds if known is None else known.seconds
+        return self._said.get(key, self._all.seconds) if known is None else known.seconds
 
     def total(self, counts: Mapping[str, int]) -> float:
         """Seconds that so many stages of each key take one after the other."""

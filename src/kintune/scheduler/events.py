@@ -48,11 +48,15 @@ class JobAdded(msgspec.Struct, frozen=True, tag="job_added"):
 
 
 class JobExpects(msgspec.Struct, frozen=True, tag="job_expects"):
-    """How many stages of each duration key the job thinks it will still ask for; replaces what it said before."""
+    """How many stages of each duration key the job thinks it will still ask for; replaces what it said before.
+
+    `seconds` says of some keys how long one stage takes, as far as the job can tell: for keys that nobody has seen.
+    """
 
     now: float
     job: str
     ahead: dict[str, int]
+    seconds: dict[str, float] = {}
 
 
 class JobMoved(msgspec.Struct, frozen=True, tag="job_moved"):

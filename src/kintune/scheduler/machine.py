@@ -127,7 +127,9 @@ class Machine:
         job = self._job(event, event.job)
         if any(count < 0 for count in event.ahead.values()):
             raise self._error(event, event.job, "nobody can expect fewer than no stages")
-        self._policy.expects(job, event.ahead)
+        if not all(0 <= seconds < float("inf") for seconds in event.seconds.values()):
+            raise self._error(event, event.job, "a stage is expected to take 0 seconds or more")
+        self._policy.expects(job, event.ahead, event.seconds)
         self._ledger.rank_anew(job)
 
     def _job_moved(self, event: JobMoved) -> None:

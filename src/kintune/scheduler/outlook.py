@@ -30,7 +30,7 @@ class Outlook:
         self._demands: dict[str, Demand] = {}  # by duration key
         self._load: dict[str, int] = {}  # stages still expected, by duration key
         self._capacity: dict[str | None, int] = {}  # cores, and devices by type
-        self._seconds: dict[str | None, float] = {}  # of expected stages whose keys were seen, by what they need
+        self._seconds: dict[str | None, float] = {}  # of expected stages whose keys are known, by what they need
         self._unseen: dict[str | None, float] = {}  # how many others are expected, times what each takes of it
 
     def count(self, resource: Resource, sign: int) -> None:
@@ -46,10 +46,14 @@ class Outlook:
         """A job exists."""
         self._jobs[job] = _Job()
 
-    def expect(self, job: str, ahead: Mapping[str, int]) -> None:
-        """What lies ahead of the job by its own account."""
+    def expect(self, job: str, ahead: Mapping[str, int], seconds: Mapping[str, float]) -> None:
+        """What lies ahead of the job by its own account, and of some keys, how long it thinks that one takes."""
         of = self._jobs[job]
         self._subtract(of)
+        for key, each in seconds.items():
+            load = self._lift(key)
+            self._durations.hear(key, each)
+            self._shift(key, load)
         of.ahead = dict(ahead)
         of.told = True
         for key, count in ahead.items():
@@ -59,16 +63,14 @@ class Outlook:
         """What stages of this key need."""
         key = stage.duration_key
         if self._demands.get(key) != stage.demand:
-            load = self._load.get(key, 0)
-            self._shift(key, -load)
+            load = self._lift(key)
             self._demands[key] = stage.demand
             self._shift(key, load)
 
     def done(self, stage: Stage, seconds: float) -> None:
         """A stage took so long."""
         key = stage.duration_key
-        load = self._load.get(key, 0)
-        self._shift(key, -load)
+        load = self._lift(key)
         self._durations.learn(key, seconds)
         self._shift(key, load)
         of = self._jobs[stage.job]
@@ -105,6 +107,12 @@ class Outlook:
             ),
             default=0.0,
         )
+
+    def _lift(self, key: str) -> int:
+        """Take out all stages of this key that are expected, to put them back at another price; how many."""
+        load = self._load.get(key, 0)
+        self._shift(key, -load)
+        return load
 
     def _shift(self, key: str, count: int) -> None:
         """So many more (or fewer) stages of this key are expected."""

@@ -59,8 +59,11 @@ class Policy:
     def reweighed(self, job: JobFacts, priority: float) -> None:
         """The job's priority is about to become this one."""
 
-    def expects(self, job: JobFacts, ahead: Mapping[str, int]) -> None:
-        """How many stages of each duration key the job will still ask for, by its own account."""
+    def expects(self, job: JobFacts, ahead: Mapping[str, int], seconds: Mapping[str, float]) -> None:
+        """How many stages of each duration key the job will still ask for, by its own account.
+
+        And of some keys, how long it thinks that one takes.
+        """
 
     def asked(self, stage: Stage, job: JobFacts) -> None:
         """A job has asked for a stage."""

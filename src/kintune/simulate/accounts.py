@@ -9,6 +9,7 @@ import msgspec
 
 from kintune.scheduler.resources import Host, Resource
 from kintune.simulate.bound import Bound, lower_bound
+from kintune.simulate.faults import Outage
 from kintune.simulate.plan import PlannedJob
 from kintune.simulate.span import Ending, Story
 
@@ -44,14 +45,20 @@ class Accounts(msgspec.Struct, frozen=True):
 
 
 def accounts_of(
-    story: Story, jobs: Sequence[PlannedJob], resources: Sequence[Resource], *, chains: bool = True
+    story: Story,
+    jobs: Sequence[PlannedJob],
+    resources: Sequence[Resource],
+    *,
+    outages: Sequence[Outage] = (),
+    chains: bool = True,
 ) -> Accounts:
     """The figures of one schedule; failed and cancelled jobs count for what they used, but not for speed.
 
-    Without `chains` the bound is that of the resources alone: what came after what in a recording may be of its policy.
+    The bound allows for `outages`, and takes every job to be done.  Without `chains` the bound is that of the resources
+    alone: what came after what in a recording may be of its policy.
     """
     makespan = max((job.end for job in story.jobs), default=0.0)
-    bound: Bound = lower_bound(jobs, resources, chains=chains)
+    bound: Bound = lower_bound(jobs, resources, outages=outages, chains=chains)
     done = [job for job in story.jobs if job.ending is Ending.DONE]
     weights = sum(job.priority for job in story.jobs)
     slowdowns = [((job.end - job.since) / job.path_s, job.priority) for job in done if job.path_s > 0]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
 
 from kintune.scheduler.resources import Host, Resource
 from kintune.scheduler.stage import Demand
+from kintune.simulate.faults import Outage
 from kintune.simulate.plan import PlannedJob
 
 __all__ = ["Bound", "lower_bound"]
@@ -20,24 +22,49 @@ class Bound(msgspec.Struct, frozen=True):
     what: str
 
 
-def lower_bound(jobs: Sequence[PlannedJob], resources: Sequence[Resource], *, chains: bool = True) -> Bound:
+def lower_bound(
+    jobs: Sequence[PlannedJob],
+    resources: Sequence[Resource],
+    *,
+    outages: Sequence[Outage] = (),
+    chains: bool = True,
+) -> Bound:
     """The larger of two bounds: the longest job alone (unless `chains` are left out), and the busiest kind of resource.
 
     A kind of resource is busy for all work that needs it over how many there are, and cannot begin before the first
-    stage that needs it could be reached, nor end before what follows the last one is done.
+    stage that needs it could be reached, nor end before what follows the last one is done.  What is lost works for
+    nobody during its `outages`.  Attempts that fail are not counted: a schedule may be lucky with them.
     """
     bounds = [Bound(job.at + job.path_s(), f"the longest chain of {job.id}") for job in jobs] if chains else []
-    capacity: dict[str | None, int] = {}
+    capacity: Counter[str | None] = Counter()
+    of: dict[str, tuple[str | None, int]] = {}
     for resource in resources:
-        kind, many = (None, resource.cores) if isinstance(resource, Host) else (resource.type, 1)
-        capacity[kind] = capacity.get(kind, 0) + many
+        kind, many = of[resource.id] = (None, resource.cores) if isinstance(resource, Host) else (resource.type, 1)
+        capacity[kind] += many
+    changes: dict[str | None, list[tuple[float, int]]] = {}
+    for outage in outages:
+        kind, many = of[outage.resource]
+        changes.setdefault(kind, []).extend([(outage.at, -many), (outage.at + outage.seconds, many)])
     for kind, many in capacity.items():
         work = sum(_amount(p.stage.demand, kind) * p.seconds for job in jobs for p in job.stages)
         if work:
             heads, tails = zip(*(_edges(job, kind) for job in jobs if _uses(job, kind)), strict=True)
-            seconds = min(heads) + work / many + min(tails)
-            bounds.append(Bound(seconds, "the hosts' cores" if kind is None else f"devices of type {kind}"))
+            done = _worked_off(work, many, min(heads), sorted(changes.get(kind, ())))
+            bounds.append(Bound(done + min(tails), "the hosts' cores" if kind is None else f"devices of type {kind}"))
     return max(bounds, key=lambda bound: bound.seconds, default=Bound(0.0, "nothing to do"))
+
+
+def _worked_off(work: float, capacity: int, now: float, changes: Sequence[tuple[float, int]]) -> float:
+    """When so much work that begins now is done, by a capacity that changes by so much at these times."""
+    for when, change in changes:
+        if when > now:
+            done = (when - now) * capacity
+            if done >= work:
+                break
+            work -= done
+            now = when
+        capacity += change
+    return now + work / capacity
 
 
 def _amount(demand: Demand, kind: str | None) -> int:

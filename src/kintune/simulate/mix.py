@@ -8,7 +8,7 @@ import random
 import msgspec
 
 from kintune.scheduler.resources import Device, Host, Resource
-from kintune.simulate.mock import MockJob
+from kintune.simulate.mock import Kind, MockJob
 from kintune.simulate.plan import PlannedJob
 
 __all__ = ["MIX_RANGES", "Mix", "Range"]
@@ -26,7 +26,8 @@ class Mix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `types` says how many devices there are of each type; jobs want a type as often as there are devices of it, times a
     `crowd` that makes the later types scarcer.  Jobs come within the first `arrive_s`; `priorities` are drawn with
-    equal chances.  A stage's length is the job's own, which is drawn once, times a scatter of sigma `spread`.
+    equal chances.  A stage's length is the job's own, which is drawn once, times a scatter of sigma `spread`;
+    of the kinds in `foretells` jobs say their own length beforehand.
 
     The lengths by default are those of five runs of `kintune tune` (2026-11-21, two cores, rounds of 64) that have
     taught in races, of bert_large, vit_base and bert_base of two layers, mobilenet_v2 and mobilenet_v1_0.5: geometric
@@ -50,6 +51,7 @@ class Mix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     arrive_s: float = 0.0
     priorities: tuple[float, ...] = (1.0,)
     inflight: int = 1
+    foretells: tuple[Kind, ...] = ()
 
     def resources(self) -> list[Resource]:
         """The hosts, and the devices, which are reached over a network."""
@@ -78,6 +80,7 @@ class Mix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 build_cores=min(2, self.cores),
                 spread=self.spread,
                 inflight=self.inflight,
+                foretells=self.foretells,
             )
             at = rng.uniform(0.0, self.arrive_s)
             jobs.append(job.plan(f"job{n}", seed=seed, at=at, priority=rng.choice(self.priorities)))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import random
+from typing import Literal
 
 import msgspec
 
 from kintune.scheduler.stage import Demand, Stage
 from kintune.simulate.plan import PlannedJob, PlannedStage
 
-__all__ = ["MockJob"]
+__all__ = ["Kind", "MockJob"]
+
+Kind = Literal["start", "select", "build", "profile", "update", "end", "prove"]
+"""Of a mock job's stages."""
 
 
 class MockJob(msgspec.Struct, frozen=True):
@@ -20,6 +24,8 @@ class MockJob(msgspec.Struct, frozen=True):
     profile runs alone on a device, all others on `cores` of a host, those that need what the job has learnt in its own
     process.  At most `inflight` rounds are under way at once.  `stretch` multiplies all times; `spread` is how widely
     single stages scatter (the sigma of a lognormal with mean 1).
+
+    Of the kinds that it `foretells` it says beforehand how long a stage takes, but for the scatter.
     """
 
     device: str
@@ -36,6 +42,7 @@ class MockJob(msgspec.Struct, frozen=True):
     inflight: int = 1
     stretch: float = 1.0
     spread: float = 0.0
+    foretells: tuple[Kind, ...] = ()
 
     def plan(
         self,
@@ -66,12 +73,14 @@ class MockJob(msgspec.Struct, frozen=True):
         closing = [stage for stage in closing if stage[1] > 0]
         stages: list[PlannedStage] = []
 
+        def key(kind: str) -> str:
+            return f"{known_as or id}/{kind}"
+
         def add(
             name: str, kind: str, demand: Demand, seconds: float, after: tuple[str, ...], then: Demand | None
         ) -> None:
             own = kind not in ("build", "profile", "prove")
-            key = f"{known_as or id}/{kind}"
-            stage = Stage(name, id, kind, demand, id if own else None, key, after=after, then=then)
+            stage = Stage(name, id, kind, demand, id if own else None, key(kind), after=after, then=then)
             stages.append(PlannedStage(stage, seconds * self.stretch * self._scatter(draw)))
 
         if self.start_s > 0:
@@ -94,7 +103,8 @@ class MockJob(msgspec.Struct, frozen=True):
             follows = closing[position + 1][2] if position + 1 < len(closing) else None
             add(kind, kind, demand, seconds, ends, follows)
             ends = (kind,)
-        return PlannedJob(id, tuple(stages), at, priority, deadline, tells)
+        foretold = {key(kind): getattr(self, f"{kind}_s") * self.stretch for kind in self.foretells}
+        return PlannedJob(id, tuple(stages), at, priority, deadline, tells, foretold)
 
     def _scatter(self, draw: random.Random) -> float:
         return draw.lognormvariate(-(self.spread**2) / 2, self.spread) if self.spread else 1.0

@@ -22,7 +22,8 @@ class PlannedStage(msgspec.Struct, frozen=True, gc=False):
 class PlannedJob(msgspec.Struct, frozen=True):
     """A job that arrives at the second `at` of virtual time.
 
-    One that `tells` says beforehand how many stages of each duration key it will ask for.
+    One that `tells` says beforehand how many stages of each duration key it will ask for, and of those in `foretold`,
+    how many seconds it thinks that one takes.
     """
 
     id: str
@@ -31,6 +32,7 @@ class PlannedJob(msgspec.Struct, frozen=True):
     priority: float = 1.0
     deadline: float | None = None
     tells: bool = True
+    foretold: dict[str, float] = {}
 
     def work_s(self) -> float:
         """Seconds of all its stages, one after the other."""

@@ -10,7 +10,16 @@ from typing import NamedTuple
 import msgspec
 
 from kintune.scheduler.decisions import Cancel, Decision, GiveUp, Start
-from kintune.scheduler.events import JobAdded, JobCancelled, JobEnded, RetryDue, StageDone, StageFailed, StageReady
+from kintune.scheduler.events import (
+    JobAdded,
+    JobCancelled,
+    JobEnded,
+    JobExpects,
+    RetryDue,
+    StageDone,
+    StageFailed,
+    StageReady,
+)
 from kintune.scheduler.recording import Step
 from kintune.scheduler.stage import Stage, StageKey
 from kintune.simulate.plan import PlannedJob, PlannedStage
@@ -42,7 +51,10 @@ def retrace(recorded: Recorded) -> Retraced:
 
 @dataclass
 class _Job:
-    """A job on its way; `latest` is the stage that was done last, `asked` the stages and what they came after."""
+    """A job on its way; `latest` is the stage that was done last, `asked` the stages and what they came after.
+
+    `foretold` is what it said first of how long stages would take.
+    """
 
     name: str
     priority: float
@@ -54,6 +66,7 @@ class _Job:
     cause: str = ""
     asked: dict[str, tuple[Stage, tuple[str, ...]]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    foretold: dict[str, float] = field(default_factory=dict)
 
     def plan(self) -> PlannedJob:
         """Its stages that were done, with the times they took."""
@@ -66,7 +79,9 @@ class _Job:
                 again = msgspec.structs.replace(stage, job=self.name, affinity=own, attempt=0, after=kept)
                 stages.append(PlannedStage(again, self.seconds[id]))
                 done.add(id)
-        return PlannedJob(self.name, tuple(stages), self.since, self.priority, self.deadline)
+        return PlannedJob(
+            self.name, tuple(stages), self.since, self.priority, self.deadline, foretold=dict(self.foretold)
+        )
 
 
 class _Trace:
@@ -89,6 +104,9 @@ class _Trace:
         match event:
             case JobAdded():
                 self._jobs[event.job] = _Job(self._name(event.job), event.priority, event.deadline, now)
+            case JobExpects():
+                job = self._jobs[event.job]
+                job.foretold = {**event.seconds, **job.foretold}
             case StageReady(stage=stage):
                 job = self._jobs[stage.job]
                 job.asked[stage.id] = (stage, (*stage.after, job.latest))

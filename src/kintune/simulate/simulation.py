@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-import msgspec
-
 from kintune.errors import InputError
 from kintune.scheduler.invariants import Auditor
 from kintune.scheduler.policies import POLICIES
 from kintune.simulate.accounts import accounts_of
-from kintune.simulate.faults import NO_FAULTS, Faults
 from kintune.simulate.outcome import Outcome, Played, Simulated, outcome_of
 from kintune.simulate.recorded import Recorded
 from kintune.simulate.retrace import retrace
@@ -28,8 +25,7 @@ def play(spec: Spec, setup: Setup, seed: int, *, audit: bool = True) -> tuple[Sc
         SchedulerError: the schedule stands still, or breaks an invariant.
     """
     scenario = spec.scenario(seed, setup.copies)
-    faults = msgspec.structs.replace(spec.faults, seed=spec.faults.seed + seed)
-    return scenario, _play(scenario, setup, faults, audit=audit)
+    return scenario, _play(scenario, setup, audit=audit)
 
 
 def simulate(
@@ -47,7 +43,9 @@ def simulate(
     todo = len(spec.seeds) * len(spec.setups)
     for setup, seed in _cells(spec):
         scenario, story = play(spec, setup, seed, audit=audit)
-        played.append(Played(setup.name, seed, accounts_of(story, scenario.jobs, scenario.resources)))
+        outages = scenario.faults.outages(scenario.resources)
+        accounts = accounts_of(story, scenario.jobs, scenario.resources, outages=outages)
+        played.append(Played(setup.name, seed, accounts))
         if on_story is not None and seed == spec.seeds[0]:
             on_story(setup.name, scenario, story)
         if on_progress is not None:
@@ -82,7 +80,7 @@ def simulate_recorded(
     scenario = Scenario(recorded.resources, traced.jobs)
     header = recorded.header
     was = Setup(header.policy, label=f"as recorded ({header.policy})", bundling=header.bundling)
-    stories = [(was, traced.story), *((setup, _play(scenario, setup, NO_FAULTS, audit=audit)) for setup in setups)]
+    stories = [(was, traced.story), *((setup, _play(scenario, setup, audit=audit)) for setup in setups)]
     played: list[Played] = []
     outcomes: list[Outcome] = []
     for setup, story in stories:
@@ -95,14 +93,14 @@ def simulate_recorded(
     return Simulated(recorded.path, names, 1, tuple(outcomes), tuple(played))
 
 
-def _play(scenario: Scenario, setup: Setup, faults: Faults, *, audit: bool) -> Story:
+def _play(scenario: Scenario, setup: Setup, *, audit: bool) -> Story:
     auditor = Auditor(POLICIES[setup.policy].waives, POLICIES[setup.policy].bounded) if audit else None
     world = World(
         setup.machine(),
         scenario.resources,
         scenario.jobs,
         interference=setup.interference,
-        faults=faults,
+        faults=scenario.faults,
         observe=auditor.observe if auditor else None,
     )
     return world.run()

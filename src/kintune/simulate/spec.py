@@ -51,10 +51,11 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """Resources, and the jobs that come, under one seed."""
+    """Resources, the jobs that come, and what goes wrong, under one seed."""
 
     resources: tuple[Resource, ...]
     jobs: tuple[PlannedJob, ...]
+    faults: Faults = NO_FAULTS
 
 
 class Spec(msgspec.Struct, frozen=True):
@@ -79,7 +80,8 @@ class Spec(msgspec.Struct, frozen=True):
             resources = [*self.hosts, *self.devices]
             jobs = [plan for entry in self.jobs for plan in entry.plans(seed)]
             jobs += [plan for graph in self.graphs for plan in graph.plans()]
-        return Scenario(tuple(_copied(resources, copies)), tuple(jobs))
+        faults = msgspec.structs.replace(self.faults, seed=self.faults.seed + seed)
+        return Scenario(tuple(_copied(resources, copies)), tuple(jobs), faults)
 
 
 def read_spec(path: str) -> Spec:

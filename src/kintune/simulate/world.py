@@ -138,7 +138,7 @@ class World:
             ahead: dict[str, int] = {}
             for planned in plan.stages:
                 ahead[planned.stage.duration_key] = ahead.get(planned.stage.duration_key, 0) + 1
-            self._tell(JobExpects(self._now, plan.id, ahead))
+            self._tell(JobExpects(self._now, plan.id, ahead, plan.foretold))
         when = self._faults.cancelled_after(plan)
         if when is not None:
             self._at(self._now + when, lambda: self._cancel(job))

@@ -185,10 +185,12 @@ class Offer(msgspec.Struct, frozen=True, tag="offer"):
     """The job wants these done next, in this order.
 
     `ahead` is how many stages of each duration key it thinks it will still ask for after these; None: it cannot tell.
+    `seconds` says of some of these keys how long one stage takes, as far as the job can tell.
     """
 
     works: tuple[Work, ...]
     ahead: dict[str, int] | None = None
+    seconds: dict[str, float] = {}
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):

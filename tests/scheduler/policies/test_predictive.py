@@ -59,11 +59,15 @@ class Scene:
         self.tell(JobEnded(self.now, "warm"))
         return self
 
-    def add(self, *jobs: str, ahead: dict[str, int] | None = None, **more: float) -> None:
+    def add(
+        self, *jobs: str, ahead: dict[str, int] | None = None, lasts: dict[str, float] | None = None, **more: float
+    ) -> None:
         for job in jobs:
             self.tell(JobAdded(self.now, job, **more))
             if ahead is not None:
-                self.tell(JobExpects(self.now, job, {f"{job}/{kind}": count for kind, count in ahead.items()}))
+                counts = {f"{job}/{kind}": count for kind, count in ahead.items()}
+                seconds = {f"{job}/{kind}": each for kind, each in (lasts or {}).items()}
+                self.tell(JobExpects(self.now, job, counts, seconds))
 
     def ask(self, job: str, id: str, demand: Demand = GPU, kind: str = "profile", own: bool = False) -> list[str]:
         key = f"{job}/{kind}"
@@ -100,6 +104,15 @@ def test_of_critical_jobs_the_one_with_the_most_ahead_goes_first(one: Scene) -> 
     one.add("longer", ahead={"profile": 1, "elsewhere": 9})
     assert one.ask("long", "l") + one.ask("longer", "l") == []
     assert one.done("busy/b") == ["longer/l"]
+
+
+def test_who_says_that_something_long_comes_at_its_end_goes_first(one: Scene) -> None:
+    one.add("busy", ahead={"profile": 1})
+    one.ask("busy", "b")
+    one.add("more", ahead={"profile": 9})
+    one.add("long", ahead={"profile": 1, "prove": 1}, lasts={"prove": 100.0})
+    assert one.ask("more", "m") + one.ask("long", "l") == []
+    assert one.done("busy/b") == ["long/l"]
 
 
 def test_a_deadline_that_is_near_goes_first(one: Scene) -> None:

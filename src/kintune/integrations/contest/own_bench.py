@@ -66,9 +66,9 @@ class OwnBench:
                 built = list(pool.map(self._build, [*untuned, *candidates]))
             self._references.update(zip((c.workload for c in untuned), built, strict=False))
         with self._laps.stage("profile"):
-            slow = {w: SLOW * best_us[w] for w in workloads if math.isfinite(best_us.get(w, math.inf))}
+            best = {w: best_us[w] for w in workloads if math.isfinite(best_us.get(w, math.inf))}
             references = {workload: self._references[workload] for workload in workloads}
-            context = _encode(ProfileContext(self._about.protocol, references, slow_us=slow))
+            context = _encode(ProfileContext(self._about.protocol, references, best_us=best, slow=SLOW))
             return list(self._profiled(candidates, built[len(untuned) :], context))
 
     def build_seconds(self, candidate: Candidate) -> float:

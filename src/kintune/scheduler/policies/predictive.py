@@ -19,12 +19,13 @@ _MOST_CORES = 0.25  # the share that is kept for jobs at most
 class Predictive(Ranked):
     """Least slack first: the time at which a job should be over, less what it still has to do one after the other.
 
-    Durations are learnt by the stages' opaque keys; what lies ahead is what jobs say they expect, or, of one that says
-    nothing, as much again as it has had.  A job should be over by its deadline.  Without one, it should be over when
-    the busiest resource could be done with all that is known, sooner by as much as its weight is above the average,
-    and never later than a fair share of everything would have let it.  Its slack shrinks while a job waits and not
-    while it moves, so that nobody waits for ever.  A job that has begun is not overtaken by one that has more ahead
-    only because it has not, or all would end together: what it had counts, up to what the busiest resource has.
+    Durations are learnt by the stages' opaque keys, and before that believed to be what jobs say of them; what lies
+    ahead is what jobs say they expect, or, of one that says nothing, as much again as it has had.  A job should be over
+    by its deadline.  Without one, it should be over when the busiest resource could be done with all that is known,
+    sooner by as much as its weight is above the average, and never later than a fair share of everything would have let
+    it.  Its slack shrinks while a job waits and not while it moves, so that nobody waits for ever.  A job that has
+    begun is not overtaken by one that has more ahead only because it has not, or all would end together: what it had
+    counts, up to what the busiest resource has.
 
     A job with more to do, one stage after the other, than the busiest resource has is *critical*: whenever it waits,
     everything ends later.  Its slack is below 0, by as much as it has too much ahead, and the cores where its process
@@ -79,9 +80,9 @@ class Predictive(Ranked):
         """It shares with another weight."""
         self._weights += priority - job.priority
 
-    def expects(self, job: JobFacts, ahead: Mapping[str, int]) -> None:
+    def expects(self, job: JobFacts, ahead: Mapping[str, int], seconds: Mapping[str, float]) -> None:
         """What lies ahead by the job's own account."""
-        self._outlook.expect(job.id, ahead)
+        self._outlook.expect(job.id, ahead, seconds)
 
     def asked(self, stage: Stage, job: JobFacts) -> None:
         """What stages of this key need."""
