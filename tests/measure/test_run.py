@@ -81,11 +81,11 @@ def test_what_is_hopelessly_slow_runs_once(runner: Any, tmp_path: Path, slow: fl
     log = tmp_path / "runs"
     operands = (Operand((8,), "float32", "output"),)
     body = f'FILE *f = fopen("{log}", "a"); fputc(120, f); fclose(f); usleep(20000); fill(out, 1.0f);'
-    slow = Built("slow", compile_kernel(body), operands)
+    sleepy = Built("slow", compile_kernel(body), operands)
     reference = Built("reference", compile_kernel("fill(out, 1.0f);"), operands)
     protocol = Protocol(threads=1, repeats=2, max_seconds=0.5)
     runner.begin(ProfileContext(protocol, {"sleepy": reference}, best_us={"sleepy": 100.0}, slow=slow))
-    assert runner.profile(ProfileItem("sleepy", slow)).ok
+    assert runner.profile(ProfileItem("sleepy", sleepy)).ok
     assert log.read_text() == runs
 
 

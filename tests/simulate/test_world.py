@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -12,7 +13,7 @@ from kintune.scheduler.invariants import Auditor
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.resources import Device, Host, Resource
-from kintune.simulate.faults import Faults
+from kintune.simulate.faults import Faults, Outage
 from kintune.simulate.mix import Mix
 from kintune.simulate.mock import MockJob
 from kintune.simulate.plan import PlannedJob
@@ -95,6 +96,9 @@ def test_whatever_goes_wrong_every_job_ends(name: str) -> None:
     story = played(name, mix.draw(1), mix.resources(), faults=faults)
     assert len(story.jobs) == 6
     assert {span.ending for span in story.spans} == set(Ending)
+    for span in story.spans:
+        if span.ending is Ending.DONE:
+            assert span.end - span.start == pytest.approx(span.alone_s)
 
 
 def test_a_job_that_fails_ends_no_other() -> None:
@@ -182,3 +186,12 @@ def test_what_jobs_foretell_is_told_when_they_come(tells: bool) -> None:
     kinds = {"select": 3, "build": 3, "profile": 3, "update": 3, "prove": 1}
     ahead = {f"a/{kind}": count for kind, count in kinds.items()}
     assert heard == ([JobExpects(4.0, "a", ahead, {"a/prove": 9.0})] if tells else [])
+
+
+def test_what_is_begun_again_takes_its_whole_time() -> None:
+    class Twice(Faults, frozen=True):
+        def outages(self, resources: Sequence[Resource]) -> list[Outage]:
+            return [Outage("gpu", 4.0, 1.0), Outage("gpu", 9.0, 2.0)]
+
+    (job,) = played("fair", [MockJob(device="gpu", rounds=1, profile_s=10).plan("a")], [GPU], faults=Twice()).jobs
+    assert job.end == 21.0

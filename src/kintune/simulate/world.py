@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from kintune.errors import SchedulerError
 from kintune.scheduler.decisions import Cancel, Decision, GiveUp, RetryAt, Start
@@ -173,10 +174,10 @@ class World:
         for job, home in moved:
             self._tell(JobMoved(self._now, job, home))
 
-    def _complete(self, key: StageKey, version: int) -> None:
+    def _complete(self, key: StageKey, ended: _Run, version: int) -> None:
         run = self._runs.get(key)
-        if run is None or run.version != version:
-            return
+        if run is not ended or run.version != version:
+            return  # it was cancelled, and may run again, or it goes at another pace now
         if run.fails:
             self._leave(key, Ending.FAILED)
             self._tell(StageFailed(self._now, *key, run.start.attempt, "a simulated failure"))
@@ -290,4 +291,5 @@ class World:
             run.left_s -= (self._now - run.as_of) * run.rate
             run.rate, run.as_of = rate, self._now
             run.version += 1
-            self._at(self._now + max(0.0, run.left_s) / rate, lambda k=key, v=run.version: self._complete(k, v))  # type: ignore[misc]
+            done = partial(self._complete, key, run, run.version)
+            self._at(self._now + max(0.0, run.left_s) / rate, done)
