@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from kintune.engine.journal import Entry
 from kintune.wire.messages import Committed, ItemStatus
@@ -32,6 +33,10 @@ class ForgetfulJournal:
         events.append(Committed(seq=len(events), **values))
         self.endings[entry.status] += 1
         return events[-1:]
+
+    def together(self) -> AbstractContextManager[None]:
+        """Nothing is kept, so nothing has to be kept together."""
+        return nullcontext()
 
     def forget(self, job: str) -> int:
         """The job is over; how many items it had."""

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 from kintune.engine.command import Anywhere
 from kintune.engine.errand import Errand, ItemEnd
 from kintune.engine.job_process import JobProcess
 from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch, JobRun, StageRun
-from kintune.engine.journal import Entry, Journal
-from kintune.engine.launcher import Launcher
-from kintune.engine.outposts import Lodgings, Outposts
-from kintune.engine.reactor import Reactor
-from kintune.engine.run_log import RunLog
-from kintune.engine.settings import EngineSettings
-from kintune.engine.worker_pool import Slot, WorkerPool
-from kintune.errors import WireError
+from kintune.engine.outposts import Lodgings
+from kintune.engine.recorder import Recorder
+from kintune.engine.shop import Shop
+from kintune.engine.worker_pool import Slot
 from kintune.scheduler.decisions import Cancel, GiveUp, RetryAt, Start
 from kintune.scheduler.events import (
-    Event,
     JobAdded,
     JobCancelled,
     JobEnded,
@@ -34,38 +28,9 @@ from kintune.scheduler.events import (
     StageReady,
 )
 from kintune.wire.job import JOB_WORKER
-from kintune.wire.messages import Accept, Finished, ItemStatus, Offer, Open, StageClosed, Stop, Work
-from kintune.wire.reading import tidy
+from kintune.wire.messages import Accept, Finished, Offer, Open, StageClosed, Stop, Work
 
-__all__ = ["JobDriver", "Shop"]
-
-
-@dataclass
-class Shop:
-    """What all jobs of an engine share.  `tell` hands an event to the scheduler, `left` hears that a job is gone.
-
-    `stalled` are stages that found their process busy with another's item: they are fed when any item ends.
-    """
-
-    reactor: Reactor
-    launcher: Launcher
-    outposts: Outposts
-    pool: WorkerPool
-    journal: Journal
-    log: RunLog
-    settings: EngineSettings
-    clock: Callable[[], float]
-    tell: Callable[[Event], None]
-    progressed: Callable[[str, bytes], None]
-    stage_began: Callable[[str, Work], None]
-    left: Callable[[str], None]
-    stalled: list[Callable[[], None]]
-
-    def feed_stalled(self) -> None:
-        """Something is free again."""
-        waiting, self.stalled = self.stalled, []
-        for feed in waiting:
-            feed()
+__all__ = ["JobDriver"]
 
 
 class JobDriver:
@@ -77,6 +42,7 @@ class JobDriver:
         self._process: JobProcess | None = None
         self._keeper: str | None = None
         self._called_off = False
+        self._recorder = Recorder(self.job, shop)
         self.job.remember(shop.journal.history(launch.job))
 
     def begin(self) -> None:
@@ -111,6 +77,11 @@ class JobDriver:
             self._called_off = True
             self._shop.tell(JobCancelled(self._shop.clock(), self.job.id, reason))
             self._conclude(JobEnding.CANCELLED, cause=reason)
+
+    def settle(self) -> None:
+        """Commit what has ended by now, and tell the job's process."""
+        for event in self._recorder.commit():
+            self._tell_process(Accept(event))
 
     # what the scheduler decides -------------------------------------------------------------------------------------
 
@@ -219,6 +190,7 @@ class JobDriver:
 
     def left(self) -> None:
         """The job is over and its process gone."""
+        self.settle()
         self._shop.outposts.leave(self.job.id)
         self._process = None  # it knows this driver: all that the job had would wait for the garbage collector
         self._shop.left(self.job.id)
@@ -234,8 +206,11 @@ class JobDriver:
 
     def _feed(self, run: StageRun) -> None:
         """Set as many items on their way as may be; close the stage when none is left."""
-        if self.job.runs.get(run.work.stage.id) is not run:
-            return
+        if self.job.runs.get(run.work.stage.id) is run and self._hand_out(run) and run.complete:
+            self._close(run)
+
+    def _hand_out(self, run: StageRun) -> bool:
+        """Set as many items on their way as may be; whether none had to wait for a process that is busy."""
         while run.wants_more:
             index = run.pending.popleft()
             run.under_way += 1
@@ -243,9 +218,8 @@ class JobDriver:
                 run.under_way -= 1
                 run.pending.appendleft(index)
                 self._shop.stalled.append(partial(self._feed, run))
-                return
-        if run.complete:
-            self._close(run)
+                return False
+        return True
 
     def _submit(self, run: StageRun, errand: Errand) -> bool:
         if run.work.worker != JOB_WORKER:
@@ -271,32 +245,18 @@ class JobDriver:
                 del self.job.runs[run.work.stage.id]
                 self._release_failed(run, f"the job's process {end.cause}")
             else:
-                self._commit(run, index, end)
+                self._recorder.hold(run, index, end, self.settle)
+                if not run.measures:  # a commit beside a measurement would disturb it
+                    self._hand_out(run)
+                if self._recorder.due:
+                    self.settle()
                 self._feed(run)
         self._shop.feed_stalled()
-
-    def _commit(self, run: StageRun, index: int, end: ItemEnd) -> None:
-        stage = run.work.stage
-        at = self.job.at(self._shop.clock())
-        entry = Entry(at, stage.id, run.attempt, stage.kind, index, end.status, end.payload, end.cause, end.seconds)
-        try:
-            events = self._shop.journal.commit(self.job.id, entry)
-        except WireError as error:
-            if end.status is not ItemStatus.OK:
-                raise
-            end = ItemEnd(ItemStatus.FAILED, cause=tidy(f"its answer is none: {error}"), seconds=end.seconds)
-            self._commit(run, index, end)
-            return
-        self.job.remember(events)
-        self.job.deaths = 0
-        for event in events:
-            self._tell_process(Accept(event))
-        if end.status is not ItemStatus.OK:
-            self._shop.log.write(f"job {self.job.id}", f"{stage.id}[{index}] {end.status.value}: {end.cause}")
 
     # stages ---------------------------------------------------------------------------------------------------------
 
     def _close(self, run: StageRun) -> None:
+        self.settle()
         stage = run.work.stage
         del self.job.runs[stage.id], self.job.works[stage.id]
         self.job.committed.pop(stage.id, None)
@@ -311,6 +271,7 @@ class JobDriver:
         self._tell_process(StageClosed(stage, attempt, self.job.at(self._shop.clock()), elapsed))
 
     def _release_failed(self, run: StageRun, cause: str) -> None:
+        self.settle()
         now = self._shop.clock()
         self.job.stopwatch.end(now, run.work.stage.kind, run.since)
         self._shop.tell(StageFailed(now, self.job.id, run.work.stage.id, run.attempt, cause))
@@ -357,6 +318,7 @@ class JobDriver:
         job, process = self.job, self._process
         if job.end is not None:
             return
+        self.settle()
         now = self._shop.clock()
         stale = 0 if process is None else process.stale_answers
         job.end = JobEnd(ending, finished, cause, story, job.stopwatch.read(now), stale)

@@ -68,9 +68,14 @@ class StageRun:
     under_way: int = 0
 
     @property
+    def measures(self) -> bool:
+        """Whether its items run on a device."""
+        return self.placement.device is not None
+
+    @property
     def width(self) -> int:
         """How many items may be under way at once."""
-        alone = self.work.worker == JOB_WORKER or self.placement.device is not None
+        alone = self.work.worker == JOB_WORKER or self.measures
         return 1 if alone else max(1, self.placement.cores)
 
     @property

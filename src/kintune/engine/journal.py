@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import msgspec
@@ -45,8 +46,15 @@ class Journal(Protocol):
         """The active run time of the job's earlier sessions, in seconds; 0 for a new job."""
 
     def commit(self, job: str, entry: Entry) -> Sequence[Committed]:
-        """Commit `entry` durably; the events that this made, of which the first is the entry itself.
+        """Commit `entry` durably, inside `together` with the rest; the events, of which the first is the entry itself.
 
         Raises WireError, and commits nothing, when the payload of an item that went well is no answer to it; the item
         is then committed as failed.
+        """
+
+    def together(self) -> AbstractContextManager[object]:
+        """What is committed within becomes durable when the block ends, all or nothing.
+
+        A WireError of `commit` that is caught within harms nothing.  When the block ends with an exception, or its end
+        raises one, this journal is no longer used; one that is opened again knows of nothing in the block.
         """

@@ -13,7 +13,7 @@ from kintune.engine.command import AnyCommand
 from kintune.engine.dispatch import Dispatch, Observe
 from kintune.engine.interrupts import Interrupts
 from kintune.engine.inventory import Inventory
-from kintune.engine.job_driver import JobDriver, Shop
+from kintune.engine.job_driver import JobDriver
 from kintune.engine.job_run import JobEnd, JobLaunch
 from kintune.engine.journal import Journal
 from kintune.engine.kept import Keeper
@@ -23,6 +23,7 @@ from kintune.engine.quarantine import Quarantine
 from kintune.engine.reactor import Reactor
 from kintune.engine.run_log import RunLog
 from kintune.engine.settings import EngineSettings
+from kintune.engine.shop import Shop
 from kintune.engine.worker_pool import Slot, WorkerPool
 from kintune.errors import EngineError
 from kintune.scheduler.events import PriorityChanged
@@ -198,6 +199,8 @@ class LocalEngine:
         with self._closing_on_error():
             while not self._leaving:
                 self._turn()
+            for driver in self._drivers.values():
+                driver.settle()
 
     def add(self, launch: JobLaunch) -> None:
         """Have a job run by `serve`; one that comes after `leave` is not begun."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from kintune.engine.journal import Entry
 from kintune.wire.messages import Committed
@@ -31,3 +32,14 @@ class MemoryJournal:
         values = {name: getattr(entry, name) for name in entry.__struct_fields__}
         events.append(Committed(seq=len(events), **values))
         return events[-1:]
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is committed within is forgotten when the block ends with an exception."""
+        before = {job: len(events) for job, events in self._events.items()}
+        try:
+            yield
+        except BaseException:
+            for job, events in self._events.items():
+                del events[before.get(job, 0) :]
+            raise

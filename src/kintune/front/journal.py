@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
 
 from kintune.engine.journal import Entry
 from kintune.errors import OrderError
@@ -56,6 +57,10 @@ class TuningJournal:
     def commit(self, job: str, entry: Entry) -> Sequence[Committed]:
         """Commit an entry with the facts it brings, after PREPARE also with what is known of the model's workloads."""
         return self._book(job).commit(entry)
+
+    def together(self) -> AbstractContextManager[object]:
+        """What is committed within becomes one transaction."""
+        return self._store.transaction()
 
     def _book(self, job: str) -> RunBook:
         try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+import pytest
+
 from kintune.engine.journal import Entry, Journal
 from kintune.wire.messages import Committed, ItemStatus
 
@@ -61,6 +63,38 @@ class JournalSuite(ABC):
         assert again.active_seconds(self.job) >= 2.0
         more = again.commit(self.job, self.entry(3.0, 2))
         assert more[0].seq == len(events)
+
+    def test_what_is_committed_together_is_there_afterwards(self) -> None:
+        """As if it had been committed one by one, of several jobs, also when one entry is refused within."""
+        journal = self.make()
+        events = [*journal.commit(self.job, self.entry(0.0, 0))]
+        with journal.together():
+            events += journal.commit(self.job, self.entry(1.0, 1))
+            journal.commit(self.other_job, self.entry(1.0, 0))
+            events += journal.commit(self.job, self.entry(2.0, 2, ItemStatus.CRASHED))
+        assert [event.seq for event in events] == list(range(len(events)))
+        again = self.reopen(journal)
+        assert list(again.history(self.job)) == events
+        assert len(again.history(self.other_job)) == 1
+        assert again.active_seconds(self.job) >= 2.0
+
+    def test_what_is_committed_together_is_kept_whole_or_not_at_all(self) -> None:
+        """An exception within leaves what was there before."""
+        journal = self.make()
+        before = list(journal.commit(self.job, self.entry(1.0, 0)))
+
+        def fill_the_disk() -> None:
+            with journal.together():
+                journal.commit(self.job, self.entry(2.0, 1))
+                journal.commit(self.other_job, self.entry(2.0, 0))
+                raise OSError("the disk is full")
+
+        with pytest.raises(OSError, match="full"):
+            fill_the_disk()
+        again = self.reopen(journal)
+        assert list(again.history(self.job)) == before
+        assert tuple(again.history(self.other_job)) == ()
+        assert again.commit(self.job, self.entry(3.0, 1))[0].seq == len(before)
 
     def test_jobs_do_not_see_each_other(self) -> None:
         """Each job has its own history and numbers."""

@@ -7,7 +7,8 @@ lose with its process.  What workers answer is up to a `Cast`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import msgspec
@@ -121,6 +122,16 @@ class PlainJournal:
             for kind, payload in ((StageName.KNOWN, self._known), (StageName.KIN, self._taught)):
                 events.append(self._append(Entry(entry.at, kind, 0, kind, 0, ItemStatus.OK, payload), payload, payload))
         return events
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is committed within is forgotten when the block ends with an exception."""
+        before = len(self._events)
+        try:
+            yield
+        except BaseException:
+            del self._events[before:]
+            raise
 
     def _append(self, entry: Entry, told: bytes, kept: bytes) -> Committed:
         event = Committed(

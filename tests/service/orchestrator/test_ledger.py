@@ -20,6 +20,7 @@ from kintune.service.orchestrator.ledger import Ledger
 from kintune.service.orchestrator.news import Tally
 from kintune.service.orchestrator.refresher import Refresher
 from kintune.space.candidate import digest_of
+from kintune.testing.journal_suite import JournalSuite
 from kintune.wire.messages import ItemStatus
 
 TYPE = DeviceType("{}", "cpu", (), 1, "1 cold")
@@ -41,6 +42,19 @@ def books() -> Iterator[Books]:
     with Store.open(":memory:") as store:
         store.devices.add(TYPE)
         yield Books(store)
+
+
+class TestContract(JournalSuite):
+    @pytest.fixture(autouse=True)
+    def _books(self, books: Books) -> None:
+        self.books = books
+
+    def make(self) -> Ledger:
+        return self.books.ledger
+
+    def reopen(self, journal: object) -> Ledger:
+        assert journal is self.books.ledger
+        return self.books.ledger
 
 
 def entry(kind: str, payload: bytes = b"", status: ItemStatus = ItemStatus.OK) -> Entry:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -55,6 +56,12 @@ class Ledger:
             before = self._tallies.get((job, entry.stage), Tally())
             self._tallies[job, entry.stage] = before.plus(Tally(1, int(outcome.repeated > 0)))
         return events
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is committed within becomes one transaction."""
+        with self._store.transaction(), self._tuning.together():
+            yield
 
     def tally(self, stage: StageKey) -> Tally:
         """What was measured in a stage since this was last asked."""
