@@ -57,6 +57,21 @@ def test_what_is_linked_finds_mathematics_and_the_compilers_helpers(tmp_path: Pa
     assert kernel(1.0) == pytest.approx(2 * math.e)
 
 
+PLAIN = """
+#include <string.h>
+void TVMFFIErrorSet(void);
+int kernel(float* a, float* b) { memcpy(a, b, 4096); if (a[0] > 1) TVMFFIErrorSet(); return 0; }
+"""
+
+
+@pytest.mark.parametrize(("source", "wanted"), [(PLAIN, []), (SOURCE, ["libm.so.6"])])
+def test_mathematics_is_wanted_only_by_what_calls_it(tmp_path: Path, source: str, wanted: list[str]) -> None:
+    library = tmp_path / "kernel.so"
+    link(str(library), [compiled(tmp_path, source)])
+    told = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True).stdout
+    assert [line.split("[")[1].rstrip("]") for line in told.splitlines() if "(NEEDED)" in line] == wanted
+
+
 def test_the_compiler_links_where_it_does_not_say_what_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = find_linker()
     silent = tmp_path / "silent"

@@ -17,8 +17,8 @@ __all__ = ["CALM", "PATIENCE", "PAUSES_S", "Calm", "waited_s"]
 
 CALM = 0.1
 """Seconds waited a second, up to which a time is believed: it is a median, which a few disturbed runs do not move."""
-PAUSES_S = (0.1, 0.4)
-"""Seconds between the attempts, ..."""
+PAUSES_S = (0.02, 0.4)
+"""Seconds between the attempts (most who interfere, like a run's own front, are gone in no time), ..."""
 PATIENCE = 4
 """... until so many more measurements were never calm than were: who always interferes is not gone after a pause."""
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kintune.errors import BuildError, OrderError
 
 __all__ = ["find_linker", "link", "linking_for"]
+
+_TELL_WHAT_IS_MISSING = ("--unresolved-symbols=report-all", "--warn-unresolved-symbols")
+_UNDEFINED = re.compile(r"undefined (?:reference to|symbol:) [`']?(\w+)")
+_IN_EVERY_PROCESS = ("TVM", "memcpy", "memset", "memmove")
 
 
 def find_linker(architecture: str = "") -> str:
@@ -42,17 +47,19 @@ def find_linker(architecture: str = "") -> str:
 def link(output: str, objects: Sequence[str], architecture: str = "") -> None:
     """Link object files for an architecture, by default this machine's, into a shared library.
 
-    The C compiler would start its own helper, and that the linker, which takes four times as long as the linker alone.
+    The C compiler would start its own helper, and that the linker, which takes four times as long as the linker alone;
+    and that takes twice as long where it looks into the library of mathematics, which few kernels need.
 
     Raises:
         BuildError: they do not link; the message is the linker's first line.
         OrderError: nothing here links for that architecture.
     """
-    command, libraries = _command(find_linker(architecture))
-    done = subprocess.run([*command, "-o", output, *objects, *libraries], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        line = next((line.strip() for line in done.stderr.splitlines() if line.strip()), "")
-        raise BuildError(f"linking failed: exit code {done.returncode}, {line[:300]}")
+    tools = _tools(find_linker(architecture))
+    start = (*tools.command, "-o", output, *objects, *tools.helpers)
+    if not tools.mathematics:
+        _run(start)
+    elif _lacks(_run((*start, *_TELL_WHAT_IS_MISSING))):
+        _run((*start, *tools.mathematics))
 
 
 def linking_for(architecture: str) -> Callable[..., None]:
@@ -64,20 +71,48 @@ def linking_for(architecture: str) -> Callable[..., None]:
     return linking
 
 
+class _Tools(NamedTuple):
+    """What links: the command, what goes with every object, and what only with those that want it."""
+
+    command: tuple[str, ...]
+    helpers: tuple[str, ...] = ()
+    mathematics: tuple[str, ...] = ()
+
+
 @lru_cache(maxsize=8)
-def _command(compiler: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The command that links, and the libraries that kernels may need: the compiler's linker if it says where it is.
+def _tools(compiler: str) -> _Tools:
+    """The compiler's linker if it says where it is, with the libraries that kernels may need.
 
     Elsewhere than on Linux a linker wants more to be told, which the compiler knows.  A linker that comes alone leaves
     the mathematics to the process that will load the library.
     """
     if compiler.endswith(("-ld", "ld.lld")):
-        return (compiler, "-shared"), ()
+        return _Tools((compiler, "-shared"))
     linker = shutil.which(_asked(compiler, "-print-prog-name=ld"))
     helpers, mathematics = _asked(compiler, "-print-libgcc-file-name"), _asked(compiler, "-print-file-name=libm.so.6")
     if sys.platform != "linux" or linker is None or not all(Path(found).is_file() for found in (helpers, mathematics)):
-        return (compiler, "-shared"), ("-lm",)
-    return (linker, "-shared"), (helpers, "--as-needed", mathematics)
+        return _Tools((compiler, "-shared"), ("-lm",))
+    return _Tools((linker, "-shared"), (helpers,), ("--as-needed", mathematics))
+
+
+def _run(command: Sequence[str]) -> str:
+    """What the command says; in English, since it is read."""
+    english = {**os.environ, "LC_ALL": "C"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=english)
+    if done.returncode != 0:
+        line = next((line.strip() for line in done.stderr.splitlines() if line.strip()), "")
+        raise BuildError(f"linking failed: exit code {done.returncode}, {line[:300]}")
+    return done.stderr
+
+
+def _lacks(said: str) -> bool:
+    """Whether a linker misses anything that the process which loads a kernel does not have for sure."""
+    for line in said.splitlines():
+        if "undefined" in line:
+            named = _UNDEFINED.search(line)
+            if named is None or not named[1].startswith(_IN_EVERY_PROCESS):
+                return True
+    return False
 
 
 def _asked(compiler: str, question: str) -> str:

@@ -27,13 +27,13 @@ _BATCH_S = 500e-6
 
 _BATCH_RUNS = 64
 
-_HOPELESS = 3.0
+_HOPELESS = 1.5
 """A first run that takes this many times as long as what is slow already is not repeated at all ..."""
 
-_START_US = 2000.0
+_START_US = 1000.0
 """... once it is allowed this for threads that had to be woken and pages that were touched for the first time."""
 
-_CLOSE = 0.85
+_CLOSE = 0.8
 """What takes longer than this times `slow_us` twice is not timed a third time."""
 
 
