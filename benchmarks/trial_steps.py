@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import cProfile
 import json
+import math
 import multiprocessing
 import os
 import pstats
+import statistics
 import tempfile
 import time
 from collections import defaultdict
@@ -19,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 
 from kintune.job.works import SLOW
@@ -140,6 +143,7 @@ _PARTS = {
     "poisoning": ("workbench.py", "poison"),
     "looking for damage": ("workbench.py", "damage"),
 }
+_TURNS = 3
 _INSIDE = {
     "(of repeats: sending weights out of the caches)": ("arena.py", "evict"),
     "(of repeats: pauses after disturbances)": ("~", "<built-in method time.sleep>"),
@@ -150,19 +154,21 @@ def profile_steps(sample: Sample) -> dict[str, float]:
     """Mean milliseconds of each step of timing, on all cores of the device; of the whole, `all`.
 
     The best times are known from the beginning, as they nearly are in the later rounds of a job.  `(untuned)` is what
-    the untuned program of a workload takes, once, before its first candidate: milliseconds a workload.
+    the untuned program of a workload takes, once, before its first candidate: milliseconds a workload.  `(raced)` and
+    `(all repeated)` are the whole where slow ones are given up early, and where they are not: medians of turns.
     """
     from kintune.measure.builder import Builder
     from kintune.measure.device_worker import open_device
     from kintune.measure.run import Runner
 
     about, _ = open_device("native", 0)
-    context = BuildContext(about.device_type.target, sample.modules, sample.sketches)
-    builder = Builder(context.target)
-    references = {w: builder.build(context, Candidate.untuned(w)) for w in sample.modules}
-    items = [ProfileItem(r.candidate.workload, builder.build(context, r.candidate)) for r in sample.rows]
+    making = BuildContext(about.device_type.target, sample.modules, sample.sketches)
+    builder = Builder(making.target)
+    references = {w: builder.build(making, Candidate.untuned(w)) for w in sample.modules}
+    items = [ProfileItem(r.candidate.workload, builder.build(making, r.candidate)) for r in sample.rows]
     runner = Runner(about.cores)
-    runner.begin(ProfileContext(about.protocol, references, best_us=sample.best_us, slow=SLOW))
+    raced = ProfileContext(about.protocol, references, best_us=sample.best_us, slow=SLOW)
+    runner.begin(raced)
     began = time.perf_counter()
     for workload, reference in references.items():
         runner.profile(ProfileItem(workload, reference))
@@ -179,5 +185,14 @@ def profile_steps(sample: Sample) -> dict[str, float]:
         spent[Path(file).name, name] += cumulative
     found |= {step: spent[where] for step, where in (_PARTS | _INSIDE).items()}
     found["other"] = found["all"] - sum(found[step] for step in _PARTS)
+    turns: dict[str, list[float]] = {"(raced)": [], "(all repeated)": []}
+    for _ in range(_TURNS):
+        for name, context in zip(turns, (raced, msgspec.structs.replace(raced, slow=math.inf)), strict=True):
+            runner.begin(context)
+            began = time.perf_counter()
+            for item in items:
+                runner.profile(item)
+            turns[name].append(time.perf_counter() - began)
+    found |= {name: statistics.median(seconds) for name, seconds in turns.items()}
     each = {step: 1e3 * seconds / len(items) for step, seconds in found.items()}
     return each | {"(untuned)": 1e3 * untuned_s / len(references)}

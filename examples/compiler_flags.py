@@ -56,7 +56,7 @@ class FlagsJob:
             self._fold(event)
         return self._next()
 
-    def accept(self, event: Committed) -> Iterable[Saying]:
+    def accept(self, event: Committed, more: bool) -> Iterable[Saying]:
         """One more result."""
         self._fold(event)
         return ()

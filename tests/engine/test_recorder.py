@@ -20,7 +20,7 @@ from kintune.wire.messages import Committed, ItemStatus
 
 pytestmark = pytest.mark.usefixtures("no_child_is_left")
 
-PATIENT = EngineSettings(leave_timeout_s=5, hold_s=1000, longest_hold_s=1000)
+PATIENT = EngineSettings(leave_timeout_s=5, hold_items=16, hold_s=1000, longest_hold_s=1000)
 
 
 class Blocks(MemoryJournal):

@@ -149,11 +149,11 @@ class TestEventsThatMeanNothing:
         def disturb(rehearsal: Rehearsal) -> None:
             last = rehearsal.history[-1]
             if last.kind == StageName.PROFILE:
-                rehearsal.job.accept(last)  # a second outcome of the same candidate
+                rehearsal.job.accept(last, more=False)  # a second outcome of the same candidate
                 stranger = Profiled("0" * 32, Outcome(Status.OK, (0.001,)))
-                rehearsal.job.accept(_event(last, StageName.PROFILE, msgspec.msgpack.encode(stranger)))
-                rehearsal.job.accept(_event(last, StageName.CONFIRM, last.payload))
-                rehearsal.job.accept(_event(last, "weather", b"rain"))
+                rehearsal.job.accept(_event(last, StageName.PROFILE, msgspec.msgpack.encode(stranger)), more=False)
+                rehearsal.job.accept(_event(last, StageName.CONFIRM, last.payload), more=False)
+                rehearsal.job.accept(_event(last, "weather", b"rain"), more=False)
 
         undisturbed = Rehearsal(ToyTools, toy_spec()).run()
         disturbed = Rehearsal(ToyTools, toy_spec(), interfere=disturb).run()

@@ -79,10 +79,13 @@ def arguments(count: int = 3) -> tuple[Any, ...]:
     return tuple(Guarded.of((16,), "float32").tensor((16,), "float32") for _ in range(count))
 
 
-def measure(module: FakeModule, slow_us: float = math.inf, **protocol: Any) -> tuple[float, ...]:
+def measure(
+    module: FakeModule, slow_us: float = math.inf, first_us: float = math.inf, **protocol: Any
+) -> tuple[float, ...]:
     from kintune.measure.stopwatch import Stopwatch
 
-    return Stopwatch(FlushLog(), module.clock).times_us(module, (), (), Protocol(threads=1, **protocol), slow_us)
+    watch = Stopwatch(FlushLog(), module.clock)
+    return watch.times_us(module, (), (), Protocol(threads=1, **protocol), slow_us, first_us)
 
 
 def test_long_runs_are_timed_one_by_one() -> None:
@@ -134,14 +137,20 @@ def test_what_is_hardly_better_than_slow_is_timed_twice() -> None:
     assert short.batches == [5, 5]
 
 
+def test_a_long_first_run_counts_for_one_of_these_two() -> None:
+    assert measure(FakeModule(0.009), repeats=5, slow_us=10_000.0, first_us=9100.0) == pytest.approx((9000,))
+    assert len(measure(FakeModule(0.0079), repeats=5, slow_us=10_000.0, first_us=9100.0)) == 5
+    assert len(measure(FakeModule(100e-6), repeats=5, slow_us=3.2, first_us=9100.0)) == 2
+
+
 @pytest.mark.parametrize(
     ("first_s", "slow_us", "enough"),
     [
         (0.5, math.inf, True),  # all the seconds that there are
         (0.49, math.inf, False),
-        (0.0041, 2000.0, True),
-        (0.0039, 2000.0, False),
-        (0.0009, 10.0, False),  # perhaps it only was slow to start
+        (0.0025, 2000.0, True),
+        (0.0023, 2000.0, False),
+        (0.0002, 10.0, False),  # perhaps it only was slow to start
     ],
 )
 def test_a_first_run_says_enough_when_nothing_could_make_up_for_it(
@@ -150,6 +159,16 @@ def test_a_first_run_says_enough_when_nothing_could_make_up_for_it(
     from kintune.measure.stopwatch import says_enough
 
     assert says_enough(first_s, Protocol(threads=1, max_seconds=0.5), slow_us) is enough
+
+
+@pytest.mark.parametrize("operands", ["cold", "warm"])
+def test_a_first_run_is_as_cold_as_those_that_are_timed(kernel: Any, operands: str) -> None:
+    from kintune.measure.stopwatch import Stopwatch
+
+    log = FlushLog()
+    x, w, out = arguments()
+    assert Stopwatch(log).run(kernel(COUNT), (x, w, out), (w,), Protocol(threads=1, operands=operands)) > 0
+    assert log.flushed == ([(w,)] if operands == "cold" else [])
 
 
 @pytest.mark.parametrize("long", [False, True])
@@ -207,4 +226,4 @@ def test_a_run_is_over_when_the_device_is_done() -> None:
             module.now += 3.0
 
     module = FakeModule(1.0)
-    assert Stopwatch(Slow(), module.clock).run(module, ()) == pytest.approx(4.0)
+    assert Stopwatch(Slow(), module.clock).run(module, (), (), Protocol(threads=1)) == pytest.approx(4.0)

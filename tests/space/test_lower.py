@@ -40,10 +40,11 @@ def test_what_replay_took_replays_to_itself(tiny_conv: TinyConv) -> None:
                 (axis.choices - 1,) if isinstance(axis, Location) else decision
                 for axis, decision in zip(sketch.axes, asked.decisions, strict=True)
             )
-            taken = replay(sketch, Candidate(asked.workload, asked.sketch, far))
+            candidate = Candidate(asked.workload, asked.sketch, far)
+            taken = replay(sketch, candidate)
             replaced += taken.candidate.decisions != far
             again = replay(sketch, taken.candidate)
-            assert again.candidate == taken.candidate
+            assert again.candidate == taken.candidate == replay.settle(sketch, candidate)
             assert save_workload(again.schedule.mod) == save_workload(taken.schedule.mod)
     assert replaced
 

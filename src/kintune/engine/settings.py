@@ -15,8 +15,8 @@ class EngineSettings(msgspec.Struct, frozen=True):
     asked to leave may take.  A kind of worker that fails to start `start_failures` times in a row ends the run; a job
     whose process dies `job_deaths` times in a row without anything committed in between has failed.
 
-    How an item ended is committed once `hold_items` have ended or `hold_s` have passed since the first of them; where
-    items take long, after `longest_hold_s` while others are under way.
+    How an item ended is committed once `hold_items` have ended or `hold_s` have passed since the first of them, when
+    one more ends; where items take long, after `longest_hold_s` while others are under way.
 
     A place elsewhere where `losses_in_a_row` items were lost with their workers is left alone for `quarantine_s`, and
     for twice as long each time that this has not helped, up to `longest_quarantine_s`.
@@ -27,9 +27,9 @@ class EngineSettings(msgspec.Struct, frozen=True):
     leave_timeout_s: float = 5.0
     start_failures: int = 3
     job_deaths: int = 4
-    hold_items: int = 16
-    hold_s: float = 0.25
-    longest_hold_s: float = 1.0
+    hold_items: int = 64
+    hold_s: float = 1.0
+    longest_hold_s: float = 2.0
     losses_in_a_row: int = 6
     quarantine_s: float = 30.0
     longest_quarantine_s: float = 3600.0

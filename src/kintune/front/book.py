@@ -68,6 +68,7 @@ class RunBook:
         self._picks: dict[str, Pick] = {}
         self._candidates: dict[str, Candidate] = {}
         self._sequence = store.events.count(spec.run_id)
+        self._active: float | None = None  # seconds by the last entry, as long as the run does not say so
 
     @property
     def conditions(self) -> Conditions:
@@ -101,6 +102,8 @@ class RunBook:
     def commit(self, entry: Entry) -> list[Committed]:
         """Commit an entry with the facts it brings, after PREPARE also what is known of these and other workloads.
 
+        Inside a transaction, before the end of which `note_time` must be called.
+
         Raises WireError, and commits nothing, when what a worker answered is no answer.
         """
         if entry.status is ItemStatus.OK:
@@ -114,10 +117,16 @@ class RunBook:
                 prepared: Prepared = _decode(told, Prepared)
                 events.append(self._expanded(self._append_known(entry, prepared)))
                 events.append(self._expanded(self._append_kin(entry, prepared)))
-            self._store.runs.update(self._spec.run_id, active_seconds=entry.at)
+        self._active = entry.at
         self._sequence += len(events)
         self._tidy(entry)
         return events
+
+    def note_time(self) -> None:
+        """The run says how long it has been active by the last entry."""
+        if self._active is not None:
+            self._store.runs.update(self._spec.run_id, active_seconds=self._active)
+            self._active = None
 
     def _begin(self, work: Work, candidates: list[str]) -> None:
         self._items[work.stage.id] = candidates

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 
 from kintune.engine.journal import Entry
 from kintune.errors import OrderError
@@ -23,6 +23,7 @@ class TuningJournal:
         self._store = store
         self._feature_version = feature_version
         self._books: dict[str, RunBook] = {}
+        self._together = False
 
     def enter(self, spec: JobSpec, compiler: str, *, use_known: bool, hidden: Collection[str] = ()) -> None:
         """The job of `spec.run_id` is about to run; its run is in the records.
@@ -56,11 +57,23 @@ class TuningJournal:
 
     def commit(self, job: str, entry: Entry) -> Sequence[Committed]:
         """Commit an entry with the facts it brings, after PREPARE also with what is known of the model's workloads."""
-        return self._book(job).commit(entry)
+        with self.together():
+            return self._book(job).commit(entry)
 
-    def together(self) -> AbstractContextManager[object]:
-        """What is committed within becomes one transaction."""
-        return self._store.transaction()
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is committed within becomes one transaction, which notes once how long each run has been active."""
+        if self._together:
+            yield
+            return
+        self._together = True
+        try:
+            with self._store.transaction():
+                yield
+                for book in self._books.values():
+                    book.note_time()
+        finally:
+            self._together = False
 
     def _book(self, job: str) -> RunBook:
         try:

@@ -61,10 +61,10 @@ class TuningJob:
             state.packaged, state.proof = None, None
         return self._next()
 
-    def accept(self, event: Committed) -> Iterable[Saying]:
-        """One more event: fold it and show where things stand."""
+    def accept(self, event: Committed, more: bool) -> Iterable[Saying]:
+        """One more event: fold it and, after the last of those that came together, show where things stand."""
         self._state.fold(event)
-        return [self._progress(event.kind)]
+        return [] if more else [self._progress(event.kind)]
 
     def closed(self, closed: StageClosed) -> Iterable[Saying]:
         """A stage is over: say what is next."""

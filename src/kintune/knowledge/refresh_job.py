@@ -50,7 +50,7 @@ class RefreshJob:
         stage = Stage(_STAGE, job, _STAGE, Demand(cores=1), affinity=job, duration_key=_STAGE)
         return (Offer((Work(stage, JOB_WORKER, b"", (b"",), _TIMEOUT_S),), {}),)
 
-    def accept(self, event: Committed) -> Iterable[Saying]:
+    def accept(self, event: Committed, more: bool) -> Iterable[Saying]:
         """It is kept elsewhere."""
         return ()
 

@@ -26,14 +26,20 @@ _CORE_BYTES_PER_S = 1e12
 class Watch(Shape):
     """What times kernels: `kintune.measure.stopwatch.Stopwatch`, or one that reads another clock."""
 
-    def run(self, module: Any, arguments: Sequence[Any]) -> float:
-        """Run a module's kernel; seconds that a run took."""
+    def run(self, module: Any, arguments: Sequence[Any], weights: Sequence[Any], protocol: Protocol) -> float:
+        """Run a module's kernel, with operands as the protocol wants them; seconds that a run took."""
         ...
 
     def times_us(
-        self, module: Any, arguments: Sequence[Any], weights: Sequence[Any], protocol: Protocol, slow_us: float
+        self,
+        module: Any,
+        arguments: Sequence[Any],
+        weights: Sequence[Any],
+        protocol: Protocol,
+        slow_us: float,
+        first_us: float,
     ) -> tuple[float, ...]:
-        """Microseconds of a run, one entry a repeat, of a kernel that has already run once."""
+        """Microseconds of a run, one entry a repeat, of a kernel that has already run once, for `first_us`."""
         ...
 
 

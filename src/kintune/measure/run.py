@@ -16,9 +16,10 @@ from kintune.measure.arena import Arena, HostArena
 from kintune.measure.calm import CALM, Calm
 from kintune.measure.cores import pinned_to
 from kintune.measure.outcome import Outcome, Status
+from kintune.measure.protocol import Protocol
 from kintune.measure.requests import Built, ProfileContext, ProfileItem
 from kintune.measure.stopwatch import check_plausible, says_enough
-from kintune.measure.workbench import Array, Workbench, Workbenches
+from kintune.measure.workbench import Array, Clamped, Workbench, Workbenches
 
 __all__ = ["CORRUPTED", "Runner"]
 
@@ -120,7 +121,7 @@ class Runner:
         module = self._arena.load(built.artifact)
         clamped = bench.clamp(built.operands)
         bench.poison(clamped.outputs)
-        first_s = self._first_run(module, clamped.arguments)
+        first_s, calm = self._first_run(module, clamped, context.protocol)
         bench.collect()
         if wrong := _differences(context, bench, clamped.outputs):
             return Outcome(Status.WRONG_RESULT, cause=bench.damage(built.operands) or wrong)
@@ -131,7 +132,14 @@ class Runner:
         bench.poison(clamped.outputs)
         repeated = self._calm.repeated
         times = self._calm.timed(
-            lambda: self._stopwatch.times_us(module, clamped.arguments, clamped.weights, context.protocol, slow_us)
+            lambda: self._stopwatch.times_us(
+                module,
+                clamped.arguments,
+                clamped.weights,
+                context.protocol,
+                slow_us,
+                1e6 * first_s if calm else math.inf,
+            )
         )
         bench.collect()
         if wrong := bench.damage(built.operands) or _differences(context, bench, clamped.outputs):
@@ -139,20 +147,26 @@ class Runner:
         check_plausible(times, sum(output.nbytes for output in clamped.outputs), self._arena.stores_per_s)
         return Outcome(Status.OK, times_us=times, repeated=self._calm.repeated - repeated)
 
-    def _first_run(self, module: Any, arguments: Sequence[Any]) -> float:
-        """Run a kernel that has not been run yet; seconds that the first run that says anything took.
+    def _first_run(self, module: Any, clamped: Clamped, protocol: Protocol) -> tuple[float, bool]:
+        """Run a kernel that has not been run yet; seconds that the first run that says anything took, and if in calm.
 
+        Its operands are as cold as the protocol wants them, so that it says something of the kernel's speed.
         Of a disturbed run these are the seconds in which no thread waited for a core: it takes that at least.
         """
+
+        def run() -> float:
+            return self._stopwatch.run(module, clamped.arguments, clamped.weights, protocol)
+
         if self._arena.loads_late:
-            self._stopwatch.run(module, arguments)
-        waiting, seconds = self._calm.waiting(lambda: self._stopwatch.run(module, arguments))
-        return seconds if waiting <= CALM else seconds * max(0.0, 1.0 - waiting)
+            run()
+        waiting, seconds = self._calm.waiting(run)
+        return (seconds, True) if waiting <= CALM else (seconds * max(0.0, 1.0 - waiting), False)
 
     def _reference(self, context: ProfileContext, bench: Workbench, workload: str) -> None:
         """Know what is expected of the workload's candidates: run its reference, unless that was done before."""
         if bench.expected is None and workload in context.references:
-            bench.expected, bench.reference_s = self._run_reference(bench, context.references[workload])
+            reference = context.references[workload]
+            bench.expected, bench.reference_s = self._run_reference(bench, reference, context.protocol)
             bench.scratch = tuple(np.empty_like(array) for array in bench.expected)
 
     def _is_slow_reference(self, context: ProfileContext, bench: Workbench, item: ProfileItem) -> bool:
@@ -161,13 +175,13 @@ class Runner:
         own = reference is not None and reference.candidate == item.built.candidate
         return own and says_enough(bench.reference_s, context.protocol)
 
-    def _run_reference(self, bench: Workbench, reference: Built) -> tuple[tuple[Array, ...], float]:
+    def _run_reference(self, bench: Workbench, reference: Built, protocol: Protocol) -> tuple[tuple[Array, ...], float]:
         """Its outputs, and the seconds of its run, or that it took at least."""
         if reference.failure is not None:
             raise DeviceError(f"no reference: {reference.failure.cause}")
         module = self._arena.load(reference.artifact)
         clamped = bench.clamp(reference.operands)
-        seconds = self._first_run(module, clamped.arguments)
+        seconds, _ = self._first_run(module, clamped, protocol)
         bench.collect()
         return tuple(output.copy() for output in clamped.outputs), seconds
 
@@ -175,7 +189,7 @@ class Runner:
         """End the process when the reference, run again in fresh buffers, does not repeat itself to the bit."""
         if bench.expected is None:
             return
-        again, _ = self._run_reference(bench, context.references[workload])
+        again, _ = self._run_reference(bench, context.references[workload], context.protocol)
         if any(a.tobytes() != e.tobytes() for a, e in zip(again, bench.expected, strict=True)):
             _end("a candidate corrupted this process")
 

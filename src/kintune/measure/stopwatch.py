@@ -27,10 +27,10 @@ _BATCH_S = 500e-6
 
 _BATCH_RUNS = 64
 
-_HOPELESS = 1.5
+_HOPELESS = 1.1
 """A first run that takes this many times as long as what is slow already is not repeated at all ..."""
 
-_START_US = 1000.0
+_START_US = 200.0
 """... once it is allowed this for threads that had to be woken and pages that were touched for the first time."""
 
 _CLOSE = 0.8
@@ -62,9 +62,10 @@ class Stopwatch:
         self._weights: tuple[Any, ...] = ()
         tvm_ffi.register_global_func(_FLUSH, self._flush, override=True)
 
-    def run(self, module: Any, arguments: Sequence[Any]) -> float:
-        """Run once; seconds it took, as seen from here."""
-        return self._run(module[ENTRY], arguments)
+    def run(self, module: Any, arguments: Sequence[Any], weights: Sequence[Any], protocol: Protocol) -> float:
+        """Run once, with cold operands after `weights` were flushed; seconds it took, as seen from here."""
+        self._weights = _flushed(weights, protocol)
+        return self._once(module[ENTRY], arguments)
 
     def times_us(
         self,
@@ -73,16 +74,18 @@ class Stopwatch:
         weights: Sequence[Any],
         protocol: Protocol,
         slow_us: float = math.inf,
+        first_us: float = math.inf,
     ) -> tuple[float, ...]:
-        """Microseconds of a run, one entry a repeat, of a kernel that has already run once.
+        """Microseconds of a run, one entry a repeat, of a kernel that has already run once, for `first_us`.
 
         With cold operands, `weights` (some of `arguments`) are flushed from all caches before every timed run.  Each
         timed run is a single one: runs in a row would warm what was flushed.  Repeats end once `max_seconds` is spent,
         after the first one if that took longer than `slow_us`, and after the second if both were not much better: the
-        rest are for those that may win.
+        rest are for those that may win.  Of a kernel that takes a millisecond or more, that first run, which is not
+        among the answers, counts for one of these two.
         """
         kernel = module[ENTRY]
-        self._weights = tuple(weights) if protocol.operands == "cold" else ()
+        self._weights = _flushed(weights, protocol)
         for _ in range(protocol.warmups - 1):
             self._once(kernel, arguments)
         deadline = self._clock() + protocol.max_seconds
@@ -93,20 +96,22 @@ class Stopwatch:
                 return self._batches(module, arguments, runs, repeats)
 
             return in_batches(batches, protocol, seconds, slow_us)
-        return self._long(kernel, arguments, protocol, 1e6 * seconds, deadline, slow_us)
+        return self._long(kernel, arguments, protocol, 1e6 * seconds, deadline, slow_us, first_us)
 
     def _long(
         self,
         kernel: Any,
         arguments: Sequence[Any],
         protocol: Protocol,
-        first_us: float,
+        repeat_us: float,
         deadline: float,
         slow_us: float,
+        first_us: float,
     ) -> tuple[float, ...]:
         """The first repeat, and as many more as are worth it before the deadline."""
-        times = [first_us]
-        while len(times) < protocol.repeats and self._clock() < deadline and not _has_lost(times, slow_us):
+        seen = [first_us] if math.isfinite(first_us) else []
+        times = [repeat_us]
+        while len(times) < protocol.repeats and self._clock() < deadline and not _has_lost(seen + times, slow_us):
             times.append(1e6 * self._once(kernel, arguments))
         return tuple(times)
 
@@ -131,6 +136,11 @@ class Stopwatch:
     def _flush(self, *_arguments: Any) -> None:
         if self._weights:
             self._venue.evict(*self._weights)
+
+
+def _flushed(weights: Sequence[Any], protocol: Protocol) -> tuple[Any, ...]:
+    """What is sent out of all caches before each run."""
+    return tuple(weights) if protocol.operands == "cold" else ()
 
 
 def in_batches(

@@ -83,6 +83,5 @@ class Backend:
 
 def insert_or_keep(connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
     """Insert the row unless one with the same unique key is there; whether it was inserted."""
-    if connection.dialect.name == "postgresql":
-        return connection.execute(postgresql.insert(table).values(**values).on_conflict_do_nothing()).rowcount > 0
-    return connection.execute(sqlite.insert(table).values(**values).on_conflict_do_nothing()).rowcount > 0
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    return connection.execute(dialect.insert(table).on_conflict_do_nothing(), dict(values)).rowcount > 0

@@ -47,7 +47,7 @@ class Events:
                 cause=event.cause,
                 seconds=event.seconds,
             )
-            connection.execute(insert(events).values(**row))
+            connection.execute(insert(events), row)
 
     def count(self, run_id: str) -> int:
         """How many events the run has; the number of its next one."""

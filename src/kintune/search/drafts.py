@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from kintune.search.space import Draft, SearchSpace
 from kintune.space.candidate import Candidate, fits
+from kintune.space.traits.field import Field
+from kintune.space.traits.frame import Herd
 
 __all__ = ["Drafts", "Proposal"]
 
@@ -20,6 +22,15 @@ class Proposal(NamedTuple):
     draft: Draft
     predicted: float | None
     origin: str
+
+
+class _Part(NamedTuple):
+    """Candidates of one field, also as rows of numbers, and what equal programs have in common."""
+
+    field: Field
+    candidates: list[Candidate]
+    herd: Herd
+    keys: list[bytes]
 
 
 class Drafts:
@@ -41,8 +52,8 @@ class Drafts:
         self._fields = space.fields(workload)
         self._made: set[Candidate] = set()
         self._aside: dict[Candidate, tuple[Draft, str]] = {}
-        self._leading = {key for _, _, key in self._described(leaders)}
-        self._keys = {key for _, _, key in self._described(measured)}
+        self._leading = {key for part in self._parts(leaders) for key in part.keys}
+        self._keys = {key for part in self._parts(measured) for key in part.keys}
 
     def add(self, candidates: Sequence[tuple[Candidate, str]]) -> None:
         """Take in candidates with their origins; those that cannot be described are made."""
@@ -89,9 +100,13 @@ class Drafts:
 
     def _described(self, candidates: Collection[Candidate]) -> Iterator[tuple[Candidate, NDArray[np.float32], bytes]]:
         """Features, and what equal programs have in common, of those that arithmetic can describe."""
+        for part in self._parts(candidates):
+            yield from zip(part.candidates, part.field.features(part.herd), part.keys, strict=True)
+
+    def _parts(self, candidates: Collection[Candidate]) -> Iterator[_Part]:
+        """Those that arithmetic can describe, field by field."""
         for number, field in enumerate(self._fields):
             own = [c for c in candidates if c in field.frame and fits(field.frame.axes, c.decisions)]
             if own:
                 herd = field.frame.herd(own)
-                keys = (bytes([number]) + key for key in field.keys(herd))
-                yield from zip(own, field.features(herd), keys, strict=True)
+                yield _Part(field, own, herd, [bytes([number]) + key for key in field.keys(herd)])

@@ -36,7 +36,7 @@ class MockProcess(MockHandler):
         self._asked: set[str] = set()
         return self._next()
 
-    def accept(self, event: Committed) -> Iterable[Saying]:
+    def accept(self, event: Committed, more: bool) -> Iterable[Saying]:
         """An item has ended; its stage is closed next."""
         return ()
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import tvm
@@ -62,23 +64,31 @@ class Replayer:
 
         Raises BuildError when the decisions make no valid program; the message is one line.
         """
+        replayed = self._replay(sketch, candidate)
+        with _as_build_error():
+            replayed.schedule.enter_postproc()
+            for postprocessor in self._postprocessors:
+                if not postprocessor.apply(replayed.schedule):
+                    raise BuildError(f"rejected by {type(postprocessor).__name__}")
+        return replayed
+
+    def settle(self, sketch: Sketch, candidate: Candidate) -> Candidate:
+        """The candidate with the decisions that a replay takes, at half the price: it is not post-processed.
+
+        Raises BuildError when the decisions make no schedule.  A post-processor may still refuse that.
+        """
+        return self._replay(sketch, candidate).candidate
+
+    def _replay(self, sketch: Sketch, candidate: Candidate) -> Replayed:
         instructions = self._instructions.get(sketch.digest)
         if instructions is None:
             instructions = self._instructions[sketch.digest] = json.loads(sketch.trace)
         schedule = Schedule(self.module, seed=_REPLAY_SEED, debug_mask=0, error_render_level="none")
-        try:
+        with _as_build_error():
             tvm.s_tir.Trace.apply_json_to_schedule(
                 [instructions["insts"], _encode(instructions, sketch, candidate.decisions)], schedule
             )
             taken = _decode(instructions, sketch, schedule.trace)
-            schedule.enter_postproc()
-            for postprocessor in self._postprocessors:
-                if not postprocessor.apply(schedule):
-                    raise BuildError(f"rejected by {type(postprocessor).__name__}")
-        except BuildError:
-            raise
-        except Exception as error:  # TVM raises many types for an impossible schedule
-            raise BuildError(f"{type(error).__name__}: {_first_line(error)}") from error
         return Replayed(schedule, Candidate(candidate.workload, candidate.sketch, taken))
 
 
@@ -93,6 +103,16 @@ def apply_candidate(
     if sketch is None or candidate.sketch == UNTUNED:
         return default_schedule(module, target)
     return Replayer(module, target)(sketch, candidate).schedule.mod
+
+
+@contextmanager
+def _as_build_error() -> Iterator[None]:
+    try:
+        yield
+    except BuildError:
+        raise
+    except Exception as error:  # TVM raises many types for an impossible schedule
+        raise BuildError(f"{type(error).__name__}: {_first_line(error)}") from error
 
 
 def _encode(instructions: dict[str, Any], sketch: Sketch, decisions: tuple[Decision, ...]) -> list[Any]:

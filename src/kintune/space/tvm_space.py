@@ -54,6 +54,7 @@ class TvmSpace:
         self._by_digest = {sketch.digest: sketch for sketch in sketches}
         self._rules: dict[tuple[str, int], list[Candidate]] = {}
         self._fields: dict[str, tuple[Field, ...]] = {}
+        self._replayers: dict[tuple[str, int], tuple[Replayer, FeatureExtractor]] = {}
         for sketch in sketches:
             self._sketches.setdefault(sketch.workload, []).append(sketch)
 
@@ -112,7 +113,7 @@ class TvmSpace:
             for workload, group in groupby(candidates, key=lambda c: c.workload):
                 members = list(group)
                 shares = [members[i :: self._threads] for i in range(self._threads)]
-                done = list(pool.map(self._replay_share, [workload] * len(shares), shares))
+                done = list(pool.map(self._replay_share, [workload] * len(shares), range(len(shares)), shares))
                 replayed += [done[i % self._threads][i // self._threads] for i in range(len(members))]
         bare = [r.candidate for r in replayed if r is not None and r.features is None]
         drafts: dict[Candidate, Draft | None] = {}
@@ -124,18 +125,24 @@ class TvmSpace:
             for r in replayed
         ]
 
-    def _replay_share(self, workload: str, candidates: Sequence[Candidate]) -> list[_Replayed | None]:
+    def _replay_share(self, workload: str, number: int, candidates: Sequence[Candidate]) -> list[_Replayed | None]:
+        """The part of one thread, each of which has a replayer of its own."""
         if not candidates:
             return []
-        replay = Replayer(self._modules[workload], self._target)
-        extract = FeatureExtractor(replay.context)
+        if (workload, number) not in self._replayers:
+            made = Replayer(self._modules[workload], self._target)
+            self._replayers[workload, number] = made, FeatureExtractor(made.context)
+        replay, extract = self._replayers[workload, number]
         found: list[_Replayed | None] = []
         for candidate in candidates:
+            described = any(candidate in field.frame for field in self.fields(workload))
             try:
-                schedule, taken = replay(self._by_digest[candidate.sketch], candidate)
+                sketch = self._by_digest[candidate.sketch]
+                if described:
+                    found.append(_Replayed(replay.settle(sketch, candidate), None))
+                else:
+                    schedule, taken = replay(sketch, candidate)
+                    found.append(_Replayed(taken, of_stores(extract([schedule]))[0]))
             except (BuildError, KeyError):
                 found.append(None)
-                continue
-            described = any(taken in field.frame for field in self.fields(workload))
-            found.append(_Replayed(taken, None if described else of_stores(extract([schedule]))[0]))
         return found

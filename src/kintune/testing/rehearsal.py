@@ -267,7 +267,7 @@ class Rehearsal:
         seconds = self._cast.seconds(work.stage.kind)
         entry = Entry(self._now(), work.stage.id, 0, work.stage.kind, index, status, payload, cause, seconds)
         for event in self._journal.commit(self._spec.run_id, entry):
-            self._hear(self.job.accept(event))
+            self._hear(self.job.accept(event, more=False))
 
     def _answer(self, work: Work, item: bytes) -> bytes:
         kind = work.stage.kind

@@ -51,7 +51,7 @@ class ScriptedJob(ScriptedHandler):
             yield from self._go_on()
         self._pass(Moment.OPEN)
 
-    def accept(self, event: Committed) -> Iterable[Saying]:
+    def accept(self, event: Committed, more: bool) -> Iterable[Saying]:
         """Fold the event."""
         self._events.append(event)
         self._pass(Moment.ACCEPT)

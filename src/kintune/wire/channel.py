@@ -129,6 +129,11 @@ class Channel(Generic[Received]):
             self._inbox.extend(self.feed(data))
         return self._inbox.popleft()
 
+    @property
+    def has_more(self) -> bool:
+        """Whether the next message is here already, so that `recv` would not wait."""
+        return bool(self._inbox)
+
     # the front's end, never blocking --------------------------------------------------------------------------------
 
     def post(self, message: msgspec.Struct) -> None:

@@ -48,8 +48,8 @@ class JobHandler(Handler, Protocol):
         items: the engine runs those that are missing.
         """
 
-    def accept(self, event: Committed) -> Iterable[Saying]:
-        """One more event is committed."""
+    def accept(self, event: Committed, more: bool) -> Iterable[Saying]:
+        """One more event is committed; with `more` to be told at once, what is to be shown can wait for the last."""
 
     def closed(self, closed: StageClosed) -> Iterable[Saying]:
         """A stage is over; items of a droppable work for which no event came were dropped."""
@@ -84,7 +84,7 @@ def serve_job(channel: Channel[ToWorker], greeting: Hello, handler: JobHandler) 
                         channel.send(refusal(error))
                         return
                 case Accept():
-                    _say(channel, handler.accept(message.event))
+                    _say(channel, handler.accept(message.event, channel.has_more))
                 case StageClosed():
                     _say(channel, handler.closed(message))
                 case Stop():

@@ -30,9 +30,9 @@ class RemoteStopwatch:
         """`device` is the compiler's, of a session."""
         self._device = device
 
-    def run(self, module: Any, arguments: Sequence[Any]) -> float:
+    def run(self, module: Any, arguments: Sequence[Any], weights: Sequence[Any], protocol: Protocol) -> float:
         """Run it; seconds that a run took."""
-        return self._seconds(module, arguments, 1)[0]
+        return self._seconds(module, arguments, 1, _flush(weights, protocol))[0]
 
     def times_us(
         self,
@@ -41,9 +41,11 @@ class RemoteStopwatch:
         weights: Sequence[Any],
         protocol: Protocol,
         slow_us: float = math.inf,
+        first_us: float = math.inf,
     ) -> tuple[float, ...]:
-        """As those of `kintune.measure.stopwatch.Stopwatch`."""
-        flush = _FLUSH if protocol.operands == "cold" and weights else ""
+        """As those of `kintune.measure.stopwatch.Stopwatch`; how long a first run took changes nothing."""
+        del first_us
+        flush = _flush(weights, protocol)
         if protocol.warmups > 1:
             self._seconds(module, arguments, protocol.warmups - 1, flush)
         estimate_s = self._seconds(module, arguments, 1, flush)[0]
@@ -56,3 +58,8 @@ class RemoteStopwatch:
     def _seconds(self, module: Any, arguments: Sequence[Any], runs: int, flush: str = "") -> Sequence[float]:
         timed = module.time_evaluator(ENTRY, self._device, number=1, repeat=runs, f_preproc=flush)
         return [float(seconds) for seconds in timed(*arguments).results]
+
+
+def _flush(weights: Sequence[Any], protocol: Protocol) -> str:
+    """The function that is called before each run."""
+    return _FLUSH if protocol.operands == "cold" and weights else ""
