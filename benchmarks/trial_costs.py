@@ -28,7 +28,7 @@ from kintune.doctor.machine import inspect_machine
 from kintune.measure.cores import choose_cores
 
 RESULTS = Path(__file__).parent / "results" / "trial_costs.json"
-SAMPLE = 120
+SAMPLE = 200
 _NEEDED = ("replay", "passes", "code generation")
 
 
@@ -41,7 +41,7 @@ def report_of(model: str, minutes: float, seed: int) -> dict[str, Any]:
     alone = pinned(cores[:1], build_steps, sample)[0]
     together = _mean(pinned(cores, build_steps, sample))
     timing = in_process(profile_steps, sample)
-    run_ms = 1e-3 * float(np.mean([row.outcome.median_us for row in sample.rows]))
+    run_ms = 1e-3 * sample.run_us
     trials = report["trials"]
     stages = {name: 1e3 * s / trials for name, s in report["stage_seconds"].items() if name != "other"}
     limits = [sum(made[step] for step in _NEEDED) / len(cores) + run_ms for made in (alone, together)]

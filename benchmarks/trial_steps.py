@@ -24,8 +24,9 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
+from kintune.job.payloads import StageName
 from kintune.job.works import SLOW
-from kintune.measure.requests import BuildContext, ProfileContext, ProfileItem
+from kintune.measure.requests import BuildContext, Built, ProfileContext, ProfileItem
 from kintune.records import Store
 from kintune.records.measurements import Measurement
 from kintune.space.candidate import UNTUNED, Candidate, Sketch
@@ -45,19 +46,36 @@ class Sample(NamedTuple):
     sketches: dict[str, Sketch]
     target: str
     best_us: dict[str, float]
+    run_us: float
+    """What one run takes: the mean over all candidates that ran, not only these."""
 
 
 def sample_of(records: Path, count: int, seed: int) -> Sample:
-    """`count` of the tuned candidates that ran, drawn from these records."""
+    """`count` of the tuned candidates that ran, from the records of one run.
+
+    A few take ten times as long to be built as most, and have a large share of it all.  So every so manieth is taken
+    of all in the order of how long that took.
+    """
     with Store.open(records) as store:
         rows = [row for row in store.measurements.find() if row.outcome.ok and row.candidate.sketch != UNTUNED]
-        chosen = np.random.default_rng(seed).permutation(len(rows))[:count]
-        picked = sorted((rows[int(i)] for i in chosen), key=lambda row: row.candidate)
+        build_s = _build_seconds(store)
+        rows.sort(key=lambda row: (build_s[row.candidate.digest], row.candidate))
+        count = min(count, len(rows))
+        places = (np.arange(count) + np.random.default_rng(seed).random()) * len(rows) / count
+        picked = sorted((rows[int(i)] for i in places), key=lambda row: row.candidate)
+        run_us = float(np.mean([row.outcome.median_us for row in rows]))
         workloads = {row.candidate.workload for row in picked}
         best = {w: min(r.outcome.median_us for r in rows if r.candidate.workload == w) for w in workloads}
         modules = {w: store.workloads.module(w) for w in workloads}
         sketches = {s.digest: s for s in store.workloads.sketches(modules)}
-        return Sample(picked, modules, sketches, store.devices.list()[0].target, best)
+        return Sample(picked, modules, sketches, store.devices.list()[0].target, best, run_us)
+
+
+def _build_seconds(store: Store) -> dict[str, float]:
+    """How long each candidate of the one run in these records took to be built, by its digest."""
+    (run,) = store.runs.list()
+    events = [event for event in store.events.history(run.run_id) if event.kind == StageName.BUILD]
+    return {msgspec.msgpack.decode(event.payload, type=Built).candidate: event.seconds for event in events}
 
 
 def pinned(cores: Sequence[int], work: Callable[[Sample], T], sample: Sample) -> list[T]:

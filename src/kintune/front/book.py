@@ -68,7 +68,9 @@ class RunBook:
         self._picks: dict[str, Pick] = {}
         self._candidates: dict[str, Candidate] = {}
         self._sequence = store.events.count(spec.run_id)
-        self._active: float | None = None  # seconds by the last entry, as long as the run does not say so
+        self._events: list[Committed] = []  # these three are written at the end of a transaction
+        self._measurements: list[Measurement] = []
+        self._active: float | None = None
 
     @property
     def conditions(self) -> Conditions:
@@ -102,31 +104,46 @@ class RunBook:
     def commit(self, entry: Entry) -> list[Committed]:
         """Commit an entry with the facts it brings, after PREPARE also what is known of these and other workloads.
 
-        Inside a transaction, before the end of which `note_time` must be called.
+        Inside a transaction, before the end of which `write` must be called.
 
         Raises WireError, and commits nothing, when what a worker answered is no answer.
         """
         if entry.status is ItemStatus.OK:
             check_answer(entry.kind, entry.payload)
         told, kept = self._payloads(entry)
-        with self._store.transaction():
-            event = self._append(msgspec.structs.replace(entry, payload=kept))
-            self._keep_facts(entry, told)
-            events = [msgspec.structs.replace(event, payload=told)]
-            if entry.kind == StageName.PREPARE and entry.status is ItemStatus.OK:
-                prepared: Prepared = _decode(told, Prepared)
-                events.append(self._expanded(self._append_known(entry, prepared)))
-                events.append(self._expanded(self._append_kin(entry, prepared)))
+        event = self._append(msgspec.structs.replace(entry, payload=kept))
+        self._keep_facts(entry, told)
+        events = [msgspec.structs.replace(event, payload=told)]
+        if entry.kind == StageName.PREPARE and entry.status is ItemStatus.OK:
+            prepared: Prepared = _decode(told, Prepared)
+            events.append(self._expanded(self._append_known(entry, prepared)))
+            events.append(self._expanded(self._append_kin(entry, prepared)))
         self._active = entry.at
         self._sequence += len(events)
         self._tidy(entry)
         return events
 
-    def note_time(self) -> None:
-        """The run says how long it has been active by the last entry."""
-        if self._active is not None:
-            self._store.runs.update(self._spec.run_id, active_seconds=self._active)
-            self._active = None
+    def write(self) -> None:
+        """Write down what the entries since the last time have brought: many rows at once cost little more than one."""
+        if self._active is None:
+            return
+        self._write_measurements()
+        self._store.events.append(self._spec.run_id, *self._events)
+        self._store.runs.update(self._spec.run_id, active_seconds=self._active)
+        self._events.clear()
+        self._active = None
+
+    def forget(self) -> None:
+        """The transaction is given up: what was not written down is no more."""
+        if self._events:
+            self._sequence = self._events[0].seq
+        self._events.clear()
+        self._measurements.clear()
+        self._active = None
+
+    def _write_measurements(self) -> None:
+        self._store.measurements.add_all(self._measurements)
+        self._measurements.clear()
 
     def _begin(self, work: Work, candidates: list[str]) -> None:
         self._items[work.stage.id] = candidates
@@ -159,7 +176,7 @@ class RunBook:
     def _append(self, entry: Entry, *, offset: int = 0) -> Committed:
         values = {name: getattr(entry, name) for name in entry.__struct_fields__}
         event = Committed(seq=self._sequence + offset, **values)
-        self._store.events.append(self._spec.run_id, event)
+        self._events.append(event)
         return event
 
     def _append_known(self, entry: Entry, prepared: Prepared) -> Committed:
@@ -253,6 +270,7 @@ class RunBook:
         elif entry.kind == StageName.CONFIRM:
             profiled = _decode(payload, Profiled)
             candidate = self._measured(profiled.candidate, profiled.outcome)
+            self._write_measurements()
             self._store.measurements.confirm(self._device_type, self._compiler, candidate, profiled.outcome)
         elif entry.status is not ItemStatus.OK:
             return
@@ -287,7 +305,7 @@ class RunBook:
     def _measured(self, digest: str, outcome: Outcome) -> Candidate:
         pick = self._picks.pop(digest, None)
         candidate = pick.candidate if pick else self._candidates[digest]
-        self._store.measurements.add(
+        self._measurements.append(
             Measurement(
                 device_type=self._device_type,
                 compiler=self._compiler,
@@ -301,6 +319,7 @@ class RunBook:
             )
         )
         if outcome.ok and digest in self._failed:  # the first measurement stays, so this one confirms that it runs
+            self._write_measurements()
             self._store.measurements.confirm(self._device_type, self._compiler, candidate, outcome)
             self._failed.discard(digest)
         return candidate

@@ -62,7 +62,7 @@ class TuningJournal:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What is committed within becomes one transaction, which notes once how long each run has been active."""
+        """What is committed within becomes one transaction."""
         if self._together:
             yield
             return
@@ -71,7 +71,11 @@ class TuningJournal:
             with self._store.transaction():
                 yield
                 for book in self._books.values():
-                    book.note_time()
+                    book.write()
+        except BaseException:
+            for book in self._books.values():
+                book.forget()
+            raise
         finally:
             self._together = False
 

@@ -81,7 +81,7 @@ class Backend:
         """Give back what the backend itself holds."""
 
 
-def insert_or_keep(connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
-    """Insert the row unless one with the same unique key is there; whether it was inserted."""
+def insert_or_keep(connection: Connection, table: Table, *rows: Mapping[str, Any]) -> bool:
+    """Insert the rows, at least one, but those whose unique key is there already; whether any was inserted."""
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    return connection.execute(dialect.insert(table).on_conflict_do_nothing(), dict(values)).rowcount > 0
+    return connection.execute(dialect.insert(table).on_conflict_do_nothing(), [dict(row) for row in rows]).rowcount > 0

@@ -23,31 +23,16 @@ class Events:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def append(self, run_id: str, event: Committed) -> None:
-        """Add the next event of a run; raises `RecordsError` when `event.seq` is not the next number."""
+    def append(self, run_id: str, *added: Committed) -> None:
+        """Add the next events of a run, all or none; raises `RecordsError` when a `seq` is not the next number."""
         with self._database.transaction() as connection:
-            expected = self.count(run_id)
-            if event.seq != expected:
-                raise RecordsError(
-                    f"records: event {event.seq} of run {run_id} cannot be added: {expected} is the next"
-                )
-            codec, payload = pack(event.payload)
-            row = sealed(
-                events,
-                run_id=run_id,
-                seq=event.seq,
-                at=event.at,
-                stage=event.stage,
-                attempt=event.attempt,
-                kind=event.kind,
-                idx=event.index,
-                status=event.status.value,
-                codec=codec.value,
-                payload=payload,
-                cause=event.cause,
-                seconds=event.seconds,
-            )
-            connection.execute(insert(events), row)
+            for expected, event in enumerate(added, self.count(run_id)):
+                if event.seq != expected:
+                    raise RecordsError(
+                        f"records: event {event.seq} of run {run_id} cannot be added: {expected} is the next"
+                    )
+            if added:
+                connection.execute(insert(events), [_row(run_id, event) for event in added])
 
     def count(self, run_id: str) -> int:
         """How many events the run has; the number of its next one."""
@@ -68,6 +53,25 @@ class Events:
                     raise Damage(events.name, f"{run_id}/{len(found)}", "it is missing").error()
                 found.append(_event(row))
         return tuple(found)
+
+
+def _row(run_id: str, event: Committed) -> dict[str, Any]:
+    codec, payload = pack(event.payload)
+    return sealed(
+        events,
+        run_id=run_id,
+        seq=event.seq,
+        at=event.at,
+        stage=event.stage,
+        attempt=event.attempt,
+        kind=event.kind,
+        idx=event.index,
+        status=event.status.value,
+        codec=codec.value,
+        payload=payload,
+        cause=event.cause,
+        seconds=event.seconds,
+    )
 
 
 def _event(row: Mapping[str, Any]) -> Committed:

@@ -88,10 +88,16 @@ class Measurements:
         When the same was measured before, the first measurement stays, and the answer is its id.
         """
         with self._database.transaction() as connection:
-            row = _row(msgspec.structs.replace(measurement, created=measurement.created or self._clock()))
-            insert_or_keep(connection, measurements, row)
+            self.add_all([measurement])
             key = _key(measurement.device_type, measurement.compiler, measurement.candidate)
             return int(connection.execute(select(measurements.c.id).where(key)).scalar_one())
+
+    def add_all(self, added: Collection[Measurement]) -> None:
+        """Keep these, each as `add` does, all or none."""
+        with self._database.transaction() as connection:
+            rows = [_row(msgspec.structs.replace(m, created=m.created or self._clock())) for m in added]
+            if rows:
+                insert_or_keep(connection, measurements, *rows)
 
     def confirm(self, device_type: str, compiler: str, candidate: Candidate, outcome: Outcome) -> None:
         """Note what came of timing the candidate again, in place of an earlier such outcome.

@@ -117,6 +117,18 @@ class RecordsConformance:
         (kept,) = store.measurements.find(compiler=COMPILER)
         assert kept == msgspec.structs.replace(first, id=number, created=kept.created)
 
+    def test_many_measurements_are_kept_as_each_alone_would_be(self, store: Store) -> None:
+        """The first of a candidate stays, of those in one call, too; one that is refused takes all with it."""
+        workload = add_workload(store)
+        store.measurements.add(measurement(workload, 1, 10.0))
+        many = [measurement(workload, index, time) for index, time in ((1, 5.0), (2, 6.0), (3, 7.0), (2, 8.0))]
+        store.measurements.add_all(many)
+        store.measurements.add_all([])
+        assert [m.outcome.times_us for m in store.measurements.find()] == [(10.0,), (6.0,), (7.0,)]
+        with pytest.raises(RecordsError, match="refused a record"):
+            store.measurements.add_all([measurement(workload, 4, 1.0), measurement("0" * 32, 5, 1.0)])
+        assert len(store.measurements.find()) == 3
+
     def test_measurements_are_found_by_what_is_asked(self, store: Store) -> None:
         """Workloads, device type, compiler and run narrow a look-up; an untuned program has no sketch."""
         one, other = add_workload(store, "one"), add_workload(store, "other")
@@ -200,11 +212,14 @@ class RecordsConformance:
             event(1, b"z" * 5000, attempt=2, index=7, seconds=0.25),
             event(2, b"", status=ItemStatus.CRASHED, cause="signal 11 (é)"),
         ]
-        for each in added:
-            store.events.append("run", each)
+        store.events.append("run", added[0])
+        store.events.append("run", *added[1:])
         for wrong in (1, 2, 4):
             with pytest.raises(RecordsError, match=f"event {wrong} of run run cannot be added: 3 is the next"):
                 store.events.append("run", event(wrong))
+        with pytest.raises(RecordsError, match="event 3 of run run cannot be added: 4 is the next"):
+            store.events.append("run", event(3), event(3))
+        store.events.append("run")
         assert store.events.history("run") == tuple(added)
         assert store.events.count("run") == 3
         assert store.events.history("other") == ()
