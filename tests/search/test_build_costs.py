@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kintune.search.build_costs import BuildCosts
+from kintune.search.build_costs import BuildCosts, patience_s
 
 CHEAP, DEAR = 0.05, 1.6
 
@@ -67,3 +67,11 @@ def test_the_dearest_are_built_first_and_what_nobody_knows_last() -> None:
     assert learnt().dearest_first(["untuned", "cheap", "bare", "dear"], rows) == ["dear", "cheap", "untuned", "bare"]
     assert learnt(63).dearest_first(["cheap", "dear"], rows) == ["cheap", "dear"]
     assert learnt().dearest_first(["untuned"], {}) == ["untuned"]
+
+
+def test_a_build_is_waited_for_as_long_as_is_usual_once_that_is_known() -> None:
+    assert patience_s([0.05] * 31, 15.0) == 15.0
+    assert patience_s([0.05] * 32, 15.0) == 3.0
+    assert patience_s([0.2] * 40 + [15.0], 15.0) == 8.0
+    assert patience_s([2.0] * 40, 15.0) == 15.0
+    assert learnt(40).patience_s(15.0) == 3.0

@@ -9,7 +9,7 @@ from kintune.job.limits import Limits
 from kintune.job.payloads import StageName
 from kintune.job.prospect import seconds_of_a_run, stages_ahead
 from kintune.job.state import JobState
-from kintune.job.works import Works
+from kintune.job.works import BUILD_S, Works
 from kintune.space.candidate import Candidate
 from kintune.wire.messages import Work
 
@@ -114,9 +114,10 @@ class Agenda:
         workloads = dict.fromkeys(candidate.workload for candidate in awaited)
         untuned = [Candidate.untuned(w) for w in workloads if w not in references]
         if missing or any(self._state.unreferenced[c.workload] < _REFERENCE_TRIES for c in untuned):
-            return [
-                self._works.build(self._state.session.dearest_first(list(dict.fromkeys(missing + untuned))), number)
-            ]
+            session = self._state.session
+            wanted = session.dearest_first(list(dict.fromkeys(missing + untuned)))
+            patience_s = BUILD_S if untuned or number is None else session.build_patience_s(BUILD_S)
+            return [self._works.build(wanted, number, patience_s)]
         best = {w: s.best_us for w, s in self._state.session.states.items() if math.isfinite(s.best_us)}
         parts = 1
         if number is not None:

@@ -24,7 +24,7 @@ _HOURS = 3600.0
 _PREPARE_S = 0.5 * _HOURS
 _SELECT_S = 0.25 * _HOURS
 BUILD_S = 15.0
-"""For one candidate; those that take longer are unrolled beyond use."""
+"""For one candidate at most; those that take longer are unrolled beyond use."""
 
 PROFILE_S = 10.0
 """For one candidate, checking it against the untuned program included."""
@@ -87,8 +87,8 @@ class Works:
         """Compile the network."""
         return self._own(StageName.PACKAGE, StageName.PACKAGE, _encode(dict(chosen)), _PACKAGE_S)
 
-    def build(self, candidates: Sequence[Candidate], number: int | None) -> Work:
-        """Build candidates of a round, or (None) of the closing, on all cores of the host."""
+    def build(self, candidates: Sequence[Candidate], number: int | None, patience_s: float = BUILD_S) -> Work:
+        """Build candidates of a round, or (None) of the closing, on all cores of the host, each in so many seconds."""
         workloads = {c.workload for c in candidates}
         sketches = {c.sketch for c in candidates}
         known = self._prepared.sketches if self._prepared else ()
@@ -101,7 +101,7 @@ class Works:
         name = f"build-{'end' if number is None else number}"
         stage = self._stage(StageName.BUILD, name, self._here(), then=self._device())
         items = tuple(_encode(BuildItem(c)) for c in candidates)
-        return Work(stage, "build", _encode(context), items, BUILD_S, droppable=number is not None)
+        return Work(stage, "build", _encode(context), items, patience_s, droppable=number is not None)
 
     def profile(
         self,

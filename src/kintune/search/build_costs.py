@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from kintune.search.cost_model import Trees
 
-__all__ = ["BuildCosts", "Price"]
+__all__ = ["BuildCosts", "Price", "patience_s"]
 
 Id = TypeVar("Id", bound=Hashable)
 
@@ -27,6 +27,21 @@ _LEARNT_FROM = (64, 128, 256, 512, 1024, 2048)  # builds after which it is learn
 _ROUNDS, _DEPTH = 60, 4
 _DEAR = 3.0  # times the usual seconds
 _STEEPNESS = 0.25  # who takes 16 times as long as that must promise to be twice as fast
+
+_ENOUGH = 32  # builds after which the usual seconds are known
+_PATIENCE = 40.0  # times these ...
+_LEAST_PATIENCE_S = 3.0  # ... and this at least is given to one build
+
+
+def patience_s(seconds: Sequence[float], most: float) -> float:
+    """Seconds after which another build is given up, at most `most`, when those so far took these.
+
+    Once in some hundred programs one is unrolled so far that its compilation takes a minute, as long as all others of a
+    round together.
+    """
+    if len(seconds) < _ENOUGH:
+        return most
+    return min(most, max(_LEAST_PATIENCE_S, _PATIENCE * float(np.median(seconds))))
 
 
 class BuildCosts:
@@ -64,6 +79,10 @@ class BuildCosts:
             return np.asarray(np.exp(-_STEEPNESS * np.maximum(0.0, over)))
 
         return price
+
+    def patience_s(self, most: float) -> float:
+        """Seconds after which another build is given up, at most `most`."""
+        return patience_s(self._seconds, most)
 
     def dearest_first(self, ids: Sequence[Id], rows: Mapping[Id, NDArray[np.float32]]) -> list[Id]:
         """Candidates in the order in which several workers are done with building them soonest; `rows` are features.

@@ -243,6 +243,10 @@ class Session:
         pending = {c: row for each in self._open.values() for c, row in each.pending.items() if c.sketch != UNTUNED}
         return self._costs.dearest_first(candidates, pending)
 
+    def build_patience_s(self, most: float) -> float:
+        """Seconds after which the building of a candidate is given up, at most `most`."""
+        return self._costs.patience_s(most)
+
     def observe(self, candidate: Candidate, outcome: Outcome) -> None:
         """An outcome of an open round has been committed."""
         opened = next((each for each in self._open.values() if candidate in each.pending), None)

@@ -18,6 +18,7 @@ from kintune.space.candidate import Candidate, Choice, Decision, Location, Sketc
 from kintune.space.divisors import divisors
 from kintune.space.gpu_rules import gpu_rule_candidates
 from kintune.space.machine import Machine
+from kintune.space.streams import stream_candidates
 
 __all__ = ["rule_candidates"]
 
@@ -38,18 +39,38 @@ class _Shape(msgspec.Struct, frozen=True):
     piece: int = 0
 
 
+_BASE = _Shape(vectors=2, unroll=64, channels_outside=False, producer_inside=False, square=False)
+
+
 def rule_candidates(sketches: Sequence[Sketch], machine: Machine, limit: int) -> list[Candidate]:
     """At most `limit` distinct candidates for one workload, the most promising first.  Free of chance."""
     if threaded := [sketch for sketch in sketches if bounds_of(sketch)]:
         return gpu_rule_candidates(threaded, limit)
-    found: dict[Candidate, None] = {}
     ordered = sorted(sketches, key=_preference)
-    for shape in _shapes():
-        for sketch in ordered:
-            found.setdefault(_fill(sketch, machine, shape))
-            if len(found) >= limit:
-                return list(found)
+    found: dict[Candidate, None] = {}
+    for candidate in _woven(stream_candidates(ordered, machine), _filled(ordered, machine)):
+        found.setdefault(candidate)
+        if len(found) >= limit:
+            break
     return list(found)
+
+
+def _woven(streams: Iterator[Candidate], others: Iterator[Candidate]) -> Iterator[Candidate]:
+    """Three of the former for each of the latter, as long as there are some."""
+    while few := list(itertools.islice(streams, 3)):
+        yield from few
+        yield from itertools.islice(others, 1)
+    yield from others
+
+
+def _filled(sketches: Sequence[Sketch], machine: Machine) -> Iterator[Candidate]:
+    """Every shape with every sketch; of one without tiles at first both places, since one of them may be no place."""
+    if sketches and not _spatial(sketches[0]):
+        for inside in (False, True):
+            yield _fill(sketches[0], machine, msgspec.structs.replace(_BASE, producer_inside=inside))
+    for shape in _shapes():
+        for sketch in sketches:
+            yield _fill(sketch, machine, shape)
 
 
 def _preference(sketch: Sketch) -> tuple[bool, bool]:
@@ -58,10 +79,9 @@ def _preference(sketch: Sketch) -> tuple[bool, bool]:
 
 
 def _shapes() -> Iterator[_Shape]:
-    base = _Shape(vectors=2, unroll=64, channels_outside=False, producer_inside=False, square=False)
-    yield base
-    yield msgspec.structs.replace(base, channels_outside=True)
-    yield msgspec.structs.replace(base, producer_inside=True)
+    yield _BASE
+    yield msgspec.structs.replace(_BASE, channels_outside=True)
+    yield msgspec.structs.replace(_BASE, producer_inside=True)
     for piece, vectors, unroll, outside, inside, square in itertools.product(
         (0, 64, 16), (2, 4, 1), (64, 512, 16), (False, True), (False, True), (False, True)
     ):
@@ -69,7 +89,7 @@ def _shapes() -> Iterator[_Shape]:
 
 
 def _fill(sketch: Sketch, machine: Machine, shape: _Shape) -> Candidate:
-    spatial = [i for i, axis in enumerate(sketch.axes) if isinstance(axis, Tile) and axis.parts > 2]
+    spatial = _spatial(sketch)
     tiles = _spatial_tiles([_tile(sketch, i) for i in spatial], machine, shape)
     decisions: list[Decision] = []
     for i, axis in enumerate(sketch.axes):
@@ -82,6 +102,10 @@ def _fill(sketch: Sketch, machine: Machine, shape: _Shape) -> Candidate:
         else:
             decisions.append(_location(axis, len(spatial), shape))
     return Candidate(sketch.workload, sketch.digest, tuple(decisions))
+
+
+def _spatial(sketch: Sketch) -> list[int]:
+    return [i for i, axis in enumerate(sketch.axes) if isinstance(axis, Tile) and axis.parts > 2]
 
 
 def _tile(sketch: Sketch, index: int) -> Tile:
@@ -131,10 +155,14 @@ def _reduction_tile(axis: Tile, piece: int) -> Decision:
 
 
 def _location(axis: Location, spatial: int, shape: _Shape) -> Decision:
-    """At the root, or inside the tile loops (after the second level of spatial tiles)."""
-    if shape.producer_inside and spatial:
-        return (min(axis.choices - 1, 2 * spatial - 1),)
-    return (-1,)
+    """At the root, or inside the tile loops (after the second level of spatial tiles).
+
+    Without tiles, as in a softmax or a norm, inside the first two loops comes first: there what is computed is still in
+    the cache when it is wanted.
+    """
+    if spatial:
+        return (min(axis.choices - 1, 2 * spatial - 1),) if shape.producer_inside else (-1,)
+    return (-1,) if shape.producer_inside else (min(axis.choices - 1, 1),)
 
 
 def _nearest(values: Sequence[int], wanted: int) -> int:

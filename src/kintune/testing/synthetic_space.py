@@ -62,7 +62,7 @@ class SyntheticSpace:
     """Implements `kintune.search.space.SearchSpace`, and measures its candidates without measuring.
 
     Three sketches a workload: two with equal axes, the second of which is slower, and one that splits the reduction.
-    Register tiles beyond a limit are no programs; a compute location that the tile does not have becomes the root;
+    Register tiles beyond a limit are no programs; a compute location that the loops do not have becomes the root;
     programs unrolled too far fail when built.
     """
 
@@ -122,7 +122,7 @@ class SyntheticSpace:
         if math.prod(tile) > _LARGEST_TILE:
             return None
         decisions = tuple(
-            (-1,) if isinstance(axis, Location) and decision[0] >= 2 * len(tile) else decision
+            (-1,) if isinstance(axis, Location) and decision[0] >= max(2, 2 * len(tile)) else decision
             for axis, decision in zip(sketch.axes, candidate.decisions, strict=True)
         )
         return Candidate(candidate.workload, candidate.sketch, decisions)

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -19,6 +20,7 @@ from kintune.job.works import BUILD_S, PROFILE_S, REFERENCE_S, SLOW
 from kintune.measure.about import DeviceAbout
 from kintune.measure.outcome import Outcome, Status
 from kintune.measure.requests import BuildContext, BuildItem, Built, ProfileContext, ProfileItem
+from kintune.search.build_costs import patience_s
 from kintune.space.candidate import Candidate, Sketch
 from kintune.space.lower import save_workload
 from kintune.wire.worker_process import WorkerDied, WorkerProcess, WorkerRefused, WorkerTimedOut
@@ -44,6 +46,7 @@ class OwnBench:
         self._idle: SimpleQueue[WorkerProcess] = SimpleQueue()
         self._references: dict[str, Built] = {}
         self._seconds: dict[Candidate, float] = {}
+        self._taken: list[float] = []  # seconds of all builds so far
         starting = [self._start_builder() for _ in range(ground.threads)]  # all of them, before any is waited for
         device = self._start_device()
         for worker in starting:
@@ -62,8 +65,10 @@ class OwnBench:
             self._seconds.clear()
             workloads = dict.fromkeys(c.workload for c in candidates)
             untuned = [Candidate.untuned(workload) for workload in workloads if workload not in self._references]
+            limit_s = BUILD_S if untuned else patience_s(self._taken, BUILD_S)
             with ThreadPoolExecutor(self._ground.threads) as pool:
-                built = list(pool.map(self._build, [*untuned, *candidates]))
+                built = list(pool.map(partial(self._build, limit_s=limit_s), [*untuned, *candidates]))
+            self._taken += self._seconds.values()
             self._references.update(zip((c.workload for c in untuned), built, strict=False))
         with self._laps.stage("profile"):
             best = {w: best_us[w] for w in workloads if math.isfinite(best_us.get(w, math.inf))}
@@ -81,11 +86,11 @@ class OwnBench:
         while not self._idle.empty():
             self._idle.get().close()
 
-    def _build(self, candidate: Candidate) -> Built:
+    def _build(self, candidate: Candidate, limit_s: float) -> Built:
         worker = self._idle.get()
         begun = time.perf_counter()
         try:
-            built = msgspec.msgpack.decode(worker.order(_encode(BuildItem(candidate)), BUILD_S), type=Built)
+            built = msgspec.msgpack.decode(worker.order(_encode(BuildItem(candidate)), limit_s), type=Built)
             self._seconds[candidate] = time.perf_counter() - begun
             return built
         except WorkerRefused as error:

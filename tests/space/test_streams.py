@@ -1,0 +1,80 @@
+import math
+from itertools import islice
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kintune.space.candidate import Axis, Choice, Location, Sketch, Tile
+from kintune.space.machine import Machine
+from kintune.space.rules import rule_candidates
+from kintune.space.streams import needs_streams, stream_candidates
+from kintune.testing.decisions import check_candidate
+
+AVX512 = Machine(16, 32)
+UNROLL = Choice((0, 16, 64, 512), (0.25,) * 4)
+
+
+def sketch_of(spatial: list[int], reduction: list[int], digest: str = "s") -> Sketch:
+    axes: list[Axis] = [Tile(extent, 4) for extent in spatial]
+    return Sketch("w", digest, b"", (*axes, *(Tile(extent, 2) for extent in reduction), UNROLL, Location(24)))
+
+
+@pytest.mark.parametrize(
+    ("spatial", "reduction", "needed"),
+    [
+        ([1, 197, 3072], [768], True),  # rows one by one, or all
+        ([12, 197, 197], [64], True),
+        ([12, 128, 197], [64], True),  # columns that are no vectors
+        ([394, 768], [768], True),
+        ([128, 768], [768], False),
+        ([1, 7, 7, 512], [1, 1, 2048], False),
+        ([1, 1000], [768], False),  # one row: nothing streams past
+        ([13, 768], [768], False),
+        ([197, 17, 512], [3, 3, 64], False),  # a convolution
+        ([4096], [768], False),
+        ([], [197], False),
+    ],
+)
+def test_who_needs_them(spatial: list[int], reduction: list[int], needed: bool) -> None:
+    sketch = sketch_of(spatial, reduction)
+    assert needs_streams(sketch, AVX512) is needed
+    assert bool(list(stream_candidates([sketch], AVX512))) is needed
+
+
+def test_a_panel_of_vectors_stays_while_all_rows_stream_past_it() -> None:
+    first = next(stream_candidates([sketch_of([1, 197, 3072], [768])], AVX512))
+    assert first.decisions[:4] == ((1, 1, 1, 1), (1, 1, 197, 1), (1, 64, 48, 1), (192, 4))
+
+
+def test_a_row_stays_while_the_reduction_streams_past_it() -> None:
+    _, second = islice(stream_candidates([sketch_of([12, 197, 64], [197])], AVX512), 2)
+    assert second.decisions[:4] == ((12, 1, 1, 1), (1, 197, 1, 1), (1, 1, 64, 1), (197, 1))
+
+
+def test_columns_that_are_no_vectors_are_taken_together() -> None:
+    first = next(stream_candidates([sketch_of([12, 197, 197], [64])], AVX512))
+    assert first.decisions[2] == (1, 1, 197, 1)
+
+
+def test_the_rule_begins_with_them_and_does_not_forget_its_own() -> None:
+    sketches = [sketch_of([1, 197, 768], [768], name) for name in "abc"]
+    streams = list(stream_candidates(sketches, AVX512))
+    found = rule_candidates(sketches, AVX512, 64)
+    assert found[:3] == streams[:3]
+    assert found[3] not in streams
+    assert found[4:7] == streams[3:6]
+    assert {candidate.sketch for candidate in streams} == {"a", "b"}
+
+
+@given(
+    st.lists(st.integers(1, 2048), min_size=2, max_size=4),
+    st.integers(1, 4096),
+    st.builds(Machine, st.sampled_from([4, 8, 16]), st.sampled_from([16, 32])),
+)
+def test_they_fit_their_sketches(spatial: list[int], reduction: int, machine: Machine) -> None:
+    sketch = sketch_of(spatial, [reduction])
+    for candidate in stream_candidates([sketch], machine):
+        check_candidate(sketch, candidate, drawn=False)
+        for axis, decision in zip(sketch.axes, candidate.decisions, strict=True):
+            assert not isinstance(axis, Tile) or math.prod(decision) == axis.extent
