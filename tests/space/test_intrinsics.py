@@ -31,3 +31,27 @@ def test_only_those_of_one_architecture_are_parsed(machine: str, intrinsic: str,
     modules = tuple(f"tvm.s_tir.tensor_intrin.{name}" for name in others)
     script = SCRIPT.format(machine=machine, intrinsic=intrinsic, others=modules)
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+AT_ONCE = """
+import threading
+from kintune.space.intrinsics import load_intrinsics
+from tvm.s_tir import TensorIntrin
+together = threading.Barrier(4)
+found = []
+def load():
+    together.wait()
+    load_intrinsics("x86_64")
+    found.append(TensorIntrin.get("dot_16x4_vnni"))
+threads = [threading.Thread(target=load) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert len(found) == 4, "somebody was let go before they were registered"
+"""
+
+
+def test_whoever_comes_while_they_are_registered_waits() -> None:
+    """A job that is gone on with replays on several threads before anything else."""
+    subprocess.run([sys.executable, "-c", AT_ONCE], check=True)

@@ -8,9 +8,9 @@ that shares them with somebody waits while the other runs.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 __all__ = ["CALM", "PATIENCE", "PAUSES_S", "Calm", "waited_s"]
@@ -22,16 +22,29 @@ PAUSES_S = (0.02, 0.4)
 PATIENCE = 4
 """... until so many more measurements were never calm than were: who always interferes is not gone after a pause."""
 
+_TASKS = "/proc/self/task"
+_LINE = 128  # bytes, more than three figures take
+
 Timed = TypeVar("Timed")
 
 
 def waited_s() -> float:
     """Seconds for which the threads of this process have waited for a core so far; 0 where nobody keeps that."""
     waited = 0
-    for thread in Path("/proc/self/task").glob("*/schedstat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):  # the thread has ended
-            waited += int(thread.read_text().split()[1])
+    for thread in _threads():
+        with (
+            contextlib.suppress(OSError, ValueError, IndexError),  # the thread has ended
+            open(f"{_TASKS}/{thread}/schedstat", "rb", buffering=0) as file,
+        ):
+            waited += int(file.read(_LINE).split()[1])
     return 1e-9 * waited
+
+
+def _threads() -> list[str]:
+    try:
+        return os.listdir(_TASKS)
+    except OSError:
+        return []
 
 
 class Calm:

@@ -22,7 +22,7 @@ _FLUSH = "kintune.measure.flush_weights"
 _SHORT_S = 1e-3
 """Below this, the microsecond of a call from Python would be seen in the time: runs are timed inside the runtime."""
 
-_BATCH_S = 500e-6
+_BATCH_S = 300e-6
 """One repeat of a short kernel is the median of as many runs as fill this, since one run of 5 us is mostly luck."""
 
 _BATCH_RUNS = 64

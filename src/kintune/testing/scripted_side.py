@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kintune.integrations.contest.orders import Program, Ready, Turned
+from kintune.integrations.contest.orders import Failure, Program, Ready, Turned
 from kintune.job.payloads import Subgraph
 from kintune.space.candidate import Candidate
 
@@ -29,11 +29,12 @@ class PassingTime:
 
 
 class ScriptedTurn(msgspec.Struct, frozen=True):
-    """How long a turn takes, and what is found: (workload, number of the program, microseconds)."""
+    """How long a turn takes, what is found: (workload, number of the program, microseconds), and what fails."""
 
     seconds: float
     found: tuple[tuple[str, int, float], ...] = ()
     trials: int = 8
+    failures: tuple[Failure, ...] = ()
 
 
 def example_ready() -> Ready:
@@ -84,7 +85,7 @@ class ScriptedSide:
         self._time.pass_by(7.0)  # which nobody is to be charged for
         turn = self._turn(self._taken - 1)
         programs = tuple(Program(Candidate(w, "s", ((number,),)), time_us, "h") for w, number, time_us in turn.found)
-        return Turned(turn.trials, {}, {}, {"build": turn.seconds}, programs, ())
+        return Turned(turn.trials, turn.failures, {}, {"build": turn.seconds}, programs, ())
 
     def stop(self) -> None:
         """See `kintune.bench.race.side.Side`."""

@@ -87,6 +87,14 @@ def test_what_cannot_be_compared_is_judged_again_until_its_turns_are_removed(
         run_race(spec, tmp_path, turns, lambda progress: None)
 
 
+def test_turns_of_another_version_are_not_judged(tmp_path: Path) -> None:
+    turns = tmp_path / "turns"
+    turns.write_bytes(b"\x80")
+    with pytest.raises(KintuneError, match=rf"{turns} is not from this version of Kintune .*; remove it to race again"):
+        run_race(spec_of({"stock": Stock(8)}), tmp_path, turns, lambda progress: None)
+    assert turns.exists()
+
+
 def test_a_contestant_that_dies_ends_the_race(tmp_path: Path) -> None:
     tuners: dict[str, Tuner] = {"stock": Stock(8), "kintune": Ours(Strategy(families="unheard of"))}
     with pytest.raises(EngineError, match=r"kintune: .*unheard of"):

@@ -10,10 +10,16 @@ from kintune.bench.race.networks import NetworkTime
 from kintune.bench.race.reckoning import reckon
 from kintune.bench.race.tables import AT_EQUAL_TIME, FINAL, network_name, tables_of
 from kintune.bench.tables import Row, Tables, check_tables
+from kintune.integrations.contest.orders import Failure
 from kintune.measure.outcome import Status
+from kintune.space.candidate import Candidate
 from kintune.testing.scripted_side import ScriptedTurn
 
 Conduct = Callable[..., Course]
+FAILURES = (
+    Failure("a", Status.BUILD_FAILED, "LLVM says no", Candidate("a", "s", ((4, 2), (1,)))),
+    Failure("b", Status.RUN_TIMED_OUT, ""),
+)
 
 
 @pytest.fixture
@@ -21,7 +27,11 @@ def tables(conduct: Conduct) -> Tables:
     """Stock ends at 800 us; ours is there at 600 us after 20 s, and one of its programs came out otherwise."""
     course = conduct(
         [ScriptedTurn(40, (("a", 500, 450.0),)), ScriptedTurn(20)],
-        [ScriptedTurn(20, (("a", 300, 310.0),)), ScriptedTurn(20, (("b", 9, 1.0),)), ScriptedTurn(40)],
+        [
+            ScriptedTurn(20, (("a", 300, 310.0),), failures=FAILURES),
+            ScriptedTurn(20, (("b", 9, 1.0),)),
+            ScriptedTurn(40),
+        ],
     )
     judgements = {}
     for candidate in (c for sides in entered(course).values() for side in sides.values() for c in side):
@@ -49,7 +59,7 @@ def row_of(tables: Tables, table: str, **wanted: object) -> Row:
 
 def test_they_are_tables(tables: Tables) -> None:
     check_tables(tables)
-    assert set(tables) == {"results", "curve", "stages", "subgraphs", "judgements", "reference", "networks"}
+    assert set(tables) == {"results", "curve", "stages", "subgraphs", "judgements", "failures", "reference", "networks"}
 
 
 def test_results(tables: Tables) -> None:
@@ -91,6 +101,15 @@ def test_a_rejected_incumbent_is_told_with_its_cause(tables: Tables) -> None:
     assert (row["status"], row["cause"], row["judged_us"]) == ("wrong_result", "off", None)
     assert row_of(tables, "judgements", method="kintune", workload="a")["as_built"] is False
     assert row_of(tables, "judgements", method="stock", workload="a")["as_built"] is True
+
+
+def test_what_failed_is_told_and_counted(tables: Tables) -> None:
+    ours = row_of(tables, "results", method="kintune")
+    assert (ours["failures"], ours["failures_build_failed"], ours["failures_run_timed_out"]) == (2, 1, 1)
+    built = row_of(tables, "failures", status="build_failed")
+    assert (built["method"], built["turn"], built["workload"]) == ("kintune", 0, "a")
+    assert (built["cause"], built["sketch"], built["decisions"]) == ("LLVM says no", "s", "[[4, 2], [1]]")
+    assert row_of(tables, "failures", status="run_timed_out")["decisions"] is None
 
 
 def test_every_side_has_every_subgraph(tables: Tables) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kintune.integrations.contest.orders import Program
+from kintune.integrations.contest.orders import Failure, Program
 from kintune.job.payloads import Subgraph
 from kintune.space.candidate import Sketch
 
@@ -35,7 +35,7 @@ class TurnTaken(msgspec.Struct, frozen=True):
     seconds: float
     active_seconds: float
     trials: int
-    failures: dict[str, int]
+    failures: tuple[Failure, ...]
     measured: dict[str, int]
     stages: dict[str, float]
     programs: tuple[Program, ...]

@@ -66,10 +66,11 @@ def run_race(
     repeated should that fail.  `between_turns` is called while everybody stands still, and may take its time.
     `contestant` is the module that is a contestant's process.
 
-    Raises EngineError when a contestant dies, KintuneError when what was judged cannot be compared.
+    Raises EngineError when a contestant dies, KintuneError when what was judged cannot be compared or `turns` is no
+    such file.
     """
     forecast = Forecast(spec.budgets, show)
-    raced = msgspec.msgpack.decode(turns.read_bytes(), type=_Raced) if turns.exists() else None
+    raced = _raced_before(turns)
     if raced is None:
         raced = _conduct(spec, directory, forecast, between_turns, contestant)
         write_whole(turns, msgspec.msgpack.encode(raced))
@@ -100,6 +101,15 @@ class _Raced(msgspec.Struct, frozen=True):
 
     course: Course
     search_threads: int
+
+
+def _raced_before(turns: Path) -> _Raced | None:
+    if not turns.exists():
+        return None
+    try:
+        return msgspec.msgpack.decode(turns.read_bytes(), type=_Raced)
+    except msgspec.MsgspecError as error:
+        raise KintuneError(f"{turns} is not from this version of Kintune ({error}); remove it to race again") from error
 
 
 def _conduct(

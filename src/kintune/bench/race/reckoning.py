@@ -79,7 +79,7 @@ def reckon(course: Course, judgements: Mapping[Candidate, Judgement]) -> Reckoni
     stock = next(iter(course.tracks.values()))
     stock_points, rejected = found[stock.side]
     if not stock_points or not stock_points[-1].programs:
-        failures = sum((Counter(turn.failures) for turn in stock.turns), Counter())
+        failures = Counter(failure.status.value for turn in stock.turns for failure in turn.failures)
         causes = ", ".join(f"{count} {cause}" for cause, count in failures.most_common()) or "none failed"
         raise KintuneError(
             f"{stock.side} found nothing to compare with: of {stock.trials} programs measured {causes}, "

@@ -47,6 +47,7 @@ def tables_of(
         "stages": _stages(course),
         "subgraphs": _subgraphs(course, judgements, reckoning),
         "judgements": _judgements(course, judgements, replayed),
+        "failures": _failures(course),
         "reference": _reference(course),
         "networks": _networks(networks),
     }
@@ -66,14 +67,12 @@ def _result(
     moment = FINAL if standing.side == stock else AT_EQUAL_TIME
     network = networks.get(network_name(standing.side, moment), NetworkTime())
     stock_ms = networks.get(network_name(stock, FINAL), NetworkTime()).median_ms
-    failures = Counter[str]()
-    for turn in track.turns:
-        failures.update(turn.failures)
+    failures = Counter(failure.status.value for turn in track.turns for failure in turn.failures)
     references = [turn.reference_us for turn in track.turns]
     return {
         "method": standing.side,
         "trials": track.trials,
-        "failures": sum(failures.values()),
+        "failures": failures.total(),
         **{f"failures_{cause}": count for cause, count in sorted(failures.items())},
         "turns": len(track.turns),
         "finished": track.finished,
@@ -195,6 +194,24 @@ def _judgements(
                     }
                 )
     return rows
+
+
+def _failures(course: Course) -> list[Row]:
+    """Every candidate that has no time, and why; stock's are not told apart."""
+    return [
+        {
+            "method": side,
+            "turn": turn.number,
+            "workload": failure.workload,
+            "status": failure.status.value,
+            "cause": failure.cause or None,
+            "sketch": failure.candidate.sketch if failure.candidate else None,
+            "decisions": str([list(d) for d in failure.candidate.decisions]) if failure.candidate else None,
+        }
+        for side, track in course.tracks.items()
+        for turn in track.turns
+        for failure in turn.failures
+    ]
 
 
 def _reference(course: Course) -> list[Row]:

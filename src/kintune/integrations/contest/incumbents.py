@@ -6,7 +6,9 @@ import math
 from collections import Counter
 from typing import Generic, TypeVar
 
+from kintune.integrations.contest.orders import Failure
 from kintune.measure.outcome import Outcome
+from kintune.space.candidate import Candidate
 
 __all__ = ["Incumbents"]
 
@@ -19,7 +21,7 @@ class Incumbents(Generic[Found]):
     def __init__(self) -> None:
         self._best_us: dict[str, float] = {}
         self._changed: dict[str, tuple[Found, float]] = {}
-        self._failures: Counter[str] = Counter()
+        self._failures: list[Failure] = []
         self._measured: Counter[str] = Counter()
 
     def observe(self, workload: str, found: Found, outcome: Outcome, *, trial: bool = True) -> None:
@@ -27,14 +29,15 @@ class Incumbents(Generic[Found]):
         if trial:
             self._measured[workload] += 1
         if not outcome.ok:
-            self._failures[outcome.status.value] += 1
+            candidate = found if isinstance(found, Candidate) else None
+            self._failures.append(Failure(workload, outcome.status, outcome.cause, candidate))
         elif outcome.median_us < self._best_us.get(workload, math.inf):
             self._best_us[workload] = outcome.median_us
             self._changed[workload] = (found, outcome.median_us)
 
-    def take(self) -> tuple[dict[str, tuple[Found, float]], dict[str, int], dict[str, int]]:
+    def take(self) -> tuple[dict[str, tuple[Found, float]], dict[str, int], tuple[Failure, ...]]:
         """Since this was last asked: new incumbents with their times in microseconds by workload, trials by workload,
-        failures by how they ended."""
-        taken = self._changed, dict(self._measured), dict(self._failures)
-        self._changed, self._measured, self._failures = {}, Counter(), Counter()
+        failures."""
+        taken = self._changed, dict(self._measured), tuple(self._failures)
+        self._changed, self._measured, self._failures = {}, Counter(), []
         return taken

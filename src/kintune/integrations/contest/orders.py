@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from kintune.job.payloads import ModelRef, Subgraph
+from kintune.measure.outcome import Status
 from kintune.search.knowledge import Knowledge
 from kintune.search.strategy import Foresee, Strategy
 from kintune.space.candidate import Candidate, Sketch
@@ -19,6 +20,7 @@ __all__ = [
     "CONTESTANT",
     "STAGES",
     "Contest",
+    "Failure",
     "Go",
     "Halted",
     "Order",
@@ -139,16 +141,28 @@ class Program(msgspec.Struct, frozen=True):
     structure: str = ""
 
 
+class Failure(msgspec.Struct, frozen=True):
+    """A candidate without a time: how it ended, and why in a line (see `kintune.measure.outcome.Outcome`).
+
+    Stock's candidates are not taken apart for this, so theirs is None.
+    """
+
+    workload: str
+    status: Status
+    cause: str
+    candidate: Candidate | None = None
+
+
 class Turned(msgspec.Struct, frozen=True):
     """What a turn brought.
 
-    `trials` counts candidates measured, whether they ran or not, `failures` those that did not by how they ended,
+    `trials` counts candidates measured, whether they ran or not, `failures` those that did not,
     `measured` the trials of each workload.  `seconds` by stage are the contestant's own clock.  `programs` are the
     incumbents that changed, `sketches` those they fill in that were not told before.
     """
 
     trials: int
-    failures: dict[str, int]
+    failures: tuple[Failure, ...]
     measured: dict[str, int]
     seconds: dict[str, float]
     programs: tuple[Program, ...]
