@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Collection
 from typing import Any
 
@@ -66,7 +66,7 @@ class RunBook:
         self._workloads: list[str] = []
         self._failed: set[str] = set()
         self._picks: dict[str, Pick] = {}
-        self._candidates: dict[str, Candidate] = {}
+        self._candidates: OrderedDict[str, Candidate] = OrderedDict()
         self._sequence = store.events.count(spec.run_id)
         self._events: list[Committed] = []  # these three are written at the end of a transaction
         self._measurements: list[Measurement] = []
@@ -81,9 +81,11 @@ class RunBook:
         """A stage begins.  Only its candidates are kept: built programs would fill the memory over a run."""
         if work.stage.kind == StageName.BUILD:
             candidates = [_decode(item, BuildItem).candidate for item in work.items]
-            self._candidates.update((candidate.digest, candidate) for candidate in candidates)
-            for digest in list(self._candidates)[:-_REMEMBERED]:
-                del self._candidates[digest]
+            for candidate in candidates:
+                self._candidates[candidate.digest] = candidate
+                self._candidates.move_to_end(candidate.digest)  # built once more, it is needed once more
+            while len(self._candidates) > _REMEMBERED:
+                self._candidates.popitem(last=False)
             self._begin(work, [candidate.digest for candidate in candidates])
         elif work.stage.kind in MEASURING:
             self._begin(work, [_decode(item, ProfileItem).built.candidate for item in work.items])
