@@ -11,6 +11,7 @@ from sqlalchemy import text
 
 from kintune.engine.journal import Entry
 from kintune.errors import OrderError
+from kintune.front import book
 from kintune.front.journal import TuningJournal
 from kintune.job.payloads import Options, Profiled, StageName, Updated
 from kintune.measure.outcome import Outcome, Status
@@ -266,6 +267,25 @@ def test_a_candidate_may_be_timed_by_two_stages(desk: Desk) -> None:
         journal.commit("run", Entry(float(at), stage, 0, StageName.PROFILE, 0, ItemStatus.OK, payload))
     (measurement,) = desk.store.measurements.find()
     assert measurement.believed_us == 5.0
+
+
+def test_a_finalist_that_is_built_again_is_known_however_many_were_built_since(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(book, "_REMEMBERED", 2)
+    journal = desk.journal(toy_spec())
+    journal.commit("run", preparation())
+    first, second, third = toy_space().rules("w0", 3)
+    payload = msgspec.msgpack.encode(Outcome(Status.OK, (5.0,)))
+    for built in ([first], [second], [first, third]):  # the last one at the end, for those that are to be confirmed
+        journal.watch("run", work_of(StageName.BUILD, *map(BuildItem, built)))
+    item = msgspec.msgpack.encode(item_of(StageName.CONFIRM, first))
+    stage = Stage("confirm-end", "run", StageName.CONFIRM, Demand())
+    journal.watch("run", Work(stage, "device", b"", (item,), 1.0))
+    journal.commit("run", Entry(1.0, stage.id, 0, StageName.CONFIRM, 0, ItemStatus.OK, payload))
+    (measurement,) = desk.store.measurements.find()
+    assert measurement.candidate == first
+    assert measurement.confirmed is not None
 
 
 class TestModels:

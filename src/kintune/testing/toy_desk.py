@@ -84,6 +84,6 @@ def item_of(kind: str, candidate: Candidate) -> BuildItem | ProfileItem:
     return ProfileItem(candidate.workload, Built(candidate.digest, b"library"))
 
 
-def work_of(kind: str, item: BuildItem | ProfileItem) -> Work:
-    """A stage of this kind with one item, and called like it."""
-    return Work(Stage(kind, "run", kind, Demand()), "worker", b"", (msgspec.msgpack.encode(item),), 1.0)
+def work_of(kind: str, *items: BuildItem | ProfileItem) -> Work:
+    """A stage of this kind with these items, and called like it."""
+    return Work(Stage(kind, "run", kind, Demand()), "worker", b"", tuple(map(msgspec.msgpack.encode, items)), 1.0)
