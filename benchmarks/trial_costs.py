@@ -5,9 +5,10 @@
 Each network is tuned as a user would, cold; the seconds of each stage over the programs measured are what a trial
 costs.  Then a sample of the candidates that this run has measured is lowered, compiled, linked and loaded again, one by
 one, with a clock between the steps: on one core while the others do nothing, then on all cores at once, as workers
-do; and timed again under a profiler.  The limit is one lowering (replay and passes), one code generation and one run of
-each: the first two on all cores at once, the last alone.  It is reckoned twice: as if cores did not slow each other
-down, and as they do.  Results go to `benchmarks/results/trial_costs.json`.
+do; and timed again under a profiler.  Steps of building are scaled by what all candidates took to be built in the run
+over what these did.  The limit is one lowering (replay and passes), one code generation and one run of each: the first
+two on all cores at once, the last alone.  It is reckoned twice: as if cores did not slow each other down, and as they
+do.  Results go to `benchmarks/results/trial_costs.json`.
 """
 
 from __future__ import annotations
@@ -38,15 +39,20 @@ def report_of(model: str, minutes: float, seed: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as directory:
         report = tune(model, minutes, Path(directory))
         sample = sample_of(Path(directory) / "records.sqlite", SAMPLE, seed)
-    alone = pinned(cores[:1], build_steps, sample)[0]
-    together = _mean(pinned(cores, build_steps, sample))
+    alone, together = (_mean(pinned(some, build_steps, sample), sample.scale) for some in (cores[:1], cores))
     timing = in_process(profile_steps, sample)
     run_ms = 1e-3 * sample.run_us
     trials = report["trials"]
+    building = {
+        "these": 1e3 * sample.built_s / len(cores) / trials,
+        "untuned, failed, finalists": 1e3 * sample.other_built_s / len(cores) / trials,
+    }
     stages = {name: 1e3 * s / trials for name, s in report["stage_seconds"].items() if name != "other"}
     limits = [sum(made[step] for step in _NEEDED) / len(cores) + run_ms for made in (alone, together)]
     total = sum(stages.values())
+    building["cores that wait"] = stages["build"] - sum(building.values())
     print(f"\n{model}: {trials} trials, {total:.1f} ms each: {_listed(stages)}")
+    print(f"  of building: {_listed(building)}")
     print(f"  building one of {len(sample.rows)}, ms on one core: {_listed(alone)}")
     print(f"  the same while all {len(cores)} cores build: {_listed(together)}")
     print(f"  timing one of them: {_listed(timing)}; a run takes {run_ms:.2f}")
@@ -63,6 +69,8 @@ def report_of(model: str, minutes: float, seed: int) -> dict[str, Any]:
         "timing_ms": timing,
         "run_us": 1e3 * run_ms,
         "sample": len(sample.rows),
+        "build_ms": building,
+        "scale": sample.scale,
         "trial_ms": total,
         "limit_ms": limits[0],
         "limit_ms_all_cores": limits[1],
@@ -71,8 +79,8 @@ def report_of(model: str, minutes: float, seed: int) -> dict[str, Any]:
     }
 
 
-def _mean(steps: Sequence[dict[str, float]]) -> dict[str, float]:
-    return {step: float(np.mean([one[step] for one in steps])) for step in steps[0]}
+def _mean(steps: Sequence[dict[str, float]], scale: float) -> dict[str, float]:
+    return {step: scale * float(np.mean([one[step] for one in steps])) for step in steps[0]}
 
 
 def _listed(steps: Mapping[str, float]) -> str:

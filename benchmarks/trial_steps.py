@@ -48,6 +48,12 @@ class Sample(NamedTuple):
     best_us: dict[str, float]
     run_us: float
     """What one run takes: the mean over all candidates that ran, not only these."""
+    built_s: float
+    """What all these candidates took to be built in the run, each on one core."""
+    other_built_s: float
+    """The same of whatever else was built: untuned programs, what failed or took too long, finalists once more."""
+    scale: float
+    """What one of all took to be built in the run over what one of `rows` did."""
 
 
 def sample_of(records: Path, count: int, seed: int) -> Sample:
@@ -58,24 +64,33 @@ def sample_of(records: Path, count: int, seed: int) -> Sample:
     """
     with Store.open(records) as store:
         rows = [row for row in store.measurements.find() if row.outcome.ok and row.candidate.sketch != UNTUNED]
-        build_s = _build_seconds(store)
-        rows.sort(key=lambda row: (build_s[row.candidate.digest], row.candidate))
+        builds = _builds(store)
+        first_s = dict(reversed(builds))
+        rows.sort(key=lambda row: (first_s[row.candidate.digest], row.candidate))
         count = min(count, len(rows))
         places = (np.arange(count) + np.random.default_rng(seed).random()) * len(rows) / count
         picked = sorted((rows[int(i)] for i in places), key=lambda row: row.candidate)
-        run_us = float(np.mean([row.outcome.median_us for row in rows]))
         workloads = {row.candidate.workload for row in picked}
-        best = {w: min(r.outcome.median_us for r in rows if r.candidate.workload == w) for w in workloads}
-        modules = {w: store.workloads.module(w) for w in workloads}
-        sketches = {s.digest: s for s in store.workloads.sketches(modules)}
-        return Sample(picked, modules, sketches, store.devices.list()[0].target, best, run_us)
+        of_all = [first_s[row.candidate.digest] for row in rows]
+        of_these = [first_s[row.candidate.digest] for row in picked]
+        return Sample(
+            rows=picked,
+            modules={w: store.workloads.module(w) for w in workloads},
+            sketches={s.digest: s for s in store.workloads.sketches(workloads)},
+            target=store.devices.list()[0].target,
+            best_us={w: min(r.outcome.median_us for r in rows if r.candidate.workload == w) for w in workloads},
+            run_us=float(np.mean([row.outcome.median_us for row in rows])),
+            built_s=sum(of_all),
+            other_built_s=sum(seconds for _, seconds in builds) - sum(of_all),
+            scale=float(np.mean(of_all) / np.mean(of_these)),
+        )
 
 
-def _build_seconds(store: Store) -> dict[str, float]:
-    """How long each candidate of the one run in these records took to be built, by its digest."""
+def _builds(store: Store) -> list[tuple[str, float]]:
+    """What was built in the one run in these records, by digest, and the seconds each took."""
     (run,) = store.runs.list()
     events = [event for event in store.events.history(run.run_id) if event.kind == StageName.BUILD]
-    return {msgspec.msgpack.decode(event.payload, type=Built).candidate: event.seconds for event in events}
+    return [(msgspec.msgpack.decode(event.payload, type=Built).candidate, event.seconds) for event in events]
 
 
 def pinned(cores: Sequence[int], work: Callable[[Sample], T], sample: Sample) -> list[T]:

@@ -12,9 +12,11 @@ from kintune.search.session import Session
 from kintune.search.space import SearchSpace
 from kintune.space.candidate import Candidate
 
-__all__ = ["Finalists"]
+__all__ = ["FINALISTS", "Finalists"]
 
-_BEST = 3  # programs of each tuned subgraph that are timed again
+FINALISTS = 3
+"""Programs of each tuned subgraph that are timed again."""
+
 _REPLACED = 6  # of them at most, when they fail at that
 
 
@@ -42,7 +44,7 @@ class Finalists:
     @property
     def expected(self) -> int:
         """How many measurements the end of the search will take."""
-        tuned = sum(min(_BEST, max(1, s.tried)) for s in self._session.states.values())
+        tuned = sum(min(FINALISTS, max(1, s.tried)) for s in self._session.states.values())
         return tuned + 2 * (len(self._subgraphs) - len(self._session.states))
 
     @property
@@ -99,7 +101,7 @@ class Finalists:
         state = self._session.states.get(subgraph.workload)
         if state is not None:
             failed = {c for c in state.fastest(_REPLACED) if c in self._confirmed and not self._confirmed[c].ok}
-            return [c for c in state.fastest(_BEST + len(failed)) if c not in failed]
+            return [c for c in state.fastest(FINALISTS + len(failed)) if c not in failed]
         if self._trivial is None:
             self._trivial = {s.workload: self._simple(s.workload) for s in self._subgraphs if not s.tunable}
         return self._trivial[subgraph.workload]

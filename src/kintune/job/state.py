@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from kintune.errors import OrderError
-from kintune.job.closing import Finalists
+from kintune.job.closing import FINALISTS, Finalists
 from kintune.job.ledger import Ledger
 from kintune.job.outcomes import MEASURING
 from kintune.job.payloads import (
@@ -57,9 +57,10 @@ class JobState:
     """The state of one job.
 
     `setbacks` counts failures in a row of stages without which there is no result, `setback` is the last of them;
-    `plan` is the round that was selected last, `built` has the programs that are still to be timed.  `unreferenced`
-    says how often a workload's untuned program, its reference, failed to build in this process.  `wants_peak` says
-    that the device's peak is to be measured.  `session` and `finalists` raise OrderError before the model is prepared.
+    `plan` is the round that was selected last, `built` has the programs that are still to be timed, finalists included.
+    `unreferenced` says how often a workload's untuned program, its reference, failed to build in this process.
+    `wants_peak` says that the device's peak is to be measured.  `session` and `finalists` raise OrderError before the
+    model is prepared.
     """
 
     def __init__(self, spec: JobSpec, tools: Tools, works: Works) -> None:
@@ -192,7 +193,7 @@ class JobState:
         self.session.begin(self.plan, picks, {pick.candidate: pick.predicted for pick in selected.picks})
 
     def _fold_build(self, built: Built, seconds: float) -> None:
-        awaited = next((c for c in self.session.pending if c.digest == built.candidate), None)
+        awaited = self._awaited(built.candidate)
         if awaited is not None and (built.failure is None or built.failure.status is Status.BUILD_TIMED_OUT):
             self.session.built(awaited, seconds)
         candidate = self._works.candidate(built.candidate)
@@ -213,15 +214,29 @@ class JobState:
 
     def _searched(self, digest: str, outcome: Outcome) -> bool:
         """Take in an outcome of the search; False if none is awaited for this candidate."""
-        candidate = next((c for c in self.session.pending if c.digest == digest), None)
+        candidate = self._awaited(digest)
         if candidate is None:
             return False
         self.ledger.count(candidate, outcome, trial=True, of_kin=candidate in self._of_kin)
         self.session.observe(candidate, outcome)
-        self.built.pop(candidate, None)
+        if all(other.workload != candidate.workload for other in self.session.pending):
+            self._let_go_of_the_slow(candidate.workload)
         self._of_kin.discard(candidate)
         self._point()
         return True
+
+    def _awaited(self, digest: str) -> Candidate | None:
+        """The candidate of this digest, if the search awaits its outcome."""
+        known = self._works.candidate(digest)
+        if known is not None:
+            return known if self.session.awaits(known) else None
+        return next((c for c in self.session.pending if c.digest == digest), None)  # a process that is gone offered it
+
+    def _let_go_of_the_slow(self, workload: str) -> None:
+        """Of what was built for a workload only what would be timed again at the end need be there then."""
+        finalists = set(self.session.states[workload].fastest(FINALISTS))
+        for candidate in [c for c in self.built if c.workload == workload and c not in finalists]:
+            del self.built[candidate]
 
     def _confirmed(self, digest: str, outcome: Outcome) -> bool:
         """The same for a finalist."""

@@ -274,6 +274,10 @@ class Session:
             self.states[workload].family = family
         self.models.update(models)
 
+    def awaits(self, candidate: Candidate) -> bool:
+        """Whether an open round has no outcome of this candidate yet."""
+        return any(candidate in opened.pending for opened in self._open.values())
+
     @property
     def pending(self) -> list[Candidate]:
         """Candidates of the open rounds that have no outcome yet, in the order of selection."""

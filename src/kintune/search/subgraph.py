@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -71,8 +73,8 @@ class SubgraphState:
 
     def fastest(self, count: int) -> list[Candidate]:
         """The `count` fastest candidates measured, fastest first; ties in candidate order."""
-        good = [(time, candidate) for candidate, time in self.times_us.items() if np.isfinite(time)]
-        return [candidate for _, candidate in sorted(good)[:count]]
+        good = ((time, candidate) for candidate, time in self.times_us.items() if math.isfinite(time))
+        return [candidate for _, candidate in heapq.nsmallest(count, good)]
 
     @property
     def tried(self) -> int:
