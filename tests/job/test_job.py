@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 
 import msgspec
 import pytest
 
 from kintune.job.payloads import Profiled, StageName
 from kintune.measure.outcome import Outcome, Status
+from kintune.measure.requests import Built
 from kintune.search.strategy import Strategy
 from kintune.space.candidate import UNTUNED, Candidate
 from kintune.testing.rehearsal import Cast, PlainJournal, Rehearsal
@@ -50,6 +52,29 @@ class TestAWholeRun:
         measured = [candidate for picks in rehearsal.picks.values() for candidate in picks]
         for workload in ("w0", "w1", "w2"):
             assert time_us(chosen[workload]) == min(time_us(c) for c in measured if c.workload == workload)
+
+    @pytest.mark.parametrize("killed", [False, True])
+    def test_finalists_are_built_again_by_who_takes_over_only(self, killed: bool) -> None:
+        """What is confirmed is what was timed in the search; a job's process that is gone takes that with it."""
+
+        def kill_once(rehearsal: Rehearsal) -> None:
+            if killed and rehearsal.counts(StageName.CONFIRM) == 1:
+                rehearsal.kill()
+
+        rehearsal = Rehearsal(ToyTools, toy_spec(), interfere=kill_once).run()
+        if killed:
+            assert rehearsal.finished is None
+            rehearsal = Rehearsal(ToyTools, toy_spec(), journal=PlainJournal(rehearsal.history)).run()
+        builds = Counter(
+            msgspec.msgpack.decode(event.payload, type=Built).candidate
+            for event in rehearsal.history
+            if event.kind == StageName.BUILD
+        )
+        picked = {c.digest for picks in rehearsal.picks.values() for c in picks if c.sketch != UNTUNED}
+        confirmed = {profiled.candidate for profiled in rehearsal.outcomes(StageName.CONFIRM)}
+        assert confirmed & picked
+        assert {builds[digest] for digest in picked - confirmed} == {1}
+        assert (max(builds[digest] for digest in picked & confirmed) > 1) == killed
 
     def test_trivial_subgraphs_get_a_program_and_no_trials(self) -> None:
         tools = ToyTools(tunable=1, trivial=3)
