@@ -269,20 +269,29 @@ def test_a_candidate_may_be_timed_by_two_stages(desk: Desk) -> None:
     assert measurement.believed_us == 5.0
 
 
-def test_a_finalist_that_is_built_again_is_known_however_many_were_built_since(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("again", [True, False])
+def test_a_finalist_is_known_however_many_were_built_since(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, again: bool
 ) -> None:
+    """Whether it is built once more at the end, or was kept by the job."""
     monkeypatch.setattr(book, "_REMEMBERED", 2)
     journal = desk.journal(toy_spec())
     journal.commit("run", preparation())
-    first, second, third = toy_space().rules("w0", 3)
-    payload = msgspec.msgpack.encode(Outcome(Status.OK, (5.0,)))
-    for built in ([first], [second], [first, third]):  # the last one at the end, for those that are to be confirmed
-        journal.watch("run", work_of(StageName.BUILD, *map(BuildItem, built)))
-    item = msgspec.msgpack.encode(item_of(StageName.CONFIRM, first))
-    stage = Stage("confirm-end", "run", StageName.CONFIRM, Demand())
-    journal.watch("run", Work(stage, "device", b"", (item,), 1.0))
-    journal.commit("run", Entry(1.0, stage.id, 0, StageName.CONFIRM, 0, ItemStatus.OK, payload))
+    first, *others = toy_space().rules("w0", 4)
+
+    def time(kind: str, at: float) -> None:
+        item = msgspec.msgpack.encode(item_of(kind, first))
+        journal.watch("run", Work(Stage(kind, "run", kind, Demand()), "device", b"", (item,), 1.0))
+        payload = msgspec.msgpack.encode(Outcome(Status.OK, (5.0,)))
+        journal.commit("run", Entry(at, kind, 0, kind, 0, ItemStatus.OK, payload))
+
+    journal.watch("run", work_of(StageName.BUILD, BuildItem(first)))
+    time(StageName.PROFILE, 1.0)
+    for other in others[:1] if again else others:
+        journal.watch("run", work_of(StageName.BUILD, BuildItem(other)))
+    if again:
+        journal.watch("run", work_of(StageName.BUILD, BuildItem(first), *map(BuildItem, others[1:2])))
+    time(StageName.CONFIRM, 2.0)
     (measurement,) = desk.store.measurements.find()
     assert measurement.candidate == first
     assert measurement.confirmed is not None

@@ -88,7 +88,10 @@ class RunBook:
                 self._candidates.popitem(last=False)
             self._begin(work, [candidate.digest for candidate in candidates])
         elif work.stage.kind in MEASURING:
-            self._begin(work, [_decode(item, ProfileItem).built.candidate for item in work.items])
+            items = [_decode(item, ProfileItem) for item in work.items]
+            for item in items:
+                self._recall(item.workload, item.built.candidate)
+            self._begin(work, [item.built.candidate for item in items])
 
     def history(self) -> list[Committed]:
         """All events committed so far, as the job wants them."""
@@ -150,6 +153,13 @@ class RunBook:
     def _begin(self, work: Work, candidates: list[str]) -> None:
         self._items[work.stage.id] = candidates
         self._left[work.stage.id] = len(candidates)
+
+    def _recall(self, workload: str, digest: str) -> None:
+        """Know a candidate that is to be timed, though it may have been built, and timed, thousands of others ago."""
+        if digest not in self._picks and digest not in self._candidates:
+            measured = self._store.measurements.of(self._device_type, self._compiler, workload, digest)
+            if measured is not None:
+                self._candidates[digest] = measured.candidate
 
     def _tidy(self, entry: Entry) -> None:
         """Forget the items of a stage once all of them have ended."""

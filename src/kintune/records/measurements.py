@@ -89,7 +89,8 @@ class Measurements:
         """
         with self._database.transaction() as connection:
             self.add_all([measurement])
-            key = _key(measurement.device_type, measurement.compiler, measurement.candidate)
+            of = measurement.candidate
+            key = _key(measurement.device_type, measurement.compiler, of.workload, of.digest)
             return int(connection.execute(select(measurements.c.id).where(key)).scalar_one())
 
     def add_all(self, added: Collection[Measurement]) -> None:
@@ -105,7 +106,7 @@ class Measurements:
         Raises `RecordsError` when it was never measured, `DamagedRecord` when its row changed.
         """
         with self._database.transaction() as connection:
-            query = select(measurements).where(_key(device_type, compiler, candidate))
+            query = select(measurements).where(_key(device_type, compiler, candidate.workload, candidate.digest))
             for row in verified(measurements, connection.execute(query)):
                 measured = msgspec.structs.replace(_measurement(row), confirmed=outcome)
                 connection.execute(
@@ -113,6 +114,15 @@ class Measurements:
                 )
                 return
         raise RecordsError(f"records: candidate {candidate.digest} of workload {candidate.workload} was never measured")
+
+    def of(self, device_type: str, compiler: str, workload: str, candidate: str) -> Measurement | None:
+        """The measurement of the candidate with this digest; None when it was never measured.
+
+        Raises `DamagedRecord` when its row changed.
+        """
+        with self._database.snapshot() as connection:
+            found = _select(connection, [_key(device_type, compiler, workload, candidate)], refuse)
+            return next(iter(found), None)
 
     def find(
         self,
@@ -226,13 +236,13 @@ class Measurements:
         return None if found is None else int(found) // 4
 
 
-def _key(device_type: str, compiler: str, candidate: Candidate) -> ColumnElement[bool]:
+def _key(device_type: str, compiler: str, workload: str, candidate: str) -> ColumnElement[bool]:
     c = measurements.c
     return (
         (c.device_type == device_type)
         & (c.compiler == compiler)
-        & (c.workload == candidate.workload)
-        & (c.candidate == candidate.digest)
+        & (c.workload == workload)
+        & (c.candidate == candidate)
     )
 
 
