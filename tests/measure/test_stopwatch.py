@@ -108,9 +108,15 @@ def test_warm_ups_come_before_timed_runs() -> None:
 
 
 def test_a_repeat_of_a_short_kernel_is_the_median_of_as_many_runs_as_are_worth_timing() -> None:
-    module = FakeModule(61e-6)
+    module = FakeModule(100e-6)
     assert measure(module, repeats=3) == pytest.approx((3, 8, 13))
     assert module.batches == [15]
+
+
+def test_fewer_runs_are_worth_it_where_the_best_are_timed_again() -> None:
+    module = FakeModule(100e-6)
+    assert len(measure(module, repeats=2, slow_us=1e6)) == 2
+    assert module.batches == [3, 3]
 
 
 def test_the_shortest_kernels_are_not_run_forever() -> None:
