@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-__all__ = ["Entry", "Round"]
+__all__ = ["Entry", "Round", "at_most"]
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -20,3 +22,14 @@ class Round(msgspec.Struct, frozen=True):
 
     number: int
     entries: tuple[Entry, ...]
+
+
+def at_most(entries: Sequence[Entry], trials: int) -> tuple[Entry, ...]:
+    """The first of the entries, of so many candidates together; the last of them may be cut short."""
+    kept: list[Entry] = []
+    for entry in entries:
+        size = min(entry.size, trials)
+        if size > 0:
+            kept.append(msgspec.structs.replace(entry, size=size))
+            trials -= size
+    return tuple(kept)

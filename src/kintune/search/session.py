@@ -13,7 +13,6 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,7 +27,7 @@ from kintune.search.foresee import sibling
 from kintune.search.kin import Kin
 from kintune.search.knowledge import Knowledge
 from kintune.search.open_round import OpenRound
-from kintune.search.plan import Entry, Round
+from kintune.search.plan import Entry, Round, at_most
 from kintune.search.priors import ENOUGH, Prior, Priors
 from kintune.search.propose import Proposer, propose
 from kintune.search.rows import count, gather
@@ -108,7 +107,7 @@ class Session:
             if not entries or self._strategy.width > 1:
                 entries = (*self._search({*busy, *(entry.workload for entry in entries)}), *entries)
         if trials_left is not None:
-            entries = _at_most(entries, trials_left)
+            entries = at_most(entries, trials_left)
         return Round(self.begun, entries) if entries else None
 
     def select(self, plan: Round) -> tuple[list[Proposal], int]:
@@ -390,13 +389,3 @@ class Session:
     def _rng(self, number: int, workload: str) -> np.random.Generator:
         material = hashlib.sha256(f"{self._seed}/{workload}/{number}".encode()).digest()
         return np.random.default_rng(int.from_bytes(material[:8], "little"))
-
-
-def _at_most(entries: Sequence[Entry], trials: int) -> tuple[Entry, ...]:
-    kept: list[Entry] = []
-    for entry in entries:
-        size = min(entry.size, trials)
-        if size > 0:
-            kept.append(msgspec.structs.replace(entry, size=size))
-            trials -= size
-    return tuple(kept)
