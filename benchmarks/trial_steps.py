@@ -51,7 +51,7 @@ class Sample(NamedTuple):
     built_s: float
     """What all these candidates took to be built in the run, each on one core."""
     other_built_s: float
-    """The same of whatever else was built: untuned programs, what failed or took too long, finalists once more."""
+    """The same of whatever else was built: untuned programs, trivial subgraphs, what failed or took too long."""
     scale: float
     """What one of all took to be built in the run over what one of `rows` did."""
 
