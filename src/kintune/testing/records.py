@@ -143,6 +143,18 @@ class RecordsConformance:
         assert [m.outcome.times_us for m in find(run_id="run")] == [(8.0,)]
         assert find(workloads=[]) == find(device_type="00") == find(compiler="other") == []
 
+    def test_one_candidate_is_found_by_its_digest(self, store: Store) -> None:
+        """Under the conditions of its measurement, and no others."""
+        workload = add_workload(store)
+        added = measurement(workload, 1, 5.0)
+        store.measurements.add(added)
+        store.measurements.add(measurement(workload, 2, 6.0))
+        found = store.measurements.of(DEVICE.digest, COMPILER, workload, added.candidate.digest)
+        assert found is not None
+        assert (found.candidate, found.outcome) == (added.candidate, added.outcome)
+        assert store.measurements.of(DEVICE.digest, "other", workload, added.candidate.digest) is None
+        assert store.measurements.of(DEVICE.digest, COMPILER, workload, "0" * 32) is None
+
     def test_best_believes_what_was_confirmed(self, store: Store) -> None:
         """A lucky time that was not confirmed does not win; failures never do."""
         workload = add_workload(store)
