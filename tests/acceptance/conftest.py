@@ -99,6 +99,8 @@ class Command:
 class Place:
     """A folder with a small model, records and locks of its own."""
 
+    trials = 100  # more than are measured while three processes are killed one after the other
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.records = folder / "records.sqlite"
@@ -120,8 +122,8 @@ class Place:
         return command
 
     def tune(self, *arguments: object, **environment: str) -> Command:
-        """Start tuning the model with twenty trials."""
-        return self.start("tune", self.model, "--trials", 20, "--log", "run.log", *arguments, **environment)
+        """Start tuning the model with `trials` trials."""
+        return self.start("tune", self.model, "--trials", self.trials, "--log", "run.log", *arguments, **environment)
 
     def events(self, kind: str = "") -> list[Event]:
         """The events of all runs in the order of their numbers; none while there are no records."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.tvm
 
 JOB, BUILD, DEVICE = "kintune.job.process", "kintune.measure.build_worker", "kintune.measure.device_worker"
+NEVER_SPENT = 4000  # trials, where an interrupt is to come before the end
 
 
 class First(NamedTuple):
@@ -66,10 +67,10 @@ def first(place: Place) -> First:
     return First(before, run_ids, orphans, code, command, document)
 
 
-def test_after_all_it_finishes(first: First) -> None:
+def test_after_all_it_finishes(first: First, place: Place) -> None:
     assert first.code == 0, first.command.err
     assert first.document["reason"] == "trials"
-    assert first.document["trials"] == 20
+    assert first.document["trials"] == place.trials
 
 
 def test_no_child_outlives_the_front(first: First) -> None:
@@ -95,14 +96,14 @@ def test_nothing_is_measured_twice(first: First, place: Place) -> None:
     assert measured == distinct
 
 
-def test_the_document_is_complete(first: First) -> None:
+def test_the_document_is_complete(first: First, place: Place) -> None:
     document = first.document
     assert document["model"]["name"] == "small"
     assert document["latency_ms"].keys() >= {"untuned", "tuned", "onnxruntime", "spread"}
     assert document["latency_ms"]["tuned"] > 0
     assert document["max_abs_error"] < 1e-3
     assert document["within_tolerance"] is True
-    assert sum(subgraph["trials"] for subgraph in document["subgraphs"]) == 20
+    assert sum(subgraph["trials"] for subgraph in document["subgraphs"]) == place.trials
     assert document["curve"]
     assert all(subgraph["best_us"] > 0 for subgraph in document["subgraphs"])
 
@@ -138,9 +139,9 @@ def test_nothing_lies_beside_the_result(first: First, place: Place) -> None:
 
 @pytest.fixture(scope="module")
 def second(first: First, place: Place) -> Second:
-    """The same command once more: interrupted twice, then given again, and interrupted once while another one waits."""
+    """The command once more: interrupted twice, then given again, and interrupted once while another one waits."""
     profiled, packaged = len(place.events("profile")), len(place.events("package"))
-    command = place.tune("--json", "second.json")
+    command = place.tune("--json", "second.json", "--trials", NEVER_SPENT)
     command.wait_for_events(profiled + 2, "profile")
     command.interrupt()
     command.wait_for_events(packaged + 1, "package")
@@ -151,7 +152,7 @@ def second(first: First, place: Place) -> Second:
     states = [row[0] for row in place.query("SELECT state FROM runs ORDER BY created")]
 
     seen = len(place.events())
-    command = place.tune("--json", "second.json")
+    command = place.tune("--json", "second.json", "--trials", NEVER_SPENT)
     command.wait_until(lambda: bool(command.children(DEVICE)))
     waiting = place.tune("--output", "other.kt", name="waiting")
     waiting.wait_until(lambda: "waiting for" in waiting.err)
