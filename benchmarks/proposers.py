@@ -37,8 +37,10 @@ from kintune.space.candidate import Candidate
 
 RESULTS = Path(__file__).parent / "results" / "proposers.json"
 WAYS: dict[str, tuple[Strategy, Proposer]] = {
-    "plain": (Strategy(), propose),
+    "plain": (Strategy(), partial(propose, drafts=1.5)),
     "draft": (Strategy(), draft),
+    "half the drafts": (Strategy(), partial(propose, drafts=0.75)),
+    "a draft a pick": (Strategy(), partial(propose, drafts=0.5)),
     "more drafts": (Strategy(), partial(propose, drafts=4.0)),
     "many drafts": (Strategy(), partial(propose, drafts=12.0)),
     "rounds of 32": (Strategy(round_size=32, foresee_size=8), propose),

@@ -8,6 +8,7 @@ from kintune.search.propose import choose, propose
 from kintune.search.space import Draft
 from kintune.search.subgraph import SubgraphState
 from kintune.space.candidate import Candidate
+from kintune.space.traits.field import Field
 from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
 
 
@@ -115,6 +116,24 @@ def test_only_what_is_chosen_is_made(space: SyntheticSpace) -> None:
     assert len(proposals) == 20
     assert counting.made <= 20 + 2 * (invalid + 8)
     assert [proposal.predicted for proposal in proposals] == [proposal.draft.features[0] for proposal in proposals]
+
+
+@pytest.mark.parametrize("model", [None, Columns()])
+def test_where_all_drafts_are_made_there_are_few(space: SyntheticSpace, model: Columns | None) -> None:
+    class Bare(SyntheticSpace):
+        made = 0
+
+        def fields(self, workload: str) -> Sequence[Field]:
+            return ()
+
+        def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
+            self.made += len(candidates)
+            return super().verify(candidates)
+
+    bare = Bare(space.products.values())
+    proposals, invalid = propose(_state(space, "p"), bare, model, 40, np.random.default_rng(0))
+    assert len(proposals) == 40
+    assert bare.made <= 60
 
 
 def test_drafts_that_are_no_programs_are_counted(space: SyntheticSpace) -> None:

@@ -14,13 +14,15 @@ from kintune.search.drafts import Drafts, Proposal
 from kintune.search.evolve import cross, draw, mutate
 from kintune.search.space import Draft, SearchSpace
 from kintune.search.subgraph import SubgraphState
+from kintune.space.bounds import bounds_of
 from kintune.space.candidate import Candidate, Sketch
 
 __all__ = ["Proposer", "breed", "choose", "propose"]
 
 _PARENTS = 24  # measured candidates that may have children
 _EXPLORE = 0.1  # share of a round that the model does not choose
-_DRAFTS_PER_PICK = 1.5  # drafts verified in each generation for one pick
+_DRAFTS_PER_PICK = 1.5  # in each generation
+_MADE_PER_PICK = 0.75  # the same where every draft is replayed and described by the compiler
 _GENERATIONS = 2
 _FRESH = (0.1, 0.05)  # share of each generation that is drawn at random
 _RULES = 512  # candidates of the rule that may be sown among the first generation
@@ -69,12 +71,12 @@ def propose(
     carried: Sequence[Candidate] = (),
     experience: int = 0,
     price: Price | None = None,
-    drafts: float = _DRAFTS_PER_PICK,
+    drafts: float | None = None,
 ) -> tuple[list[Proposal], int]:
     """Implements `Proposer` by evolution, in two generations of so many `drafts` for each pick.
 
     Candidates that arithmetic can describe are ranked by that, and only those that are chosen are made; the others are
-    made to be ranked.  With `explore` a tenth is drawn from the drafts that the model did not choose.  The best few of
+    made to be ranked, which is why there are fewer of them if not told otherwise.  With `explore` a tenth is drawn from the drafts that the model did not choose.  The best few of
     the carried ones are always among the chosen.
     """
     del experience
@@ -82,13 +84,14 @@ def propose(
     sketches = space.sketches(workload)
     if not sketches:
         return [], 0
+    per_pick = _drafts_per_pick(space, workload) if drafts is None else drafts
+    wanted = math.ceil(count * (per_pick if model is not None else max(1.0, per_pick)))
     pool = Drafts(space, workload, state.times_us, state.fastest(_LEADERS))
     fertile = {sketch.digest for sketch in sketches}
     parents = [parent for parent in state.fastest(_PARENTS) if parent.sketch in fertile]
     seeds = [s for s in space.rules(workload, _RULES) if s not in pool.seen] if rules else []
     scores: dict[Candidate, float] = {}
     for generation in range(_GENERATIONS):
-        wanted = math.ceil(count * drafts)
         children = breed(sketches, parents, wanted, pool.seen | pool.drafts.keys(), rng, fresh=_FRESH[generation])
         if generation == 0:
             children = _sown(seeds, children, int(wanted * _SOWN), rng)
@@ -112,6 +115,12 @@ def propose(
             )
             found += pool.settle(chosen)
     return _rescored(found, scores, model), pool.invalid
+
+
+def _drafts_per_pick(space: SearchSpace, workload: str) -> float:
+    """Making a draft is cheap beside building a program for a GPU, but not beside building one for a CPU."""
+    threaded = any(bounds_of(sketch) for sketch in space.sketches(workload))
+    return _DRAFTS_PER_PICK if threaded or space.fields(workload) else _MADE_PER_PICK
 
 
 def _rescored(
