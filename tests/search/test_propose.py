@@ -131,7 +131,7 @@ def test_where_all_drafts_are_made_there_are_few(space: SyntheticSpace, model: C
             return super().verify(candidates)
 
     bare = Bare(space.products.values())
-    proposals, invalid = propose(_state(space, "p"), bare, model, 40, np.random.default_rng(0))
+    proposals, _ = propose(_state(space, "p"), bare, model, 40, np.random.default_rng(0))
     assert len(proposals) == 40
     assert bare.made <= 60
 

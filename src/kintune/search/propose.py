@@ -76,8 +76,8 @@ def propose(
     """Implements `Proposer` by evolution, in two generations of so many `drafts` for each pick.
 
     Candidates that arithmetic can describe are ranked by that, and only those that are chosen are made; the others are
-    made to be ranked, which is why there are fewer of them if not told otherwise.  With `explore` a tenth is drawn from the drafts that the model did not choose.  The best few of
-    the carried ones are always among the chosen.
+    made to be ranked, which is why there are fewer of them if not told otherwise.  With `explore` a tenth is drawn from
+    the drafts that the model did not choose.  The best few of the carried ones are always among the chosen.
     """
     del experience
     workload = state.subject.workload
