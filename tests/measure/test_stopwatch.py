@@ -137,16 +137,37 @@ def test_what_is_slow_is_timed_once(seconds: float) -> None:
 
 def test_what_is_hardly_better_than_slow_is_timed_twice() -> None:
     assert measure(FakeModule(0.009), repeats=5, slow_us=10_000.0) == pytest.approx((9000, 9000))
-    assert len(measure(FakeModule(0.009, 0.0079), repeats=5, slow_us=10_000.0)) == 5  # once it was good
+    assert len(measure(FakeModule(0.009, 0.0078), repeats=5, slow_us=10_000.0)) == 5  # once it was good
     short = FakeModule(61e-6)
     assert measure(short, repeats=5, slow_us=3.2) == pytest.approx((3, 3))
     assert short.batches == [5, 5]
 
 
-def test_a_long_first_run_counts_for_one_of_these_two() -> None:
+def test_what_may_just_not_win_is_timed_three_times() -> None:
+    assert len(measure(FakeModule(0.0079), repeats=5, slow_us=10_000.0)) == 3
+    assert len(measure(FakeModule(0.0079, 0.0078), repeats=5, slow_us=10_000.0)) == 5
+    short = FakeModule(150e-6)
+    assert measure(short, repeats=5, slow_us=1.89) == pytest.approx((1.5, 1.5, 1.5))
+    assert short.batches == [2, 2, 2]
+
+
+def test_a_long_first_run_counts_for_one_of_these() -> None:
     assert measure(FakeModule(0.009), repeats=5, slow_us=10_000.0, first_us=9100.0) == pytest.approx((9000,))
-    assert len(measure(FakeModule(0.0079), repeats=5, slow_us=10_000.0, first_us=9100.0)) == 5
-    assert len(measure(FakeModule(61e-6), repeats=5, slow_us=3.2, first_us=9100.0)) == 2
+    assert len(measure(FakeModule(0.0079), repeats=5, slow_us=10_000.0, first_us=9100.0)) == 2
+    assert len(measure(FakeModule(0.0078), repeats=5, slow_us=10_000.0, first_us=9100.0)) == 5
+
+
+def test_a_short_kernel_that_was_timed_once_need_not_be_run_to_know_how_often_it_should() -> None:
+    module = FakeModule(310e-6)
+    assert measure(module, repeats=5, slow_us=1.2, first_us=320.0) == pytest.approx((1,))
+    assert module.batches == [1]
+    assert module.now == 0.0
+
+
+def test_the_first_run_of_the_shortest_kernels_says_nothing() -> None:
+    module = FakeModule(61e-6)
+    assert len(measure(module, repeats=5, slow_us=3.2, first_us=290.0)) == 2
+    assert module.batches == [5, 5]
 
 
 @pytest.mark.parametrize(
@@ -154,8 +175,8 @@ def test_a_long_first_run_counts_for_one_of_these_two() -> None:
     [
         (0.5, math.inf, True),  # all the seconds that there are
         (0.49, math.inf, False),
-        (0.0025, 2000.0, True),
-        (0.0023, 2000.0, False),
+        (0.0023, 2000.0, True),
+        (0.0021, 2000.0, False),
         (0.0002, 10.0, False),  # perhaps it only was slow to start
     ],
 )

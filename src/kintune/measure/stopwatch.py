@@ -30,14 +30,15 @@ _RACE_BATCH_S = 300e-6
 
 _BATCH_RUNS = 64
 
-_HOPELESS = 1.1
-"""A first run that takes this many times as long as what is slow already is not repeated at all ..."""
-
 _START_US = 200.0
-"""... once it is allowed this for threads that had to be woken and pages that were touched for the first time."""
+"""A first run that takes this much longer than what is slow already is not repeated at all: threads had to be woken and
+pages were touched for the first time, but no longer than this."""
 
-_CLOSE = 0.8
-"""What takes longer than this times `slow_us` twice is not timed a third time."""
+_COUNTS_US = 300.0
+"""A first run of this many microseconds says as much of a kernel as a later one does."""
+
+_MARGINS = (1.0, 0.8, 0.785)
+"""What takes longer than this times `slow_us` once, twice, three times is not timed again."""
 
 
 class Venue(Shape):
@@ -83,23 +84,24 @@ class Stopwatch:
 
         With cold operands, `weights` (some of `arguments`) are flushed from all caches before every timed run.  Each
         timed run is a single one: runs in a row would warm what was flushed.  Repeats end once `max_seconds` is spent,
-        after the first one if that took longer than `slow_us`, and after the second if both were not much better: the
-        rest are for those that may win.  Of a kernel that takes a millisecond or more, that first run, which is not
-        among the answers, counts for one of these two.
+        after the first one if that took longer than `slow_us`, and after the second and third if all were not much
+        better: the rest are for those that may win.  That first run, which is not among the answers, counts for one of
+        these three where it is long enough to say something.
         """
         kernel = module[ENTRY]
         self._weights = _flushed(weights, protocol)
         for _ in range(protocol.warmups - 1):
             self._once(kernel, arguments)
         deadline = self._clock() + protocol.max_seconds
-        seconds = self._once(kernel, arguments)
+        seen = (first_us,) if _COUNTS_US <= first_us < math.inf else ()
+        seconds = 1e-6 * first_us if seen and first_us < 1e6 * _SHORT_S else self._once(kernel, arguments)
         if seconds < _SHORT_S:
 
             def batches(runs: int, repeats: int) -> tuple[float, ...]:
                 return self._batches(module, arguments, runs, repeats)
 
-            return in_batches(batches, protocol, seconds, slow_us)
-        return self._long(kernel, arguments, protocol, 1e6 * seconds, deadline, slow_us, first_us)
+            return in_batches(batches, protocol, seconds, slow_us, seen)
+        return self._long(kernel, arguments, protocol, 1e6 * seconds, deadline, slow_us, seen)
 
     def _long(
         self,
@@ -109,14 +111,13 @@ class Stopwatch:
         repeat_us: float,
         deadline: float,
         slow_us: float,
-        first_us: float,
+        seen: tuple[float, ...],
     ) -> tuple[float, ...]:
         """The first repeat, and as many more as are worth it before the deadline."""
-        seen = [first_us] if math.isfinite(first_us) else []
-        times = [repeat_us]
+        times: tuple[float, ...] = (repeat_us,)
         while len(times) < protocol.repeats and self._clock() < deadline and not _has_lost(seen + times, slow_us):
-            times.append(1e6 * self._once(kernel, arguments))
-        return tuple(times)
+            times += (1e6 * self._once(kernel, arguments),)
+        return times
 
     def _once(self, kernel: Any, arguments: Sequence[Any]) -> float:
         """Run once with the weights flushed; seconds it took."""
@@ -147,11 +148,16 @@ def _flushed(weights: Sequence[Any], protocol: Protocol) -> tuple[Any, ...]:
 
 
 def in_batches(
-    batches: Callable[[int, int], tuple[float, ...]], protocol: Protocol, estimate_s: float, slow_us: float
+    batches: Callable[[int, int], tuple[float, ...]],
+    protocol: Protocol,
+    estimate_s: float,
+    slow_us: float,
+    seen: tuple[float, ...] = (),
 ) -> tuple[float, ...]:
     """Microseconds of a run, one entry a repeat, of a kernel that takes `estimate_s`; see `Stopwatch.times_us`.
 
-    `batches(runs, repeats)` gives the medians of so many batches of so many runs each.
+    `batches(runs, repeats)` gives the medians of so many batches of so many runs each; `seen` are microseconds of
+    earlier runs.
     """
     batch_s = _BATCH_S if math.isinf(slow_us) else _RACE_BATCH_S
     runs = min(_BATCH_RUNS, max(1, math.ceil(batch_s / max(estimate_s, 1e-9))))
@@ -159,8 +165,8 @@ def in_batches(
     if math.isinf(slow_us):
         return batches(runs, repeats)
     times: tuple[float, ...] = ()
-    for wanted in (1, 2, repeats):
-        if len(times) < min(wanted, repeats) and not _has_lost(times, slow_us):
+    for wanted in (*range(1, 1 + len(_MARGINS)), repeats):
+        if len(times) < min(wanted, repeats) and not (times and _has_lost(seen + times, slow_us)):
             times += batches(runs, min(wanted, repeats) - len(times))
     return times
 
@@ -172,7 +178,7 @@ def medians_us(seconds: Sequence[float], runs: int) -> tuple[float, ...]:
 
 def _has_lost(times_us: Sequence[float], slow_us: float) -> bool:
     """Whether what was timed so far is enough to know that the kernel is none of the fastest."""
-    return bool(times_us) and min(times_us) > (slow_us if len(times_us) == 1 else _CLOSE * slow_us)
+    return min(times_us) > _MARGINS[min(len(times_us), len(_MARGINS)) - 1] * slow_us
 
 
 def says_enough(first_s: float, protocol: Protocol, slow_us: float = math.inf) -> bool:
@@ -180,7 +186,7 @@ def says_enough(first_s: float, protocol: Protocol, slow_us: float = math.inf) -
 
     It took all the seconds that a measurement may, or so much longer than `slow_us` that nothing can make up for it.
     """
-    return first_s >= protocol.max_seconds or 1e6 * first_s > _HOPELESS * slow_us + _START_US
+    return first_s >= protocol.max_seconds or 1e6 * first_s > slow_us + _START_US
 
 
 def check_plausible(times_us: Sequence[float], bytes_written: int, stores_per_s: float) -> None:
