@@ -128,8 +128,8 @@ class Model:
         operators ("hash"), those whose programs rank each other's well ("measured"), none of them ("ind"), or all
         ("none").
 
-        A full round measures `round_size` programs of one subgraph (64 unless told otherwise).  `foresee` says what
-        follows it: a round of a quarter of that for a sibling ("published"), the same as long as such rounds keep
+        A full round measures `round_size` programs of one subgraph (32 unless told otherwise).  `foresee` says what
+        follows it: a round of half of that, 16 at most, for a sibling ("published"), the same as long as such rounds keep
         their promise ("guarded"), or nothing ("none").  With `carry`, good programs of a subgraph are tried on its
         siblings; with `kin`, the search starts from programs and models of other networks in the records.
 

@@ -40,7 +40,7 @@ def test_what_was_asked_for_reaches_the_tuner(kintune: Kintune, fake_front: Fake
     assert (options.trials, options.minutes, options.until_ms) == (64, 2.5, 4.0)
     assert (options.kin, options.seed, options.rtol, options.atol) == (False, 7, 0.01, 0.02)
     assert options.strategy == Strategy(
-        families="hash", foresee="published", carry=False, round_size=24, foresee_size=6
+        families="hash", foresee="published", carry=False, round_size=24, foresee_size=12
     )
     assert (request.target, request.threads, request.fresh, request.records) == ("llvm", 3, True, "r.sqlite")
     assert request.output == str(tmp_path / "out.kt")
@@ -61,6 +61,11 @@ def test_what_is_not_asked_for_is_as_the_search_has_it(kintune: Kintune, fake_fr
     first, second = (request.options for request in fake_front.requests)
     assert (first.strategy, first.kin) == (Strategy(), True)
     assert second.strategy == Strategy(families="measured", round_size=2, foresee_size=1)
+
+
+def test_a_foresee_round_stays_small(kintune: Kintune, fake_front: FakeFront) -> None:
+    kintune("tune", ZOO, "--quiet", "--round-size", 128)
+    assert fake_front.requests[0].options.strategy == Strategy(round_size=128, foresee_size=16)
 
 
 def test_progress_goes_to_standard_error_and_the_summary_to_standard_output(

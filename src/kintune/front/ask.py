@@ -21,7 +21,7 @@ DEFAULT_TRIALS = 1000
 """The budget when none is given."""
 
 _LARGEST = 1 << 63  # what cannot be kept as a whole number any more
-_FORESEE_SHARE = 4  # of a full round is what a foresee round has (FamilySeer: 16 of 64)
+_FORESEE_MOST = 16  # candidates of a foresee round (FamilySeer's), and no more than half of a full one
 
 Path = str | os.PathLike[str]
 
@@ -100,7 +100,7 @@ def _strategy(families: str, foresee: str, *, carry: bool, round_size: int | Non
     size = _at_least_one("round_size", round_size)
     if size is None:
         return strategy
-    return msgspec.structs.replace(strategy, round_size=size, foresee_size=max(1, size // _FORESEE_SHARE))
+    return msgspec.structs.replace(strategy, round_size=size, foresee_size=max(1, min(_FORESEE_MOST, size // 2)))
 
 
 def _at_least_one(name: str, value: int | None) -> int | None:

@@ -47,7 +47,10 @@ class WorkerProcess:
     """
 
     def __init__(self, name: str, arguments: tuple[str, ...], log: Path, environment: Mapping[str, str]) -> None:
-        """Start `python -m` with `arguments`."""
+        """Start `python -m` with `arguments`.
+
+        The kernel kills it as soon as the thread that started it has ended (`kintune.wire.child`).
+        """
         self.name = name
         self._log = log
         ours, theirs = socket.socketpair()

@@ -61,6 +61,8 @@ def test_a_race_has_stock_once_and_somebody_else(tmp_path: Path, text: str) -> N
         "ablation",
         "ideas_bert_base",
         "ideas_mobilenet_v2",
+        "rounds_bert_base",
+        "rounds_mobilenet_v2",
         "smoke_race",
     ],
 )
@@ -69,7 +71,7 @@ def test_the_races_of_the_repository_can_be_run(name: str, monkeypatch: pytest.M
     spec = read_spec(f"benchmarks/{name}.toml")
     assert spec.experiment is EXPERIMENT
     for cell in spec.cells:
-        only_times_stock = name == "smoke_race" or name.startswith("ideas")  # to know how long it takes
+        only_times_stock = name == "smoke_race" or name.startswith(("ideas", "rounds"))  # to know how long it takes
         assert only_times_stock or int(cell.values["trials_per_subgraph"] or 0) >= 128
         assert cell.methods[0].name == "stock"
 

@@ -43,6 +43,7 @@ class OwnBench:
         self._laps = laps
         modules = {w.digest: save_workload(w.module) for w in ground.lowered.workloads}
         self._context = _encode(BuildContext(ground.canonical, modules, dict(sketches)))
+        self._pool = ThreadPoolExecutor(ground.threads)  # a worker ends with the thread that started it: these live on
         self._idle: SimpleQueue[WorkerProcess] = SimpleQueue()
         self._references: dict[str, Built] = {}
         self._seconds: dict[Candidate, float] = {}
@@ -66,8 +67,7 @@ class OwnBench:
             workloads = dict.fromkeys(c.workload for c in candidates)
             untuned = [Candidate.untuned(workload) for workload in workloads if workload not in self._references]
             limit_s = BUILD_S if untuned else patience_s(self._taken, BUILD_S)
-            with ThreadPoolExecutor(self._ground.threads) as pool:
-                built = list(pool.map(partial(self._build, limit_s=limit_s), [*untuned, *candidates]))
+            built = list(self._pool.map(partial(self._build, limit_s=limit_s), [*untuned, *candidates]))
             self._taken += self._seconds.values()
             self._references.update(zip((c.workload for c in untuned), built, strict=False))
         with self._laps.stage("profile"):
@@ -82,6 +82,7 @@ class OwnBench:
 
     def close(self) -> None:
         """End the workers."""
+        self._pool.shutdown()
         self._device.close()
         while not self._idle.empty():
             self._idle.get().close()

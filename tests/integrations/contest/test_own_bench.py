@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kintune.measure.outcome import Status
+from kintune.space.candidate import Candidate
+
+pytestmark = pytest.mark.tvm
+
+
+def test_who_replaces_a_worker_that_took_too_long_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kintune.integrations.contest import own_bench
+    from kintune.integrations.contest.ground import lay_ground
+    from kintune.integrations.contest.laps import Laps
+    from kintune.models.ref import parse_ref
+    from kintune.testing.tiny_network import make_tiny_network
+
+    ground = lay_ground(parse_ref(str(make_tiny_network(tmp_path).onnx)), 1)
+    untuned = Candidate.untuned(ground.ready().subgraphs[0].workload)
+    bench = own_bench.OwnBench(ground, {}, tmp_path / "workers.log", Laps())
+
+    def measured() -> Status:
+        (outcome,) = bench.measure([untuned], lambda candidate: ground.lowered.workloads[0].module, {})
+        return outcome.status
+
+    try:
+        assert measured() is Status.OK
+        with monkeypatch.context() as impatient:
+            impatient.setattr(own_bench, "patience_s", lambda seconds, limit_s: 1e-3)
+            assert measured() is Status.BUILD_TIMED_OUT
+        assert measured() is Status.OK
+    finally:
+        bench.close()
