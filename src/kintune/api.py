@@ -129,8 +129,8 @@ class Model:
         ("none").
 
         A full round measures `round_size` programs of one subgraph (32 unless told otherwise).  `foresee` says what
-        follows it: a round of half of that, 16 at most, for a sibling ("published"), the same as long as such rounds keep
-        their promise ("guarded"), or nothing ("none").  With `carry`, good programs of a subgraph are tried on its
+        follows it: a round of half of that, 16 at most, for a sibling ("published"), the same as long as such rounds
+        keep their promise ("guarded"), or nothing ("none").  With `carry`, good programs of a subgraph are tried on its
         siblings; with `kin`, the search starts from programs and models of other networks in the records.
 
         Outputs are compared within `rtol` and `atol`, on `inputs` (the path of an `.npz` file) or on random ones.  What
