@@ -21,7 +21,6 @@ DEFAULT_TRIALS = 1000
 """The budget when none is given."""
 
 _LARGEST = 1 << 63  # what cannot be kept as a whole number any more
-_FORESEE_MOST = 16  # candidates of a foresee round (FamilySeer's), and no more than half of a full one
 
 Path = str | os.PathLike[str]
 
@@ -100,7 +99,8 @@ def _strategy(families: str, foresee: str, *, carry: bool, round_size: int | Non
     size = _at_least_one("round_size", round_size)
     if size is None:
         return strategy
-    return msgspec.structs.replace(strategy, round_size=size, foresee_size=max(1, min(_FORESEE_MOST, size // 2)))
+    foresee_size = max(1, min(strategy.foresee_size, size // 2))
+    return msgspec.structs.replace(strategy, round_size=size, foresee_size=foresee_size)
 
 
 def _at_least_one(name: str, value: int | None) -> int | None:
