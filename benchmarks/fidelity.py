@@ -77,11 +77,13 @@ def examine(model: str, minutes: float, subgraphs: int, most: int, rounds: int) 
             modules = {digest: store.workloads.module(digest) for digest in digests}
             names = {digest: store.workloads.get(digest).name for digest in digests}
             sketches = {sketch.digest: sketch for sketch in store.workloads.sketches(digests)}
+            operands = store.devices.get(measured[0].device_type).operands
     share = {s["name"]: s["weight"] * s["best_us"] for s in report["subgraphs"] if s["best_us"] and s["trials"]}
     heaviest = sorted((d for d in digests if names[d] in share), key=lambda d: -share[names[d]])[:subgraphs]
     about, _ = open_device("native", 0)
     runner = Runner(about.cores)
-    protocol = msgspec.structs.replace(about.protocol, repeats=REPEATS, max_seconds=2 * about.protocol.max_seconds)
+    usual = about.protocol.with_operands(operands)
+    protocol = msgspec.structs.replace(usual, repeats=REPEATS, max_seconds=2 * usual.max_seconds)
     rows = []
     with builders(len(about.cores), BuildContext(about.device_type.target, modules, sketches)) as pool:
         for workload in heaviest:

@@ -45,6 +45,7 @@ class Sample(NamedTuple):
     modules: dict[str, bytes]
     sketches: dict[str, Sketch]
     target: str
+    operands: str
     best_us: dict[str, float]
     run_us: float
     """What one run takes: the mean over all candidates that ran, not only these."""
@@ -78,6 +79,7 @@ def sample_of(records: Path, count: int, seed: int) -> Sample:
             modules={w: store.workloads.module(w) for w in workloads},
             sketches={s.digest: s for s in store.workloads.sketches(workloads)},
             target=store.devices.list()[0].target,
+            operands=store.devices.get(rows[0].device_type).operands,
             best_us={w: min(r.outcome.median_us for r in rows if r.candidate.workload == w) for w in workloads},
             run_us=float(np.mean([row.outcome.median_us for row in rows])),
             built_s=sum(of_all),
@@ -179,6 +181,7 @@ _PARTS = {
 _TURNS = 3
 _INSIDE = {
     "(of repeats: sending weights out of the caches)": ("arena.py", "evict"),
+    "(of repeats: sending weights to the last cache)": ("arena.py", "sweep"),
     "(of repeats: pauses after disturbances)": ("~", "<built-in method time.sleep>"),
 }
 
@@ -200,7 +203,8 @@ def profile_steps(sample: Sample) -> dict[str, float]:
     references = {w: builder.build(making, Candidate.untuned(w)) for w in sample.modules}
     items = [ProfileItem(r.candidate.workload, builder.build(making, r.candidate)) for r in sample.rows]
     runner = Runner(about.cores)
-    raced = ProfileContext(about.protocol, references, best_us=sample.best_us, slow=SLOW)
+    protocol = about.protocol.with_operands(sample.operands)
+    raced = ProfileContext(protocol, references, best_us=sample.best_us, slow=SLOW)
     runner.begin(raced)
     began = time.perf_counter()
     for workload, reference in references.items():

@@ -70,6 +70,21 @@ class TestKnown:
         assert all(fact.suggestion for fact in known)
         assert len(known) < len(first.timed)
 
+    def test_of_other_operands_it_is_told_suggestions_and_measures_for_itself(self, desk: Desk) -> None:
+        """A network whose weights stay in the last cache is timed with them there."""
+        self.first(desk)
+        spec = msgspec.structs.replace(toy_spec(run_id="small"), cool_bytes=1 << 20)
+        journal = desk.journal(spec)
+        known = known_to(journal, spec.run_id)
+        assert known
+        assert all(fact.suggestion for fact in known)
+        spec = msgspec.structs.replace(spec, run_id="smaller")
+        again = Rehearsal(ToyTools, spec, journal=desk.journal(spec)).run()
+        cool = spec.device_type.with_operands("cool").digest
+        assert {m.device_type for m in desk.store.measurements.find(run_id="smaller")} == {cool}
+        assert desk.store.models.find(cool)
+        assert ended(again).trials == 40
+
     def test_features_of_another_version_are_left_out(self, desk: Desk) -> None:
         self.first(desk)
         spec = toy_spec()
@@ -117,6 +132,11 @@ class TestKin:
         assert {program.subject.workload for program in taught.knowledge.programs} == {"k0", "k1"}
         assert {model.version.family for model in taught.knowledge.models} == {"op:dense0", "op:dense1"}
         assert taught.lost == 0
+
+    def test_where_others_were_timed_with_other_operands_they_still_teach(self, desk: Desk) -> None:
+        self.first(desk)
+        small = msgspec.structs.replace(self.SPEC, run_id="small", cool_bytes=1 << 20)
+        assert self.taught(desk, small).knowledge == self.taught(desk).knowledge
 
     def test_a_run_that_wants_none_is_told_nothing(self, desk: Desk) -> None:
         self.first(desk)

@@ -220,7 +220,7 @@ class TestRoundsInFlight:
 
     def test_several_devices_share_a_round(self) -> None:
         options = msgspec.structs.replace(
-            self.SPEC.options, trials=80, strategy=Strategy(round_size=24, foresee_size=6, survey=())
+            self.SPEC.options, trials=80, strategy=Strategy(round_size=24, foresee_size=6, survey=(), again=0)
         )
         spec = msgspec.structs.replace(self.SPEC, options=options, devices=3, inflight=1)
         offered: list[tuple[str, int]] = []

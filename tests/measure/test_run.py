@@ -89,6 +89,20 @@ def test_what_is_hopelessly_slow_runs_once(runner: Any, tmp_path: Path, slow: fl
     assert log.read_text() == runs
 
 
+def test_what_was_measured_before_says_how_fast_it_is_at_present(runner: Any, tmp_path: Path) -> None:
+    log = tmp_path / "runs"
+    operands = (Operand((8,), "float32", "output"),)
+    body = f'FILE *f = fopen("{log}", "a"); fputc(120, f); fclose(f); usleep(20000); fill(out, 1.0f);'
+    known, new = (Built(name, compile_kernel(body), operands) for name in ("known", "new"))
+    reference = Built("reference", compile_kernel("fill(out, 1.0f);"), operands)
+    protocol = Protocol(threads=1, repeats=5, max_seconds=0.5)
+    best_us = {"sleepy": 1000.0}  # in a minute that was twenty times as fast
+    runner.begin(ProfileContext(protocol, {"sleepy": reference}, best_us=best_us, slow=10.0, again=("known",)))
+    for built, runs in ((known, 4), (new, 10)):  # a first run and all repeats, of which the known one has but three
+        assert runner.profile(ProfileItem("sleepy", built)).ok
+        assert len(log.read_text()) == runs
+
+
 def test_the_fastest_of_a_stage_so_far_says_what_is_slow(runner: Any, tmp_path: Path) -> None:
     log = tmp_path / "runs"
     operands = (Operand((8,), "float32", "output"),)

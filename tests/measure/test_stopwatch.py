@@ -3,7 +3,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,12 +38,16 @@ class FlushLog:
         self.stores_per_s = 1e12
         self.loads_late = False
         self.flushed: list[tuple[Any, ...]] = []
+        self.swept: list[tuple[Any, ...]] = []
 
     def buffer(self, shape: tuple[int, ...], dtype: str) -> Any:
         raise NotImplementedError
 
     def evict(self, *weights: Any) -> None:
         self.flushed.append(weights)
+
+    def sweep(self, others: Sequence[Any]) -> None:
+        self.swept.append(tuple(others))
 
     def finish(self) -> None:
         pass
@@ -188,7 +192,7 @@ def test_a_first_run_says_enough_when_nothing_could_make_up_for_it(
     assert says_enough(first_s, Protocol(threads=1, max_seconds=0.5), slow_us) is enough
 
 
-@pytest.mark.parametrize("operands", ["cold", "warm"])
+@pytest.mark.parametrize("operands", ["cold", "cool", "warm"])
 def test_a_first_run_is_as_cold_as_those_that_are_timed(kernel: Any, operands: str) -> None:
     from kintune.measure.stopwatch import Stopwatch
 
@@ -196,6 +200,7 @@ def test_a_first_run_is_as_cold_as_those_that_are_timed(kernel: Any, operands: s
     x, w, out = arguments()
     assert Stopwatch(log).run(kernel(COUNT), (x, w, out), (w,), Protocol(threads=1, operands=operands)) > 0
     assert log.flushed == ([(w,)] if operands == "cold" else [])
+    assert log.swept == ([(x, out)] if operands == "cool" else [])
 
 
 @pytest.mark.parametrize("long", [False, True])
@@ -220,9 +225,10 @@ def test_nothing_is_flushed_for_warm_operands_or_without_weights(kernel: Any, we
     log = FlushLog()
     stopwatch = Stopwatch(log)
     operands = arguments()
-    protocol = Protocol(threads=1, operands="warm" if weights else "cold")
-    assert len(stopwatch.times_us(kernel(COUNT), operands, operands[1 : 1 + weights], protocol)) == protocol.repeats
-    assert log.flushed == []
+    for named in ("warm",) if weights else ("cold", "cool"):
+        protocol = Protocol(threads=1, operands=named)
+        assert len(stopwatch.times_us(kernel(COUNT), operands, operands[1 : 1 + weights], protocol)) == protocol.repeats
+    assert log.flushed == log.swept == []
 
 
 @given(st.floats() | st.floats(0, 1e6), st.integers(1, 1 << 40), st.integers(1, 64))

@@ -10,7 +10,7 @@ from kintune.space.candidate import UNTUNED, Candidate
 from kintune.testing.search_run import Adopted, Began, Event, Observed, SearchRun, fold, new_session
 from kintune.testing.synthetic_space import SyntheticSpace
 
-STRATEGY = Strategy(round_size=16, foresee_size=4)
+STRATEGY = Strategy(round_size=16, foresee_size=4, again=0)
 
 
 class Overlapping:
@@ -34,7 +34,7 @@ class Overlapping:
             self.commit(Adopted(*self.session.learn()))
 
     def begin(self, trials: int) -> bool:
-        spent = sum(c.sketch != UNTUNED for c in self.session.pending) + len(self.measured())
+        spent = self.session.trials_under_way + len(self.measured())
         plan = self.session.plan(trials - spent)
         if plan is None:
             return False

@@ -48,6 +48,9 @@ STRATEGY: dict[str, Option] = {
     "foresee_size": Option(Kind.INTEGER, _DEFAULT.foresee_size, "programs of a foresee round", low=1, high=_LARGEST),
     "width": Option(Kind.INTEGER, _DEFAULT.width, "subgraphs that share a round", low=1, high=_LARGEST),
     "thrift": Option(Kind.FLAG, _DEFAULT.thrift, "let a program that is dear to build promise more than others"),
+    "again": Option(
+        Kind.INTEGER, _DEFAULT.again, "fastest programs that are timed again in each round", low=0, high=_LARGEST
+    ),
     "draft": Option(Kind.FLAG, _DEFAULT.draft, "rank candidates in bulk by their decisions before any is made"),
 }
 

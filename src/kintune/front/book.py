@@ -23,6 +23,7 @@ from kintune.knowledge.doubt import Doubt
 from kintune.knowledge.offer import Offer, choose, expand
 from kintune.measure.about import Peak
 from kintune.measure.outcome import Outcome
+from kintune.measure.protocol import OPERANDS
 from kintune.measure.requests import BuildItem, Built, ProfileItem
 from kintune.records import Measurement, Store
 from kintune.search.family import Subject
@@ -60,7 +61,7 @@ class RunBook:
         self._use_known = use_known
         self._feature_version = feature_version
         self._hidden = hidden
-        self._device_type = spec.device_type.digest
+        self._device = self._device_type = spec.device_type.digest  # the second is that of the network's times
         self._items: dict[str, list[str]] = {}
         self._left: dict[str, int] = {}
         self._workloads: list[str] = []
@@ -197,18 +198,25 @@ class RunBook:
         return self._append(Entry(entry.at, StageName.KNOWN, 0, StageName.KNOWN, 0, ItemStatus.OK, noted), offset=1)
 
     def _append_kin(self, entry: Entry, prepared: Prepared) -> Committed:
-        offer = Offer(peak=self._store.devices.peak(self._device_type))
+        offer = Offer(peak=self._store.devices.peak(self._device))
         if self._use_known and self._spec.options.kin:
             subjects = [
                 Subject(s.workload, s.weight, s.flops, s.operator, s.signature) for s in prepared.subgraphs if s.tunable
             ]
-            conditions = self.conditions
             families = self._spec.options.strategy.families
-            chosen = choose(self._store, conditions, subjects, families, hidden=self._hidden)
+            chosen = Offer()
+            for conditions in (self.conditions, *self._akin()):
+                if not chosen.programs and not chosen.models:
+                    chosen = choose(self._store, conditions, subjects, families, hidden=self._hidden)
             offer = msgspec.structs.replace(chosen, peak=offer.peak)
         return self._append(
             Entry(entry.at, StageName.KIN, 0, StageName.KIN, 0, ItemStatus.OK, _encode(offer)), offset=2
         )
+
+    def _akin(self) -> list[Conditions]:
+        """Other operands on the same device: what is good with them is worth a try, where nothing else is known."""
+        kinds = [self._spec.device_type.with_operands(operands).digest for operands in OPERANDS]
+        return [self.conditions._replace(device_type=kind) for kind in kinds if kind != self._device_type]
 
     def _look_up(self, prepared: Prepared) -> list[Measurement]:
         """Facts about the model's workloads, and the best few that others measured of each: suggestions, not facts."""
@@ -291,11 +299,13 @@ class RunBook:
         elif entry.kind == StageName.SELECT:
             self._remember(_decode(payload, Selected))
         elif entry.kind == StageName.PEAK:
-            self._store.devices.note_peak(self._device_type, _decode(payload, Peak))
+            self._store.devices.note_peak(self._device, _decode(payload, Peak))
         elif entry.kind == StageName.UPDATE:
             self._updated(_decode(payload, Updated))
 
     def _enlist(self, prepared: Prepared) -> None:
+        self._spec = self._spec.of_network(prepared.subgraphs)
+        self._device_type = self._spec.device_type.digest
         self._workloads = [subgraph.workload for subgraph in prepared.subgraphs]
         found = self._store.measurements.find(
             workloads=self._workloads, device_type=self._device_type, compiler=self._compiler, on_damage=_leave_out

@@ -11,7 +11,7 @@ import msgspec
 from kintune.doctor.software import TVM_VERSION
 from kintune.front.request import TuneRequest
 from kintune.graph.elementary_version import ELEMENTARY
-from kintune.measure.protocol import Protocol
+from kintune.measure.protocol import OPERANDS, Protocol
 from kintune.space.candidate import digest_of
 from kintune.space.feature_version import FEATURES
 
@@ -28,7 +28,8 @@ def run_key(request: TuneRequest, threads: int, cpu: str, owner: str = "") -> st
     model = request.model
     source = _content(Path(model.source)) if os.path.exists(model.source) else model.source
     parts = (model.kind, source, sorted(model.shapes.items()), sorted(model.options.items()))
-    device = (request.target, threads, cpu, TVM_VERSION, ELEMENTARY, Protocol(threads=threads).version, FEATURES)
+    protocol = (Protocol(threads=threads).version, OPERANDS)
+    device = (request.target, threads, cpu, TVM_VERSION, ELEMENTARY, protocol, FEATURES)
     mine = (owner,) if owner else ()
     return digest_of(msgspec.msgpack.encode((parts, device, request.options, *mine)))
 

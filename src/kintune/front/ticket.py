@@ -114,6 +114,7 @@ class Ticket:
             devices=station.count,
             caches=data_caches(about.machine),
             inflight=1 if station.shared or not pipelined else 1 + station.count,
+            cool_bytes=about.cool_bytes,
         )
         if self._unfinished is None:
             return fresh

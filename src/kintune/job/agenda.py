@@ -119,13 +119,15 @@ class Agenda:
             patience_s = BUILD_S if untuned or number is None else session.build_patience_s(BUILD_S)
             return [self._works.build(wanted, number, patience_s)]
         best = {w: s.best_us for w, s in self._state.session.states.items() if math.isfinite(s.best_us)}
+        again = [c for c in awaited if number is not None and self._state.session.knows(c)]
         parts = 1
         if number is not None:
             parts = self._state.spec.devices // max(1, len(self._state.session.open_rounds))
             parts = max(1, min(parts, len(awaited) // _LEAST_PART))
         if parts == 1:
-            return [self._works.profile(awaited, built, references, number, best_us=best)]
-        return [self._works.profile(awaited[at::parts], built, references, number, at, best) for at in range(parts)]
+            return [self._works.profile(awaited, built, references, number, None, best, again)]
+        profile = self._works.profile
+        return [profile(awaited[at::parts], built, references, number, at, best, again) for at in range(parts)]
 
     def _is_offered(self, place: int) -> bool:
         return any(where == place for where, _ in self._offered.values())

@@ -21,7 +21,7 @@ class Ledger:
     """Counters of one job; times in seconds of active run time.
 
     `disturbed` are those trials that were timed again, since others used the device's cores meanwhile; `curve` has
-    rows of (seconds, trials, estimated latency in ms), one whenever the estimate fell.
+    rows of (seconds, trials, estimated latency in ms), one whenever the estimate changed.
     """
 
     at: float = 0.0
@@ -53,7 +53,7 @@ class Ledger:
     def point(self, latency_us: float) -> None:
         """The network is now estimated to take this long."""
         latency_ms = latency_us / 1e3
-        if math.isfinite(latency_ms) and (not self.curve or latency_ms < self.curve[-1][2]):
+        if math.isfinite(latency_ms) and (not self.curve or latency_ms != self.curve[-1][2]):
             self.curve.append((self.at, self.trials, latency_ms))
 
     def story(self) -> str:

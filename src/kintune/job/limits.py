@@ -7,7 +7,6 @@ import math
 from kintune.job.ledger import Ledger
 from kintune.job.payloads import Options
 from kintune.search.session import Session
-from kintune.space.candidate import UNTUNED
 
 __all__ = ["Limits"]
 
@@ -47,8 +46,7 @@ class Limits:
         """How many more trials the limits allow; None when nothing bounds them."""
         bounds: list[int] = []
         if self._options.trials is not None:
-            under_way = sum(candidate.sketch != UNTUNED for candidate in self._session.pending)
-            bounds.append(self._options.trials - self._ledger.trials - under_way)
+            bounds.append(self._options.trials - self._ledger.trials - self._session.trials_under_way)
         if self._options.minutes is not None and self._session.round:
             bounds.append(max(1, int(self._seconds_for_search() / self._trial_s)))
         return min(bounds) if bounds else None
@@ -59,8 +57,7 @@ class Limits:
         options, ledger, rounds = self._options, self._ledger, self._session.round
         size = ledger.trials / rounds if rounds and ledger.trials else options.strategy.round_size
         if options.trials is not None:
-            under_way = sum(candidate.sketch != UNTUNED for candidate in self._session.pending)
-            bounds.append((options.trials - ledger.trials - under_way) / size)
+            bounds.append((options.trials - ledger.trials - self._session.trials_under_way) / size)
         if options.minutes is not None and rounds:
             bounds.append(self._seconds_for_search() * rounds / ledger.at if ledger.at else 0.0)
         return max(0, math.ceil(min(bounds))) if bounds else None

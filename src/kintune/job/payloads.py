@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from kintune.measure.about import Peak
 from kintune.measure.outcome import Outcome
-from kintune.measure.protocol import DeviceType, Protocol
+from kintune.measure.protocol import DeviceType, Protocol, operands_for
 from kintune.search.knowledge import Knowledge
 from kintune.search.model_version import ModelVersion
 from kintune.search.plan import Entry
@@ -105,6 +107,15 @@ class JobSpec(msgspec.Struct, frozen=True):
     devices: int = 1  # how many of them there are
     caches: tuple[int, ...] = ()  # bytes of data that the device's caches hold, by level; 0: not known
     inflight: int = 1  # rounds that may be under way at once; more than one pays where the device is not the host
+    cool_bytes: int = 0  # weights of a network that stay in the device's last cache, as in `DeviceAbout`
+
+    def of_network(self, subgraphs: Sequence[Subgraph]) -> JobSpec:
+        """The same, with protocol and device type as they are for a network of these subgraphs."""
+        operands = operands_for(sum(s.weight * s.weight_bytes for s in subgraphs), self.cool_bytes)
+        if operands == "cold":
+            return self
+        protocol, device_type = self.protocol.with_operands(operands), self.device_type.with_operands(operands)
+        return msgspec.structs.replace(self, protocol=protocol, device_type=device_type)
 
 
 class Tensor(msgspec.Struct, frozen=True):

@@ -148,6 +148,7 @@ class JobState:
         if not self._is_prepared_here:
             self._tools.prepare(self.spec)
         self.prepared = prepared
+        self.spec = self.spec.of_network(prepared.subgraphs)
         self._works.prepared(prepared)
         subjects = [
             Subject(s.workload, s.weight, s.flops, s.operator, s.signature) for s in prepared.subgraphs if s.tunable
@@ -217,7 +218,8 @@ class JobState:
         candidate = self._awaited(digest)
         if candidate is None:
             return False
-        self.ledger.count(candidate, outcome, trial=True, of_kin=candidate in self._of_kin)
+        known = self.session.knows(candidate)
+        self.ledger.count(candidate, outcome, trial=not known, of_kin=candidate in self._of_kin)
         self.session.observe(candidate, outcome)
         if all(other.workload != candidate.workload for other in self.session.pending):
             self._let_go_of_the_slow(candidate.workload)

@@ -60,6 +60,7 @@ class Works:
     def prepared(self, prepared: Prepared) -> None:
         """The network is known from here on."""
         self._prepared = prepared
+        self._spec = self._spec.of_network(prepared.subgraphs)
         self._modules = prepared.modules
 
     def candidate(self, digest: str) -> Candidate | None:
@@ -111,10 +112,12 @@ class Works:
         number: int | None,
         part: int | None = None,
         best_us: Mapping[str, float] | None = None,
+        again: Sequence[Candidate] = (),
     ) -> Work:
         """Time built candidates of a round (or a part of it), or (None) of the closing, alone on a device.
 
-        `best_us` are the best times so far; candidates far from them are timed but once.
+        `best_us` are the best times so far; candidates far from them are timed but once.  `again` are those that were
+        timed before.
         """
         confirm = number is None
         options, protocol = self._spec.options, self._spec.protocol
@@ -130,6 +133,7 @@ class Works:
             atol=options.atol,
             best_us={w: time for w, time in (best_us or {}).items() if w in workloads},
             slow=math.inf if confirm else SLOW,
+            again=tuple(c.digest for c in again),
         )
         kind = StageName.CONFIRM if confirm else StageName.PROFILE
         name = f"{kind}-{'end' if number is None else number}{'' if part is None else f'-part{part}'}"

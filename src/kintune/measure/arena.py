@@ -9,12 +9,15 @@ from typing import Protocol as Shape
 import tvm
 import tvm_ffi
 
+from kintune.doctor.machine import data_caches, inspect_machine
+from kintune.errors import DeviceError
 from kintune.measure.artifact import load_artifact
 from kintune.measure.cores import pinned_to
 from kintune.measure.evict import evictor
 from kintune.measure.guarded import Guarded
 from kintune.measure.protocol import Protocol
 from kintune.measure.stopwatch import Stopwatch
+from kintune.measure.sweep import sweeper
 
 __all__ = ["Arena", "HostArena", "Watch"]
 
@@ -81,11 +84,14 @@ class Arena(Shape):
 class HostArena:
     """This process's own `cores`, one thread on each."""
 
-    def __init__(self, cores: Sequence[int]) -> None:
+    def __init__(self, cores: Sequence[int], own_cache: int | None = None) -> None:
+        """`own_cache` is what the second-level cache of a core holds, in bytes; None: this machine tells."""
+        self._cores = tuple(cores)
         self.device = tvm.cpu()
         self.loads_late = False
         self.stores_per_s = _CORE_BYTES_PER_S * len(cores)  # two 64-byte stores a cycle at 5 GHz are 640 GB/s
         self._evict = evictor(len(cores))
+        self._own_cache = data_caches(inspect_machine())[1] if own_cache is None else own_cache
         configure = tvm_ffi.get_global_func("runtime.config_threadpool")
         with pinned_to(cores[0]):  # the runtime gives the main thread all cores; this gives it back what it had
             configure(_ONE_CORE_PER_THREAD, len(cores), [str(core) for core in cores])
@@ -105,6 +111,12 @@ class HostArena:
     def evict(self, *tensors: Any) -> None:
         """Send these tensors out of all caches."""
         self._evict(*tensors)
+
+    def sweep(self, tensors: Sequence[Any]) -> None:
+        """Send everything but these tensors out of the cores' own caches, as far as the one that they share."""
+        if not self._own_cache:
+            raise DeviceError("cool operands: this machine does not say what its second-level caches hold")
+        sweeper(len(self._cores), self._own_cache)(tensors)
 
     def finish(self) -> None:
         """A call returns when it is done."""

@@ -95,6 +95,7 @@ def open_device(
         cores=cores,
         machine=machine,
         compiler=f"tvm {tvm.__version__}, {ELEMENTARY}",
+        cool_bytes=hardware.cool_bytes,
     )
     check: Callable[[], None] = _well
     if pulse or pulse_us:

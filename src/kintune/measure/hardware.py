@@ -5,24 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from kintune.doctor.machine import Machine
+from kintune.doctor.machine import Machine, data_caches
 from kintune.measure.about import Peak
 from kintune.measure.arena import Arena, HostArena
 from kintune.measure.cores import pinned_to
 
 __all__ = ["Hardware", "gpu_hardware", "host_hardware"]
 
+_STAYS = 0.5
+"""The share of the last cache that weights may fill: activations and other programs pass through it as well."""
+
 
 class Hardware(NamedTuple):
     """A device: its `model`, as it names itself, and the `arena` in which candidates run.
 
     `peak` measures what it reaches at best; `pulse` makes what times its reference kernel, in microseconds.
+    `cool_bytes` is what stays in its last cache from one inference to the next, as in `DeviceAbout`.
     """
 
     model: str
     arena: Arena
     peak: Callable[[], Peak]
     pulse: Callable[[], Callable[[], float]]
+    cool_bytes: int = 0
 
 
 def host_hardware(target: str, cores: Sequence[int], machine: Machine) -> Hardware:
@@ -45,7 +50,9 @@ def host_hardware(target: str, cores: Sequence[int], machine: Machine) -> Hardwa
 
         return beat
 
-    return Hardware(machine.cpu, HostArena(cores), peak, pulse)
+    _, own_cache, last_cache = data_caches(machine)
+    cool_bytes = int(_STAYS * last_cache) if own_cache else 0
+    return Hardware(machine.cpu, HostArena(cores, own_cache), peak, pulse, cool_bytes)
 
 
 def gpu_hardware(target: str) -> Hardware:

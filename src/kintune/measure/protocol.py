@@ -10,17 +10,20 @@ import msgspec
 
 from kintune.space.candidate import digest_of
 
-__all__ = ["DeviceType", "Protocol"]
+__all__ = ["OPERANDS", "DeviceType", "Protocol", "operands_for"]
+
+OPERANDS = ("cold", "cool", "warm")
+"""How warm weights can be."""
 
 
 class Protocol(msgspec.Struct, frozen=True):
     """How candidates are timed.
 
     `operands`: "cold" flushes the weights from all caches before every timed run, as they are in a network whose
-    weights pass through between two runs of one kernel; activations stay as warm as their producer leaves them.
-    "warm" flushes nothing.  `threads` run the kernel; `repeats` follow at least `warmups` untimed runs, and end early
-    once `max_seconds` is spent (there is always at least one).  A repeat is one run, or the median of single runs when
-    the kernel is short.
+    weights pass through between two runs of one kernel; "cool" sends them as far as the last cache, where those of a
+    small network stay; activations stay as warm as their producer leaves them.  "warm" flushes nothing.  `threads` run
+    the kernel; `repeats` follow at least `warmups` untimed runs, and end early once `max_seconds` is spent (there is
+    always at least one).  A repeat is one run, or the median of single runs when the kernel is short.
     """
 
     threads: int
@@ -29,6 +32,10 @@ class Protocol(msgspec.Struct, frozen=True):
     repeats: int = 5
     max_seconds: float = 0.5
     version: int = 2
+
+    def with_operands(self, operands: str) -> Protocol:
+        """The same with other operands."""
+        return msgspec.structs.replace(self, operands=operands)
 
 
 class DeviceType(msgspec.Struct, frozen=True):
@@ -49,3 +56,25 @@ class DeviceType(msgspec.Struct, frozen=True):
     def digest(self) -> str:
         """Content digest, the identity of the device type in records."""
         return digest_of(msgspec.msgpack.encode(self))
+
+    @property
+    def operands(self) -> str:
+        """How warm weights are; empty where its protocol does not say."""
+        named = self.protocol.split("-")
+        return named[1] if len(named) > 1 and named[1] in OPERANDS else ""
+
+    def with_operands(self, operands: str) -> DeviceType:
+        """The same device when it times with other operands; itself where its protocol does not say what they are."""
+        if not self.operands:
+            return self
+        version, _, *rest = self.protocol.split("-")
+        return msgspec.structs.replace(self, protocol="-".join((version, operands, *rest)))
+
+
+def operands_for(weight_bytes: float, cool_bytes: float) -> str:
+    """How warm a network's weights, so many bytes together, are to be when its kernels are timed.
+
+    What is in the last cache from one inference to the next is cool; `cool_bytes` is the most that stays there, 0 where
+    a device cannot tell.
+    """
+    return "cool" if 0 < weight_bytes <= cool_bytes else "cold"

@@ -53,7 +53,8 @@ class ProfileContext(msgspec.Struct, frozen=True):
     `references` maps a workload digest to its built untuned program, against which every candidate's output is checked
     once: activations are filled from a seed, weights with one constant, so that the layout of weights does not matter.
     `best_us` has the best times known of some workloads: a candidate that takes more than `slow` times as long, or as
-    the fastest of the stage so far, is not worth a second look.
+    the fastest of the stage so far, is not worth a second look.  `again` are candidates (digests) that were measured
+    before: what they take now is what the others are compared with.
     """
 
     protocol: Protocol
@@ -62,6 +63,7 @@ class ProfileContext(msgspec.Struct, frozen=True):
     atol: float = 1e-3
     best_us: dict[str, float] = {}
     slow: float = math.inf
+    again: tuple[str, ...] = ()
 
 
 class ProfileItem(msgspec.Struct, frozen=True):

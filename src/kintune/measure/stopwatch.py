@@ -6,6 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from typing import Protocol as Shape
 
@@ -51,6 +52,10 @@ class Venue(Shape):
         """Send these tensors out of all caches."""
         ...
 
+    def sweep(self, tensors: Sequence[Any]) -> None:
+        """Send everything but these tensors out of the cores' own caches, as far as the one that they share."""
+        ...
+
     def finish(self) -> None:
         """Return when everything that was started there is done; raises whatever the runtime raises when it is not."""
         ...
@@ -63,12 +68,12 @@ class Stopwatch:
         """`clock` tells seconds, for runs that are timed from here."""
         self._venue = venue
         self._clock = clock
-        self._weights: tuple[Any, ...] = ()
+        self._prepare: Callable[[], None] | None = None
         tvm_ffi.register_global_func(_FLUSH, self._flush, override=True)
 
     def run(self, module: Any, arguments: Sequence[Any], weights: Sequence[Any], protocol: Protocol) -> float:
-        """Run once, with cold operands after `weights` were flushed; seconds it took, as seen from here."""
-        self._weights = _flushed(weights, protocol)
+        """Run once, with `weights` as cold as the protocol wants them; seconds it took, as seen from here."""
+        self._prepare = self._preparation(arguments, weights, protocol)
         return self._once(module[ENTRY], arguments)
 
     def times_us(
@@ -82,14 +87,14 @@ class Stopwatch:
     ) -> tuple[float, ...]:
         """Microseconds of a run, one entry a repeat, of a kernel that has already run once, for `first_us`.
 
-        With cold operands, `weights` (some of `arguments`) are flushed from all caches before every timed run.  Each
-        timed run is a single one: runs in a row would warm what was flushed.  Repeats end once `max_seconds` is spent,
-        after the first one if that took longer than `slow_us`, and after the second and third if all were not much
-        better: the rest are for those that may win.  That first run, which is not among the answers, counts for one of
-        these three where it is long enough to say something.
+        Before every timed run `weights` (some of `arguments`) are sent out of all caches, with cold operands, or as far
+        as the last one, with cool ones.  Each timed run is a single one: runs in a row would warm them.  Repeats end
+        once `max_seconds` is spent, after the first one if that took longer than `slow_us`, and after the second and
+        third if all were not much better: the rest are for those that may win.  That first run, which is not among the
+        answers, counts for one of these three where it is long enough to say something.
         """
         kernel = module[ENTRY]
-        self._weights = _flushed(weights, protocol)
+        self._prepare = self._preparation(arguments, weights, protocol)
         for _ in range(protocol.warmups - 1):
             self._once(kernel, arguments)
         deadline = self._clock() + protocol.max_seconds
@@ -120,7 +125,7 @@ class Stopwatch:
         return times
 
     def _once(self, kernel: Any, arguments: Sequence[Any]) -> float:
-        """Run once with the weights flushed; seconds it took."""
+        """Run once with the weights where they should be; seconds it took."""
         self._flush()
         return self._run(kernel, arguments)
 
@@ -133,18 +138,24 @@ class Stopwatch:
     def _batches(self, module: Any, arguments: Sequence[Any], runs: int, repeats: int) -> tuple[float, ...]:
         """The medians of `repeats` batches of single runs, timed inside the runtime."""
         evaluator = module.time_evaluator(
-            ENTRY, self._venue.device, number=1, repeat=runs * repeats, f_preproc=_FLUSH if self._weights else ""
+            ENTRY, self._venue.device, number=1, repeat=runs * repeats, f_preproc=_FLUSH if self._prepare else ""
         )
         return medians_us(evaluator(*arguments).results, runs)
 
     def _flush(self, *_arguments: Any) -> None:
-        if self._weights:
-            self._venue.evict(*self._weights)
+        if self._prepare:
+            self._prepare()
 
-
-def _flushed(weights: Sequence[Any], protocol: Protocol) -> tuple[Any, ...]:
-    """What is sent out of all caches before each run."""
-    return tuple(weights) if protocol.operands == "cold" else ()
+    def _preparation(
+        self, arguments: Sequence[Any], weights: Sequence[Any], protocol: Protocol
+    ) -> Callable[[], None] | None:
+        """What is done before each run; None where nothing is."""
+        if not weights or protocol.operands == "warm":
+            return None
+        if protocol.operands == "cold":
+            return partial(self._venue.evict, *weights)
+        others = tuple(tensor for tensor in arguments if not any(tensor is weight for weight in weights))
+        return partial(self._venue.sweep, others)
 
 
 def in_batches(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,16 @@ __all__ = ["OpenRound"]
 
 @dataclass
 class OpenRound:
-    """The candidates that are still awaited with their features, what was predicted of all, the best times before."""
+    """The candidates that are still awaited with their features, what was predicted of all, the best times before.
+
+    `known` are those of its candidates that had been measured when it began, `fresh` the others; `again_us` is what
+    the known ones took this time, as far as they ran.
+    """
 
     plan: Round
     pending: dict[Candidate, NDArray[np.float32]]
     predicted: Mapping[Candidate, float]
-    before: Mapping[str, float]
+    before: dict[str, float]
+    known: frozenset[Candidate] = frozenset()
+    fresh: tuple[Candidate, ...] = ()
+    again_us: dict[Candidate, float] = field(default_factory=dict)

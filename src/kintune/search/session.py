@@ -42,6 +42,7 @@ __all__ = ["Learnt", "Session"]
 
 _NO_FEATURES: NDArray[np.float32] = np.zeros(0, np.float32)
 _LEAST_ROWS = 12  # samples below which a family has no model of its own
+_FRESH = 8  # new programs of a round for each that is timed again
 _LEADERS = 8  # fastest programs, whose building time nobody is blamed for
 
 
@@ -113,7 +114,8 @@ class Session:
     def select(self, plan: Round) -> tuple[list[Proposal], int]:
         """The candidates of a round, and how many drafts were no programs.
 
-        A survey also times the untuned programs, last, for the gain they are the measure of; they cost no trial.
+        The first of each subgraph are its fastest known programs, to be timed again; a survey also times the untuned
+        programs, last, for the gain they are the measure of.  Neither costs a trial.
         """
         states = list(self.states.values())
         number = plan.number
@@ -143,6 +145,7 @@ class Session:
                 )
                 if entry.how == "foresee":
                     found = [p if p.origin == "carried" else p._replace(origin="foresee") for p in found]
+                found = [*self._again(state, len(found) // _FRESH), *found]
             proposals += found
             invalid += bad
         return proposals + untuned, invalid
@@ -222,9 +225,11 @@ class Session:
         self.begun = plan.number + 1
         before = {entry.workload: self.states[entry.workload].best_us for entry in plan.entries}
         scores = {c: score for c, score in (predicted or {}).items() if score is not None}
-        self._open[plan.number] = opened = OpenRound(plan, dict(picks), scores, before)
+        known = frozenset(c for c in picks if c in self.states[c.workload].times_us)
+        fresh = tuple(c for c in picks if c not in known)
+        self._open[plan.number] = opened = OpenRound(plan, dict(picks), scores, before, known, fresh)
         for entry in plan.entries:
-            found = sum(c.workload == entry.workload for c in picks)
+            found = sum(c.workload == entry.workload for c in fresh)
             if entry.how == "search":
                 self.states[entry.workload].exhausted = found == 0
         if not picks:
@@ -250,7 +255,10 @@ class Session:
         """An outcome of an open round has been committed."""
         opened = next((each for each in self._open.values() if candidate in each.pending), None)
         features = None if opened is None else opened.pending.pop(candidate)
-        self.states[candidate.workload].observe(candidate, outcome, features, counts=candidate.sketch != UNTUNED)
+        if opened is None or candidate not in opened.known:
+            self.states[candidate.workload].observe(candidate, outcome, features, counts=candidate.sketch != UNTUNED)
+        elif outcome.ok:  # else what it took before stays: whoever wins is looked at once more in the end
+            opened.again_us[candidate] = outcome.median_us
         if opened is not None and not opened.pending:
             self._close(opened)
             self._unlearnt.append(opened.plan)
@@ -277,6 +285,15 @@ class Session:
         """Whether an open round has no outcome of this candidate yet."""
         return any(candidate in opened.pending for opened in self._open.values())
 
+    def knows(self, candidate: Candidate) -> bool:
+        """Whether the candidate was measured before, whatever is measured of it now."""
+        return candidate in self.states[candidate.workload].times_us
+
+    @property
+    def trials_under_way(self) -> int:
+        """How many candidates of the open rounds are trials that have no outcome yet."""
+        return sum(c.sketch != UNTUNED and c not in each.known for each in self._open.values() for c in each.pending)
+
     @property
     def pending(self) -> list[Candidate]:
         """Candidates of the open rounds that have no outcome yet, in the order of selection."""
@@ -302,6 +319,10 @@ class Session:
             else:
                 if not state.history:  # the records told what it began with
                     state.history.append(opened.before[entry.workload])
+                again_us = {c: time for c, time in opened.again_us.items() if c.workload == entry.workload}
+                if again_us:
+                    fresh = [c for c in opened.fresh if c.workload == entry.workload]
+                    opened.before[entry.workload] = state.correct(again_us, fresh)
                 self._judge(entry, opened)
                 state.close_round(entry.size / self._strategy.round_size)
         del self._open[opened.plan.number]
@@ -350,6 +371,11 @@ class Session:
         size = self._strategy.round_size // max(1, len(shared))
         sizes = {s.subject.workload: sized(size, s) if self._strategy.budget == "prospect" else size for s in shared}
         return tuple(Entry(workload, size, "search") for workload, size in sizes.items() if size)
+
+    def _again(self, state: SubgraphState, most: int) -> list[Proposal]:
+        """The fastest known programs of a subgraph, to be timed once more."""
+        leaders = [c for c in state.fastest(min(self._strategy.again, most)) if c.sketch != UNTUNED]
+        return [Proposal(Draft(c, state.features.get(c, _NO_FEATURES)), None, "again") for c in leaders]
 
     def _model(self, family: str) -> CostModel | None:
         """The family's own model, or what an earlier job knows of it; None while there is neither."""

@@ -25,8 +25,9 @@ class Strategy(msgspec.Struct, frozen=True):
     subgraphs; a foresee round has `foresee_size`.  Before any gets a full round, every subgraph gets as many candidates
     as `survey` has for each of its rounds; an empty one leaves the survey out.  `rules` lets the rule propose
     candidates; `carry` carries good programs over to siblings.  With `thrift`, a candidate that is dear to build must
-    promise more than others.  With `draft`, candidates are evolved and ranked in bulk by their decisions before any is
-    made.
+    promise more than others.  Up to `again` of a subgraph's fastest programs are timed again in each of its rounds, one
+    for eight new ones at most.  With `draft`, candidates are evolved and ranked in bulk by their decisions before any
+    is made.
     """
 
     families: str = "op"
@@ -40,3 +41,4 @@ class Strategy(msgspec.Struct, frozen=True):
     width: int = 1
     thrift: bool = True
     draft: bool = False
+    again: int = 3

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import heapq
 import math
+import statistics
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kintune.measure.outcome import Outcome
+from kintune.search.again import tempo
 from kintune.search.family import Subject
 from kintune.space.candidate import UNTUNED, Candidate
 
@@ -26,7 +29,8 @@ class SubgraphState:
     space had no new candidates to offer; `suggestions` were good under other conditions and are measured first.  What
     was known before this run is `told`.
     `bound_us` is what no program can take less than, 0 where nobody knows; `build_s` are the seconds that the
-    candidates of this run took to be built.
+    candidates of this run took to be built; `timings` are all times of those that were timed more than once, of which
+    the median counts.
     """
 
     subject: Subject
@@ -46,6 +50,7 @@ class SubgraphState:
     exhausted: bool = False
     history: list[float] = field(default_factory=list)
     suggestions: list[Candidate] = field(default_factory=list)
+    timings: dict[Candidate, list[float]] = field(default_factory=dict)
 
     def observe(
         self, candidate: Candidate, outcome: Outcome, features: NDArray[np.float32] | None, *, counts: bool
@@ -62,6 +67,26 @@ class SubgraphState:
             self.features[candidate] = features
         if time < self.best_us:
             self.best, self.best_us = candidate, time
+
+    def correct(self, again_us: Mapping[Candidate, float], fresh: Collection[Candidate]) -> float:
+        """A round is measured in which known programs were timed again; the best time without its `fresh` ones.
+
+        By what they took then (`again_us`), times of this round are brought to the pace of the earlier ones, and the
+        best of the earlier ones is who was no more than lucky no longer.
+        """
+        pace = tempo(self.times_us, again_us)
+        for candidate in fresh:
+            self.times_us[candidate] /= pace
+        for candidate, time in again_us.items():
+            timings = self.timings.setdefault(candidate, [self.times_us[candidate]])
+            timings.append(time / pace)
+            self.times_us[candidate] = statistics.median(timings)
+        new = set(fresh)
+        known_us = min((time for candidate, time in self.times_us.items() if candidate not in new), default=math.inf)
+        self.history = [max(past, known_us) for past in self.history]
+        for candidate in self.fastest(1):
+            self.best, self.best_us = candidate, self.times_us[candidate]
+        return known_us
 
     def close_round(self, share: float) -> None:
         """A round of `share` of a full round's size has been measured."""

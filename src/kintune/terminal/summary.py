@@ -143,5 +143,5 @@ def _whereabouts(report: RunReport) -> list[str]:
 def _next_steps(report: RunReport) -> list[str]:
     lines = [f"Next: kintune evaluate {report.output}"]
     if report.reason is not StopReason.CONVERGED:
-        lines.append("      the same command again goes on from what is known and measures nothing twice")
+        lines.append("      the same command again goes on from what is known")
     return lines

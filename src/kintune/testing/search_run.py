@@ -81,8 +81,10 @@ class SearchRun:
 
     @property
     def trials(self) -> int:
-        """How many candidates were measured, untuned programs not counted."""
-        return sum(isinstance(e, Observed) and e.candidate.sketch != UNTUNED for e in self.events)
+        """How many candidates were measured for the first time, untuned programs not counted."""
+        known = {candidate for state in self.session.states.values() for candidate in state.told}
+        measured = {event.candidate for event in self.events if isinstance(event, Observed)}
+        return sum(candidate.sketch != UNTUNED for candidate in measured - known)
 
     @property
     def plans(self) -> list[Round]:

@@ -83,4 +83,5 @@ class ToyTools:
             signature=product.operator,
             tunable=not product.name.startswith("trivial"),
             sketches=tuple(sketch.digest for sketch in self._space.sketches(product.name)),
+            weight_bytes=1024.0,
         )

@@ -34,7 +34,7 @@ def replay(pool: Pool, strategy: Strategy, *, seed: int, trials: int) -> Iterato
         session.begin(plan, {proposal.draft.candidate: proposal.draft.features for proposal in proposals})
         for proposal in proposals:
             session.observe(proposal.draft.candidate, space.measure(proposal.draft.candidate))
-        done += len(proposals)
+        done += sum(proposal.origin != "again" for proposal in proposals)
         if proposals:
             learnt = session.learn()
             session.adopt(learnt.models, learnt.families)

@@ -40,7 +40,16 @@ class Ground(NamedTuple):
         return Ready(
             target=self.canonical,
             subgraphs=tuple(
-                Subgraph(w.name, w.digest, w.weight, w.flops, w.operator, w.signature, w.digest in tunable)
+                Subgraph(
+                    w.name,
+                    w.digest,
+                    w.weight,
+                    w.flops,
+                    w.operator,
+                    w.signature,
+                    w.digest in tunable,
+                    weight_bytes=w.weight_bytes,
+                )
                 for w in workloads
             ),
             modules={w.digest: save_workload(w.module) for w in workloads},

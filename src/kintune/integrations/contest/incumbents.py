@@ -35,6 +35,13 @@ class Incumbents(Generic[Found]):
             self._best_us[workload] = outcome.median_us
             self._changed[workload] = (found, outcome.median_us)
 
+    def settle(self, workload: str, found: Found, time_us: float) -> None:
+        """The tuner believes in this program now, and that it takes so long, whatever it believed before."""
+        known = self._changed.get(workload)
+        if self._best_us.get(workload) != time_us or (known is not None and known[0] != found):
+            self._best_us[workload] = time_us
+            self._changed[workload] = (found, time_us)
+
     def take(self) -> tuple[dict[str, tuple[Found, float]], dict[str, int], tuple[Failure, ...]]:
         """Since this was last asked: new incumbents with their times in microseconds by workload, trials by workload,
         failures."""

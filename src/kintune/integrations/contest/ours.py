@@ -73,12 +73,18 @@ class OurTuner:
             session.begin(plan, picks, {p.draft.candidate: p.predicted for p in chosen})
         measured = [*picks, *trivial]
         best = {workload: state.best_us for workload, state in session.states.items()}
-        outcomes = self._bench.measure(measured, self._program, best) if measured else []
+        again = [candidate for candidate in picks if session.knows(candidate)]
+        outcomes = self._bench.measure(measured, self._program, best, again) if measured else []
         for candidate, outcome in zip(measured, outcomes, strict=True):
-            self._incumbents.observe(candidate.workload, candidate, outcome, trial=candidate.sketch != UNTUNED)
+            new = candidate not in again
+            self._incumbents.observe(candidate.workload, candidate, outcome, trial=new and candidate.sketch != UNTUNED)
             if candidate in picks:
                 session.built(candidate, self._bench.build_seconds(candidate))
                 session.observe(candidate, outcome)
+        for workload in dict.fromkeys(entry.workload for entry in plan.entries):
+            state = session.states[workload]
+            if state.best is not None:
+                self._incumbents.settle(workload, state.best, state.best_us)
         with self.laps.stage("update"):
             learnt = session.learn()
             session.adopt(learnt.models, learnt.families)
@@ -116,7 +122,10 @@ class OurTuner:
             subjects = [
                 Subject(w.digest, w.weight, w.flops, w.operator, w.signature) for w in workloads if w.digest in tunable
             ]
-            session = Session(subjects, space, self._ours.strategy, seed=self._seed, threads=ground.threads)
+            strategy = self._ours.strategy
+            if self._ours.tools != "own":  # there, a known program would be built anew to be timed again
+                strategy = msgspec.structs.replace(strategy, again=0)
+            session = Session(subjects, space, strategy, seed=self._seed, threads=ground.threads)
             session.teach(self._lesson.knowledge)
             if self._peak is not None:
                 session.limit({w.digest: self._peak.least_us(w.flops, w.weight_bytes) for w in workloads})

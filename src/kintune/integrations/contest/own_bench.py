@@ -16,6 +16,7 @@ import tvm
 from kintune.errors import EngineError
 from kintune.integrations.contest.ground import Ground
 from kintune.integrations.contest.laps import Laps
+from kintune.job.closing import FINALISTS
 from kintune.job.works import BUILD_S, PROFILE_S, REFERENCE_S, SLOW
 from kintune.measure.about import DeviceAbout
 from kintune.measure.outcome import Outcome, Status
@@ -46,6 +47,8 @@ class OwnBench:
         self._pool = ThreadPoolExecutor(ground.threads)  # a worker ends with the thread that started it: these live on
         self._idle: SimpleQueue[WorkerProcess] = SimpleQueue()
         self._references: dict[str, Built] = {}
+        self._kept: dict[Candidate, Built] = {}
+        self._times_us: dict[Candidate, float] = {}
         self._seconds: dict[Candidate, float] = {}
         self._taken: list[float] = []  # seconds of all builds so far
         starting = [self._start_builder() for _ in range(ground.threads)]  # all of them, before any is waited for
@@ -59,6 +62,7 @@ class OwnBench:
         candidates: Sequence[Candidate],
         program: Callable[[Candidate], tvm.IRModule],
         best_us: Mapping[str, float],
+        again: Sequence[Candidate] = (),
     ) -> list[Outcome]:
         """See `kintune.integrations.contest.stock_bench.Bench`; workers make programs themselves."""
         del program
@@ -67,14 +71,22 @@ class OwnBench:
             workloads = dict.fromkeys(c.workload for c in candidates)
             untuned = [Candidate.untuned(workload) for workload in workloads if workload not in self._references]
             limit_s = BUILD_S if untuned else patience_s(self._taken, BUILD_S)
-            built = list(self._pool.map(partial(self._build, limit_s=limit_s), [*untuned, *candidates]))
+            kept = {c: self._kept[c] for c in again if c in self._kept}
+            missing = [*untuned, *(c for c in candidates if c not in kept)]
+            made = dict(zip(missing, self._pool.map(partial(self._build, limit_s=limit_s), missing), strict=True))
+            built = [kept[c] if c in kept else made[c] for c in [*untuned, *candidates]]
             self._taken += self._seconds.values()
             self._references.update(zip((c.workload for c in untuned), built, strict=False))
         with self._laps.stage("profile"):
             best = {w: best_us[w] for w in workloads if math.isfinite(best_us.get(w, math.inf))}
             references = {workload: self._references[workload] for workload in workloads}
-            context = _encode(ProfileContext(self._about.protocol, references, best_us=best, slow=SLOW))
-            return list(self._profiled(candidates, built[len(untuned) :], context))
+            weights = sum(w.weight * w.weight_bytes for w in self._ground.lowered.workloads)
+            protocol = self._about.protocol_for(weights)
+            digests = tuple(candidate.digest for candidate in again)
+            context = _encode(ProfileContext(protocol, references, best_us=best, slow=SLOW, again=digests))
+            outcomes = list(self._profiled(candidates, built[len(untuned) :], context))
+        self._keep(dict(zip(candidates, built[len(untuned) :], strict=True)), outcomes)
+        return outcomes
 
     def build_seconds(self, candidate: Candidate) -> float:
         """See `Bench`; 0 also for those that could not be built, but for what took too long."""
@@ -86,6 +98,16 @@ class OwnBench:
         self._device.close()
         while not self._idle.empty():
             self._idle.get().close()
+
+    def _keep(self, built: Mapping[Candidate, Built], outcomes: Sequence[Outcome]) -> None:
+        """Of each workload the fastest programs, which will be timed again: so does a tuning job."""
+        for candidate, outcome in zip(built, outcomes, strict=True):
+            if outcome.ok:
+                self._kept[candidate], self._times_us[candidate] = built[candidate], outcome.median_us
+        for workload in dict.fromkeys(candidate.workload for candidate in built):
+            ranked = sorted((c for c in self._kept if c.workload == workload), key=self._times_us.__getitem__)
+            for candidate in ranked[FINALISTS:]:
+                del self._kept[candidate], self._times_us[candidate]
 
     def _build(self, candidate: Candidate, limit_s: float) -> Built:
         worker = self._idle.get()

@@ -28,10 +28,12 @@ class Bench(Protocol):
         candidates: Sequence[Candidate],
         program: Callable[[Candidate], tvm.IRModule],
         best_us: Mapping[str, float],
+        again: Sequence[Candidate] = (),
     ) -> list[Outcome]:
         """An outcome for each, in order.
 
-        `program` makes a candidate's scheduled program, `best_us` has the best time of each workload so far.
+        `program` makes a candidate's scheduled program, `best_us` has the best time of each workload so far; those of
+        `again` were measured before.
         """
         ...
 
@@ -58,9 +60,10 @@ class StockBench:
         candidates: Sequence[Candidate],
         program: Callable[[Candidate], tvm.IRModule],
         best_us: Mapping[str, float],
+        again: Sequence[Candidate] = (),
     ) -> list[Outcome]:
-        """See `Bench`; the stock runner takes as long for slow candidates as for fast ones."""
-        del best_us
+        """See `Bench`; the stock runner takes as long for all candidates."""
+        del best_us, again
         with self._laps.stage("select"):
             modules = [program(candidate) for candidate in candidates]
         with self._laps.stage("build"):

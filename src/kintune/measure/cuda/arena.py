@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,11 @@ class GpuArena:
         del tensors
         self._source.copyto(self._sink)
         self.finish()
+
+    def sweep(self, tensors: Sequence[Any]) -> None:
+        """The same: there is no cache between those of a multiprocessor, which no kernel outlives, and this one."""
+        del tensors
+        self.evict()
 
     def finish(self) -> None:
         """Return when all kernels are done; raises what the runtime raises when one of them failed."""

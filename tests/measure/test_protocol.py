@@ -1,0 +1,40 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kintune.measure.about import DeviceAbout
+from kintune.measure.protocol import OPERANDS, DeviceType, Protocol, operands_for
+from kintune.testing.boards import board_about
+
+
+def kind(protocol: str) -> DeviceType:
+    return DeviceType("{}", "a processor", (), 2, protocol)
+
+
+@pytest.mark.parametrize(
+    ("weight_bytes", "cool_bytes", "operands"),
+    [(8e6, 16 << 20, "cool"), (16 << 20, 16 << 20, "cool"), (17e6, 16 << 20, "cold"), (8e6, 0, "cold"), (0, 1, "cold")],
+)
+def test_weights_are_cool_where_they_stay_in_the_last_cache(
+    weight_bytes: float, cool_bytes: int, operands: str
+) -> None:
+    assert operands_for(weight_bytes, cool_bytes) == operands
+
+
+@pytest.mark.parametrize(
+    ("named", "cool"),
+    [("2-cold", "2-cool"), ("2-cold-crowded", "2-cool-crowded"), ("2-all-but-first", "2-all-but-first"), ("2", "2")],
+)
+def test_a_device_type_says_with_which_operands(named: str, cool: str) -> None:
+    assert kind(named).with_operands("cool") == kind(cool)
+
+
+@given(st.sampled_from(OPERANDS), st.sampled_from(OPERANDS))
+def test_other_operands_are_another_type_and_lead_back(one: str, other: str) -> None:
+    assert (kind(f"2-{one}").digest == kind(f"2-{other}").digest) is (one == other)
+    assert kind(f"2-{one}").with_operands(other).with_operands(one) == kind(f"2-{one}")
+
+
+def test_a_device_that_cannot_tell_times_all_networks_cold() -> None:
+    about: DeviceAbout = board_about("Cortex-A72")
+    assert about.protocol_for(1.0) == about.protocol == Protocol(threads=about.protocol.threads)

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.tvm
+
+
+@pytest.mark.parametrize("shape", [(1,), (3, 5), (64,), (1000, 17)])
+@pytest.mark.parametrize("dtype", ["float32", "int8", "bfloat16"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_is_brought_back_stays_what_it_is(shape: tuple[int, ...], dtype: str, threads: int) -> None:
+    from kintune.measure.guarded import Guarded
+    from kintune.measure.sweep import sweeper
+
+    buffer = Guarded.of(shape, dtype)
+    buffer.array(shape, dtype)[...] = 3
+    before = buffer.fingerprint()
+    sweeper(threads, 1 << 16)([buffer.tensor(shape, dtype)])
+    assert buffer.fingerprint() == before
+
+
+def test_what_is_not_a_number_disturbs_nothing() -> None:
+    import numpy as np
+
+    from kintune.measure.guarded import Guarded
+    from kintune.measure.sweep import sweeper
+
+    buffer = Guarded.of((1000,), "float32")
+    buffer.array((1000,), "float32")[...] = np.nan
+    sweeper(1, 1 << 16)([buffer.tensor((1000,), "float32")])
+    sweeper(1, 1 << 16)([])
