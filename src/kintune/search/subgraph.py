@@ -71,8 +71,8 @@ class SubgraphState:
     def correct(self, again_us: Mapping[Candidate, float], fresh: Collection[Candidate]) -> float:
         """A round is measured in which known programs were timed again; the best time without its `fresh` ones.
 
-        By what they took then (`again_us`), times of this round are brought to the pace of the earlier ones, and the
-        best of the earlier ones is who was no more than lucky no longer.
+        What they took then (`again_us`) counts among their times, so that who was no more than lucky is the best no
+        longer; in a minute of another pace, all times of the round are brought to that of the earlier ones.
         """
         pace = tempo(self.times_us, again_us)
         for candidate in fresh:
