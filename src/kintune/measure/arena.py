@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 from typing import Protocol as Shape
@@ -24,6 +25,9 @@ __all__ = ["Arena", "HostArena", "Watch"]
 _ONE_CORE_PER_THREAD = -2  # the runtime's kSpecifyOneCorePerThread
 
 _CORE_BYTES_PER_S = 1e12
+
+_ROUSING = 1 << 20  # bytes to a thread, where the size of its cache is not known
+_ROUSED_S = 0.05
 
 
 class Watch(Shape):
@@ -73,6 +77,10 @@ class Arena(Shape):
         """What times kernels here; one at a time."""
         ...
 
+    def rouse(self) -> None:
+        """Keep all of it busy until it runs as it does later: a stage begins after an idle time."""
+        ...
+
     def finish(self) -> None:
         """Return when everything that was started here is done.
 
@@ -117,6 +125,18 @@ class HostArena:
         if not self._own_cache:
             raise DeviceError("cool operands: this machine does not say what its second-level caches hold")
         sweeper(len(self._cores), self._own_cache)(tensors)
+
+    def rouse(self) -> None:
+        """Read memory with all threads for a while.
+
+        After a second in which others were building, the first kernels often take a tenth longer than the same ones
+        take later, and up to half.  Neither waiting helps nor work on one of the cores.
+        """
+        read = sweeper(len(self._cores), self._own_cache or _ROUSING)
+        began = time.perf_counter()
+        with pinned_to(self._cores[0]):
+            while time.perf_counter() - began < _ROUSED_S:
+                read(())
 
     def finish(self) -> None:
         """A call returns when it is done."""

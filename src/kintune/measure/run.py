@@ -81,6 +81,7 @@ class Runner:
             raise DeviceError(
                 f"the protocol asks for {context.protocol.operands!r} operands: only {', '.join(OPERANDS)} exist"
             )
+        self._arena.rouse()
         self._context = context
         self._best_us = dict(context.best_us)
         self._paced.clear()

@@ -89,6 +89,9 @@ class GpuArena:
         del tensors
         self.evict()
 
+    def rouse(self) -> None:
+        """Nothing: whether a GPU needs that has not been looked at."""
+
     def finish(self) -> None:
         """Return when all kernels are done; raises what the runtime raises when one of them failed."""
         self.device.sync()

@@ -68,6 +68,9 @@ class BoardArena:
         """Memory of the board."""
         return Sent.to(self.device, shape, dtype)
 
+    def rouse(self) -> None:
+        """Nothing: a board builds nothing between stages, and a stock server has no function for it."""
+
     def finish(self) -> None:
         """Return when the board is done; raises what the runtime raises when it is gone."""
         self.device.sync()
