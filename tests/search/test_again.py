@@ -1,12 +1,10 @@
 import math
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kintune.measure.outcome import Outcome, Status
-from kintune.search.again import tempo
 from kintune.search.family import Subject
 from kintune.search.strategy import Strategy
 from kintune.search.subgraph import SubgraphState
@@ -36,64 +34,33 @@ def observe(state: SubgraphState, times_us: dict[int, float]) -> list[Candidate]
     return [candidate(number) for number in times_us]
 
 
-def test_the_pace_is_that_of_most_and_1_where_nobody_tells() -> None:
-    known = {candidate(0): 10.0, candidate(1): 20.0, candidate(2): 40.0}
-    assert tempo(known, {}) == 1.0
-    assert tempo(known, {candidate(0): 15.0, candidate(1): 30.0, candidate(2): 40.0}) == 1.5
-    assert tempo(known, {candidate(0): 5.0, candidate(1): 10.0, candidate(2): 40.0}) == 0.5
-
-
-def test_what_may_be_luck_is_no_pace() -> None:
-    known = {candidate(0): 10.0, candidate(1): 20.0, candidate(2): 40.0}
-    assert tempo(known, {c: 1.08 * time for c, time in known.items()}) == 1.0
-    assert tempo(known, {c: 0.95 * time for c, time in known.items()}) == 1.0
-
-
 def test_who_was_lucky_is_the_best_no_longer() -> None:
     state = measured(80.0, 100.0, 101.0)
-    state.correct({candidate(0): 104.0, candidate(1): 100.0, candidate(2): 101.0}, ())
-    assert (state.best, state.best_us) == (candidate(0), pytest.approx(92.0))
-    state.correct({candidate(0): 104.0, candidate(1): 100.0, candidate(2): 101.0}, ())
-    assert (state.best, state.best_us) == (candidate(1), pytest.approx(100.0))
-    assert state.history == [pytest.approx(100.0)]
+    again = {candidate(0): 104.0, candidate(1): 100.0, candidate(2): 101.0}
+    state.correct(again, ())
+    assert (state.best, state.best_us) == (candidate(0), 80.0)  # once may be a slow minute
+    state.correct(again, ())
+    assert (state.best, state.best_us) == (candidate(1), 100.0)
+    assert state.history == [100.0]
 
 
-def test_a_slow_minute_costs_nobody_the_lead_and_hides_nobody() -> None:
+def test_a_slow_minute_costs_nobody_the_lead() -> None:
     state = measured(100.0, 101.0, 102.0)
-    fresh = observe(state, {3: 148.5, 4: 160.0, 5: math.inf})
-    known_us = state.correct({candidate(0): 150.0, candidate(1): 151.5, candidate(2): 153.0}, fresh)
-    assert (state.best, state.best_us) == (candidate(3), pytest.approx(99.0))
-    assert known_us == pytest.approx(100.0)
-    assert state.times_us[candidate(4)] == pytest.approx(160 / 1.5)
-    assert math.isinf(state.times_us[candidate(5)])
+    fresh = observe(state, {3: 148.5, 4: math.inf})
+    assert state.correct({candidate(0): 150.0, candidate(1): 151.5}, fresh) == 100.0
+    state.correct({candidate(0): 100.5}, ())
+    assert (state.best, state.best_us) == (candidate(0), 100.5)
 
 
 def test_what_a_fast_minute_promised_counts_as_no_progress() -> None:
-    state = measured(100.0, 101.0, 102.0)
-    fresh = observe(state, {3: 80.5})
-    state.correct({candidate(0): 80.0, candidate(1): 80.8, candidate(2): 81.6}, fresh)
-    assert state.best == candidate(0)
+    state = measured(90.0, 101.0)
+    for _ in range(2):
+        state.correct({candidate(0): 100.0}, ())
+    fresh = observe(state, {2: 99.9})
+    assert state.correct({candidate(1): 101.0}, fresh) == 100.0
     state.close_round(1.0)
+    assert state.best == candidate(2)
     assert state.stale == 1.0
-
-
-@given(
-    known=st.lists(st.floats(10, 1000), min_size=3, max_size=6),
-    fresh=st.lists(st.floats(10, 1000), max_size=6),
-    pace=st.floats(0.25, 0.8) | st.floats(1.25, 4),
-)
-def test_whatever_the_pace_of_a_round_its_times_say_the_same(
-    known: list[float], fresh: list[float], pace: float
-) -> None:
-    def after(pace: float) -> dict[Candidate, float]:
-        state = measured(*known)
-        leaders = state.fastest(3)
-        new = observe(state, {len(known) + i: time * pace for i, time in enumerate(fresh)})
-        state.correct({c: state.times_us[c] * pace for c in leaders}, new)
-        assert state.best_us == min(state.times_us.values())
-        return state.times_us
-
-    assert after(pace) == pytest.approx(after(1.0))
 
 
 @given(st.integers(0, 1000))

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kintune.measure.outcome import Outcome
+from kintune.search.again import leaders
 from kintune.search.budget import rank, sized
 from kintune.search.build_costs import BuildCosts, Price
 from kintune.search.cost_model import CostModel, Trees
@@ -26,6 +26,7 @@ from kintune.search.family import Samples, Subject, families
 from kintune.search.foresee import sibling
 from kintune.search.kin import Kin
 from kintune.search.knowledge import Knowledge
+from kintune.search.learnt import Learnt
 from kintune.search.open_round import OpenRound
 from kintune.search.plan import Entry, Round, at_most
 from kintune.search.priors import ENOUGH, Prior, Priors
@@ -38,23 +39,12 @@ from kintune.search.survey import Survey
 from kintune.search.trust import Trust
 from kintune.space.candidate import UNTUNED, Candidate
 
-__all__ = ["Learnt", "Session"]
+__all__ = ["Session"]
 
 _NO_FEATURES: NDArray[np.float32] = np.zeros(0, np.float32)
 _LEAST_ROWS = 12  # samples below which a family has no model of its own
 _FRESH = 8  # new programs of a round for each that is timed again
 _LEADERS = 8  # fastest programs, whose building time nobody is blamed for
-
-
-class Learnt(NamedTuple):
-    """What an update yields.
-
-    Trained models by family, the family of each workload where that has changed, and the rounds that were learnt from.
-    """
-
-    models: dict[str, Trees]
-    families: dict[str, str]
-    rounds: tuple[int, ...]
 
 
 class Session:
@@ -145,7 +135,7 @@ class Session:
                 )
                 if entry.how == "foresee":
                     found = [p if p.origin == "carried" else p._replace(origin="foresee") for p in found]
-                found = [*self._again(state, len(found) // _FRESH), *found]
+                found = [*leaders(state, min(self._strategy.again, len(found) // _FRESH)), *found]
             proposals += found
             invalid += bad
         return proposals + untuned, invalid
@@ -320,9 +310,7 @@ class Session:
                 if not state.history:  # the records told what it began with
                     state.history.append(opened.before[entry.workload])
                 again_us = {c: time for c, time in opened.again_us.items() if c.workload == entry.workload}
-                if again_us:
-                    fresh = [c for c in opened.fresh if c.workload == entry.workload]
-                    opened.before[entry.workload] = state.correct(again_us, fresh)
+                opened.before[entry.workload] = state.correct(again_us, set(opened.fresh))
                 self._judge(entry, opened)
                 state.close_round(entry.size / self._strategy.round_size)
         del self._open[opened.plan.number]
@@ -371,11 +359,6 @@ class Session:
         size = self._strategy.round_size // max(1, len(shared))
         sizes = {s.subject.workload: sized(size, s) if self._strategy.budget == "prospect" else size for s in shared}
         return tuple(Entry(workload, size, "search") for workload, size in sizes.items() if size)
-
-    def _again(self, state: SubgraphState, most: int) -> list[Proposal]:
-        """The fastest known programs of a subgraph, to be timed once more."""
-        leaders = [c for c in state.fastest(min(self._strategy.again, most)) if c.sketch != UNTUNED]
-        return [Proposal(Draft(c, state.features.get(c, _NO_FEATURES)), None, "again") for c in leaders]
 
     def _model(self, family: str) -> CostModel | None:
         """The family's own model, or what an earlier job knows of it; None while there is neither."""

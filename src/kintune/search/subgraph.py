@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kintune.measure.outcome import Outcome
-from kintune.search.again import tempo
 from kintune.search.family import Subject
 from kintune.space.candidate import UNTUNED, Candidate
 
@@ -71,18 +70,14 @@ class SubgraphState:
     def correct(self, again_us: Mapping[Candidate, float], fresh: Collection[Candidate]) -> float:
         """A round is measured in which known programs were timed again; the best time without its `fresh` ones.
 
-        What they took then (`again_us`) counts among their times, so that who was no more than lucky is the best no
-        longer; in a minute of another pace, all times of the round are brought to that of the earlier ones.
+        Of several times of a program the median counts, of an even number the lower one of the two in the middle: so a
+        single slow minute costs nobody the lead, and who was only lucky loses it when twice timed again.
         """
-        pace = tempo(self.times_us, again_us)
-        for candidate in fresh:
-            self.times_us[candidate] /= pace
         for candidate, time in again_us.items():
             timings = self.timings.setdefault(candidate, [self.times_us[candidate]])
-            timings.append(time / pace)
-            self.times_us[candidate] = statistics.median(timings)
-        new = set(fresh)
-        known_us = min((time for candidate, time in self.times_us.items() if candidate not in new), default=math.inf)
+            timings.append(time)
+            self.times_us[candidate] = statistics.median_low(timings)
+        known_us = min((time for candidate, time in self.times_us.items() if candidate not in fresh), default=math.inf)
         self.history = [max(past, known_us) for past in self.history]
         for candidate in self.fastest(1):
             self.best, self.best_us = candidate, self.times_us[candidate]
