@@ -61,7 +61,7 @@ def main() -> None:
 def _compare(
     model: str, commands: dict[str, str], seeds: int, minutes: float, turns: int, directory: Path
 ) -> list[dict[str, Any]]:
-    """One row for each seed and installation, and a table on standard output."""
+    """One row for each seed and installation, and a line for each installation on standard error."""
     rows: list[dict[str, Any]] = []
     names = list(commands)
     for seed in range(seeds):
