@@ -1,3 +1,5 @@
+from typing import NamedTuple
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -5,6 +7,16 @@ from hypothesis import strategies as st
 from kintune.measure.about import DeviceAbout
 from kintune.measure.protocol import OPERANDS, DeviceType, Protocol, operands_for
 from kintune.testing.boards import board_about
+
+
+class Occurs(NamedTuple):
+    weight: int
+    weight_bytes: float
+    activations: float = 0.0
+
+    @property
+    def bytes(self) -> float:
+        return self.weight_bytes + self.activations
 
 
 def kind(protocol: str) -> DeviceType:
@@ -18,7 +30,18 @@ def kind(protocol: str) -> DeviceType:
 def test_weights_are_cool_where_they_stay_in_the_last_cache(
     weight_bytes: float, cool_bytes: int, operands: str
 ) -> None:
-    assert operands_for(weight_bytes, cool_bytes) == operands
+    assert operands_for([Occurs(1, weight_bytes)], cool_bytes) == operands
+
+
+def test_a_subgraph_counts_as_often_as_it_occurs() -> None:
+    assert operands_for([Occurs(2, 3.0), Occurs(1, 1.0)], 7) == "cool"
+    assert operands_for([Occurs(2, 3.0), Occurs(1, 2.0)], 7) == "cold"
+
+
+def test_the_largest_activations_need_room_beside_the_weights() -> None:
+    assert operands_for([Occurs(1, 3.0, 2.0), Occurs(1, 1.0, 3.0)], 7) == "cool"
+    assert operands_for([Occurs(1, 3.0, 2.0), Occurs(1, 1.0, 4.0)], 7) == "cold"
+    assert operands_for([Occurs(3, 0.0, 4.0)], 7) == "cold"  # nothing to send anywhere
 
 
 @pytest.mark.parametrize(
@@ -37,4 +60,4 @@ def test_other_operands_are_another_type_and_lead_back(one: str, other: str) -> 
 
 def test_a_device_that_cannot_tell_times_all_networks_cold() -> None:
     about: DeviceAbout = board_about("Cortex-A72")
-    assert about.protocol_for(1.0) == about.protocol == Protocol(threads=about.protocol.threads)
+    assert about.protocol_for([Occurs(1, 1.0)]) == about.protocol == Protocol(threads=about.protocol.threads)

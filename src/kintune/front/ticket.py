@@ -133,7 +133,7 @@ class Ticket:
                 "compiler": about.compiler,
                 "python": ".".join(str(part) for part in sys.version_info[:3]),
                 "features": FEATURES,
-                "protocol": about.device_type.protocol,
+                "protocol": str(about.protocol.version),
             },
         )
 

@@ -107,11 +107,11 @@ class JobSpec(msgspec.Struct, frozen=True):
     devices: int = 1  # how many of them there are
     caches: tuple[int, ...] = ()  # bytes of data that the device's caches hold, by level; 0: not known
     inflight: int = 1  # rounds that may be under way at once; more than one pays where the device is not the host
-    cool_bytes: int = 0  # weights of a network that stay in the device's last cache, as in `DeviceAbout`
+    cool_bytes: int = 0  # of a network that stay in the device's last cache, as in `DeviceAbout`
 
     def of_network(self, subgraphs: Sequence[Subgraph]) -> JobSpec:
         """The same, with protocol and device type as they are for a network of these subgraphs."""
-        operands = operands_for(sum(s.weight * s.weight_bytes for s in subgraphs), self.cool_bytes)
+        operands = operands_for(subgraphs, self.cool_bytes)
         if operands == "cold":
             return self
         protocol, device_type = self.protocol.with_operands(operands), self.device_type.with_operands(operands)
@@ -132,7 +132,7 @@ class Subgraph(msgspec.Struct, frozen=True):
     `workload` is the digest of its program, `weight` how often it occurs, `flops` per run, `operator` its core
     operator (conv2d, depthwise, dense ...), `signature` the sequence of its operators; `tunable` is False for trivial
     ones, which take a rule's program and no budget.  `sketches` lists the digests of its sketches, `weight_bytes` is
-    the size of its weights.
+    the size of its weights, `bytes` that of all its arguments.
     """
 
     name: str
@@ -144,6 +144,7 @@ class Subgraph(msgspec.Struct, frozen=True):
     tunable: bool
     sketches: tuple[str, ...] = ()
     weight_bytes: float = 0.0
+    bytes: float = 0.0
 
 
 class Prepared(msgspec.Struct, frozen=True):

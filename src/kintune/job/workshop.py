@@ -70,6 +70,7 @@ class Workshop:
                 tunable=workload.digest in tunable,
                 sketches=tuple(s.digest for s in sketches if s.workload == workload.digest),
                 weight_bytes=workload.weight_bytes,
+                bytes=workload.bytes,
             )
             for workload in lowered.workloads
         ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from kintune.doctor.machine import Machine
-from kintune.measure.protocol import DeviceType, Protocol, operands_for
+from kintune.measure.protocol import DeviceType, Occurring, Protocol, operands_for
 
 __all__ = ["DeviceAbout", "Peak"]
 
@@ -15,8 +17,8 @@ class DeviceAbout(msgspec.Struct, frozen=True):
 
     `protocol` is the one for a search: those that confirm differ in repeats only.  `cores` are the processors that its
     threads are pinned to, one on each physical core.  `pulse_us` is what the reference kernel takes (`measure.pulse`);
-    0 where nobody asked for it.  A network whose weights are at most `cool_bytes` keeps them in the last cache from one
-    inference to the next; 0: none is known to.
+    0 where nobody asked for it.  A network whose weights and largest activations are at most `cool_bytes` keeps its
+    weights in the last cache from one inference to the next; 0: none is known to.
     """
 
     device_type: DeviceType
@@ -27,9 +29,9 @@ class DeviceAbout(msgspec.Struct, frozen=True):
     pulse_us: float = 0.0
     cool_bytes: int = 0
 
-    def protocol_for(self, weight_bytes: float) -> Protocol:
-        """How kernels of a network with so many bytes of weights are timed."""
-        return self.protocol.with_operands(operands_for(weight_bytes, self.cool_bytes))
+    def protocol_for(self, network: Iterable[Occurring]) -> Protocol:
+        """How kernels of a network of these subgraphs are timed."""
+        return self.protocol.with_operands(operands_for(network, self.cool_bytes))
 
     def crowded(self) -> DeviceAbout:
         """The same device when measurements may share it: another type, since its times are true for nothing else."""

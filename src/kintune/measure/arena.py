@@ -15,7 +15,9 @@ from kintune.errors import DeviceError
 from kintune.measure.artifact import load_artifact
 from kintune.measure.cores import pinned_to
 from kintune.measure.evict import evictor
+from kintune.measure.gathering import Gathering
 from kintune.measure.guarded import Guarded
+from kintune.measure.handover import handover
 from kintune.measure.protocol import Protocol
 from kintune.measure.stopwatch import Stopwatch
 from kintune.measure.sweep import sweeper
@@ -100,6 +102,7 @@ class HostArena:
         self.stores_per_s = _CORE_BYTES_PER_S * len(cores)  # two 64-byte stores a cycle at 5 GHz are 640 GB/s
         self._evict = evictor(len(cores))
         self._own_cache = data_caches(inspect_machine())[1] if own_cache is None else own_cache
+        self._gathering: Gathering | None = None
         configure = tvm_ffi.get_global_func("runtime.config_threadpool")
         with pinned_to(cores[0]):  # the runtime gives the main thread all cores; this gives it back what it had
             configure(_ONE_CORE_PER_THREAD, len(cores), [str(core) for core in cores])
@@ -127,16 +130,19 @@ class HostArena:
         sweeper(len(self._cores), self._own_cache)(tensors)
 
     def rouse(self) -> None:
-        """Read memory with all threads for a while.
+        """Read memory with all threads for a while, and wait for cores that a host has moved apart.
 
         After a second in which others were building, the first kernels often take a tenth longer than the same ones
         take later, and up to half.  Neither waiting helps nor work on one of the cores.
         """
         read = sweeper(len(self._cores), self._own_cache or _ROUSING)
+        if self._gathering is None:
+            self._gathering = Gathering(handover(len(self._cores), self._own_cache).ratio)
         began = time.perf_counter()
         with pinned_to(self._cores[0]):
             while time.perf_counter() - began < _ROUSED_S:
                 read(())
+            self._gathering.gather()
 
     def finish(self) -> None:
         """A call returns when it is done."""

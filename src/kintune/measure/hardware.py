@@ -13,7 +13,7 @@ from kintune.measure.cores import pinned_to
 __all__ = ["Hardware", "gpu_hardware", "host_hardware"]
 
 _STAYS = 0.5
-"""The share of the last cache that weights may fill: activations and other programs pass through it as well."""
+"""The share of the last cache that a network may fill: what others use of it, and what pages share, is not its own."""
 
 
 class Hardware(NamedTuple):

@@ -6,11 +6,14 @@ device types are equal too.
 
 from __future__ import annotations
 
+import typing
+from collections.abc import Iterable
+
 import msgspec
 
 from kintune.space.candidate import digest_of
 
-__all__ = ["OPERANDS", "DeviceType", "Protocol", "operands_for"]
+__all__ = ["OPERANDS", "DeviceType", "Occurring", "Protocol", "operands_for"]
 
 OPERANDS = ("cold", "cool", "warm")
 """How warm weights can be."""
@@ -71,10 +74,32 @@ class DeviceType(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, protocol="-".join((version, operands, *rest)))
 
 
-def operands_for(weight_bytes: float, cool_bytes: float) -> str:
-    """How warm a network's weights, so many bytes together, are to be when its kernels are timed.
+class Occurring(typing.Protocol):
+    """A subgraph that a network has `weight` times: a run moves `bytes`, of which `weight_bytes` are its weights."""
 
-    What is in the last cache from one inference to the next is cool; `cool_bytes` is the most that stays there, 0 where
-    a device cannot tell.
+    @property
+    def weight(self) -> int:
+        """Times."""
+        ...
+
+    @property
+    def bytes(self) -> float:
+        """Of all its arguments."""
+        ...
+
+    @property
+    def weight_bytes(self) -> float:
+        """Of its weights."""
+        ...
+
+
+def operands_for(network: Iterable[Occurring], cool_bytes: float) -> str:
+    """How warm the weights of a network of these subgraphs are to be when its kernels are timed.
+
+    Cool is what stays in the last cache from one inference to the next.  `cool_bytes` is the most that does, 0 where a
+    device cannot tell: all weights, and the largest activations that pass through between two runs of a kernel.
     """
-    return "cool" if 0 < weight_bytes <= cool_bytes else "cold"
+    subgraphs = tuple(network)
+    weights = sum(s.weight * s.weight_bytes for s in subgraphs)
+    activations = max((s.bytes - s.weight_bytes for s in subgraphs), default=0.0)
+    return "cool" if weights > 0 and weights + activations <= cool_bytes else "cold"

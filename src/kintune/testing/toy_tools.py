@@ -84,4 +84,5 @@ class ToyTools:
             tunable=not product.name.startswith("trivial"),
             sketches=tuple(sketch.digest for sketch in self._space.sketches(product.name)),
             weight_bytes=1024.0,
+            bytes=4096.0,
         )

@@ -108,8 +108,8 @@ class Workers:
             if about.device_type.target != self._course.ground.target:
                 raise EngineError("the judge's device is of another target than the programs")
             references = {c.workload: b for c, b in built.items() if c.sketch == UNTUNED and b.failure is None}
-            weights = sum(s.weight * s.weight_bytes for s in self._course.ground.subgraphs)
-            device.begin("profile", _encode(ProfileContext(about.protocol_for(weights), references)))
+            protocol = about.protocol_for(self._course.ground.subgraphs)
+            device.begin("profile", _encode(ProfileContext(protocol, references)))
         return self._device
 
     def _start(self, name: str, arguments: tuple[str, ...]) -> WorkerProcess:

@@ -49,6 +49,7 @@ class Ground(NamedTuple):
                     w.signature,
                     w.digest in tunable,
                     weight_bytes=w.weight_bytes,
+                    bytes=w.bytes,
                 )
                 for w in workloads
             ),
