@@ -108,7 +108,7 @@ class _States:
 
     def medians(self) -> dict[str, dict[str, Times]]:
         """By state, by name."""
-        least = min(min(before, after) for before, after, _, _ in self.taken)
+        least = sorted(ratio for before, after, _, _ in self.taken for ratio in (before, after))[1]
         found: dict[str, dict[str, dict[str, list[float]]]] = {}
         for before, after, name, times in self.taken:
             apart = {ratio > APART * least for ratio in (before, after)}
@@ -157,6 +157,7 @@ def _take_apart(
     sketches: Mapping[str, Any],
     turns: int,
 ) -> dict[str, Any]:
+    from kintune.measure.cores import pinned_to
     from kintune.measure.device_worker import open_device
     from kintune.measure.handover import handover
     from kintune.measure.run import Runner
@@ -171,7 +172,11 @@ def _take_apart(
         outcomes = {p.workload: runner.profile(ProfileItem(p.workload, built[p])) for p in programs}
         return {workload: outcome.median_us for workload, outcome in outcomes.items()}
 
-    states = _States(handover(len(about.cores), data_caches(inspect_machine())[1]).ratio)
+    def cost() -> float:
+        with pinned_to(about.cores[0]):
+            return handover(len(about.cores), data_caches(inspect_machine())[1]).ratio()
+
+    states = _States(cost)
     for _ in range(turns):
         states.take("whole", network.whole_us)
         states.take("calls", network.calls_us)
