@@ -89,6 +89,17 @@ def test_what_is_hopelessly_slow_runs_once(runner: Any, tmp_path: Path, slow: fl
     assert log.read_text() == runs
 
 
+@pytest.mark.parametrize(("slow", "times"), [(math.inf, 2), (1.3, 0)])
+def test_cores_are_gathered_where_a_single_time_decides(
+    runner: Any, healthy: Built, monkeypatch: pytest.MonkeyPatch, slow: float, times: int
+) -> None:
+    gathered: list[int] = []
+    monkeypatch.setattr(runner._arena, "gather", lambda: gathered.append(1))
+    runner.begin(ProfileContext(PROTOCOL, {"dense": healthy}, slow=slow))
+    assert [runner.profile(ProfileItem("dense", healthy)).ok for _ in range(2)] == [True, True]
+    assert len(gathered) == times
+
+
 def test_what_was_measured_before_says_how_fast_it_is_at_present(runner: Any, tmp_path: Path) -> None:
     log = tmp_path / "runs"
     operands = (Operand((8,), "float32", "output"),)

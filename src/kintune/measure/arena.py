@@ -83,6 +83,10 @@ class Arena(Shape):
         """Keep all of it busy until it runs as it does later: a stage begins after an idle time."""
         ...
 
+    def gather(self) -> None:
+        """Wait a little for what has just been moved to where it is slower, if that is known."""
+        ...
+
     def finish(self) -> None:
         """Return when everything that was started here is done.
 
@@ -130,18 +134,24 @@ class HostArena:
         sweeper(len(self._cores), self._own_cache)(tensors)
 
     def rouse(self) -> None:
-        """Read memory with all threads for a while, and wait for cores that a host has moved apart.
+        """Read memory with all threads for a while.
 
         After a second in which others were building, the first kernels often take a tenth longer than the same ones
         take later, and up to half.  Neither waiting helps nor work on one of the cores.
         """
         read = sweeper(len(self._cores), self._own_cache or _ROUSING)
-        if self._gathering is None:
-            self._gathering = Gathering(handover(len(self._cores), self._own_cache).ratio)
         began = time.perf_counter()
         with pinned_to(self._cores[0]):
             while time.perf_counter() - began < _ROUSED_S:
                 read(())
+
+    def gather(self) -> None:
+        """Wait for cores that the host of a virtual machine has moved apart (`measure.gathering`)."""
+        if len(self._cores) == 1:
+            return
+        if self._gathering is None:
+            self._gathering = Gathering(handover(len(self._cores), self._own_cache).ratio)
+        with pinned_to(self._cores[0]):
             self._gathering.gather()
 
     def finish(self) -> None:

@@ -92,6 +92,9 @@ class GpuArena:
     def rouse(self) -> None:
         """Nothing: whether a GPU needs that has not been looked at."""
 
+    def gather(self) -> None:
+        """A GPU stays where it is."""
+
     def finish(self) -> None:
         """Return when all kernels are done; raises what the runtime raises when one of them failed."""
         self.device.sync()

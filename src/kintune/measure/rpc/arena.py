@@ -71,6 +71,9 @@ class BoardArena:
     def rouse(self) -> None:
         """Nothing: a board builds nothing between stages, and a stock server has no function for it."""
 
+    def gather(self) -> None:
+        """Nothing is known of where a board's threads are."""
+
     def finish(self) -> None:
         """Return when the board is done; raises what the runtime raises when it is gone."""
         self.device.sync()
