@@ -29,7 +29,7 @@ _ONE_CORE_PER_THREAD = -2  # the runtime's kSpecifyOneCorePerThread
 _CORE_BYTES_PER_S = 1e12
 
 _ROUSING = 1 << 20  # bytes to a thread, where the size of its cache is not known
-_ROUSED_S = 0.05
+_ROUSED_S = 0.02
 
 
 class Watch(Shape):
