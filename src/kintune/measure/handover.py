@@ -17,6 +17,7 @@ import tvm
 from tvm.script import tirx as T  # noqa: N812 - the name that its parser knows
 
 from kintune.measure.guarded import Guarded
+from kintune.measure.sweep import compiled, reading
 
 __all__ = ["Handover", "handover"]
 
@@ -54,7 +55,7 @@ def handover(threads: int, cache_bytes: int) -> Handover:
     held.array((rows, _FLOATS), "float32")[...] = 0
     data = held.tensor((rows, _FLOATS), "float32")
     out = tvm.runtime.tensor(np.zeros((threads, _FLOATS), np.float32))
-    write, own, others = map(_compiled, (_writing(threads), _reading(threads, 0), _reading(threads, 1)))
+    write, own, others = map(compiled, (_writing(threads), reading(threads), reading(threads, 1)))
 
     def seconds(read: Any) -> float:
         write(data, out)
@@ -63,11 +64,6 @@ def handover(threads: int, cache_bytes: int) -> Handover:
         return time.perf_counter() - start
 
     return Handover(lambda: seconds(own), lambda: seconds(others))
-
-
-def _compiled(function: Any) -> Any:
-    module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
-    return tvm.compile(module, tvm.target.Target("llvm")).mod["main"]
 
 
 def _writing(threads: int) -> Any:
@@ -83,21 +79,3 @@ def _writing(threads: int) -> Any:
                     data[part * (rows // threads) + i, 0] = out[part, 0]
 
     return write
-
-
-def _reading(threads: int, neighbour: int) -> Any:
-    floats = _FLOATS
-
-    @T.prim_func(s_tir=True, private=True)  # type: ignore[untyped-decorator]
-    def read(handle: T.handle, out: T.Buffer((threads, floats), "float32")):  # type: ignore[no-untyped-def,valid-type]
-        rows = T.int64()
-        data = T.match_buffer(handle, (rows, floats), "float32")
-        for part in T.parallel(threads):
-            with T.sblock("read"):
-                total = T.sblock_alloc_buffer((1,), "float32")
-                total[0] = T.float32(0.0)
-                for i in T.serial(rows // threads):
-                    total[0] = T.max(total[0], data[(part + neighbour) % threads * (rows // threads) + i, 0])
-                out[part, 0] = total[0]
-
-    return read

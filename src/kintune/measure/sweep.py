@@ -12,14 +12,14 @@ from tvm.script import tirx as T  # noqa: N812 - the name that its parser knows
 
 from kintune.measure.guarded import Guarded, numpy_dtype
 
-__all__ = ["Sweep", "sweeper"]
+__all__ = ["Sweep", "compiled", "reading", "sweeper"]
 
 Sweep = Callable[[Sequence[Any]], None]
 """Sends everything out of the cores' own caches, and then brings the tensors that it is given back into them."""
 
 _LINE = 64
 _FLOATS = _LINE // 4
-_ENTRY = "read"
+_ENTRY = "main"
 _TIMES = 2  # as much as the cache holds must pass through it more than once: it does not replace strictly by age
 
 
@@ -31,10 +31,7 @@ def sweeper(threads: int, cache_bytes: int) -> Sweep:
     is one.  Tensors are brought back in equal parts, one for each thread, as most kernels share them out.  With two
     threads and a megabyte each that takes 33 us.
     """
-    module = tvm.compile(
-        tvm.IRModule({_ENTRY: _program(threads).with_attr("global_symbol", _ENTRY)}), tvm.target.Target("llvm")
-    ).mod
-    read = module[_ENTRY]
+    read = compiled(reading(threads))
     rows = _TIMES * cache_bytes // _LINE * threads
     ballast = Guarded.of((rows, _FLOATS), "float32")
     ballast.array((rows, _FLOATS), "float32")[...] = 0
@@ -51,7 +48,17 @@ def sweeper(threads: int, cache_bytes: int) -> Sweep:
     return sweep
 
 
-def _program(threads: int) -> Any:
+def compiled(function: Any) -> Any:
+    """A function of tensors as one that can be called here."""
+    module = tvm.IRModule({_ENTRY: function.with_attr("global_symbol", _ENTRY)})
+    return tvm.compile(module, tvm.target.Target("llvm")).mod[_ENTRY]
+
+
+def reading(threads: int, neighbour: int = 0) -> Any:
+    """Reads a tensor of so many rows of a cache line each in equal parts, a part a thread, into one line a thread.
+
+    A thread reads its own part, or that of the thread so many places further.
+    """
     floats = _FLOATS
 
     @T.prim_func(s_tir=True, private=True)  # type: ignore[untyped-decorator]
@@ -63,7 +70,10 @@ def _program(threads: int) -> Any:
                 total = T.sblock_alloc_buffer((1,), "float32")
                 total[0] = T.float32(0.0)
                 for i in T.serial((rows + threads - 1) // threads):
-                    total[0] = T.max(total[0], data[T.min(rows - 1, part * ((rows + threads - 1) // threads) + i), 0])
+                    total[0] = T.max(
+                        total[0],
+                        data[T.min(rows - 1, (part + neighbour) % threads * ((rows + threads - 1) // threads) + i), 0],
+                    )
                 out[part, 0] = total[0]
 
     return read
