@@ -150,7 +150,7 @@ class TestConfirming:
         rehearsal = Rehearsal(lambda: tools, toy_spec(), Nothing()).run()
         assert all(candidate.sketch == UNTUNED for candidate in tools.packaged[0].values())
         assert all(end.best_us is None for end in ended(rehearsal).subgraphs)
-        assert rehearsal.counts(StageName.CONFIRM) <= 3 * 9 + 2
+        assert rehearsal.counts(StageName.CONFIRM) <= 3 * (8 + 6) + 2
 
     def test_who_does_not_build_for_it_is_not_awaited(self) -> None:
         class Once(Cast):

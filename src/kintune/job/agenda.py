@@ -95,7 +95,7 @@ class Agenda:
         under_way = 0 if asked_to_stop else len(session.open_rounds)
         if under_way >= state.spec.inflight:
             return
-        limits = Limits(state.spec.options, state.ledger, session, state.finalists.expected)
+        limits = Limits(state.spec.options, state.ledger, session, state.finalists.expected_trials)
         reason = limits.reached(asked_to_stop)
         fruitless = session.round >= _FRUITLESS and not state.anything_measured()
         plan = None if reason or fruitless else session.plan(limits.affordable())

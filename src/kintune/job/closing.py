@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
+from kintune.job.heats import HEATS, next_heat
 from kintune.job.ledger import Ledger
 from kintune.job.payloads import Packaged, Prepared, Proof, Subgraph, SubgraphEnd, Summary
 from kintune.measure.outcome import Outcome
@@ -14,16 +16,27 @@ from kintune.space.candidate import Candidate
 
 __all__ = ["FINALISTS", "Finalists"]
 
-FINALISTS = 3
-"""Programs of each tuned subgraph that are timed again."""
+FINALISTS = 8
+"""Programs of each tuned subgraph that are timed again, at most."""
+
+_ALWAYS = 3
+"""So many of them in any case; the others, if their first times are no worse than this many times the best one."""
+
+_NEAR = 1.1
+
+_LIGHT = 0.01
+"""Of a subgraph with less than this share of the network's time only those that always are."""
 
 _REPLACED = 6  # of them at most, when they fail at that
+
+_HEAT_TRIALS = 0.2  # what timing a finalist once takes, in trials: it was built for the search
 
 
 class Finalists:
     """The best few programs of each subgraph, timed again so that a lucky measurement does not win.
 
-    Trivial subgraphs, which the search leaves alone, have two: the rule's program and the untuned one.
+    Trivial subgraphs, which the search leaves alone, have two: the rule's program and the untuned one.  What was
+    confirmed in an earlier run is not timed again.
     """
 
     def __init__(self, subgraphs: Sequence[Subgraph], session: Session, space: SearchSpace) -> None:
@@ -31,33 +44,63 @@ class Finalists:
         self._session = session
         self._space = space
         self._confirmed: dict[Candidate, Outcome] = {}
+        self._ran: Counter[Candidate] = Counter()
         self._trivial: dict[str, list[Candidate]] | None = None
 
     def know(self, candidate: Candidate, outcome: Outcome) -> None:
         """The candidate was confirmed in an earlier run."""
         self._confirmed[candidate] = outcome
+        self._ran[candidate] = HEATS
 
     def observe(self, candidate: Candidate, outcome: Outcome) -> None:
         """The candidate was timed again in this run."""
-        self._confirmed[candidate] = outcome
+        before = self._confirmed.get(candidate)
+        self._confirmed[candidate] = outcome if before is None else before.joined(outcome)
+        self._ran[candidate] += 1
 
     @property
-    def expected(self) -> int:
-        """How many measurements the end of the search will take."""
-        tuned = sum(min(FINALISTS, max(1, s.tried)) for s in self._session.states.values())
-        return tuned + 2 * (len(self._subgraphs) - len(self._session.states))
+    def expected_trials(self) -> float:
+        """How long the end of the search takes, once it comes, in trials."""
+        states = self._session.states.values()
+        latency_us = self._session.latency_us()
+        tuned = sum(min(_most(s.subject.weight * s.best_us, latency_us), max(1, s.tried)) for s in states)
+        return _HEAT_TRIALS * HEATS * (tuned + 2 * (len(self._subgraphs) - len(states)))
+
+    @property
+    def outstanding_trials(self) -> float:
+        """How long what is left of it takes, at most, in trials."""
+        return _HEAT_TRIALS * sum(HEATS - self._ran[candidate] for candidate in self.pending)
+
+    @property
+    def heat(self) -> int:
+        """The number of the heat that is under way, or comes next; the last one's when all is decided."""
+        return 1 + min((self._ran[candidate] for candidate in self.pending), default=HEATS - 1)
 
     @property
     def pending(self) -> list[Candidate]:
-        """The finalists that are still to be timed again."""
-        finalists: list[Candidate] = []
+        """The finalists of the next heats; every other heat begins with the last."""
+        latency_us = self._session.latency_us()
+        pending: list[Candidate] = []
         for subgraph in self._subgraphs:
-            finalists += self._of(subgraph)
-        return [c for c in finalists if c not in self._confirmed]
+            heat = next_heat(self._of(subgraph, latency_us), self._confirmed, self._ran)
+            pending += heat[::-1] if heat and self._ran[heat[0]] % 2 else heat
+        return pending
+
+    def includes(self, candidate: Candidate) -> bool:
+        """Whether it is a finalist, timed again already or not."""
+        subgraph = next((s for s in self._subgraphs if s.workload == candidate.workload), None)
+        return subgraph is not None and candidate in self._of(subgraph, self._session.latency_us())
+
+    def find(self, digest: str) -> Candidate | None:
+        """The finalist of this digest; None if there is none."""
+        latency_us = self._session.latency_us()
+        finalists = (c for subgraph in self._subgraphs for c in self._of(subgraph, latency_us))
+        return next((c for c in finalists if c.digest == digest), None)
 
     def chosen(self) -> dict[str, Candidate]:
         """The program that ships for each workload: the fastest confirmed one, else the untuned."""
-        return {s.workload: self._best(s)[0] for s in self._subgraphs}
+        latency_us = self._session.latency_us()
+        return {s.workload: self._best(s, latency_us)[0] for s in self._subgraphs}
 
     def summary(
         self, prepared: Prepared, ledger: Ledger, reason: str, packaged: Packaged | None, proof: Proof | None
@@ -65,9 +108,10 @@ class Finalists:
         """The job's last word."""
         ends: list[SubgraphEnd] = []
         total_us = 0.0
+        latency_us = self._session.latency_us()
         for subgraph in self._subgraphs:
             state = self._session.states.get(subgraph.workload)
-            best_us = self._best(subgraph)[1]
+            best_us = self._best(subgraph, latency_us)[1]
             total_us += subgraph.weight * best_us if math.isfinite(best_us) else 0.0
             ends.append(
                 SubgraphEnd(
@@ -97,11 +141,18 @@ class Finalists:
             knowledge=ledger.knowledge,
         )
 
-    def _of(self, subgraph: Subgraph) -> list[Candidate]:
+    def _of(self, subgraph: Subgraph, latency_us: float) -> list[Candidate]:
         state = self._session.states.get(subgraph.workload)
         if state is not None:
-            failed = {c for c in state.fastest(_REPLACED) if c in self._confirmed and not self._confirmed[c].ok}
-            return [c for c in state.fastest(FINALISTS + len(failed)) if c not in failed]
+            most = _most(subgraph.weight * state.best_us, latency_us)
+            failed = {c for c in state.fastest(most + _REPLACED) if c in self._confirmed and not self._confirmed[c].ok}
+            replaced = min(_REPLACED, len(failed))
+            near_us = _NEAR * state.best_us
+            return [
+                candidate
+                for place, candidate in enumerate(state.fastest(most + replaced))
+                if candidate not in failed and (place < _ALWAYS + replaced or state.times_us[candidate] <= near_us)
+            ]
         if self._trivial is None:
             self._trivial = {s.workload: self._simple(s.workload) for s in self._subgraphs if not s.tunable}
         return self._trivial[subgraph.workload]
@@ -110,7 +161,13 @@ class Finalists:
         drafts = self._space.verify(self._space.rules(workload, 2))
         return [*[draft.candidate for draft in drafts if draft][:1], Candidate.untuned(workload)]
 
-    def _best(self, subgraph: Subgraph) -> tuple[Candidate, float]:
-        confirmed = [(self._confirmed[c].median_us, c) for c in self._of(subgraph) if c in self._confirmed]
+    def _best(self, subgraph: Subgraph, latency_us: float) -> tuple[Candidate, float]:
+        finalists = self._of(subgraph, latency_us)
+        confirmed = [(self._confirmed[c].median_us, c) for c in finalists if c in self._confirmed]
         time, candidate = min(confirmed, default=(math.inf, Candidate.untuned(subgraph.workload)))
         return (candidate, time) if math.isfinite(time) else (Candidate.untuned(subgraph.workload), math.inf)
+
+
+def _most(total_us: float, latency_us: float) -> int:
+    """How many finalists a subgraph has at most that takes `total_us` of the network's time, all its runs together."""
+    return _ALWAYS if total_us < _LIGHT * latency_us < math.inf else FINALISTS

@@ -163,7 +163,7 @@ class TuningJob:
         left = None
         if session is not None:
             over = bool(self._agenda.reason)
-            remaining = len(state.finalists.pending) if over else state.finalists.expected
+            remaining = state.finalists.outstanding_trials if over else state.finalists.expected_trials
             left = Limits(state.spec.options, state.ledger, session, remaining).seconds_left(searching=not over)
         entries = state.plan.entries if state.plan else ()
         name = ""

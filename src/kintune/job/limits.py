@@ -15,13 +15,13 @@ _FIRST_GUESS_S = 0.3  # a trial, likewise
 
 
 class Limits:
-    """The limits of one job against what it has used; `confirmations` are the measurements that must still follow."""
+    """The limits of one job against what it has used; `closing_trials` is what timing the finalists will take."""
 
-    def __init__(self, options: Options, ledger: Ledger, session: Session, confirmations: int) -> None:
+    def __init__(self, options: Options, ledger: Ledger, session: Session, closing_trials: float) -> None:
         self._options = options
         self._ledger = ledger
         self._session = session
-        self._closing_s = confirmations * self._trial_s + _PACKAGING_S
+        self._closing_s = closing_trials * self._trial_s + _PACKAGING_S
 
     @property
     def _trial_s(self) -> float:

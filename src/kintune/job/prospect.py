@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Collection
 
+from kintune.job.heats import HEATS
 from kintune.job.limits import Limits
 from kintune.job.payloads import StageName
 from kintune.job.state import JobState
@@ -19,13 +20,13 @@ _CLOSING = (StageName.BUILD, StageName.CONFIRM, StageName.PACKAGE, StageName.PRO
 def stages_ahead(state: JobState, offered: Collection[str], *, searching: bool) -> dict[str, int] | None:
     """Stages by kind that will follow those `offered` (their kinds); None while nobody can tell.
 
-    Whatever goes wrong comes on top.
+    Of heats (CONFIRM) that is the most; whatever goes wrong comes on top.
     """
     if state.prepared is None:
         return None
     counts: Counter[str] = Counter()
     if searching:
-        rounds = Limits(state.spec.options, state.ledger, state.session, state.finalists.expected).rounds_left()
+        rounds = Limits(state.spec.options, state.ledger, state.session, state.finalists.expected_trials).rounds_left()
         if rounds is None:
             return None
         counts.update(dict.fromkeys(_ROUND, rounds))
@@ -33,7 +34,10 @@ def stages_ahead(state: JobState, offered: Collection[str], *, searching: bool) 
     for position, kind in enumerate(_ROUND[1:-1], start=2):
         if searching and kind in offered:
             counts.update(_ROUND[position:])
-    counts.update(_CLOSING if searching else _after(offered))
+    closing = _CLOSING if searching else _after(offered)
+    counts.update(closing)
+    if StageName.CONFIRM in (*closing, *offered):
+        counts[StageName.CONFIRM] += HEATS - (1 if searching else state.finalists.heat)
     return {kind: count for kind, count in counts.items() if count > 0}
 
 

@@ -38,7 +38,6 @@ SLOW = 1.3
 _PEAK_S = 60.0
 _PACKAGE_S = 0.5 * _HOURS
 _PROVE_S = 0.5 * _HOURS
-_CONFIRM_REPEATS = 15
 
 _encode = msgspec.msgpack.encode
 
@@ -120,14 +119,10 @@ class Works:
         timed before.
         """
         confirm = number is None
-        options, protocol = self._spec.options, self._spec.protocol
-        if confirm:
-            protocol = msgspec.structs.replace(
-                protocol, repeats=max(_CONFIRM_REPEATS, protocol.repeats), max_seconds=2 * protocol.max_seconds
-            )
+        options = self._spec.options
         workloads = dict.fromkeys(c.workload for c in candidates)
         context = ProfileContext(
-            protocol=protocol,
+            protocol=self._spec.protocol,
             references={w: references.get(w) or _no_reference(w) for w in workloads},
             rtol=options.rtol,
             atol=options.atol,

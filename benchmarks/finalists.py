@@ -1,0 +1,153 @@
+"""How many of a search's fastest programs should be timed again before one is chosen, and how?
+
+    python benchmarks/finalists.py zoo:mobilenet_v2 zoo:mobilenet_v2_0.5 --minutes 1.5 4
+    python benchmarks/finalists.py --replay benchmarks/results/finalists.json
+
+Each network is tuned as a user would, cold.  The eight programs that its search found fastest of each of its heaviest
+subgraphs are built again and timed in turns, in sixteen rounds of fifteen repeats; the median over the rounds is taken
+for the truth.  Then ways to choose are played with these times, each of them from every round on: so many finalists in
+the order of the search, so many repeats in each of so many heats.  Told is how much slower the chosen program is than
+the truly fastest of the eight, and how many times finalists are timed.  Results go to
+`benchmarks/results/finalists.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from in_turns import REPEATS, in_turns
+
+from kintune.doctor.machine import inspect_machine
+from kintune.job.heats import HEATS, next_heat
+from kintune.measure.outcome import Outcome, Status
+from kintune.records import Measurement
+from kintune.space.candidate import Candidate
+
+RESULTS = Path(__file__).parent / "results" / "finalists.json"
+MOST = 8
+ROUNDS = 16
+NEAR = 1.1  # what took longer in the search is no finalist beyond the third, as in a job
+
+Times = Sequence[Sequence[Sequence[float]]]  # by program, fastest of the search first, by round, by repeat
+
+
+class Way(NamedTuple):
+    """So many finalists, each timed so many repeats in one heat, or in as many as a job has."""
+
+    finalists: int
+    repeats: int
+    heats: bool
+
+
+WAYS = (Way(1, 0, False), Way(3, 15, False), Way(3, 5, True), Way(8, 5, False), Way(8, 5, True), Way(8, 15, False))
+
+
+def fastest(measured: Sequence[Measurement]) -> list[Measurement]:
+    """By the search's own times."""
+    return sorted(measured, key=lambda m: m.outcome.median_us)[:MOST]
+
+
+def choices(way: Way, search_us: Sequence[float], times: Times) -> Iterator[tuple[int, int]]:
+    """The chosen program's place and how many times finalists were timed, from each round and repeat on."""
+    places = [p for p in range(min(way.finalists, len(times))) if p < 3 or search_us[p] <= NEAR * search_us[0]]
+    heats = HEATS if way.heats else 1
+    for start in range(len(times[0]) - heats + 1):
+        for offset in range(0, REPEATS - way.repeats + 1, 5):
+            if way.repeats == 0:
+                yield 0, 0
+            else:
+                yield _played(places, times, start, slice(offset, offset + way.repeats), heats)
+
+
+def _played(places: Sequence[int], times: Times, start: int, repeats: slice, heats: int) -> tuple[int, int]:
+    candidates = {p: Candidate("w", "s", ((p,),)) for p in places}
+    outcomes: dict[Candidate, Outcome] = {}
+    ran: Counter[Candidate] = Counter()
+    visits = 0
+    for heat in range(heats):
+        for candidate in next_heat(list(candidates.values()), outcomes, ran):
+            place = candidate.decisions[0][0]
+            outcome = Outcome(Status.OK, tuple(times[place][start + heat][repeats]))
+            outcomes[candidate] = outcomes[candidate].joined(outcome) if candidate in outcomes else outcome
+            ran[candidate] += 1
+            visits += 1
+    return min(places, key=lambda p: outcomes[candidates[p]].median_us), visits
+
+
+def examine(model: str, minutes: float, subgraphs: int) -> list[dict[str, Any]]:
+    """The raw times, one entry a subgraph."""
+    return [
+        {
+            "model": model,
+            "minutes": minutes,
+            "subgraph": timed.name,
+            "search_us": [round(m.outcome.median_us, 2) for m in timed.programs],
+            "times_us": [[[round(t, 2) for t in repeats] for repeats in found] for found in timed.times_us],
+        }
+        for timed in in_turns(model, minutes, subgraphs, ROUNDS, fastest)
+    ]
+
+
+def replay(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What each way chooses, over all subgraphs alike."""
+    found = []
+    for way in WAYS:
+        excess: list[float] = []
+        visits: list[int] = []
+        for row in rows:
+            times = row["times_us"]
+            truth = [statistics.median(statistics.median(repeats) for repeats in program) for program in times]
+            for place, timed in choices(way, row["search_us"], times):
+                excess.append(truth[place] / min(truth) - 1)
+                visits.append(timed)
+        found.append(_summary(way, excess, visits))
+    return found
+
+
+def _summary(way: Way, excess: Sequence[float], visits: Sequence[int]) -> dict[str, Any]:
+    ranked = sorted(excess)
+    return {
+        "finalists": way.finalists,
+        "repeats": way.repeats,
+        "heats": HEATS if way.heats else 1,
+        "slower_percent": round(100 * statistics.fmean(excess), 2),
+        "slower_percent_p95": round(100 * ranked[int(0.95 * (len(ranked) - 1))], 2),
+        "beyond_2_percent": round(sum(e > 0.02 for e in excess) / len(excess), 3),
+        "timed": round(statistics.fmean(visits), 1),
+    }
+
+
+def main() -> None:
+    """All models, one after the other."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("models", nargs="*")
+    parser.add_argument("--minutes", type=float, nargs="+", default=[2.0], help="for all, or one for each")
+    parser.add_argument("--subgraphs", type=int, default=12)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--replay", type=Path, help="the raw times of an earlier run")
+    options = parser.parse_args()
+    if options.replay:
+        rows = json.loads(options.replay.read_text())["rows"]
+    else:
+        minutes = options.minutes * len(options.models) if len(options.minutes) == 1 else options.minutes
+        rows = []
+        for model, limit in zip(options.models, minutes, strict=True):
+            rows += examine(model, limit, options.subgraphs)
+    ways = replay(rows)
+    for way in ways:
+        print("  " + ", ".join(f"{key} {value}" for key, value in way.items()))
+    if not options.replay:
+        today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+        document = {"date": today, "cpu": inspect_machine().cpu, "ways": ways, "rows": rows}
+        options.out.write_text(json.dumps(document, separators=(",", ":")) + "\n")
+
+
+if __name__ == "__main__":
+    main()
