@@ -4,10 +4,11 @@
 
 Each network is tuned as a user would, cold.  Of each of its heaviest subgraphs the programs that came out fastest are
 built again, and with them the fastest of those that were timed but once because they looked slow.  They are timed in
-turns, in many rounds of fifteen repeats; the median over the rounds is taken for the truth.  Asked is how much slower
-than the truly fastest is the one that the search took for the fastest (after timing it five times at most), and the one
-that the job chose in the end (of eight finalists, in heats).  The best of many noisy figures is always a
-little too good, so what is found is rather too much.  Results go to `benchmarks/results/fidelity.json`.
+turns, those of all subgraphs in each of many rounds of fifteen repeats; the median over the rounds is taken for the
+truth.  Asked is how much slower than the truly fastest is the one that the search took for the fastest (after timing it
+five times at most), and the one that the job chose in the end (of eight finalists at most, timed five times more).  The
+best of many noisy figures is always a little too good, so what is found is rather too much.  Results go to
+`benchmarks/results/fidelity.json`.
 """
 
 from __future__ import annotations

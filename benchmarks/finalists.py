@@ -16,8 +16,8 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import math
 import statistics
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,10 +25,7 @@ from typing import Any, NamedTuple
 from in_turns import REPEATS, in_turns
 
 from kintune.doctor.machine import inspect_machine
-from kintune.job.heats import HEATS, next_heat
-from kintune.measure.outcome import Outcome, Status
 from kintune.records import Measurement
-from kintune.space.candidate import Candidate
 
 RESULTS = Path(__file__).parent / "results" / "finalists.json"
 MOST = 8
@@ -39,14 +36,19 @@ Times = Sequence[Sequence[Sequence[float]]]  # by program, fastest of the search
 
 
 class Way(NamedTuple):
-    """So many finalists, each timed so many repeats in one heat, or in as many as a job has."""
+    """So many finalists, each timed so many repeats in a heat.
+
+    In a first heat all of them run, in each further one who took no longer than so many times the fastest so far.
+    """
 
     finalists: int
     repeats: int
-    heats: bool
+    further: tuple[float, ...] = ()
 
 
-WAYS = (Way(1, 0, False), Way(3, 15, False), Way(3, 5, True), Way(8, 5, False), Way(8, 5, True), Way(8, 15, False))
+WAYS = (
+    Way(1, 0), Way(3, 15), Way(8, 5), Way(8, 15), Way(3, 5, (1.05, 1.03)), Way(8, 5, (1.05,)), Way(8, 5, (1.05, 1.03)),
+)  # fmt: skip
 
 
 def fastest(measured: Sequence[Measurement]) -> list[Measurement]:
@@ -57,28 +59,26 @@ def fastest(measured: Sequence[Measurement]) -> list[Measurement]:
 def choices(way: Way, search_us: Sequence[float], times: Times) -> Iterator[tuple[int, int]]:
     """The chosen program's place and how many times finalists were timed, from each round and repeat on."""
     places = [p for p in range(min(way.finalists, len(times))) if p < 3 or search_us[p] <= NEAR * search_us[0]]
-    heats = HEATS if way.heats else 1
-    for start in range(len(times[0]) - heats + 1):
+    for start in range(len(times[0]) - len(way.further)):
         for offset in range(0, REPEATS - way.repeats + 1, 5):
-            if way.repeats == 0:
-                yield 0, 0
-            else:
-                yield _played(places, times, start, slice(offset, offset + way.repeats), heats)
+            yield _played(way, places, times, start, offset)
 
 
-def _played(places: Sequence[int], times: Times, start: int, repeats: slice, heats: int) -> tuple[int, int]:
-    candidates = {p: Candidate("w", "s", ((p,),)) for p in places}
-    outcomes: dict[Candidate, Outcome] = {}
-    ran: Counter[Candidate] = Counter()
-    visits = 0
-    for heat in range(heats):
-        for candidate in next_heat(list(candidates.values()), outcomes, ran):
-            place = candidate.decisions[0][0]
-            outcome = Outcome(Status.OK, tuple(times[place][start + heat][repeats]))
-            outcomes[candidate] = outcomes[candidate].joined(outcome) if candidate in outcomes else outcome
-            ran[candidate] += 1
-            visits += 1
-    return min(places, key=lambda p: outcomes[candidates[p]].median_us), visits
+def _played(way: Way, places: Sequence[int], times: Times, start: int, offset: int) -> tuple[int, int]:
+    if way.repeats == 0:
+        return places[0], 0
+    taken: dict[int, list[float]] = {place: [] for place in places}
+    running, timed = list(places), 0
+    for heat, margin in enumerate((math.inf, *way.further)):
+        if heat:
+            medians = {place: statistics.median(taken[place]) for place in running}
+            running = [place for place in running if medians[place] <= margin * min(medians.values())]
+        if len(running) == 1:
+            break
+        for place in running:
+            taken[place] += times[place][start + heat][offset : offset + way.repeats]
+            timed += 1
+    return min(running, key=lambda place: statistics.median(taken[place])), timed
 
 
 def examine(model: str, minutes: float, subgraphs: int) -> list[dict[str, Any]]:
@@ -116,7 +116,7 @@ def _summary(way: Way, excess: Sequence[float], visits: Sequence[int]) -> dict[s
     return {
         "finalists": way.finalists,
         "repeats": way.repeats,
-        "heats": HEATS if way.heats else 1,
+        "further_heats": way.further,
         "slower_percent": round(100 * statistics.fmean(excess), 2),
         "slower_percent_p95": round(100 * ranked[int(0.95 * (len(ranked) - 1))], 2),
         "beyond_2_percent": round(sum(e > 0.02 for e in excess) / len(excess), 3),

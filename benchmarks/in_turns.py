@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,10 +35,11 @@ def in_turns(
     subgraphs: int,
     rounds: int,
     choose: Callable[[Sequence[Measurement]], list[Measurement]],
-) -> Iterator[Timed]:
+) -> list[Timed]:
     """Tune a network as a user would, cold, and time programs of its heaviest subgraphs: `choose` says which.
 
-    Each round times them all, every other one in reverse order.  Who fails once is left out.
+    Each round times them all, subgraph by subgraph, every other one in reverse order: so a moment in which everything
+    is slower, or ranks otherwise, is no more than one round of a program.  Who fails once is left out.
     """
     from kintune.measure.device_worker import open_device
     from kintune.measure.run import Runner
@@ -54,20 +55,30 @@ def in_turns(
             operands = store.devices.get(measured[0].device_type).operands
     share = {s["name"]: s["weight"] * s["best_us"] for s in report["subgraphs"] if s["best_us"] and s["trials"]}
     heaviest = sorted((d for d in digests if names[d] in share), key=lambda d: -share[names[d]])[:subgraphs]
+    chosen = {w: choose([m for m in measured if m.candidate.workload == w]) for w in heaviest}
     about, _ = open_device("native", 0)
-    runner = Runner(about.cores)
+    with builders(len(about.cores), BuildContext(about.device_type.target, modules, sketches)) as pool:
+        references = dict(zip(heaviest, pool.map(build, map(Candidate.untuned, heaviest)), strict=True))
+        entrants = [m for w in heaviest for m in chosen[w]]
+        libraries = list(pool.map(build, [m.candidate for m in entrants]))
     usual = about.protocol.with_operands(operands)
     protocol = msgspec.structs.replace(usual, repeats=REPEATS, max_seconds=2 * usual.max_seconds)
-    with builders(len(about.cores), BuildContext(about.device_type.target, modules, sketches)) as pool:
-        for workload in heaviest:
-            chosen = choose([m for m in measured if m.candidate.workload == workload])
-            reference, *libraries = pool.map(build, [Candidate.untuned(workload), *(m.candidate for m in chosen)])
-            runner.begin(ProfileContext(protocol, {workload: reference}))
-            times: list[list[tuple[float, ...]]] = [[] for _ in chosen]
-            for number in range(rounds):
-                order = list(range(len(chosen)))
-                for place in reversed(order) if number % 2 else order:
-                    outcome: Outcome = runner.profile(ProfileItem(workload, libraries[place]))
-                    times[place] += [outcome.times_us] if outcome.ok else []
-            complete = [place for place, found in enumerate(times) if len(found) == rounds]
-            yield Timed(names[workload], [chosen[place] for place in complete], [times[place] for place in complete])
+    context = ProfileContext(protocol, references)
+    runner = Runner(about.cores)
+    times: list[list[tuple[float, ...]]] = [[] for _ in entrants]
+    for number in range(rounds):
+        runner.begin(context)
+        order = list(range(len(entrants)))
+        for place in reversed(order) if number % 2 else order:
+            item = ProfileItem(entrants[place].candidate.workload, libraries[place])
+            outcome: Outcome = runner.profile(item)
+            times[place] += [outcome.times_us] if outcome.ok else []
+    return [_of(workload, names[workload], entrants, times, rounds) for workload in heaviest]
+
+
+def _of(
+    workload: str, name: str, entrants: Sequence[Measurement], times: list[list[tuple[float, ...]]], rounds: int
+) -> Timed:
+    own = [place for place, m in enumerate(entrants) if m.candidate.workload == workload]
+    complete = [place for place in own if len(times[place]) == rounds]
+    return Timed(name, [entrants[place] for place in complete], [times[place] for place in complete])

@@ -32,7 +32,7 @@ from kintune.testing.toy_desk import (
     preparation,
     work_of,
 )
-from kintune.testing.toy_runs import confirmed, ended
+from kintune.testing.toy_runs import ended
 from kintune.testing.toy_tools import ToyTools, toy_space, toy_spec
 from kintune.wire.messages import ItemStatus, Work
 
@@ -85,9 +85,8 @@ class TestFacts:
         found = {m.candidate.digest: m for m in desk.store.measurements.find()}
         for profiled in rehearsal.outcomes(StageName.PROFILE):
             assert found[profiled.candidate].outcome == profiled.outcome
-        joined = confirmed(rehearsal)
-        assert max(len(outcome.times_us) for outcome in joined.values()) > 1
-        assert {m.candidate.digest: m.confirmed for m in found.values() if m.confirmed is not None} == joined
+        for confirmed in rehearsal.outcomes(StageName.CONFIRM):
+            assert found[confirmed.candidate].confirmed == confirmed.outcome
 
     def test_a_measurement_knows_where_it_comes_from(self, desk: Desk, rehearsal: Rehearsal) -> None:
         found = {m.candidate: m for m in desk.store.measurements.find(run_id="run")}
@@ -195,7 +194,7 @@ class TestResuming:
         assert first.finished is None
         assert again.finished is not None
         assert again.picks == whole.picks
-        assert first.timed + again.timed == whole.timed
+        assert max((first.timed + again.timed).values()) == 1
         assert [event.seq for event in again.history] == list(range(len(again.history)))
 
     def test_what_was_taught_is_not_forgotten(self, desk: Desk, tmp_path: Path) -> None:

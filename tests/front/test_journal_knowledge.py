@@ -26,7 +26,7 @@ from kintune.testing.toy_desk import (
     preparation,
     work_of,
 )
-from kintune.testing.toy_runs import confirmed, ended
+from kintune.testing.toy_runs import ended
 from kintune.testing.toy_tools import ToyTools, toy_space, toy_spec
 from kintune.wire.messages import ItemStatus
 
@@ -44,7 +44,8 @@ class TestKnown:
         told = {fact.candidate.digest: fact for fact in known}
         assert told.keys() == {p.candidate for kind in _MEASURED for p in first.outcomes(kind)}
         assert not any(fact.suggestion for fact in known)
-        assert {digest: fact.confirmed for digest, fact in told.items() if fact.confirmed} == confirmed(first)
+        confirmed = {p.candidate: p.outcome for p in first.outcomes(StageName.CONFIRM)}
+        assert {digest: fact.confirmed for digest, fact in told.items() if fact.confirmed} == confirmed
 
     def test_it_measures_nothing_twice(self, desk: Desk) -> None:
         first = self.first(desk)

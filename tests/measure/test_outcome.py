@@ -16,18 +16,3 @@ def test_a_failure_is_infinitely_slow_even_with_times() -> None:
 def test_equal_failures_have_one_class_whatever_their_details() -> None:
     causes = ("wrong numbers: 3 of 9 elements differ", "wrong numbers: 1 of 2 elements differ")
     assert {Outcome(Status.WRONG_RESULT, cause=cause).cause_class for cause in causes} == {"wrong numbers"}
-
-
-def test_times_of_several_measurements_are_joined() -> None:
-    joined = Outcome(Status.OK, (1.0, 2.0), repeated=1).joined(Outcome(Status.OK, (9.0,), repeated=2))
-    assert joined == Outcome(Status.OK, (1.0, 2.0, 9.0), repeated=3)
-
-
-def test_who_fails_once_has_failed() -> None:
-    good, bad, worse = (
-        Outcome(Status.OK, (1.0,)),
-        Outcome(Status.WRONG_RESULT, cause="wrong numbers"),
-        Outcome(Status.RUN_FAILED, cause="SIGSEGV"),
-    )
-    assert good.joined(bad) == bad.joined(good) == bad
-    assert bad.joined(worse) == bad

@@ -16,7 +16,6 @@ import msgspec
 
 from kintune.engine.journal import Entry
 from kintune.errors import RecordsError
-from kintune.front.confirmations import Confirmations
 from kintune.job.outcomes import MEASURING, built_of, check_answer, profiled_of
 from kintune.job.payloads import JobSpec, Known, Pick, Prepared, Profiled, Selected, StageName, Updated
 from kintune.knowledge.conditions import Conditions
@@ -67,7 +66,6 @@ class RunBook:
         self._left: dict[str, int] = {}
         self._workloads: list[str] = []
         self._failed: set[str] = set()
-        self._confirmations = Confirmations(store, spec.run_id)
         self._picks: dict[str, Pick] = {}
         self._candidates: OrderedDict[str, Candidate] = OrderedDict()
         self._sequence = store.events.count(spec.run_id)
@@ -147,7 +145,6 @@ class RunBook:
             self._sequence = self._events[0].seq
         self._events.clear()
         self._measurements.clear()
-        self._confirmations.forget()
         self._active = None
 
     def _write_measurements(self) -> None:
@@ -294,8 +291,7 @@ class RunBook:
             profiled = _decode(payload, Profiled)
             candidate = self._measured(profiled.candidate, profiled.outcome)
             self._write_measurements()
-            outcome = self._confirmations.add(profiled)
-            self._store.measurements.confirm(self._device_type, self._compiler, candidate, outcome)
+            self._store.measurements.confirm(self._device_type, self._compiler, candidate, profiled.outcome)
         elif entry.status is not ItemStatus.OK:
             return
         elif entry.kind == StageName.PREPARE:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 
-from kintune.job.heats import HEATS, next_heat
 from kintune.job.ledger import Ledger
 from kintune.job.payloads import Packaged, Prepared, Proof, Subgraph, SubgraphEnd, Summary
 from kintune.measure.outcome import Outcome
@@ -17,26 +15,25 @@ from kintune.space.candidate import Candidate
 __all__ = ["FINALISTS", "Finalists"]
 
 FINALISTS = 8
-"""Programs of each tuned subgraph that are timed again, at most."""
+"""Programs of each tuned subgraph that are timed again, at most: which is the fastest, first times hardly tell."""
 
 _ALWAYS = 3
-"""So many of them in any case; the others, if their first times are no worse than this many times the best one."""
+"""So many of them in any case, the others if their first times are no worse than this many times the best one ..."""
 
 _NEAR = 1.1
 
 _LIGHT = 0.01
-"""Of a subgraph with less than this share of the network's time only those that always are."""
+"""... and the subgraph takes at least this share of the network's time."""
 
 _REPLACED = 6  # of them at most, when they fail at that
 
-_HEAT_TRIALS = 0.2  # what timing a finalist once takes, in trials: it was built for the search
+_TRIALS = 0.5  # what timing a finalist takes, in trials: it was built for the search
 
 
 class Finalists:
     """The best few programs of each subgraph, timed again so that a lucky measurement does not win.
 
-    Trivial subgraphs, which the search leaves alone, have two: the rule's program and the untuned one.  What was
-    confirmed in an earlier run is not timed again.
+    Trivial subgraphs, which the search leaves alone, have two: the rule's program and the untuned one.
     """
 
     def __init__(self, subgraphs: Sequence[Subgraph], session: Session, space: SearchSpace) -> None:
@@ -44,58 +41,43 @@ class Finalists:
         self._session = session
         self._space = space
         self._confirmed: dict[Candidate, Outcome] = {}
-        self._ran: Counter[Candidate] = Counter()
         self._trivial: dict[str, list[Candidate]] | None = None
 
     def know(self, candidate: Candidate, outcome: Outcome) -> None:
         """The candidate was confirmed in an earlier run."""
         self._confirmed[candidate] = outcome
-        self._ran[candidate] = HEATS
 
     def observe(self, candidate: Candidate, outcome: Outcome) -> None:
         """The candidate was timed again in this run."""
-        before = self._confirmed.get(candidate)
-        self._confirmed[candidate] = outcome if before is None else before.joined(outcome)
-        self._ran[candidate] += 1
+        self._confirmed[candidate] = outcome
 
     @property
     def expected_trials(self) -> float:
         """How long the end of the search takes, once it comes, in trials."""
-        states = self._session.states.values()
-        latency_us = self._session.latency_us()
+        states, latency_us = self._session.states.values(), self._session.latency_us()
         tuned = sum(min(_most(s.subject.weight * s.best_us, latency_us), max(1, s.tried)) for s in states)
-        return _HEAT_TRIALS * HEATS * (tuned + 2 * (len(self._subgraphs) - len(states)))
+        return _TRIALS * (tuned + 2 * (len(self._subgraphs) - len(states)))
 
     @property
     def outstanding_trials(self) -> float:
-        """How long what is left of it takes, at most, in trials."""
-        return _HEAT_TRIALS * sum(HEATS - self._ran[candidate] for candidate in self.pending)
-
-    @property
-    def heat(self) -> int:
-        """The number of the heat that is under way, or comes next; the last one's when all is decided."""
-        return 1 + min((self._ran[candidate] for candidate in self.pending), default=HEATS - 1)
+        """How long what is left of it takes, in trials."""
+        return _TRIALS * len(self.pending)
 
     @property
     def pending(self) -> list[Candidate]:
-        """The finalists of the next heats; every other heat begins with the last."""
+        """The finalists that are still to be timed again."""
         latency_us = self._session.latency_us()
-        pending: list[Candidate] = []
+        finalists: list[Candidate] = []
         for subgraph in self._subgraphs:
-            heat = next_heat(self._of(subgraph, latency_us), self._confirmed, self._ran)
-            pending += heat[::-1] if heat and self._ran[heat[0]] % 2 else heat
-        return pending
+            finalists += self._of(subgraph, latency_us)
+        return [c for c in finalists if c not in self._confirmed]
 
-    def includes(self, candidate: Candidate) -> bool:
-        """Whether it is a finalist, timed again already or not."""
+    def awaits(self, candidate: Candidate) -> bool:
+        """Whether it is a finalist that is still to be timed again."""
         subgraph = next((s for s in self._subgraphs if s.workload == candidate.workload), None)
-        return subgraph is not None and candidate in self._of(subgraph, self._session.latency_us())
-
-    def find(self, digest: str) -> Candidate | None:
-        """The finalist of this digest; None if there is none."""
-        latency_us = self._session.latency_us()
-        finalists = (c for subgraph in self._subgraphs for c in self._of(subgraph, latency_us))
-        return next((c for c in finalists if c.digest == digest), None)
+        if subgraph is None or candidate in self._confirmed:
+            return False
+        return candidate in self._of(subgraph, self._session.latency_us())
 
     def chosen(self) -> dict[str, Candidate]:
         """The program that ships for each workload: the fastest confirmed one, else the untuned."""

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Collection
 
-from kintune.job.heats import HEATS
 from kintune.job.limits import Limits
 from kintune.job.payloads import StageName
 from kintune.job.state import JobState
@@ -20,7 +19,7 @@ _CLOSING = (StageName.BUILD, StageName.CONFIRM, StageName.PACKAGE, StageName.PRO
 def stages_ahead(state: JobState, offered: Collection[str], *, searching: bool) -> dict[str, int] | None:
     """Stages by kind that will follow those `offered` (their kinds); None while nobody can tell.
 
-    Of heats (CONFIRM) that is the most; whatever goes wrong comes on top.
+    Whatever goes wrong comes on top.
     """
     if state.prepared is None:
         return None
@@ -34,10 +33,7 @@ def stages_ahead(state: JobState, offered: Collection[str], *, searching: bool) 
     for position, kind in enumerate(_ROUND[1:-1], start=2):
         if searching and kind in offered:
             counts.update(_ROUND[position:])
-    closing = _CLOSING if searching else _after(offered)
-    counts.update(closing)
-    if StageName.CONFIRM in (*closing, *offered):
-        counts[StageName.CONFIRM] += HEATS - (1 if searching else state.finalists.heat)
+    counts.update(_CLOSING if searching else _after(offered))
     return {kind: count for kind, count in counts.items() if count > 0}
 
 

@@ -242,9 +242,10 @@ class JobState:
 
     def _confirmed(self, digest: str, outcome: Outcome) -> bool:
         """The same for a finalist."""
-        known = self._works.candidate(digest)  # None: a process that is gone offered it
-        candidate = self.finalists.find(digest) if known is None else known
-        if candidate is None or not self.finalists.includes(candidate):
+        candidate = self._works.candidate(digest)
+        if candidate is None:  # a process that is gone offered it
+            candidate = next((c for c in self.finalists.pending if c.digest == digest), None)
+        if candidate is None or not self.finalists.awaits(candidate):
             return False
         self.ledger.count(candidate, outcome, trial=False)
         self.finalists.observe(candidate, outcome)

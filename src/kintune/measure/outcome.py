@@ -34,12 +34,6 @@ class Outcome(msgspec.Struct, frozen=True):
     cause: str = ""
     repeated: int = 0
 
-    def joined(self, later: Outcome) -> Outcome:
-        """This and what came of timing the candidate once more: all their times, or the failure of either."""
-        if not (self.ok and later.ok):
-            return later if self.ok else self
-        return Outcome(self.status, self.times_us + later.times_us, repeated=self.repeated + later.repeated)
-
     @property
     def ok(self) -> bool:
         """Whether there is a time to believe."""

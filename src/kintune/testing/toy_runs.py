@@ -15,7 +15,7 @@ from kintune.testing.synthetic_space import Product
 from kintune.testing.toy_knowledge import toy_knowledge
 from kintune.testing.toy_tools import toy_space, toy_spec
 
-__all__ = ["BUILD_FAILED", "KNOWLEDGE", "confirmed", "ended", "failed", "profiled", "time_us", "with_limits"]
+__all__ = ["BUILD_FAILED", "KNOWLEDGE", "ended", "failed", "profiled", "time_us", "with_limits"]
 
 KNOWLEDGE = toy_knowledge(Product("k0", 64, 320, 64, operator="dense0"), Product("k1", 128, 128, 64, operator="dense1"))
 BUILD_FAILED = Outcome(Status.BUILD_FAILED, cause="linking failed: no linker")
@@ -48,12 +48,3 @@ def time_us(candidate: Candidate) -> float:
 def profiled(rehearsal: Rehearsal) -> Counter[str]:
     """How often each candidate was timed in the search, by what was committed."""
     return Counter(profiled.candidate for profiled in rehearsal.outcomes(StageName.PROFILE))
-
-
-def confirmed(rehearsal: Rehearsal) -> dict[str, Outcome]:
-    """What came of timing each finalist, all heats together, by what was committed."""
-    joined: dict[str, Outcome] = {}
-    for heat in rehearsal.outcomes(StageName.CONFIRM):
-        before = joined.get(heat.candidate)
-        joined[heat.candidate] = heat.outcome if before is None else before.joined(heat.outcome)
-    return joined
