@@ -137,6 +137,8 @@ def main() -> None:
         rows = json.loads(options.replay.read_text())["rows"]
     else:
         minutes = options.minutes * len(options.models) if len(options.minutes) == 1 else options.minutes
+        if not options.models or len(minutes) != len(options.models):
+            parser.error("name networks, and minutes for all or for each of them; or --replay what was timed")
         rows = []
         for model, limit in zip(options.models, minutes, strict=True):
             rows += examine(model, limit, options.subgraphs)
