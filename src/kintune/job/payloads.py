@@ -119,11 +119,16 @@ class JobSpec(msgspec.Struct, frozen=True):
 
 
 class Tensor(msgspec.Struct, frozen=True):
-    """A named input or output of a model."""
+    """A named input or output of a model.
+
+    `bounds` holds the least and the greatest value that an integer input may have, where the model uses it as an index;
+    None where any value will do.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    bounds: tuple[int, int] | None = None
 
 
 class Subgraph(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Converters that replace the stock ONNX importer's where its own hide an operator from the optimiser.
+"""Bounds and pairwise extremes as element-wise operators that fusion can see.
 
 The stock ones emit `Clip` as finished loops and `Max`/`Min` as stack-and-reduce over a new axis; layout conversion and
 fusion then cannot see the cheap element-wise operator that a ReLU6 is.  These emit Relax's own binary operators.

@@ -1,0 +1,17 @@
+"""Converters that replace the stock ONNX importer's, one file a group of operators.
+
+Each group offers `CONVERTERS`: the name of an operator and the class that converts it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kintune.models.converters import arithmetic
+
+__all__ = ["CONVERTERS"]
+
+_GROUPS = (arithmetic,)
+
+CONVERTERS: dict[str, Any] = {name: converter for group in _GROUPS for name, converter in group.CONVERTERS.items()}
+"""Operator name -> the converter to use for it."""
