@@ -130,6 +130,15 @@ def test_folding_with_numpy_changes_nothing(small_conv: Small, monkeypatch: pyte
         assert np.array_equal(one.numpy(), other.numpy())
 
 
+def test_a_conservative_lowering_converts_no_layout(small_conv: Small) -> None:
+    from kintune.graph.lower import lower
+
+    plain = lower(small_conv.model.module, small_conv.target, conservative=True)
+    assert not any("transpose" in name for name in _calls(plain)[:-2])
+    shapes = [tuple(map(int, w.module["main"].params[0].shape)) for w in plain.workloads if w.operator == "conv2d"]
+    assert (1, 3, 16, 16) in shapes
+
+
 def _constants(function: Any) -> list[Any]:
     from tvm import relax
 

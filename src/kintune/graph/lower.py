@@ -21,7 +21,7 @@ from kintune.graph.workload import Workload, describe, standalone
 
 __all__ = ["Lowered", "lower"]
 
-_CPU_LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
+_CPU_LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"], "relax.nn.conv2d_transpose": ["NCHW", "IOHW"]}
 _CALL_KERNEL = "relax.call_tir"
 
 
@@ -39,13 +39,16 @@ class Lowered(NamedTuple):
     functions: dict[str, str]
 
 
-def lower(module: tvm.IRModule, target: tvm.target.Target) -> Lowered:
+def lower(module: tvm.IRModule, target: tvm.target.Target, *, conservative: bool = False) -> Lowered:
     """Lower an imported module (its function `main` with weights as constants) for `target`.
+
+    A `conservative` lowering converts no layouts and rewrites nothing for the sake of speed: another way for a network
+    whose usual lowering fails or computes something else.
 
     The attribute `num_input` of `main`, if present, is ignored: every parameter of an imported `main` is an input.
     """
     with target:
-        module = tvm.transform.Sequential(_graph_passes(target) + _operator_passes())(module)
+        module = tvm.transform.Sequential(_graph_passes(target, conservative) + _operator_passes())(module)
         inputs = len(module["main"].params)
         module, weights = _weights_to_parameters(module, inputs)
         module = tvm.transform.Sequential(
@@ -62,7 +65,9 @@ def lower(module: tvm.IRModule, target: tvm.target.Target) -> Lowered:
     return Lowered(module, weights, tuple(grouped.values()), functions)
 
 
-def _graph_passes(target: tvm.target.Target) -> list[tvm.transform.Pass]:
+def _graph_passes(target: tvm.target.Target, conservative: bool) -> list[tvm.transform.Pass]:
+    if conservative:
+        return [relax.transform.DecomposeOpsForInference(), FoldTensors(), relax.transform.FoldConstant()]
     passes = [relax.transform.DecomposeOpsForInference(), FoldTensors(), relax.transform.FoldConstant(), RaiseScalars()]
     if target.kind.name == "llvm":
         passes.append(relax.transform.ConvertLayout(_CPU_LAYOUTS))
