@@ -12,7 +12,7 @@ PYTEST_ARGS ?=
 # How many processes share the tests; 0: all in one.
 TEST_WORKERS ?= 2
 
-.PHONY: help setup tune test test-slow test-hosts lint format wheel clean
+.PHONY: help setup tune test test-bare test-slow test-hosts lint format wheel clean
 
 help: ## list the chores
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-10s %s\n' "$$name" "$$what"; done
@@ -25,6 +25,9 @@ tune: setup ## tune a model of the zoo for a few minutes and say what was gained
 
 test: setup lint ## check everything that is not slow
 	@$(BIN)/python -m pytest -q -m "not slow" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+
+test-bare: setup ## see that tests are skipped where the optional tools they use are missing
+	@KINTUNE_HIDE_TOOLS=all KINTUNE_FORBID_SKIPS= $(BIN)/python -m pytest -q -m "needs and not slow" $(PYTEST_ARGS)
 
 test-slow: setup ## run the tests that take minutes
 	@$(BIN)/python -m pytest -q -m slow --timeout 1800 $(PYTEST_ARGS)

@@ -1,4 +1,4 @@
-"""What all tests share: profiles of property tests, and CI's right to have no test skipped."""
+"""What all tests share: profiles of property tests, optional tools, and CI's right to have no test skipped."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from kintune.front.report import RunReport
 from kintune.front.request import TuneRequest
 from kintune.job.progress import ProgressReport
 from kintune.testing.reports import example_progress, example_report
+from tests.support.tools import OptionalTools
 
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -51,6 +52,7 @@ class SkipWatch:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(OptionalTools(), "kintune-optional-tools")
     if os.environ.get(FORBID_SKIPS):
         config.pluginmanager.register(SkipWatch(), "kintune-skip-watch")
 

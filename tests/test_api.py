@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -99,6 +100,7 @@ def test_an_executable_that_is_gone_is_named(fake_front: FakeFront) -> None:
         kt.load(ZOO).tune(progress=False).build()
 
 
+@pytest.mark.needs("torch")
 class TestTorch:
     @pytest.fixture(autouse=True)
     def _cached_here(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +108,7 @@ class TestTorch:
 
     @pytest.fixture
     def torch(self) -> Any:
-        return pytest.importorskip("torch")
+        return importlib.import_module("torch")
 
     def test_a_module_is_exported_for_its_example_inputs(self, torch: Any, tmp_path: Path) -> None:
         model = kt.load(torch.nn.Linear(4, 2), example_inputs=(torch.zeros(1, 4),))

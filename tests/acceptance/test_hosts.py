@@ -24,7 +24,7 @@ from kintune.service.client import Client
 from kintune.testing.network import Network, SlowLink, why_no_network
 from kintune.testing.serving import Serving, serving
 
-pytestmark = [pytest.mark.tvm, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.may_use("postgresql"), pytest.mark.tvm, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 NETWORK = Path(__file__).parents[2] / "benchmarks/one_layer.onnx"
 ORCHESTRATOR = "kintune.service.orchestrator.process"

@@ -40,8 +40,7 @@ def free_port() -> int:
 
 def program(name: str) -> str:
     path = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
-    if path is None:
-        pytest.skip(f"{name} is not installed")
+    assert path is not None
     return path
 
 
@@ -121,7 +120,7 @@ def service(tmp_path: Path) -> Iterator[Serving]:
         yield running
 
 
-@pytest.fixture(params=[nginx, caddy])
+@pytest.fixture(params=[pytest.param(each, marks=pytest.mark.needs(each.__name__)) for each in (nginx, caddy)])
 def proxy(request: pytest.FixtureRequest, service: Serving, tmp_path: Path) -> Iterator[str]:
     """Where the world reaches the service."""
     make: Callable[[Serving, str, Path], Front] = request.param
@@ -167,6 +166,7 @@ def test_a_program_does_all_it_does_without(proxy: str, service: Serving) -> Non
             assert next(events.iter_lines()) == "event: job"  # sent at once, not when much has come together
 
 
+@pytest.mark.needs("chromium")
 def test_a_browser_shows_pages_that_live(proxy: str, service: Serving) -> None:
     options = Options()
     options.binary_location = program("chromium")

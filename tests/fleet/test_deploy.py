@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,17 @@ from typing import Any
 import pytest
 
 from kintune.fleet.ray_park import DEVICE_RESOURCE
+from tests.support.tools import require
 
-yaml = pytest.importorskip("yaml", reason="comes with Ray")
+require("ray")  # which brings yaml
+yaml = importlib.import_module("yaml")
+pytestmark = pytest.mark.needs("ray")
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
 
 def test_ray_takes_the_cluster_configuration() -> None:
-    util = pytest.importorskip("ray.autoscaler._private.util")
+    util = importlib.import_module("ray.autoscaler._private.util")
     config = yaml.safe_load((DEPLOY / "ray-cluster.yaml").read_text())
     util.validate_config(util.prepare_config(config))
 

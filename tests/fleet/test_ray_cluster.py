@@ -29,8 +29,9 @@ from kintune.records import Store
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import Sequential
 from kintune.testing.journal import MemoryJournal
+from tests.support.tools import require
 
-ray_utils = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed")
+ray_utils = require("ray.cluster_utils")
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 

@@ -197,14 +197,10 @@ def test_no_temporary_file_stays_behind(network: Any, saved: Path, monkeypatch: 
     assert list(scratch.iterdir()) == []
 
 
+@pytest.mark.needs("aarch64-linker")
 def test_one_for_another_architecture_is_saved_here_and_run_there(tmp_path: Path) -> None:
-    from kintune.measure.linker import find_linker
     from kintune.testing.tiny_network import make_tiny_network
 
-    try:
-        find_linker("aarch64")
-    except OrderError as error:
-        pytest.skip(str(error))
     target = '{"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76"}'
     network = make_tiny_network(tmp_path, target=target)
     network.executable.save(tmp_path / "tiny.kt")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kintune.errors import BuildError, OrderError
+from kintune.errors import BuildError
 from kintune.measure.requests import Built
 from kintune.space.candidate import Candidate
 
@@ -91,17 +91,13 @@ def test_dynamic_shapes_and_scalars_are_refused(native: str) -> None:
         build_module(target(native), dynamic, dynamic, "dynamic")
 
 
+@pytest.mark.needs("aarch64-linker")
 def test_programs_for_another_architecture_are_objects_of_it(dense: Any) -> None:
     import tvm
 
     from kintune.measure.build import build_candidate
-    from kintune.measure.linker import find_linker
     from kintune.space.lower import save_workload
 
-    try:
-        find_linker("aarch64")
-    except OrderError as error:
-        pytest.skip(str(error))
     board = tvm.target.Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76", "num-cores": 4})
     built = build_candidate(board, save_workload(dense), None, Candidate.untuned("w"))
     assert built.artifact.startswith(b"\x7fELF")

@@ -13,8 +13,9 @@ from kintune.job.payloads import Tensor
 from kintune.models.digest import exported_digest
 from kintune.models.ref import parse_ref
 from kintune.models.torch import export_module
+from tests.support.tools import require
 
-torch = pytest.importorskip("torch")
+torch = require("torch")
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::torch.*")]
 
 

@@ -27,13 +27,11 @@ class TestFile(RecordsConformance):
             yield store
 
 
+@pytest.mark.needs("postgresql")
 class TestPostgres(RecordsConformance):
     @pytest.fixture
     def store(self) -> Iterator[Store]:
-        url = os.environ.get(POSTGRES)
-        if not url:
-            pytest.skip(f"{POSTGRES} names no database")
-        with Store.open(url) as store:
+        with Store.open(os.environ[POSTGRES]) as store:
             try:
                 yield store
             finally:

@@ -18,15 +18,13 @@ from kintune.testing.guests import visitor
 POSTGRES = "KINTUNE_TEST_POSTGRES"
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.needs("postgresql"))])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """An empty database of each kind that a service may have."""
     if request.param == "sqlite":
         with closing(open_database(str(tmp_path / "service.sqlite"))) as opened:
             yield opened
         return
-    if POSTGRES not in os.environ:
-        pytest.skip(f"{POSTGRES} names no database")
     with schema_of_its_own(os.environ[POSTGRES]) as location, closing(open_database(location)) as opened:
         yield opened
 

@@ -131,8 +131,6 @@ def test_a_database_of_the_other_kind_is_refused(service: Settings, tmp_path: Pa
 @pytest.fixture
 def databases() -> Iterator[tuple[str, str]]:
     """Two empty databases of the PostgreSQL server."""
-    if POSTGRES not in os.environ:
-        pytest.skip(f"{POSTGRES} names no database")
     url, names = make_url(os.environ[POSTGRES]), [f"backup_{secrets.token_hex(4)}" for _ in range(2)]
     engine = create_engine(url, isolation_level="AUTOCOMMIT")
     try:
@@ -148,6 +146,7 @@ def databases() -> Iterator[tuple[str, str]]:
         engine.dispose()
 
 
+@pytest.mark.needs("postgresql")
 def test_postgresql_is_backed_up_into_another_database(tmp_path: Path, databases: tuple[str, str]) -> None:
     first, second = databases
     (tmp_path / "data").mkdir()

@@ -47,9 +47,8 @@ def dynamic_onnx(tmp_path: Path) -> Path:
     return tmp_path / "dynamic.onnx"
 
 
-@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
+@pytest.mark.parametrize("name", ["onnxruntime", pytest.param("openvino", marks=pytest.mark.needs("openvino"))])
 def test_it_runs_an_onnx_file_and_keeps_the_order_of_outputs(name: str, dynamic_onnx: Path) -> None:
-    pytest.importorskip(name)
     rival, subject = make_rival(name), Subject(onnx=str(dynamic_onnx))
     assert rival.unavailable(subject) is None
     rival.prepare(subject, 1, INPUTS)
@@ -71,9 +70,10 @@ def test_onnxruntime_takes_a_file_format_newer_than_it_knows(dynamic_onnx: Path,
 
 
 @pytest.mark.slow
+@pytest.mark.needs("torch")
 @pytest.mark.filterwarnings("ignore")  # PyTorch deprecates parts of itself while it is imported
 def test_torch_compiles_an_exported_program(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
 
     class Network(torch.nn.Module):  # type: ignore[misc,name-defined]
         def forward(self, x: Any, ids: Any) -> Any:

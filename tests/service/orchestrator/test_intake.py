@@ -80,6 +80,7 @@ def test_a_job_for_this_machine_s_own_device(office: Office) -> None:
     assert (ticket.request.target, ticket.request.device) == ("native", "cpu")
 
 
+@pytest.mark.needs("aarch64-linker")
 def test_a_job_for_devices_elsewhere_is_compiled_for_what_those_are(office: Office) -> None:
     office.types.put("pi5", "board-1", PI, 1.0)
     about, ticket = office.ticket("pi5", usable=3)
@@ -88,6 +89,7 @@ def test_a_job_for_devices_elsewhere_is_compiled_for_what_those_are(office: Offi
     assert (ticket.request.target, ticket.request.device) == (PI.device_type.target, "pi5")
 
 
+@pytest.mark.needs("aarch64-linker")
 def test_a_type_of_which_no_device_is_there_now_is_waited_for(office: Office) -> None:
     office.types.put("pi5", "board-1", PI, 1.0)
     assert office.ticket("pi5", usable=0)[1].station.count == 1

@@ -22,8 +22,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 def chromium(tmp_path: Path) -> Iterator[webdriver.Chrome]:
     """A browser without a screen, which downloads to `tmp_path`."""
     browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if browser is None or driver is None:
-        pytest.skip("chromium and chromedriver are not installed")
+    assert browser is not None
+    assert driver is not None
     options = Options()
     options.binary_location = browser
     for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1200,900"):

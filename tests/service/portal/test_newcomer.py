@@ -22,7 +22,7 @@ from kintune.testing.serving import Serving
 REDRAWN = (StaleElementReferenceException,)
 """What happens when a page changes while it is read: it is read again."""
 
-pytestmark = [pytest.mark.tvm, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.needs("chromium"), pytest.mark.tvm, pytest.mark.timeout(600)]
 
 
 def network() -> onnx.ModelProto:
