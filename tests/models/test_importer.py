@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from msgspec.structs import replace
 from onnx import TensorProto, helper
@@ -147,7 +148,7 @@ def test_quantised_operators_that_work(samples: Any, random_inputs: Any, run_mod
         "w": rng.integers(-127, 127, (16, 3, 3, 3)).astype(np.int8),
         "ws": np.full(16, 0.01, np.float32),
         "wz": np.zeros(16, np.int8),
-        "v": rng.integers(-127, 127, (1024, 128)).astype(np.int8),
+        "v": rng.integers(-64, 64, (1024, 128)).astype(np.int8),  # no more, or onnxruntime saturates on some CPUs
     }
     proto = samples.make_model(nodes, [("x", FLOAT, [1, 3, 8, 8])], [("y", FLOAT, [1, 128])], weights)
     model = load(parse_ref(str(samples.write(proto))))
@@ -224,7 +225,7 @@ def test_operators_that_the_standard_writes_out_in_others_work(
 def test_a_shape_that_depends_on_data_is_refused(samples: Any) -> None:
     node = helper.make_node("NonZero", ["x"], ["y"])
     proto = samples.make_model([node], [("x", FLOAT, [2, 3])], [("y", TensorProto.INT64, [2, "n"])])
-    with pytest.raises(ModelError, match="result of nonzero depends on the data"):
+    with pytest.raises(ModelError, match=r"operator NonZero \(node of y\) .* depends on the data"):
         load(parse_ref(str(samples.write(proto))))
 
 
@@ -236,6 +237,55 @@ def test_a_node_the_importer_gives_up_on_is_named(samples: Any, capsys: pytest.C
         load(parse_ref(str(samples.write(proto))))
     assert "\n" not in str(caught.value)
     assert capsys.readouterr() == ("", "")
+
+
+def test_variables_lead_back_to_the_nodes(samples: Any) -> None:
+    path = samples.write(samples.linear_model())
+    model = load(parse_ref(str(path)))
+    bound = [binding.var.name for block in model.module["main"].body.blocks for binding in block.bindings]
+    assert [model.nodes[model.sources[name]] for name in bound[:-1]] == ["MatMul 'product'", "Add 'sum'", "Relu 'relu'"]
+    assert [model.sources[parameter.name] for parameter in model.module["main"].params] == ["x"]
+
+
+def test_a_node_that_the_standard_writes_out_is_named_for_all_it_is_written_out_in(samples: Any) -> None:
+    node = helper.make_node("Swish", ["x"], ["y"], name="gate", alpha=2.0)
+    proto = samples.make_model([node], [("x", FLOAT, [2, 3])], [("y", FLOAT, [2, 3])], opset=24)
+    model = load(parse_ref(str(samples.write(proto))))
+    inner = set(model.sources) - {parameter.name for parameter in model.module["main"].params}
+    assert inner
+    assert {model.nodes[model.sources[name]] for name in inner} == {"Swish 'gate'"}
+
+
+def test_what_follows_from_constants_alone_is_a_constant(samples: Any) -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"], start=1),
+        helper.make_node("NonZero", ["mask"], ["where"]),
+        helper.make_node("If", ["yes"], ["chosen"], then_branch=_branch("Neg"), else_branch=_branch("NonZero")),
+    ]
+    outputs = [("shape", TensorProto.INT64, [1]), ("where", TensorProto.INT64, [1, 2]), ("chosen", FLOAT, [2, 3])]
+    weights = {"mask": np.array([1, 0, 1], np.float32), "yes": np.array(True)}
+    proto = samples.make_model(nodes, [("x", FLOAT, [2, 3])], outputs, weights)
+    model = load(parse_ref(str(samples.write(proto))))
+    values = {
+        port.name: field
+        for port, field in zip(
+            model.outputs, model.module["main"].body.blocks[-1].bindings[-1].value.fields, strict=True
+        )
+    }
+    np.testing.assert_array_equal(values["shape"].value.numpy(), [3])
+    np.testing.assert_array_equal(values["where"].value.numpy(), [[0, 2]])
+    assert model.outputs[2].shape == (2, 3)
+
+
+def _branch(operator: str) -> onnx.GraphProto:
+    """A branch of an If that applies an operator to the outer `x`."""
+    result = f"{operator}_result"
+    return helper.make_graph(
+        [helper.make_node(operator, ["x"], [result])],
+        operator,
+        [],
+        [helper.make_tensor_value_info(result, FLOAT, None)],
+    )
 
 
 def test_large_weights_are_bound_like_small_ones(

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import tvm
 from onnx import ModelProto, defs, inliner
 from tvm import relax
-from tvm.relax.frontend.onnx import onnx_frontend
 
 from kintune.errors import ModelError, UnsupportedOperators
 from kintune.models.accumulate import accumulate_in_float32
-from kintune.models.converters import CONVERTERS
+from kintune.models.conversion import KNOWN, Conversion
 from kintune.models.graph_file import first_line
 from kintune.models.quiet import quiet
 from kintune.models.slimming import slim
+from kintune.models.sources import described_nodes, trace
 from kintune.models.walk import nodes
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from kintune.models.onnx import OnnxModel
 
-__all__ = ["import_onnx"]
+__all__ = ["Imported", "import_onnx"]
 
 _DEFAULT_DOMAINS = frozenset({"", "ai.onnx"})
 _CONTRIB_DOMAIN = "com.microsoft"
@@ -45,11 +43,25 @@ _CONTRIB = frozenset(
 _CONTRIB_ONLY = frozenset({"AllClassNMS", "Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu"}) | {
     "MatMulInteger16",
     "SkipLayerNormalization",
+    "SkipSimplifiedLayerNormalization",
 }
 """Names of which the importer does not know the standard's operator, where there is one."""
 
 
-def import_onnx(model: OnnxModel) -> tvm.IRModule:
+class Imported(NamedTuple):
+    """An imported graph.
+
+    `module` holds one function `main`, whose weights are constants.  `sources` maps the names of variables of `main` to
+    the ONNX tensor that they hold, or help to compute; `nodes` maps each ONNX tensor that a node computes to how
+    messages name that node (`Conv 'layer1/conv'`).
+    """
+
+    module: tvm.IRModule
+    sources: dict[str, str]
+    nodes: dict[str, str]
+
+
+def import_onnx(model: OnnxModel) -> Imported:
     """Import a prepared model; all weights become constants of `main`.
 
     Raises:
@@ -61,27 +73,27 @@ def import_onnx(model: OnnxModel) -> tvm.IRModule:
     counts = _unsupported(proto)
     if counts:
         raise UnsupportedOperators(label, dict(counts))
-    importer = _Importer(label, {name: list(shape) for name, shape in model.inputs.items()}, None)
+    conversion = Conversion(label, model.opset, model.inputs)
     try:
         with quiet():
-            module = importer.from_onnx(proto.graph, model.opset)
+            module = conversion.convert(proto.graph)
     except ModelError:
         raise
-    except Exception as error:  # the importer raises whatever it stumbles over
+    except Exception as error:  # the compiler raises whatever it stumbles over
         raise ModelError(f"{label}: cannot be imported: {first_line(error)}") from error
     module = _bind_weights(module, model, [value.name for value in proto.graph.input])
-    return accumulate_in_float32(module)
+    module = accumulate_in_float32(module)
+    return Imported(module, trace(module["main"], conversion.sources), described_nodes(proto, model.proto))
 
 
 def _unsupported(model: ModelProto) -> Counter[str]:
     """How often each operator occurs, at any depth, that cannot be imported."""
-    known = onnx_frontend._get_convert_map().keys() | CONVERTERS.keys() | {"If"}
     counts: Counter[str] = Counter()
     for node in nodes(model):
         if node.domain in _DEFAULT_DOMAINS:
-            if node.op_type not in known - _CONTRIB_ONLY:
+            if node.op_type not in KNOWN - _CONTRIB_ONLY:
                 counts[node.op_type] += 1
-        elif node.domain != _CONTRIB_DOMAIN or node.op_type not in _CONTRIB & known:
+        elif node.domain != _CONTRIB_DOMAIN or node.op_type not in _CONTRIB & KNOWN:
             counts[f"{node.domain}::{node.op_type}"] += 1
     return counts
 
@@ -123,28 +135,3 @@ def _bind_weights(module: tvm.IRModule, model: OnnxModel, names: list[str]) -> t
     module = relax.transform.BindParams("main", bound)(module)
     module["main"] = module["main"].with_attr("num_input", len(model.inputs))
     return module
-
-
-class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
-    """The stock importer, which says at which node it fails."""
-
-    def __init__(self, label: str, shapes: dict[str, list[int]], dtypes: dict[str, str] | None) -> None:
-        super().__init__(shapes, dtypes)
-        self._label = label
-
-    def _check_for_unsupported_ops(self, graph: Any) -> None:
-        """They were counted before; the stock importer does not know the converters of our own."""
-
-    def _convert_operator(self, op_name: str, inputs: list[Any], attrs: dict[str, Any], opset: int) -> Any:
-        try:
-            if op_name in CONVERTERS:
-                convert = CONVERTERS[op_name].get_converter(opset)
-                return self.bb.normalize(convert(self.bb, inputs, attrs, [self._nodes, self._params]))
-            return super()._convert_operator(op_name, inputs, attrs, opset)
-        except ModelError:
-            raise
-        except Exception as error:
-            node = attrs.get("tvm_custom", {}).get("name") or "unnamed"
-            raise ModelError(
-                f"{self._label}: operator {op_name} (node {node}) cannot be imported: {first_line(error)}"
-            ) from error

@@ -46,14 +46,16 @@ def load(ref: ModelRef, cache: Path | None = None) -> Model:
 def _load_onnx(ref: ModelRef, path: Path) -> Model:
     source = read(path, ref.shapes)
     names = [value.name for value in source.proto.graph.output]
-    module = import_onnx(source)
-    inputs, outputs = signature(str(path), module, tuple(source.inputs), names)
+    imported = import_onnx(source)
+    inputs, outputs = signature(str(path), imported.module, tuple(source.inputs), names)
     return Model(
         name=ref.name,
         digest=source.digest,
-        module=module,
+        module=imported.module,
         inputs=inputs,
         outputs=outputs,
         onnx_path=str(path),
         opset=source.opset,
+        sources=imported.sources,
+        nodes=imported.nodes,
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ class Model:
     `inputs` and `outputs` have the model's own names and fixed shapes.  `digest` is the digest of the model's content
     (graph, weights and shapes), the same on every machine.  `onnx_path` is the file to run for comparison, None when
     the model came from PyTorch; `opset` is its operator set, or 0.
+
+    `sources` leads from the names of variables in `main` to the ONNX tensor that they hold or help to compute, and
+    `nodes` from there to the user's node, as messages name it (`Conv 'layer1/conv'`); both are empty where unknown.
     """
 
     name: str
@@ -34,3 +38,5 @@ class Model:
     onnx_path: str | None = None
     exported_path: str | None = None
     opset: int = 0
+    sources: Mapping[str, str] = field(default_factory=dict)
+    nodes: Mapping[str, str] = field(default_factory=dict)

@@ -9,9 +9,20 @@ from typing import Any
 import numpy as np
 import tvm
 from numpy.typing import NDArray
+from onnx import AttributeProto, TensorProto, helper
 from tvm import relax
 
-__all__ = ["Converter", "Node", "dtype_of", "shape_of"]
+__all__ = [
+    "Converter",
+    "Node",
+    "attribute_value",
+    "constant_of",
+    "dtype_of",
+    "is_float",
+    "is_integer",
+    "numpy_type",
+    "shape_of",
+]
 
 
 @dataclass(frozen=True)
@@ -19,7 +30,8 @@ class Node:
     """A node: its operands as Relax expressions (None where left out), its attributes, and where to emit to.
 
     `attributes` hold numbers, tuples of numbers and text; `opset` is the version of the default operator set; `outputs`
-    the number of outputs the node names, left-out ones before the last included.
+    the number of outputs the node names, left-out ones before the last included; `names` the ONNX names of operands.
+    An operand that is a sequence is a list of expressions.
     """
 
     builder: relax.BlockBuilder
@@ -27,6 +39,7 @@ class Node:
     attributes: Mapping[str, Any]
     opset: int
     outputs: int
+    names: tuple[str, ...] = ()
 
     def operand(self, index: int) -> relax.Expr | None:
         """The operand, None where it is left out."""
@@ -56,11 +69,37 @@ class Node:
             return np.asarray(found.value.numpy())
         if isinstance(found, relax.ShapeExpr):
             return np.array([int(value) for value in found.values], np.int64)
-        raise ValueError(f"the {what} depend on the network's inputs; fix them in the file, or with --constant")
+        name = self.names[index] if index < len(self.names) else "NAME"
+        raise ValueError(f"the {what} depend on the network's inputs; fix them in the file, or --constant {name}=VALUE")
 
     def integers(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
         """An attribute that is a list of integers."""
         return tuple(int(value) for value in self.attributes.get(name, default))
+
+    def given_integers(self, name: str, index: int) -> tuple[int, ...] | None:
+        """Integers that older operator sets give as attribute `name`, newer ones as an operand; None where left out.
+
+        Raises:
+            ValueError: when the operand is not a constant.
+        """
+        if name in self.attributes:
+            given = self.attributes[name]
+            return tuple(int(value) for value in (given if isinstance(given, list | tuple) else [given]))
+        value = self.constant(index, name)
+        return None if value is None else tuple(int(entry) for entry in value.reshape(-1))
+
+    def element_type(self, name: str) -> str:
+        """The element type that an attribute names, "" where it is left out or 0.
+
+        Raises:
+            ValueError: when tensors of that type are not supported.
+        """
+        given = int(self.attributes.get(name, TensorProto.UNDEFINED))
+        if given == TensorProto.UNDEFINED:
+            return ""
+        if given in (TensorProto.STRING, TensorProto.COMPLEX64, TensorProto.COMPLEX128):
+            raise ValueError(f"element type {TensorProto.DataType.Name(given).lower()} is not supported")
+        return str(helper.tensor_dtype_to_np_dtype(given))
 
     def emit(self, expression: relax.Expr) -> relax.Expr:
         """The expression with its type worked out."""
@@ -78,8 +117,9 @@ class Converter:
 
         def convert(builder: Any, operands: Any, attributes: Any, _tables: Any) -> relax.Expr:
             given = {name: _text(value) for name, value in attributes.items() if name != "tvm_custom"}
-            outputs = attributes.get("tvm_custom", {}).get("num_outputs", 1)
-            return self._convert(Node(builder, tuple(operands), given, opset, outputs))
+            custom = attributes.get("tvm_custom", {})
+            outputs, names = custom.get("num_outputs", 1), tuple(custom.get("inputs", ()))
+            return self._convert(Node(builder, tuple(operands), given, opset, outputs, names))
 
         return convert
 
@@ -103,3 +143,30 @@ def shape_of(expression: relax.Expr) -> tuple[int, ...]:
 def dtype_of(expression: relax.Expr) -> str:
     """The tensor's element type."""
     return str(expression.ty.dtype)
+
+
+def constant_of(expression: Any) -> NDArray[Any] | None:
+    """The value of a constant, None of anything else."""
+    return np.asarray(expression.value.numpy()) if isinstance(expression, tvm.ir.GenericConst) else None
+
+
+def numpy_type(name: str) -> Any:
+    """The numpy type of an element type's name."""
+    return helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16) if name == "bfloat16" else np.dtype(name)
+
+
+def is_float(dtype: str) -> bool:
+    """Whether an element type is a floating-point one."""
+    return dtype.startswith(("float", "bfloat"))
+
+
+def is_integer(dtype: str) -> bool:
+    """Whether an element type is an integer, signed or not."""
+    return dtype.startswith(("int", "uint"))
+
+
+def attribute_value(attribute: AttributeProto) -> Any:
+    """The value of a node's attribute; lists, empty ones too, as tuples."""
+    value = helper.get_attribute_value(attribute)
+    listed = (AttributeProto.INTS, AttributeProto.FLOATS, AttributeProto.STRINGS)
+    return tuple(value) if attribute.type in listed else value

@@ -1,0 +1,189 @@
+"""From the nodes of an ONNX graph to one Relax function.
+
+Every value has a fixed shape.  What follows from constants alone is computed here, so converters find sizes, axes and
+indices as numbers.  Each node's outputs are bound to variables whose names lead back to the ONNX tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import tvm
+from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from tvm import relax
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from kintune.errors import ModelError
+from kintune.models.converters import CONVERTERS
+from kintune.models.converters.node import attribute_value, constant_of, dtype_of, numpy_type, shape_of
+from kintune.models.evaluation import evaluate
+from kintune.models.graph_file import first_line
+
+__all__ = ["KNOWN", "Conversion"]
+
+_VALUE = "value_"  # how variables that hold the value of an ONNX tensor are named, with a number
+_MOST_EVALUATED_BYTES = 1 << 28  # of constant inputs, beyond which a node is left to the compiler
+
+_STOCK: dict[str, Any] = onnx_frontend._get_convert_map()
+
+KNOWN = frozenset(_STOCK) | frozenset(CONVERTERS) | {"Constant", "If"}
+"""Names of the operators that can be converted."""
+
+
+class Conversion:
+    """Converts one graph; `sources` says afterwards which ONNX tensor each named variable of `main` holds."""
+
+    def __init__(self, label: str, opset: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self.sources: dict[str, str] = {}
+        self._label = label
+        self._opset = opset
+        self._shapes = shapes
+        self._builder = relax.BlockBuilder()
+
+    def convert(self, graph: GraphProto) -> tvm.IRModule:
+        """The module whose `main` takes the inputs of `graph` in order and returns its outputs.
+
+        Raises:
+            ModelError: naming the node that cannot be converted, and why.
+        """
+        values = _initial(graph)
+        parameters: list[relax.Var] = []
+        for port in graph.input:
+            if port.name in values:
+                continue
+            parameter = self._parameter(port, len(parameters))
+            parameters.append(parameter)
+            values[port.name] = _empty_as_constant(parameter)
+            self.sources[str(parameter.name)] = port.name
+        with self._builder.function("main", params=parameters):
+            with self._builder.dataflow():
+                self._nodes(graph.node, values)
+                outputs = [self._output(port.name, values) for port in graph.output]
+                result = self._builder.emit_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
+            self._builder.emit_func_output(result)
+        return self._builder.get()
+
+    def _parameter(self, port: ValueInfoProto, number: int) -> relax.Var:
+        declared = port.type.tensor_type
+        shape = self._shapes.get(port.name, tuple(size.dim_value for size in declared.shape.dim))
+        dtype = str(helper.tensor_dtype_to_np_dtype(declared.elem_type))
+        return relax.Var(f"input_{number}", relax.TensorType(list(shape), dtype))
+
+    def _output(self, name: str, values: Mapping[str, Any]) -> Any:
+        value = values[name]
+        if not isinstance(value, tvm.ir.Expr):
+            raise ModelError(f"{self._label}: output {name} is a sequence or optional, not a tensor")
+        return value
+
+    def _nodes(self, nodes: Iterable[NodeProto], values: dict[str, Any]) -> None:
+        for node in nodes:
+            try:
+                results = self._node(node, values)
+            except ModelError:
+                raise
+            except Exception as error:  # converters raise whatever they stumble over
+                name = node.name or f"of {next(filter(None, node.output), 'no output')}"
+                raise ModelError(
+                    f"{self._label}: operator {node.op_type} (node {name}) cannot be imported: {first_line(error)}"
+                ) from error
+            for name, result in zip(node.output, results, strict=False):
+                if name:
+                    values[name] = self._bound(name, result)
+
+    def _node(self, node: NodeProto, values: dict[str, Any]) -> list[Any]:
+        inputs = [values[name] if name else None for name in node.input]
+        attributes = {attribute.name: attribute_value(attribute) for attribute in node.attribute}
+        if node.op_type == "If":
+            return self._if(attributes, inputs[0], values)
+        constants = [None if given is None else constant_of(given) for given in inputs]
+        size = sum(value.nbytes for value in constants if value is not None)
+        known = all(given is None or value is not None for given, value in zip(inputs, constants, strict=True))
+        computed = evaluate(node, constants, self._opset) if known and size <= _MOST_EVALUATED_BYTES else None
+        if computed is not None:
+            return [relax.const(array, str(array.dtype)) for array in computed]
+        attributes["tvm_custom"] = {
+            "name": node.name,
+            "num_outputs": len(node.output),
+            "inputs": tuple(node.input),
+        }
+        converter = (CONVERTERS.get(node.op_type) or _STOCK[node.op_type]).get_converter(self._opset)
+        given = onnx_frontend.onnx_input(inputs)
+        converted = converter(self._builder, given, attributes, [values, {}])
+        return self._results(node, converted)
+
+    def _results(self, node: NodeProto, converted: Any) -> list[Any]:
+        """One result an output, each of fixed shape."""
+        if not isinstance(converted, tvm.ir.Expr):
+            return [converted]  # a sequence or an optional
+        if isinstance(converted, relax.Tuple):
+            results = list(converted.fields)
+        else:
+            converted = self._builder.normalize(converted)
+            if isinstance(converted.ty, relax.TupleType):
+                whole = self._builder.emit(converted)
+                results = [relax.TupleGetItem(whole, i) for i in range(len(converted.ty.fields))]
+            else:
+                results = [converted]
+        if any(node.output[len(results) :]):
+            raise ValueError(f"its output {node.output[len(results)]} is not supported")
+        return [
+            self._fixed(name, self._builder.normalize(result))
+            for name, result in zip(node.output, results, strict=False)
+        ]
+
+    def _fixed(self, name: str, result: Any) -> Any:
+        """A result, which must have a fixed shape; a constant where it has no elements."""
+        if isinstance(result, relax.ShapeExpr):
+            return relax.const(np.array([int(size) for size in result.values], np.int64), "int64")
+        if not isinstance(result.ty, relax.TensorType):
+            raise ValueError(f"its result {name} is no tensor but {result.ty}")
+        sizes = result.ty.shape
+        if not isinstance(sizes, relax.ShapeExpr) or not all(isinstance(size, tvm.tirx.IntImm) for size in sizes):
+            raise ValueError(f"the shape of its result {name} depends on the data")
+        return _empty_as_constant(result)
+
+    def _bound(self, name: str, result: Any) -> Any:
+        """The variable, or constant, that holds the value of tensor `name` from now on."""
+        if isinstance(result, tvm.ir.Expr) and not isinstance(result, relax.Var | tvm.ir.GenericConst):
+            hint = f"{_VALUE}{len(self.sources)}"
+            result = self._builder.emit(result, hint)
+            self.sources[str(result.name)] = name
+        return result
+
+    def _if(self, attributes: Mapping[str, Any], condition: Any, values: dict[str, Any]) -> list[Any]:
+        """The branch that a constant condition takes; of another one, both, and a choice of their results."""
+        known = constant_of(condition)
+        if known is not None:
+            return self._branch(attributes["then_branch" if known.reshape(-1)[0] else "else_branch"], values)
+        taken = self._branch(attributes["then_branch"], values)
+        other = self._branch(attributes["else_branch"], values)
+        if not all(isinstance(result, tvm.ir.Expr) for result in (*taken, *other)):
+            raise ValueError("its results are sequences or optionals; fix the condition with --constant NAME=VALUE")
+        if [(shape_of(a), dtype_of(a)) for a in taken] != [(shape_of(b), dtype_of(b)) for b in other]:
+            raise ValueError(
+                "its branches have results of different shapes; fix the condition with --constant NAME=VALUE"
+            )
+        condition = self._builder.emit(relax.op.reshape(condition, ()))
+        return [relax.op.where(condition, a, b) for a, b in zip(taken, other, strict=True)]
+
+    def _branch(self, graph: GraphProto, values: Mapping[str, Any]) -> list[Any]:
+        inner = {**values, **_initial(graph)}
+        self._nodes(graph.node, inner)
+        return [inner[port.name] for port in graph.output]
+
+
+def _initial(graph: GraphProto) -> dict[str, Any]:
+    return {tensor.name: _constant(tensor) for tensor in graph.initializer}
+
+
+def _constant(tensor: TensorProto) -> Any:
+    values = numpy_helper.to_array(tensor)
+    return relax.const(np.ascontiguousarray(values).reshape(values.shape), str(values.dtype))
+
+
+def _empty_as_constant(value: Any) -> Any:
+    """What has no elements is as good as a constant, and kernels over nothing cannot be built."""
+    shape = shape_of(value)
+    return relax.const(np.zeros(shape, numpy_type(dtype_of(value))), dtype_of(value)) if 0 in shape else value

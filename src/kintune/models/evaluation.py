@@ -1,0 +1,69 @@
+"""Nodes whose inputs are all constant, computed while the model is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+from onnx import GraphProto, ModelProto, NodeProto, TypeProto, helper
+
+__all__ = ["evaluate"]
+
+_RANDOM = frozenset({"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}) | {
+    "RandomUniformLike"
+}
+_NUMERIC = "biuf"
+_LOG_FATAL = 4
+
+
+def evaluate(node: NodeProto, values: Sequence[NDArray[Any] | None], opset: int) -> list[NDArray[Any]] | None:
+    """What onnxruntime computes of a node with these inputs (None: left out), without optimisation.
+
+    None where it cannot say, or where the outputs are no ordinary tensors; the node's outputs that have no name are
+    None in the list's place as an empty array.
+    """
+    if node.op_type in _RANDOM or any(value is not None and value.dtype.kind not in _NUMERIC for value in values):
+        return None
+    try:
+        session = onnxruntime.InferenceSession(
+            _model(node, values, opset).SerializeToString(), _options(), providers=["CPUExecutionProvider"]
+        )
+        feeds = {name: value for name, value in zip(node.input, values, strict=True) if value is not None}
+        names = [name for name in node.output if name]
+        computed = dict(zip(names, session.run(names, feeds), strict=True))
+    except Exception:  # it raises its own kinds, for all that it does not know
+        return None
+    results = [computed.get(name, np.empty(0, np.float32)) for name in node.output]
+    if not all(isinstance(result, np.ndarray) and result.dtype.kind in _NUMERIC for result in results):
+        return None
+    return results
+
+
+def _model(node: NodeProto, values: Sequence[NDArray[Any] | None], opset: int) -> ModelProto:
+    inputs = {
+        name: helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+        for name, value in zip(node.input, values, strict=True)
+        if value is not None
+    }
+    graph = GraphProto(name="constant")
+    graph.node.append(node)
+    graph.input.extend(inputs.values())
+    for name in node.output:
+        if name:
+            graph.output.append(helper.make_value_info(name, TypeProto()))
+    opsets = [helper.make_opsetid("", opset)]
+    if node.domain not in ("", "ai.onnx"):
+        opsets.append(helper.make_opsetid(node.domain, 1))
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def _options() -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = _LOG_FATAL
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    return options
