@@ -85,7 +85,7 @@ def reference(model: ModelProto, feeds: Mapping[str, NDArray[Any]]) -> list[NDAr
     return list(onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, dict(feeds)))
 
 
-def computed(path: Path, feeds: Mapping[str, NDArray[Any]], layouts: bool = True) -> list[NDArray[Any]]:
+def computed(path: Path, feeds: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
     """What the imported and lowered model computes, each kernel with the compiler's default schedule."""
     import tvm
     from tvm import relax
@@ -135,6 +135,26 @@ def compare(tmp_path: Path) -> Compare:
             )
 
     return check
+
+
+@pytest.fixture
+def compare_model(tmp_path: Path) -> Compare:
+    """Compare a whole model with onnxruntime."""
+
+    def check(model: ModelProto, feeds: Mapping[str, NDArray[Any]], rtol: float = 1e-4, atol: float = 1e-4) -> None:
+        path = tmp_path / "whole.onnx"
+        path.write_bytes(model.SerializeToString())
+        for ours, theirs in zip(computed(path, feeds), reference(model, feeds), strict=True):
+            assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+            np.testing.assert_allclose(ours, theirs, rtol, atol)
+
+    return check
+
+
+@pytest.fixture
+def make_model(samples: Any) -> Callable[..., ModelProto]:
+    """Makes a model of nodes, ports and weights."""
+    return samples.make_model  # type: ignore[no-any-return]
 
 
 @pytest.fixture

@@ -1,0 +1,270 @@
+"""Convolutions, transposed and deformable ones.
+
+A transposed convolution of stride s writes s interleaved images, each of them an ordinary convolution of the input by
+every s-th weight.  So it becomes one ordinary convolution with s times s the channels, which are then interleaved: that
+multiplies by no zeros, and is laid out and searched like any other convolution.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax, te, tirx
+
+from kintune.models.converters.node import Converter, Node, shape_of
+from kintune.models.converters.windows import windows_of
+
+__all__ = ["CONVERTERS"]
+
+_AXES = ("W", "HW", "DHW")
+_CONVOLUTIONS = (relax.op.nn.conv1d, relax.op.nn.conv2d, relax.op.nn.conv3d)
+_TRANSPOSED = (relax.op.nn.conv1d_transpose, relax.op.nn.conv2d_transpose, relax.op.nn.conv3d_transpose)
+
+
+def _spatial(node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The spatial sizes of data and weights.
+
+    Raises:
+        ValueError: when there are none, or more than three.
+    """
+    data, weight = shape_of(node.required(0)), shape_of(node.required(1))
+    if not 3 <= len(data) <= 5 or len(weight) != len(data):
+        raise ValueError(f"it has {len(data) - 2} spatial dimensions; 1, 2 and 3 can be computed")
+    return data[2:], weight[2:]
+
+
+def _with_bias(node: Node, result: relax.Expr, bias: relax.Expr | None) -> relax.Expr:
+    if bias is None:
+        return result
+    rank = len(shape_of(result))
+    shaped = node.emit(relax.op.reshape(bias, [1, -1] + [1] * (rank - 2)))
+    return node.emit(relax.op.add(result, shaped))
+
+
+def _convolution(node: Node) -> relax.Expr:
+    sizes, kernel = _spatial(node)
+    windows = windows_of(node, sizes, kernel)
+    axes = _AXES[len(sizes) - 1]
+    result = _CONVOLUTIONS[len(sizes) - 1](
+        node.required(0),
+        node.required(1),
+        strides=windows.strides,
+        padding=windows.padding,
+        dilation=windows.dilations,
+        groups=int(node.attributes.get("group", 1)),
+        data_layout="NC" + axes,
+        kernel_layout="OI" + axes,
+    )
+    return _with_bias(node, node.emit(result), node.operand(2))
+
+
+def _transposed_convolution(node: Node) -> relax.Expr:
+    sizes, kernel = _spatial(node)
+    rank = len(sizes)
+    strides, dilations = (node.integers(name, (1,) * rank) for name in ("strides", "dilations"))
+    reach = [(taps - 1) * dilation + 1 for taps, dilation in zip(kernel, dilations, strict=True)]
+    whole = [(size - 1) * stride + taps for size, stride, taps in zip(sizes, strides, reach, strict=True)]
+    before, outputs = _extent(node, sizes, strides, whole)
+    groups = int(node.attributes.get("group", 1))
+    weight = node.required(1)
+    if isinstance(weight, tvm.ir.GenericConst):
+        values = np.asarray(weight.value.numpy())
+        return _interleaved(node, _dilated(values, dilations), groups, strides, before, outputs)
+    axes = _AXES[rank - 1]
+    trimmed = [min(front, taps - 1) for front, taps in zip(before, reach, strict=True)]
+    result = _TRANSPOSED[rank - 1](
+        node.required(0),
+        weight,
+        strides=strides,
+        padding=[*trimmed, *[0] * rank],
+        dilation=dilations,
+        groups=groups,
+        data_layout="NC" + axes,
+        kernel_layout="IO" + axes,
+    )
+    skipped = [front - done for front, done in zip(before, trimmed, strict=True)]
+    return _with_bias(node, _cut(node, node.emit(result), skipped, outputs), node.operand(2))
+
+
+def _extent(
+    node: Node, sizes: tuple[int, ...], strides: tuple[int, ...], whole: list[int]
+) -> tuple[list[int], list[int]]:
+    """How many elements of the whole result are left out in front, and how many then belong to the output.
+
+    Where the output reaches past the whole result, it is 0 there (before the bias).
+    """
+    rank = len(sizes)
+    pads = node.integers("pads", (0,) * (2 * rank))
+    extra = node.integers("output_padding", (0,) * rank)
+    automatic = str(node.attributes.get("auto_pad", "NOTSET"))
+    wanted = node.integers("output_shape", ())[-rank:]
+    before, outputs = [], []
+    for axis, (size, stride, length) in enumerate(zip(sizes, strides, whole, strict=True)):
+        if wanted or automatic.startswith("SAME"):
+            output = wanted[axis] if wanted else size * stride
+            total = max(length + extra[axis] - output, 0)
+            front = total // 2 if automatic == "SAME_UPPER" else total - total // 2
+        elif automatic == "VALID":
+            front, output = 0, length + extra[axis]
+        else:
+            front = pads[axis]
+            output = length + extra[axis] - front - pads[rank + axis]
+        before.append(front)
+        outputs.append(output)
+    return before, outputs
+
+
+def _cut(node: Node, tensor: relax.Expr, skipped: list[int], outputs: list[int]) -> relax.Expr:
+    """`outputs` elements of each spatial axis after `skipped` ones; zeros where there are no more."""
+    sizes = shape_of(tensor)[2:]
+    missing = [max(skip + wanted - size, 0) for skip, wanted, size in zip(skipped, outputs, sizes, strict=True)]
+    if any(missing):
+        widths = [0, 0, 0, 0] + [side for count in missing for side in (0, count)]
+        tensor = node.emit(relax.op.nn.pad(tensor, widths))
+    if any(skipped) or tuple(outputs) != shape_of(tensor)[2:]:
+        ends = [skip + wanted for skip, wanted in zip(skipped, outputs, strict=True)]
+        axes = list(range(2, 2 + len(outputs)))
+        tensor = node.emit(relax.op.strided_slice(tensor, axes, skipped, ends, assume_inbound=True))
+    return tensor
+
+
+def _dilated(weight: NDArray[Any], dilations: tuple[int, ...]) -> NDArray[Any]:
+    """The weights with zeros between them, as far apart as they act."""
+    if all(dilation == 1 for dilation in dilations):
+        return weight
+    sizes = [(taps - 1) * dilation + 1 for taps, dilation in zip(weight.shape[2:], dilations, strict=True)]
+    spread = np.zeros((*weight.shape[:2], *sizes), weight.dtype)
+    spread[(slice(None), slice(None), *(slice(None, None, dilation) for dilation in dilations))] = weight
+    return spread
+
+
+def _interleaved(
+    node: Node,
+    weight: NDArray[Any],
+    groups: int,
+    strides: tuple[int, ...],
+    before: list[int],
+    outputs: list[int],
+) -> relax.Expr:
+    """The transposed convolution by an ordinary one, whose results are interleaved."""
+    data = node.required(0)
+    sizes = shape_of(data)[2:]
+    rank = len(sizes)
+    phases = math.prod(strides)
+    taps = [-(-length // stride) for length, stride in zip(weight.shape[2:], strides, strict=True)]
+    ends = [
+        max((front + length - 1) // stride - (size - 1), 0)
+        for front, length, stride, size in zip(before, outputs, strides, sizes, strict=True)
+    ]
+    starts = [max(count - 1 - front // stride, 0) for count, front, stride in zip(taps, before, strides, strict=True)]
+    kernel = relax.const(_phase_weights(weight, groups, strides, taps))
+    axes = _AXES[rank - 1]
+    result = node.emit(
+        _CONVOLUTIONS[rank - 1](
+            data,
+            kernel,
+            padding=[*starts, *ends],
+            groups=groups,
+            data_layout="NC" + axes,
+            kernel_layout="OI" + axes,
+        )
+    )
+    bias = node.operand(2)
+    if bias is not None and phases > 1:
+        bias = node.emit(relax.op.repeat(bias, phases, 0))
+    result = _with_bias(node, result, bias)
+    batch, _, *lengths = shape_of(result)
+    channels = weight.shape[1] * groups
+    if phases > 1:
+        result = node.emit(relax.op.reshape(result, [batch, channels, *strides, *lengths]))
+        order = [0, 1, *itertools.chain.from_iterable((2 + rank + axis, 2 + axis) for axis in range(rank))]
+        result = node.emit(relax.op.permute_dims(result, order))
+        whole = [length * stride for length, stride in zip(lengths, strides, strict=True)]
+        result = node.emit(relax.op.reshape(result, [batch, channels, *whole]))
+    skipped = [
+        front - (count - 1 - start) * stride
+        for front, count, start, stride in zip(before, taps, starts, strides, strict=True)
+    ]
+    return _cut(node, result, skipped, outputs)
+
+
+def _phase_weights(weight: NDArray[Any], groups: int, strides: tuple[int, ...], taps: list[int]) -> NDArray[Any]:
+    """Weights `[C, O / groups, ...]` of a transposed convolution as those of an ordinary one, phases by channel."""
+    rank = len(strides)
+    inputs, outputs = weight.shape[:2]
+    whole = [count * stride for count, stride in zip(taps, strides, strict=True)]
+    widths = [(0, 0), (0, 0)] + [(0, size - old) for size, old in zip(whole, weight.shape[2:], strict=True)]
+    padded = np.pad(weight, widths)
+    split = padded.reshape(
+        groups, inputs // groups, outputs, *itertools.chain.from_iterable(zip(taps, strides, strict=True))
+    )
+    flipped = np.flip(split, [3 + 2 * axis for axis in range(rank)])
+    order = [0, 2, *(4 + 2 * axis for axis in range(rank)), 1, *(3 + 2 * axis for axis in range(rank))]
+    return np.ascontiguousarray(flipped.transpose(order).reshape(-1, inputs // groups, *taps))
+
+
+def _deformable_convolution(node: Node) -> relax.Expr:
+    data, weight, offset, bias, mask = (node.operand(index) for index in range(5))
+    sizes, kernel = _spatial(node)
+    if len(sizes) != 2:
+        raise ValueError(f"it has {len(sizes)} spatial dimensions; 2 can be computed")
+    windows = windows_of(node, sizes, kernel)
+    groups = int(node.attributes.get("group", 1))
+    offset_groups = int(node.attributes.get("offset_group", 1))
+    batch, channels = shape_of(data)[:2]
+    taps, places = math.prod(kernel), math.prod(windows.outputs)
+    per_offset = channels // offset_groups
+
+    def sampled(values: te.Tensor, shifts: te.Tensor, *masks: te.Tensor) -> te.Tensor:
+        def at(image: Any, channel: Any, tap: Any, row: Any, column: Any) -> Any:
+            group = channel // per_offset
+            place = []
+            for axis, (index, step) in enumerate(((row, tap // kernel[1]), (column, tap % kernel[1]))):
+                fixed = index * windows.strides[axis] - windows.before[axis] + step * windows.dilations[axis]
+                shift = shifts[image, (group * taps + tap) * 2 + axis, row, column]
+                place.append(tirx.Cast(str(values.dtype), fixed) + shift)
+            value = _bilinear(values, (image, channel), place)
+            return value * masks[0][image, group * taps + tap, row, column] if masks else value
+
+        return te.compute((batch, channels, taps, *windows.outputs), at, name="deformed")
+
+    operands = [data, offset] if mask is None else [data, offset, mask]
+    columns = node.builder.emit_te(sampled, *operands, primfunc_name_hint="deform_conv")
+    columns = node.emit(relax.op.reshape(columns, [batch, groups, channels // groups * taps, places]))
+    outputs = shape_of(weight)[0]
+    rows = node.emit(relax.op.reshape(weight, [1, groups, outputs // groups, channels // groups * taps]))
+    product = node.emit(relax.op.matmul(rows, columns))
+    return _with_bias(node, node.emit(relax.op.reshape(product, [batch, outputs, *windows.outputs])), bias)
+
+
+def _bilinear(values: te.Tensor, prefix: tuple[Any, ...], place: list[Any]) -> Any:
+    """The value between four elements; outside of the tensor all is 0."""
+    kind = str(values.dtype)
+    floors = [tirx.floor(coordinate) for coordinate in place]
+    total: Any = tirx.const(0, kind)
+    for corner in itertools.product((0, 1), repeat=2):
+        factor: Any = tirx.const(1, kind)
+        inside: Any = tirx.const(True, "bool")
+        indices = []
+        for step, low, coordinate, size in zip(corner, floors, place, values.shape[2:], strict=True):
+            part = coordinate - low
+            factor = factor * (part if step else 1 - part)
+            edge = low + tirx.const(step, kind)
+            inside = tirx.all(inside, edge >= tirx.const(0, kind), edge <= tirx.const(int(size) - 1, kind))
+            bounded = tirx.max(tirx.min(edge, tirx.const(int(size) - 1, kind)), tirx.const(0, kind))
+            indices.append(tirx.Cast("int32", bounded))
+        total = total + tirx.Select(inside, values[(*prefix, *indices)] * factor, tirx.const(0, kind))
+    return total
+
+
+CONVERTERS: dict[str, Any] = {
+    "Conv": Converter(_convolution),
+    "ConvTranspose": Converter(_transposed_convolution),
+    "DeformConv": Converter(_deformable_convolution),
+}
+"""Operator name -> the converter to use for it."""

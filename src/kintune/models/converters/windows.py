@@ -1,0 +1,71 @@
+"""Where the windows of a convolution or of a pool lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kintune.models.converters.node import Node
+
+__all__ = ["Windows", "windows_of"]
+
+_AUTOMATIC = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
+
+
+class Windows(NamedTuple):
+    """Windows over the spatial axes, one entry an axis; `after` is as large as the windows reach, 0 at least."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    declared_after: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    @property
+    def padding(self) -> list[int]:
+        """All paddings in front, then all behind."""
+        return [*self.before, *self.after]
+
+
+def windows_of(node: Node, sizes: Sequence[int], kernel: Sequence[int], ceil: bool = False) -> Windows:
+    """Windows over axes of the given `sizes`, by the node's attributes.
+
+    With `ceil` a last window that reaches past the end counts, unless it begins behind the end.
+
+    Raises:
+        ValueError: when paddings or strides have another rank, or a window fits nowhere.
+    """
+    rank = len(sizes)
+    strides, dilations = (node.integers(name, (1,) * rank) for name in ("strides", "dilations"))
+    pads = node.integers("pads", (0,) * (2 * rank))
+    automatic = str(node.attributes.get("auto_pad", "NOTSET"))
+    if automatic not in _AUTOMATIC:
+        raise ValueError(f"auto_pad {automatic!r} is none of {', '.join(_AUTOMATIC)}")
+    if len(strides) != rank or len(dilations) != rank or len(kernel) != rank or len(pads) != 2 * rank:
+        raise ValueError(f"its attributes are not of {rank} spatial dimensions")
+    before, after, outputs = [], [], []
+    declared = []
+    for axis, (size, taps, stride, dilation) in enumerate(zip(sizes, kernel, strides, dilations, strict=True)):
+        reach = (taps - 1) * dilation + 1
+        if automatic.startswith("SAME"):
+            count = -(-size // stride)
+            total = max((count - 1) * stride + reach - size, 0)
+            front = total // 2 if automatic == "SAME_UPPER" else total - total // 2
+            back = total - front
+        else:
+            front, back = (pads[axis], pads[rank + axis]) if automatic == "NOTSET" else (0, 0)
+            if front < 0 or back < 0:
+                raise ValueError("negative paddings cannot be computed; cut the tensor with a Slice before")
+            free = size + front + back - reach
+            if free < 0:
+                raise ValueError(f"a window of {reach} elements is larger than the {size + front + back} there are")
+            count = (-(-free // stride) if ceil else free // stride) + 1
+            if ceil and (count - 1) * stride >= size + front:
+                count -= 1
+        before.append(front)
+        declared.append(back)
+        after.append(max((count - 1) * stride + reach - size - front, 0))
+        outputs.append(count)
+    return Windows(tuple(kernel), strides, dilations, tuple(before), tuple(after), tuple(declared), tuple(outputs))

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+pytestmark = pytest.mark.tvm
+
+
+def draw(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+@st.composite
+def pool(draw_from: st.DrawFn) -> dict[str, Any]:
+    rank = draw_from(st.integers(1, 3))
+    of = lambda low, high: draw_from(st.lists(st.integers(low, high), min_size=rank, max_size=rank))  # noqa: E731
+    kernel = of(1, 4)
+    strides = of(1, 3)
+    attributes: dict[str, Any] = {"sizes": [size + 5 for size in of(0, 4)], "kernel_shape": kernel, "strides": strides}
+    automatic = draw_from(st.sampled_from(["NOTSET", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]))
+    if automatic == "NOTSET":
+        attributes["pads"] = [draw_from(st.integers(0, (taps - 1) // 2)) for taps in (*kernel, *kernel)]
+        attributes["ceil_mode"] = draw_from(st.integers(0, 1))
+    else:
+        attributes["auto_pad"] = automatic
+        attributes["strides"] = [min(stride, taps) for stride, taps in zip(strides, kernel, strict=True)]
+    return attributes
+
+
+def cases_of(make_case: Any, operator: str, several: list[dict[str, Any]], **more: Any) -> list[Any]:
+    cases = []
+    for entry in several:
+        attributes = dict(entry)
+        cases.append(make_case(operator, draw(2, 3, *attributes.pop("sizes")), **attributes, **more))
+    return cases
+
+
+examples = settings(
+    max_examples=3,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+@examples
+@given(several=st.lists(pool(), min_size=6, max_size=6), order=st.integers(0, 1))
+def test_the_largest_of_any_windows(compare: Any, make_case: Any, several: Any, order: int) -> None:
+    compare(cases_of(make_case, "MaxPool", several), 12)
+    compare(cases_of(make_case, "MaxPool", several, outputs=2, storage_order=order), 12)
+
+
+@examples
+@given(several=st.lists(pool(), min_size=6, max_size=6), padded=st.integers(0, 1))
+def test_the_mean_of_any_windows(compare: Any, make_case: Any, several: Any, padded: int) -> None:
+    for opset in (11, 22):
+        compare(cases_of(make_case, "AveragePool", several, count_include_pad=padded), opset)
+
+
+@examples
+@given(several=st.lists(pool(), min_size=6, max_size=6), norm=st.integers(1, 3))
+def test_norms_of_any_windows(compare: Any, make_case: Any, several: Any, norm: int) -> None:
+    compare(cases_of(make_case, "LpPool", several, p=norm), 18)
+
+
+def test_dilations_and_equal_elements(compare: Any, make_case: Any) -> None:
+    x = np.round(draw(1, 2, 9, 8) * 2)
+    window = {"kernel_shape": [3, 2], "dilations": [2, 3], "strides": [2, 1], "pads": [1, 0, 1, 1]}
+    compare(
+        [
+            make_case("MaxPool", x, outputs=2, **window),
+            make_case("MaxPool", x, outputs=2, storage_order=1, **window),
+            make_case("MaxPool", (x * 20).astype(np.int8), kernel_shape=[2, 2], pads=[1] * 4),
+            make_case("MaxPool", (x * 20 + 128).astype(np.uint8), kernel_shape=[2, 2], pads=[1] * 4),
+            make_case("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1, dilations=[1, 2]),
+        ],
+        12,
+    )
+    compare([make_case("AveragePool", x, ceil_mode=mode, **window) for mode in (0, 1)], 19)
+
+
+def test_pools_of_whole_channels(compare: Any, make_case: Any) -> None:
+    x = draw(2, 3, 4, 5)
+    compare(
+        [make_case(f"Global{name}Pool", x) for name in ("Average", "Max", "Lp")]
+        + [make_case("GlobalAveragePool", draw(2, 3, 4)), make_case("GlobalMaxPool", draw(1, 2, 3, 4, 2))]
+        + [make_case("GlobalLpPool", x, p=1), make_case("GlobalLpPool", x, p=3)],
+        13,
+    )
