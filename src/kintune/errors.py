@@ -7,6 +7,8 @@ Messages say what happened, to which thing, with which value, and what to do nex
 
 from __future__ import annotations
 
+import re
+
 __all__ = [
     "BuildError",
     "DamagedRecord",
@@ -28,7 +30,28 @@ __all__ = [
     "TargetError",
     "UnsupportedOperators",
     "WireError",
+    "cause_line",
 ]
+
+_CHECK = re.compile(r"Check failed: (?P<condition>.*) is false:(?P<text>.*)")
+_SAYS_NOTHING = re.compile(r"^(#|\[\d\d:\d\d|Traceback|Offending call:?$|File \"|\^+$|Stack trace)")
+_LONGEST_CAUSE = 300  # characters
+
+
+def cause_line(error: BaseException) -> str:
+    """The first line of an error's text that says what went wrong, at most 300 characters.
+
+    Lines that a compiler adds for itself are left out: comments of a dump, places in its source, an assertion's
+    condition where a text follows.  Without any text it is the name of the error's type.
+    """
+    for line in str(error).splitlines():
+        text = line.strip()
+        if not text or _SAYS_NOTHING.match(text):
+            continue
+        if (check := _CHECK.search(text)) is not None:
+            text = check["text"].strip(" :") or f"the compiler's check {check['condition'].strip()} failed"
+        return text[:_LONGEST_CAUSE]
+    return type(error).__name__
 
 
 class KintuneError(Exception):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import msgspec
 import pytest
 
 from kintune.errors import BuildError, InputError, OrderError
 from kintune.job.job import TuningJob
-from kintune.job.payloads import JobSpec, Packaged, Prepared, Proof, StageName
+from kintune.job.payloads import Drafted, JobSpec, Packaged, Prepared, Proof, StageName
 from kintune.measure.outcome import Outcome, Status
 from kintune.measure.requests import Built
 from kintune.space.candidate import UNTUNED, Candidate
@@ -49,20 +50,31 @@ class TestFailures:
         assert failures["w1"] == {"run_failed": trials["w1"]}
         assert failures["w2"] == {}
 
-    @pytest.mark.parametrize("stage", ["prepare", "package"])
-    def test_a_stage_of_its_own_is_tried_three_times(self, stage: str) -> None:
+    @pytest.mark.parametrize("stage", ["prepare", "draft", "package"])
+    @pytest.mark.parametrize(("error", "tries"), [(MemoryError, 3), (BuildError, 1)])
+    def test_a_stage_of_its_own_is_tried_again_where_that_may_help(
+        self, stage: str, error: type[Exception], tries: int
+    ) -> None:
         class Broken(ToyTools):
             def prepare(self, spec: JobSpec) -> Prepared:
                 if stage == "prepare":
-                    raise BuildError("out of luck")
+                    raise error("out of luck")
                 return super().prepare(spec)
 
+            def draft(self, chosen: Mapping[str, Candidate]) -> Drafted:
+                if stage == "draft":
+                    raise error("out of luck")
+                return super().draft(chosen)
+
             def package(self, chosen: object) -> Packaged:
-                raise BuildError("out of luck")
+                raise error("out of luck")
 
         rehearsal = Rehearsal(Broken, with_limits(trials=3)).run()
-        assert failed(rehearsal) == f"{stage}: BuildError: out of luck (tried 3 times)"
-        assert [e.stage for e in rehearsal.history if e.kind == stage] == [stage, f"{stage}.2", f"{stage}.3"]
+        said = "MemoryError: out of luck (tried 3 times)" if tries == 3 else "out of luck"
+        assert failed(rehearsal) == f"{stage}: {said}"
+        names = [stage, f"{stage}.2", f"{stage}.3"]
+        repaired = stage == "package" and tries == 1  # once more, with programs that are known to be good
+        assert [e.stage for e in rehearsal.history if e.kind == stage] == names[: 2 if repaired else tries]
 
     def test_one_setback_is_forgotten(self) -> None:
         class Shaky(ToyTools):
@@ -71,7 +83,7 @@ class TestFailures:
             def package(self, chosen: dict[str, Candidate]) -> Packaged:  # type: ignore[override]
                 Shaky.failures += 1
                 if Shaky.failures < 3:
-                    raise BuildError("not yet")
+                    raise MemoryError("not yet")
                 return super().package(chosen)
 
         assert ended(Rehearsal(Shaky, with_limits(trials=3)).run()).packaged is not None

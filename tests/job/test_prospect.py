@@ -61,4 +61,4 @@ def test_who_follows_is_told_of_every_stage() -> None:
     for offer in played(12).offers:
         for work in offer.works:
             leads_to_a_device = work.stage.then is not None and work.stage.then.device is not None
-            assert leads_to_a_device == (work.stage.kind in (StageName.BUILD, StageName.PACKAGE))
+            assert leads_to_a_device == (work.stage.kind in (StageName.BUILD, StageName.DRAFT, StageName.PACKAGE))

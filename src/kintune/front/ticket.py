@@ -143,6 +143,8 @@ class Ticket:
             raise InputError(end.cause)
         if end.finished is None:
             raise JobFailed(f"{end.cause}; details in {self._details or self.log}")
+        if end.finished.failed and end.finished.refused:
+            raise InputError(f"{end.finished.reason}; details in {self._details or self.log}")
         if end.finished.failed:
             raise JobFailed(f"{end.finished.reason}; details in {self._details or self.log}")
         return msgspec.msgpack.decode(end.finished.summary, type=Summary)

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Sequence
 from kintune.job.limits import Limits
 from kintune.job.payloads import StageName
 from kintune.job.prospect import seconds_of_a_run, stages_ahead
-from kintune.job.state import JobState
+from kintune.job.state import TRIES, JobState
 from kintune.job.works import BUILD_S, Works
 from kintune.space.candidate import Candidate
 from kintune.wire.messages import Work
 
-__all__ = ["TRIES", "Agenda"]
+__all__ = ["COMPILED", "Agenda"]
 
-TRIES = 3
-"""How often a stage without which there is no result is tried before the job is given up."""
+COMPILED = "compiled"
+"""Why a search is over that was not asked for."""
 
 _OWN = -1  # the place of a stage that is no round's: one at a time
 _LEAST_PART = 8  # candidates of a round that are worth a device of their own
@@ -60,10 +60,15 @@ class Agenda:
     def next(self, asked_to_stop: str) -> list[Work]:
         """The works to offer now; with none, and nothing open, the job is over."""
         state = self._state
-        if state.setbacks >= TRIES:
+        if state.setbacks >= TRIES or state.failure:
             return []
         if state.prepared is None:
             return [self._offer(self._works.prepare(), _OWN)] if self.idle else []
+        if state.is_checking or state.wants_conservative or state.is_wrong:
+            return self._check()
+        if not state.spec.options.search:
+            self.reason = self.reason or COMPILED
+            return []
         if state.wants_peak and not asked_to_stop:
             return [self._offer(self._works.peak(), _OWN)] if self.idle else []
         if not self.reason:
@@ -76,10 +81,24 @@ class Agenda:
         if awaited:
             return [self._offer(work, _OWN) for work in self._measure(awaited, None)]
         if state.packaged is None:
-            return [self._offer(self._works.package(state.finalists.chosen()), _OWN)]
+            return [self._offer(self._works.package(state.shipping()), _OWN)]
         if state.proof is None:
             return [self._offer(self._works.prove(state.packaged), _OWN)]
         return []
+
+    def _check(self) -> list[Work]:
+        """The next step of the check of the network; none once it is known to be wrong whatever is done."""
+        state = self._state
+        if state.is_wrong or not self.idle:
+            return []
+        if state.wants_conservative:
+            return [self._offer(self._works.prepare(conservative=True), _OWN)]
+        attempt = state.begin_check().attempt
+        if attempt is None:
+            return []
+        if state.draft is None:
+            return [self._offer(self._works.draft(attempt), _OWN)]
+        return [self._offer(self._works.check(state.draft), _OWN)]
 
     def _search(self, asked_to_stop: str) -> Iterator[Work]:
         state, session = self._state, self._state.session

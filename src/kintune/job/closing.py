@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from kintune.job.ledger import Ledger
 from kintune.job.payloads import Packaged, Prepared, Proof, Subgraph, SubgraphEnd, Summary
@@ -42,6 +42,7 @@ class Finalists:
         self._space = space
         self._confirmed: dict[Candidate, Outcome] = {}
         self._trivial: dict[str, list[Candidate]] | None = None
+        self._left_untuned: frozenset[str] = frozenset()
 
     def know(self, candidate: Candidate, outcome: Outcome) -> None:
         """The candidate was confirmed in an earlier run."""
@@ -50,6 +51,18 @@ class Finalists:
     def observe(self, candidate: Candidate, outcome: Outcome) -> None:
         """The candidate was timed again in this run."""
         self._confirmed[candidate] = outcome
+
+    def leave_untuned(self, workloads: Collection[str]) -> None:
+        """These ship untuned: other programs of theirs made the network fail."""
+        self._left_untuned |= frozenset(workloads)
+
+    def draft(self) -> dict[str, Candidate]:
+        """The best program of each workload by what is known: a measured one, else the rule's, else the untuned."""
+        return {s.workload: self._likely(s) for s in self._subgraphs}
+
+    def untuned(self) -> dict[str, Candidate]:
+        """The untuned program of each workload."""
+        return {s.workload: Candidate.untuned(s.workload) for s in self._subgraphs}
 
     @property
     def expected_trials(self) -> float:
@@ -85,7 +98,13 @@ class Finalists:
         return {s.workload: self._best(s, latency_us)[0] for s in self._subgraphs}
 
     def summary(
-        self, prepared: Prepared, ledger: Ledger, reason: str, packaged: Packaged | None, proof: Proof | None
+        self,
+        prepared: Prepared,
+        ledger: Ledger,
+        reason: str,
+        packaged: Packaged | None,
+        proof: Proof | None,
+        notes: Sequence[str] = (),
     ) -> Summary:
         """The job's last word."""
         ends: list[SubgraphEnd] = []
@@ -121,9 +140,22 @@ class Finalists:
             packaged=packaged,
             proof=proof,
             knowledge=ledger.knowledge,
+            notes=tuple(notes),
         )
 
+    def _likely(self, subgraph: Subgraph) -> Candidate:
+        workload = subgraph.workload
+        confirmed = [(outcome.median_us, c) for c, outcome in self._confirmed.items() if c.workload == workload]
+        times, best = min(confirmed, default=(math.inf, None))
+        if best is not None and math.isfinite(times):
+            return best
+        state = self._session.states.get(subgraph.workload)
+        measured = [c for c in state.fastest(1) if math.isfinite(state.times_us[c])] if state is not None else []
+        return (measured or self._simple(subgraph.workload))[0]
+
     def _of(self, subgraph: Subgraph, latency_us: float) -> list[Candidate]:
+        if subgraph.workload in self._left_untuned:
+            return [Candidate.untuned(subgraph.workload)]
         state = self._session.states.get(subgraph.workload)
         if state is not None:
             most = _most(subgraph.weight * state.best_us, latency_us)

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from kintune.errors import OrderError
-from kintune.job.agenda import TRIES, Agenda
+from kintune.job.agenda import Agenda
 from kintune.job.limits import Limits
-from kintune.job.payloads import JobSpec, Pick, Selected, StageName, Updated
-from kintune.job.state import JobState
+from kintune.job.payloads import Draft, JobSpec, Pick, Selected, StageName, Updated
+from kintune.job.state import TRIES, JobState
 from kintune.job.tools import Tools
 from kintune.job.trained import TrainedModel
 from kintune.job.works import Works
@@ -59,6 +59,8 @@ class TuningJob:
             state.fold(event)
         if state.packaged is not None and not self._tools.kept(state.packaged):
             state.packaged, state.proof = None, None
+        if state.draft is not None and not self._tools.kept(state.draft):
+            state.draft = None
         return self._next()
 
     def accept(self, event: Committed, more: bool) -> Iterable[Saying]:
@@ -87,6 +89,7 @@ class TuningJob:
         """Do the one item of a stage of this process."""
         stages: dict[str, Callable[[bytes], bytes]] = {
             StageName.PREPARE: self._run_prepare,
+            StageName.DRAFT: self._run_draft,
             StageName.SELECT: self._run_select,
             StageName.UPDATE: self._run_update,
             StageName.PACKAGE: self._run_package,
@@ -128,6 +131,9 @@ class TuningJob:
             blobs[digest] = blob
         return _encode(Updated(tuple(versions), blobs, learnt.families, learnt.rounds))
 
+    def _run_draft(self, payload: bytes) -> bytes:
+        return _encode(self._tools.draft(_decode(payload, Draft).chosen))
+
     def _run_package(self, payload: bytes) -> bytes:
         return _encode(self._tools.package(_decode(payload, dict[str, Candidate])))
 
@@ -145,13 +151,23 @@ class TuningJob:
         state = self._state
         if state.setbacks >= TRIES:
             return Finished(True, f"{state.setback} (tried {state.setbacks} times)", b"")
+        if state.failure:
+            return Finished(True, state.failure, b"")
         if state.prepared is None:
             raise OrderError("the model must be prepared first")
+        if state.is_wrong:
+            cause = state.check.cause if state.check is not None else ""
+            return Finished(True, f"{state.prepared.model_name} cannot be tuned: {cause}", b"", refused=True)
+        if not state.spec.options.search:
+            summary = state.finalists.summary(
+                state.prepared, state.ledger, self._agenda.reason, state.draft, state.checked_proof, state.notes
+            )
+            return Finished(False, self._agenda.reason, _encode(summary))
         if not state.anything_measured():
             why = state.ledger.story() or self._asked_to_stop or "no candidate was valid"
             return Finished(True, f"nothing could be measured: {why}", b"")
         summary = state.finalists.summary(
-            state.prepared, state.ledger, self._agenda.reason, state.packaged, state.proof
+            state.prepared, state.ledger, self._agenda.reason, state.packaged, state.proof, state.notes
         )
         return Finished(False, self._agenda.reason, _encode(summary))
 

@@ -48,7 +48,7 @@ def profiled_of(candidate: str, status: ItemStatus, payload: bytes, cause: str) 
 
 def check_answer(kind: str, payload: bytes) -> None:
     """See that what a device worker answered in a stage of another kind is an answer.  Raises WireError."""
-    if kind == StageName.PROVE:
+    if kind in (StageName.PROVE, StageName.CHECK):
         _read(payload, Proof)
     elif kind == StageName.PEAK:
         _read(payload, Peak)

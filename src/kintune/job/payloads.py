@@ -18,6 +18,8 @@ from kintune.space.candidate import Candidate, Sketch
 __all__ = [
     "UNPROVEN",
     "UNTUNED_FILE",
+    "Draft",
+    "Drafted",
     "JobSpec",
     "KnowledgeUse",
     "Known",
@@ -57,6 +59,8 @@ class StageName:
     CONFIRM = "confirm"
     PACKAGE = "package"
     PROVE = "prove"
+    DRAFT = "draft"  # compile the network to have it checked, before tuning or when a proof has failed
+    CHECK = "check"  # run the draft once and compare its outputs
     PEAK = "peak"  # what the device reaches at its best, once for a device type
     KNOWN = "known"  # not scheduled: what records already tell, committed right after PREPARE
     KIN = "kin"  # likewise: what records tell of other workloads, committed right after KNOWN
@@ -78,7 +82,8 @@ class ModelRef(msgspec.Struct, frozen=True):
 class Options(msgspec.Struct, frozen=True):
     """What the user asked for.  At least one of the three limits is set; whichever is reached first ends the search.
 
-    With `kin`, the search starts from what the records know of other workloads.
+    With `kin`, the search starts from what the records know of other workloads.  Without `search`, the network is
+    compiled from what the records, or the rule, suggest, and checked.
     """
 
     trials: int | None = None
@@ -90,6 +95,7 @@ class Options(msgspec.Struct, frozen=True):
     rtol: float = 1e-3
     atol: float = 1e-3
     compare: tuple[str, ...] = ("onnxruntime", "openvino", "torch")
+    search: bool = True  # False: nothing is measured, what is known ships
 
 
 class JobSpec(msgspec.Struct, frozen=True):
@@ -108,6 +114,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     caches: tuple[int, ...] = ()  # bytes of data that the device's caches hold, by level; 0: not known
     inflight: int = 1  # rounds that may be under way at once; more than one pays where the device is not the host
     cool_bytes: int = 0  # of a network that stay in the device's last cache, as in `DeviceAbout`
+    conservative: bool = False  # lower the network without layout conversion and rewrites
 
     def of_network(self, subgraphs: Sequence[Subgraph]) -> JobSpec:
         """The same, with protocol and device type as they are for a network of these subgraphs."""
@@ -153,7 +160,12 @@ class Subgraph(msgspec.Struct, frozen=True):
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """PREPARE's result.  `modules` maps workload digests to serialised programs."""
+    """PREPARE's result.
+
+    `modules` maps workload digests to serialised programs.  `conservative` says that the network was lowered without
+    layout conversion and rewrites, since the usual lowering failed; `notes` has a line on each thing that the user
+    should know.
+    """
 
     model_name: str
     model_digest: str
@@ -162,6 +174,8 @@ class Prepared(msgspec.Struct, frozen=True):
     subgraphs: tuple[Subgraph, ...]
     modules: dict[str, bytes]
     sketches: tuple[Sketch, ...]
+    conservative: bool = False
+    notes: tuple[str, ...] = ()
 
 
 class Pick(msgspec.Struct, frozen=True):
@@ -223,6 +237,12 @@ class Taught(msgspec.Struct, frozen=True):
     peak: Peak | None = None
 
 
+class Draft(msgspec.Struct, frozen=True):
+    """What DRAFT is asked: to compile the network with these programs by workload digest."""
+
+    chosen: dict[str, Candidate]
+
+
 class Packaged(msgspec.Struct, frozen=True):
     """PACKAGE's result: the files written, and the candidate (digest) that ships for each workload.
 
@@ -235,6 +255,13 @@ class Packaged(msgspec.Struct, frozen=True):
     untuned: str | None = None
     onnx: str | None = None
     exported: str | None = None
+
+
+class Drafted(msgspec.Struct, frozen=True):
+    """DRAFT's result: the files written, or None and, in a line, why the network cannot be compiled."""
+
+    packaged: Packaged | None
+    failure: str = ""
 
 
 class Proof(msgspec.Struct, frozen=True):
@@ -286,9 +313,10 @@ class KnowledgeUse(msgspec.Struct, frozen=True):
 class Summary(msgspec.Struct, frozen=True):
     """A job's last word.
 
-    `reason` says why the search ended; `curve` has rows of (seconds of active run time, trials, estimated latency in
-    ms); `kernels_ms` is the weighted sum of the shipped programs' times; `disturbed` of the trials were timed again,
-    since others used the device's cores meanwhile.
+    `notes` has a line on each thing about the result that the user should know.  `reason` says why the search ended;
+    `curve` has rows of (seconds of active run time, trials, estimated latency in ms); `kernels_ms` is the weighted
+    sum of the shipped programs' times; `disturbed` of the trials were timed again, since others used the device's cores
+    meanwhile.
     """
 
     model_name: str
@@ -303,3 +331,4 @@ class Summary(msgspec.Struct, frozen=True):
     proof: Proof | None
     knowledge: KnowledgeUse = KnowledgeUse()
     disturbed: int = 0
+    notes: tuple[str, ...] = ()

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from kintune.errors import OrderError
+from kintune.job.checking import NetworkCheck
 from kintune.job.closing import FINALISTS, Finalists
 from kintune.job.ledger import Ledger
 from kintune.job.outcomes import MEASURING
 from kintune.job.payloads import (
+    Drafted,
     JobSpec,
     Known,
     Packaged,
@@ -44,9 +46,25 @@ from kintune.search.session import Session
 from kintune.space.candidate import UNTUNED, Candidate
 from kintune.wire.messages import Committed, ItemStatus
 
-__all__ = ["JobState"]
+__all__ = ["TRIES", "JobState"]
 
-_NEEDED = frozenset({StageName.PREPARE, StageName.SELECT, StageName.UPDATE, StageName.PACKAGE, StageName.PROVE})
+TRIES = 3
+"""How often a stage without which there is no result is tried before the job is given up."""
+
+_NEEDED = frozenset(
+    {
+        StageName.PREPARE,
+        StageName.DRAFT,
+        StageName.CHECK,
+        StageName.SELECT,
+        StageName.UPDATE,
+        StageName.PACKAGE,
+        StageName.PROVE,
+    }
+)
+
+_VERDICTS = ("BuildError: ", "NumericsError: ")
+"""What the cause of a failure begins with that says something of the programs, and would be the same another time."""
 
 
 def _decode(payload: bytes, kind: Any) -> Any:
@@ -59,7 +77,13 @@ class JobState:
     `setbacks` counts failures in a row of stages without which there is no result, `setback` is the last of them;
     `plan` is the round that was selected last, `built` has the programs that are still to be timed, finalists included.
     `unreferenced` says how often a workload's untuned program, its reference, failed to build in this process.
-    `wants_peak` says that the device's peak is to be measured.  `session` and `finalists` raise OrderError before the
+    `wants_peak` says that the device's peak is to be measured.
+
+    `check` is the check of the network under way, or the last one; `checked` are the programs that were found good,
+    None before the first check has ended well; `draft` was compiled and is still to be run.  `is_wrong` says that the
+    network fails however it is lowered, `check.cause` how; `failure`, once there is one, is why the job cannot go on.
+    `notes` has a line on each thing that the user should know.
+    `session` and `finalists` raise OrderError before the
     model is prepared.
     """
 
@@ -76,6 +100,13 @@ class JobState:
         self.setbacks = 0
         self.setback = ""
         self.wants_peak = False
+        self.check: NetworkCheck | None = None
+        self.checked: dict[str, Candidate] | None = None
+        self.checked_proof: Proof | None = None
+        self.draft: Packaged | None = None
+        self.is_wrong = False
+        self.failure = ""
+        self.notes: list[str] = []
         self._tools = tools
         self._works = works
         self._session: Session | None = None
@@ -83,6 +114,7 @@ class JobState:
         self._is_prepared_here = False
         self._of_kin: set[Candidate] = set()
         self._stale_models: set[str] = set()
+        self._is_repaired = False
 
     @property
     def session(self) -> Session:
@@ -104,6 +136,29 @@ class JobState:
         self._is_prepared_here = True
         return prepared
 
+    @property
+    def is_checking(self) -> bool:
+        """Whether a check is under way, or to begin."""
+        return self.checked is None or (self.check is not None and self.check.ok is None)
+
+    @property
+    def wants_conservative(self) -> bool:
+        """Whether the network is to be lowered the other way, since the usual one failed."""
+        failed = self.check is not None and self.check.ok is False
+        return failed and not self.is_wrong and self.prepared is not None and not self.prepared.conservative
+
+    def shipping(self) -> dict[str, Candidate]:
+        """The programs to ship: the fastest ones, but for those that made the tuned network fail."""
+        if self._is_repaired and self.checked is not None:
+            return self.checked
+        return self.finalists.chosen()
+
+    def begin_check(self) -> NetworkCheck:
+        """The check under way; the first one, of what is known to be best, begins when it is asked for."""
+        if self.check is None:
+            self.check = NetworkCheck(self.finalists.draft(), self.finalists.untuned())
+        return self.check
+
     def retrain(self) -> None:
         """Train what a process that is gone had trained; the same samples give the same models."""
         if self._stale_models:
@@ -121,6 +176,9 @@ class JobState:
         self.ledger.at = max(self.ledger.at, event.at)
         ok = event.status is ItemStatus.OK
         if event.kind in _NEEDED:
+            if event.status is ItemStatus.FAILED and event.cause.startswith(_VERDICTS):
+                self._fold_failure(event.kind, event.cause.partition(": ")[2])
+                return
             self.setbacks = 0 if ok else self.setbacks + 1
             self.setback = "" if ok else f"{event.kind}: {event.cause}"
         if event.kind == StageName.PREPARE and ok:
@@ -131,6 +189,10 @@ class JobState:
             self._fold_kin(_decode(event.payload, Taught))
         elif event.kind == StageName.PEAK:
             self._fold_peak(_decode(event.payload, Peak) if ok else None)
+        elif event.kind == StageName.DRAFT and ok:
+            self._fold_draft(_decode(event.payload, Drafted))
+        elif event.kind == StageName.CHECK and ok:
+            self._fold_check(_decode(event.payload, Proof))
         elif event.kind == StageName.SELECT and ok:
             self._fold_select(_decode(event.payload, Selected))
         elif event.kind == StageName.BUILD:
@@ -142,12 +204,16 @@ class JobState:
         elif event.kind == StageName.PACKAGE and ok:
             self.packaged = _decode(event.payload, Packaged)
         elif event.kind == StageName.PROVE and ok:
-            self.proof = _decode(event.payload, Proof)
+            self._fold_proof(_decode(event.payload, Proof))
 
     def _fold_prepare(self, prepared: Prepared) -> None:
+        if prepared.conservative:
+            self.spec = msgspec.structs.replace(self.spec, conservative=True)
         if not self._is_prepared_here:
             self._tools.prepare(self.spec)
         self.prepared = prepared
+        self.check, self.draft = None, None
+        self.notes += [note for note in prepared.notes if note not in self.notes]
         self.spec = self.spec.of_network(prepared.subgraphs)
         self._works.prepared(prepared)
         subjects = [
@@ -186,6 +252,73 @@ class JobState:
         self.wants_peak = False
         if peak is not None and self.prepared is not None:
             self.session.limit({s.workload: peak.least_us(s.flops, s.weight_bytes) for s in self.prepared.subgraphs})
+
+    def _fold_draft(self, drafted: Drafted) -> None:
+        self.draft = drafted.packaged
+        if drafted.packaged is None:
+            self._attempted(drafted.failure or "it cannot be compiled")
+
+    def _fold_check(self, proof: Proof) -> None:
+        if proof.within_tolerance is False:
+            self._attempted(proof.disagreement or "its outputs differ")
+        else:
+            self.checked_proof = proof
+            self._attempted("")
+
+    def _fold_proof(self, proof: Proof) -> None:
+        if proof.within_tolerance is not False or not self._repair(proof.disagreement or "its outputs differ"):
+            self.proof = proof
+
+    def _fold_failure(self, kind: str, cause: str) -> None:
+        """The network cannot be compiled, or does not run: another try would end in the same way."""
+        if kind == StageName.CHECK:
+            self._attempted(cause)
+        elif self.prepared is None or not self._repair(cause):
+            self.failure = f"{kind}: {cause}"
+
+    def _attempted(self, cause: str) -> None:
+        """What was wrong with the programs that were tried, in a line; nothing if they are good."""
+        check = self.begin_check()
+        attempt = check.attempt
+        if attempt is None:
+            return
+        check.observe(cause)
+        if check.ok is None or cause:
+            self.draft = None
+        if check.ok is False:
+            self.is_wrong = self.prepared is not None and self.prepared.conservative
+        elif check.ok:
+            self._settle(check, attempt)
+
+    def _settle(self, check: NetworkCheck, tried: Mapping[str, Candidate]) -> None:
+        """The check has found a program for each workload with which the network is right."""
+        if self.prepared is None:
+            return
+        names = {s.workload: s.name for s in self.prepared.subgraphs}
+        kept = "its untuned program" if self.checked is None else "the program it had before the search"
+        for workload in sorted(check.culprits, key=names.__getitem__):
+            self.notes.append(f"{names[workload]} keeps {kept}: with another one, {check.cause}")
+        if self.checked is None:
+            self.finalists.leave_untuned(check.culprits)
+            self.session.leave_out(check.culprits)
+            if tried != check.settled:  # which may ship as it is, so that it is looked at itself
+                self.draft = None
+                self.check = NetworkCheck(check.settled, check.settled)
+                return
+        self.checked = check.settled
+
+    def _repair(self, cause: str) -> bool:
+        """The tuned network fails: look for the programs at fault, once, if others are known to be good."""
+        chosen, checked = self.finalists.chosen(), self.checked
+        if checked is None or self._is_repaired or chosen == checked:
+            return False
+        self._is_repaired = True
+        self.packaged = None
+        self.check = NetworkCheck(chosen, checked, is_good=True)
+        self.check.observe(cause)
+        if self.check.ok:
+            self._settle(self.check, checked)
+        return True
 
     def _fold_select(self, selected: Selected) -> None:
         self.plan = Round(selected.round, tuple(selected.entries))

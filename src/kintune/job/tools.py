@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from kintune.job.payloads import JobSpec, Packaged, Prepared
+from kintune.job.payloads import Drafted, JobSpec, Packaged, Prepared
 from kintune.search.space import SearchSpace
 from kintune.space.candidate import Candidate
 
@@ -17,6 +17,13 @@ class Tools(Protocol):
 
     def prepare(self, spec: JobSpec) -> Prepared:
         """Import and lower the model.  Raises InputError (or a child) when it cannot be used."""
+        ...
+
+    def draft(self, chosen: Mapping[str, Candidate]) -> Drafted:
+        """Compile the network with the chosen program for each workload, and write it, to have it checked.
+
+        That it cannot be compiled is an answer, not an error.
+        """
         ...
 
     def space(self) -> SearchSpace:

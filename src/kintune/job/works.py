@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from kintune.job.payloads import JobSpec, Packaged, Prepared, StageName
+from kintune.job.payloads import Draft, JobSpec, Packaged, Prepared, StageName
 from kintune.measure.outcome import Outcome, Status
 from kintune.measure.prove_request import ProveContext, ProveItem
 from kintune.measure.prove_time import seconds_of_proof
@@ -38,6 +38,7 @@ SLOW = 1.3
 _PEAK_S = 60.0
 _PACKAGE_S = 0.5 * _HOURS
 _PROVE_S = 0.5 * _HOURS
+_CHECK_S = 300.0
 
 _encode = msgspec.msgpack.encode
 
@@ -66,9 +67,18 @@ class Works:
         """The candidate of this digest, if a work of this process was made for it."""
         return self._candidates.get(digest)
 
-    def prepare(self) -> Work:
-        """Import and lower the model."""
-        return self._own(StageName.PREPARE, StageName.PREPARE, _encode(self._spec), _PREPARE_S)
+    def prepare(self, *, conservative: bool = False) -> Work:
+        """Import and lower the model, without layout conversion and rewrites if `conservative`."""
+        spec = msgspec.structs.replace(self._spec, conservative=conservative)
+        return self._own(StageName.PREPARE, StageName.PREPARE, _encode(spec), _PREPARE_S)
+
+    def draft(self, chosen: Mapping[str, Candidate]) -> Work:
+        """Compile the network to have it checked."""
+        return self._own(StageName.DRAFT, StageName.DRAFT, _encode(Draft(dict(chosen))), _PACKAGE_S)
+
+    def check(self, packaged: Packaged) -> Work:
+        """Run a draft once and compare its outputs with those of others."""
+        return self._compare(StageName.CHECK, packaged, self._spec.options.compare, _CHECK_S, timed=False)
 
     def peak(self) -> Work:
         """Measure what the device reaches at its best."""
@@ -139,6 +149,11 @@ class Works:
 
     def prove(self, packaged: Packaged) -> Work:
         """Compare the executable with the untuned network and with others, in numbers and in speed."""
+        return self._compare(StageName.PROVE, packaged, self._spec.options.compare, _PROVE_S, timed=True)
+
+    def _compare(
+        self, kind: str, packaged: Packaged, others: tuple[str, ...], timeout_s: float, *, timed: bool
+    ) -> Work:
         spec, options = self._spec, self._spec.options
         item = ProveItem(
             tuned=packaged.tuned,
@@ -147,12 +162,13 @@ class Works:
             exported=packaged.exported,
             inputs=spec.inputs,
             seed=options.seed,
-            compare=options.compare,
+            compare=others,
+            timed=timed,
         )
-        stage = self._stage(StageName.PROVE, StageName.PROVE, self._device())
+        stage = self._stage(kind, kind, self._device(), then=None if timed else self._here())
         files = (item.tuned, item.untuned, item.onnx, item.exported, item.inputs)
         named = tuple(file for file in files if file is not None)
-        return Work(stage, "device", _encode(self._conditions()), (_encode(item),), _PROVE_S, files=named)
+        return Work(stage, "device", _encode(self._conditions()), (_encode(item),), timeout_s, files=named)
 
     def proof_s(self, tuned_s: float, untuned_s: float) -> float:
         """Seconds that the proof of a network takes, roughly, of which one run takes so long, tuned and untuned."""
@@ -168,7 +184,7 @@ class Works:
         return ProveContext(threads=spec.protocol.threads, rtol=spec.options.rtol, atol=spec.options.atol)
 
     def _own(self, kind: str, name: str, payload: bytes, timeout_s: float) -> Work:
-        follows = self._device() if kind == StageName.PACKAGE else self._here()
+        follows = self._device() if kind in (StageName.PACKAGE, StageName.DRAFT) else self._here()
         stage = self._stage(kind, name, self._here(), then=follows, own=True)
         return Work(stage, "job", b"", (payload,), timeout_s)
 

@@ -22,6 +22,7 @@ class DeviceStage(str, Enum):
     PROFILE = "profile"
     CONFIRM = "confirm"
     PROVE = "prove"
+    CHECK = "check"
     PEAK = "peak"
 
 
@@ -39,7 +40,7 @@ class Profiler(Shape):
 
 
 class DeviceHandler:
-    """PROFILE and CONFIRM items to outcomes, PROVE items to proofs, a PEAK item to the device's peak.
+    """PROFILE and CONFIRM items to outcomes, PROVE and CHECK items to proofs, a PEAK item to the device's peak.
 
     PROFILE and CONFIRM share their requests and differ in the protocol that the context names.
     """
@@ -86,7 +87,7 @@ class DeviceHandler:
             case DeviceStage.PROFILE | DeviceStage.CONFIRM:
                 outcome = self._profiler.profile(msgspec.msgpack.decode(payload, type=ProfileItem))
                 return msgspec.msgpack.encode(outcome)
-            case DeviceStage.PROVE:
+            case DeviceStage.PROVE | DeviceStage.CHECK:
                 return self._prove(self._context, payload)
             case DeviceStage.PEAK:
                 return msgspec.msgpack.encode(self._peak())

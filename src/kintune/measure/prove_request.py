@@ -32,6 +32,9 @@ class ProveItem(msgspec.Struct, frozen=True):
 
     The model itself is `onnx` (a file) or `exported` (a PyTorch exported program), whichever there is; `compare` names
     the rivals to run on it.  `inputs` is an `.npz` by the inputs' names; without it they are drawn from `seed`.
+
+    With `timed` False the executable only runs once, beside the references, and no latency is taken; the references are
+    then all that know the model, whatever `compare` says.
     """
 
     tuned: str
@@ -41,3 +44,4 @@ class ProveItem(msgspec.Struct, frozen=True):
     inputs: str | None = None
     seed: int = 0
     compare: tuple[str, ...] = ("onnxruntime", "openvino", "torch")
+    timed: bool = True

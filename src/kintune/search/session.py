@@ -192,6 +192,11 @@ class Session:
         self._kin.teach(knowledge.programs)
         self._priors.teach(knowledge.models)
 
+    def leave_out(self, workloads: Collection[str]) -> None:
+        """These are not searched any more; nothing of theirs may be under way."""
+        for workload in workloads:
+            self.states.pop(workload, None)
+
     def limit(self, bounds_us: Mapping[str, float]) -> None:
         """Microseconds that no program of a workload can take less than, by what the device reaches at its best.
 

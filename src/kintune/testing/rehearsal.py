@@ -7,7 +7,7 @@ lose with its process.  What workers answer is up to a `Cast`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ import msgspec
 from kintune.engine.journal import Entry, Journal
 from kintune.job.job import TuningJob
 from kintune.job.outcomes import MEASURING, built_of, profiled_of
-from kintune.job.payloads import JobSpec, Known, Profiled, Proof, Selected, StageName, Taught, Updated
+from kintune.job.payloads import Drafted, JobSpec, Known, Profiled, Proof, Selected, StageName, Taught, Updated
 from kintune.job.tools import Tools
 from kintune.measure.about import Peak
 from kintune.measure.outcome import Outcome
@@ -60,6 +60,11 @@ class Cast:
     def prove(self) -> Proof:
         """PROVE's answer."""
         return Proof({"tuned": (1.0,), "untuned": (2.0,)}, 0.0, 0.0, True, ("untuned",), {})
+
+    def check(self, draft: Mapping[str, str]) -> Proof:
+        """CHECK's answer for the candidates (digests) of a draft by workload."""
+        del draft
+        return Proof({}, 0.0, 0.0, True, ("onnxruntime",), {})
 
     def peak(self) -> Peak:
         """PEAK's answer: that of the machine of `SyntheticSpace`, whose arguments need no memory."""
@@ -178,6 +183,7 @@ class Rehearsal:
         self._candidates: dict[str, Candidate] = {}
         self._stopped = ""
         self._killed = False
+        self._drafted: Mapping[str, str] = {}
 
     def run(self) -> Rehearsal:
         """Play until the job has finished or the session was killed."""
@@ -273,9 +279,14 @@ class Rehearsal:
         kind = work.stage.kind
         if work.worker == JOB_WORKER:
             self.job.begin(kind, work.context)
-            return self.job.item(item)
+            answer = self.job.item(item)
+            if kind == StageName.DRAFT and (packaged := _decode(answer, Drafted).packaged) is not None:
+                self._drafted = packaged.chosen
+            return answer
         if kind == StageName.PROVE:
             return _encode(self._cast.prove())
+        if kind == StageName.CHECK:
+            return _encode(self._cast.check(self._drafted))
         if kind == StageName.PEAK:
             return _encode(self._cast.peak())
         if kind == StageName.BUILD:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kintune.job.payloads import JobSpec, ModelRef, Options, Packaged, Prepared, Subgraph, Tensor
+from kintune.job.payloads import Drafted, JobSpec, ModelRef, Options, Packaged, Prepared, Subgraph, Tensor
 from kintune.measure.protocol import DeviceType, Protocol
 from kintune.search.space import SearchSpace
 from kintune.search.strategy import Strategy
@@ -35,7 +35,8 @@ def toy_spec(options: Options | None = None, *, run_id: str = "run") -> JobSpec:
 class ToyTools:
     """Implements `kintune.job.tools.Tools` for a toy network of so many tunable and trivial subgraphs, or a `space`.
 
-    `packaged` lists what was chosen by each PACKAGE; its files are there as long as `keeps` says so.
+    `drafted` and `packaged` list what was chosen by each DRAFT and PACKAGE; the files are there as long as `keeps`
+    says so.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class ToyTools:
     ) -> None:
         self._space = space or toy_space(tunable, trivial)
         self.keeps = keeps
+        self.drafted: list[dict[str, Candidate]] = []
         self.packaged: list[dict[str, Candidate]] = []
 
     def prepare(self, spec: JobSpec) -> Prepared:
@@ -56,11 +58,17 @@ class ToyTools:
             subgraphs=tuple(self._subgraph(product) for product in products),
             modules={product.name: product.name.encode() for product in products},
             sketches=tuple(sketch for product in products for sketch in self._space.sketches(product.name)),
+            conservative=spec.conservative,
         )
 
     def space(self) -> SearchSpace:
         """The space of all subgraphs."""
         return self._space
+
+    def draft(self, chosen: Mapping[str, Candidate]) -> Drafted:
+        """Write nothing."""
+        self.drafted.append(dict(chosen))
+        return Drafted(Packaged("toy.kt.unproven", {workload: c.digest for workload, c in chosen.items()}))
 
     def package(self, chosen: Mapping[str, Candidate]) -> Packaged:
         """Write nothing."""

@@ -200,11 +200,15 @@ class Progress(msgspec.Struct, frozen=True, tag="progress"):
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
-    """The job is over: `failed` or not, why (`reason`), and its summary (job-specific bytes)."""
+    """The job is over: `failed` or not, why (`reason`), and its summary (job-specific bytes).
+
+    `refused` says of one that failed that something handed in was wrong.
+    """
 
     failed: bool
     reason: str
     summary: bytes
+    refused: bool = False
 
 
 FromWorker: TypeAlias = Hello | ItemDone | ItemFailed

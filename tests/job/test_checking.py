@@ -1,0 +1,64 @@
+"""What is tried next when a network of chosen programs fails, and what is settled in the end."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kintune.job.checking import NetworkCheck
+from kintune.space.candidate import Candidate
+
+
+def programs(size: int) -> dict[str, Candidate]:
+    return {f"w{i}": Candidate(f"w{i}", "rule", ((1,),)) for i in range(size)}
+
+
+def untuned(size: int) -> dict[str, Candidate]:
+    return {f"w{i}": Candidate.untuned(f"w{i}") for i in range(size)}
+
+
+def test_good_programs_are_settled_at_once() -> None:
+    check = NetworkCheck(programs(3), untuned(3))
+    assert check.attempt == programs(3)
+    check.observe("")
+    assert (check.ok, check.attempt, check.settled, check.culprits) == (True, None, programs(3), frozenset())
+
+
+def test_what_fails_untuned_too_is_no_programs_fault() -> None:
+    check = NetworkCheck(programs(3), untuned(3))
+    check.observe("differs")
+    assert check.attempt == untuned(3)
+    check.observe("differs still")
+    assert (check.ok, check.attempt, check.cause) == (False, None, "differs")
+
+
+def test_without_any_choice_one_attempt_decides() -> None:
+    check = NetworkCheck(untuned(2), untuned(2))
+    check.observe("differs")
+    assert (check.ok, check.attempt, check.cause) == (False, None, "differs")
+
+
+@given(st.integers(1, 20), st.booleans(), st.data())
+def test_culprits_get_the_fallback(size: int, is_good: bool, data: st.DataObject) -> None:
+    culprit = data.draw(st.sampled_from(sorted(programs(size))))
+    check = NetworkCheck(programs(size), untuned(size), is_good=is_good)
+    while (attempt := check.attempt) is not None:
+        check.observe("differs" if attempt[culprit] == programs(size)[culprit] else "")
+    assert check.ok
+    assert check.cause == "differs"
+    assert check.culprits == {culprit}
+    assert check.settled == {**programs(size), culprit: Candidate.untuned(culprit)}
+
+
+def test_a_good_fallback_is_not_tried_again() -> None:
+    check = NetworkCheck(programs(4), untuned(4), is_good=True)
+    check.observe("differs")
+    assert check.attempt not in (None, untuned(4))
+
+
+def test_nothing_is_observed_after_the_end() -> None:
+    check = NetworkCheck(programs(1), untuned(1))
+    check.observe("")
+    with pytest.raises(ValueError, match="over"):
+        check.observe("")

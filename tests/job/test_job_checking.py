@@ -1,0 +1,175 @@
+"""What a job makes of a network that fails before tuning, or after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+import pytest
+
+from kintune.job.payloads import Drafted, JobSpec, Packaged, Prepared, Proof, StageName
+from kintune.space.candidate import UNTUNED, Candidate
+from kintune.testing.rehearsal import Cast, PlainJournal, Rehearsal
+from kintune.testing.toy_runs import ended, failed, with_limits
+from kintune.testing.toy_tools import ToyTools, toy_spec
+
+WRONG = Proof({}, 1.0, 1.0, False, ("onnxruntime",), {}, "output 'y': 1 of 1 values differ")
+COMPILED = msgspec.structs.replace(toy_spec(), options=msgspec.structs.replace(toy_spec().options, search=False))
+
+
+class Judge(Cast):
+    """A check fails for drafts that `fails` says so of: (candidate digests by workload)."""
+
+    def __init__(self, fails: Callable[[Mapping[str, str]], bool]) -> None:
+        super().__init__()
+        self.checks = 0
+        self._fails = fails
+
+    def check(self, draft: Mapping[str, str]) -> Proof:
+        self.checks += 1
+        return WRONG if self._fails(draft) else super().check(draft)
+
+
+def is_untuned(draft: Mapping[str, str], workload: str) -> bool:
+    return draft[workload] == Candidate.untuned(workload).digest
+
+
+class TestBeforeTuning:
+    def test_a_network_that_is_right_is_looked_at_once(self) -> None:
+        judge = Judge(lambda draft: False)
+        assert not ended(Rehearsal(ToyTools, with_limits(trials=3), judge).run()).notes
+        assert judge.checks == 1
+
+    def test_a_subgraph_at_fault_ships_untuned_and_costs_no_trial(self) -> None:
+        tools = ToyTools()
+        judge = Judge(lambda draft: not is_untuned(draft, "w1"))
+        summary = ended(Rehearsal(lambda: tools, with_limits(trials=20), judge).run())
+        assert all(chosen["w1"].sketch == UNTUNED for chosen in tools.packaged)
+        assert all(chosen["w0"].sketch != UNTUNED for chosen in tools.packaged)
+        assert {end.workload: end.trials for end in summary.subgraphs}["w1"] == 0
+        (note,) = summary.notes
+        assert note == f"net_w1 keeps its untuned program: with another one, {WRONG.disagreement}"
+
+    def test_what_fails_however_it_is_lowered_is_refused_before_anything_is_measured(self) -> None:
+        rehearsal = Rehearsal(ToyTools, with_limits(trials=3), Judge(lambda draft: True)).run()
+        assert failed(rehearsal) == f"toy cannot be tuned: {WRONG.disagreement}"
+        assert rehearsal.finished is not None
+        assert rehearsal.finished.refused
+        assert rehearsal.counts(StageName.BUILD) == 0
+        assert rehearsal.counts(StageName.PREPARE) == 2
+
+    def test_another_lowering_may_be_right(self) -> None:
+        lowered: list[bool] = []
+
+        class TwoWays(ToyTools):
+            def prepare(self, spec: JobSpec) -> Prepared:
+                lowered.append(spec.conservative)
+                return super().prepare(spec)
+
+        rehearsal = Rehearsal(TwoWays, with_limits(trials=3), Judge(lambda draft: not lowered[-1])).run()
+        assert ended(rehearsal).packaged is not None
+        assert lowered == [False, True]
+
+    def test_a_draft_that_cannot_be_compiled_is_no_accident(self) -> None:
+        class Picky(ToyTools):
+            def draft(self, chosen: Mapping[str, Candidate]) -> Drafted:
+                if chosen["w2"].sketch != UNTUNED:
+                    return Drafted(None, "no such instruction")
+                return super().draft(chosen)
+
+        summary = ended(Rehearsal(Picky, with_limits(trials=3)).run())
+        assert summary.notes == ("net_w2 keeps its untuned program: with another one, no such instruction",)
+
+    def test_a_network_that_does_not_run_is_no_accident_either(self) -> None:
+        class Crash(Cast):
+            def check(self, draft: Mapping[str, str]) -> Proof:
+                from kintune.errors import NumericsError
+
+                raise NumericsError("the tuned network does not run: killed by SIGSEGV")
+
+        rehearsal = Rehearsal(ToyTools, with_limits(trials=3), Crash()).run()
+        assert failed(rehearsal) == "toy cannot be tuned: the tuned network does not run: killed by SIGSEGV"
+
+    def test_what_cannot_be_checked_for_another_reason_is_tried_again(self) -> None:
+        class Away(Cast):
+            def check(self, draft: Mapping[str, str]) -> Proof:
+                raise RuntimeError("the device is gone")
+
+        rehearsal = Rehearsal(ToyTools, with_limits(trials=3), Away()).run()
+        assert failed(rehearsal) == "check: RuntimeError: the device is gone (tried 3 times)"
+
+    @pytest.mark.parametrize("at", range(3, 14))
+    def test_a_process_that_dies_in_between_changes_nothing(self, at: int) -> None:
+        def kill_once(rehearsal: Rehearsal) -> None:
+            if len(rehearsal.history) == at:
+                rehearsal.kill_process()
+
+        judge = Judge(lambda draft: not is_untuned(draft, "w1"))
+        spec = with_limits(trials=3)
+        undisturbed = Rehearsal(ToyTools, spec, judge).run()
+        disturbed = Rehearsal(ToyTools, spec, judge, interfere=kill_once).run()
+        assert ended(disturbed).notes == ended(undisturbed).notes
+        assert disturbed.picks == undisturbed.picks
+
+    @pytest.mark.parametrize("at", range(3, 12))
+    def test_a_session_that_is_killed_goes_on_with_the_check(self, at: int) -> None:
+        def kill(rehearsal: Rehearsal) -> None:
+            if len(rehearsal.history) == at:
+                rehearsal.kill()
+
+        judge = Judge(lambda draft: not is_untuned(draft, "w1"))
+        spec = with_limits(trials=3)
+        first = Rehearsal(ToyTools, spec, judge, interfere=kill).run()
+        again = Rehearsal(lambda: ToyTools(keeps=False), spec, judge, journal=PlainJournal(first.history)).run()
+        assert ended(again).notes == ended(Rehearsal(ToyTools, spec, judge).run()).notes
+
+
+class TestAfterTuning:
+    def test_a_winner_that_makes_the_network_wrong_is_found_and_replaced(self) -> None:
+        tools, proofs = ToyTools(), iter([WRONG])
+
+        class Late(Judge):
+            def prove(self) -> Proof:
+                return next(proofs, super().prove())
+
+        judge = Late(lambda draft: draft["w1"] != tools.drafted[0]["w1"].digest)
+        summary = ended(Rehearsal(lambda: tools, with_limits(trials=60), judge).run())
+        first, last = tools.packaged
+        assert last == {**first, "w1": tools.drafted[0]["w1"]}
+        assert first["w1"] != last["w1"]
+        (note,) = summary.notes
+        assert note.startswith("net_w1 keeps the program it had before the search: ")
+        assert summary.proof is not None
+        assert summary.proof.within_tolerance
+
+    def test_it_is_repaired_once(self) -> None:
+        class Never(Judge):
+            def prove(self) -> Proof:
+                return WRONG
+
+        rehearsal = Rehearsal(ToyTools, with_limits(trials=60), Never(lambda draft: False)).run()
+        assert ended(rehearsal).proof == WRONG
+        assert rehearsal.counts(StageName.PROVE) == 2
+
+
+class TestCompiling:
+    def test_nothing_is_measured(self) -> None:
+        tools = ToyTools()
+        rehearsal = Rehearsal(lambda: tools, COMPILED).run()
+        summary = ended(rehearsal)
+        assert summary.reason == "compiled"
+        assert summary.packaged == Packaged("toy.kt.unproven", {w: c.digest for w, c in tools.drafted[0].items()})
+        assert summary.proof is not None
+        assert not summary.proof.latency_ms
+        assert {event.kind for event in rehearsal.history} == {
+            StageName.PREPARE, StageName.KNOWN, StageName.KIN, StageName.DRAFT, StageName.CHECK,
+        }  # fmt: skip
+
+    def test_what_ships_was_looked_at_as_it_is(self) -> None:
+        tools = ToyTools()
+        judge = Judge(lambda draft: not is_untuned(draft, "w0") or not is_untuned(draft, "w2"))
+        summary = ended(Rehearsal(lambda: tools, COMPILED, judge).run())
+        assert summary.packaged is not None
+        assert summary.packaged.chosen == {w: c.digest for w, c in tools.drafted[-1].items()}
+        assert is_untuned(summary.packaged.chosen, "w0")
+        assert not is_untuned(summary.packaged.chosen, "w1")
