@@ -313,7 +313,7 @@ class JobState:
         if checked is None or self._is_repaired or chosen == checked:
             return False
         self._is_repaired = True
-        self.packaged = None
+        self.packaged = self.draft = None
         self.check = NetworkCheck(chosen, checked, is_good=True)
         self.check.observe(cause)
         if self.check.ok:
