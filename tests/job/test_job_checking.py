@@ -52,7 +52,7 @@ class TestBeforeTuning:
 
     def test_what_fails_however_it_is_lowered_is_refused_before_anything_is_measured(self) -> None:
         rehearsal = Rehearsal(ToyTools, with_limits(trials=3), Judge(lambda draft: True)).run()
-        assert failed(rehearsal) == f"toy cannot be tuned: {WRONG.disagreement}"
+        assert failed(rehearsal) == f"toy cannot be tuned from Toy 'node' on: {WRONG.disagreement}"
         assert rehearsal.finished is not None
         assert rehearsal.finished.refused
         assert rehearsal.counts(StageName.BUILD) == 0
@@ -88,7 +88,10 @@ class TestBeforeTuning:
                 raise NumericsError("the tuned network does not run: killed by SIGSEGV")
 
         rehearsal = Rehearsal(ToyTools, with_limits(trials=3), Crash()).run()
-        assert failed(rehearsal) == "toy cannot be tuned: the tuned network does not run: killed by SIGSEGV"
+        assert (
+            failed(rehearsal)
+            == "toy cannot be tuned from Toy 'node' on: the tuned network does not run: killed by SIGSEGV"
+        )
 
     def test_what_cannot_be_checked_for_another_reason_is_tried_again(self) -> None:
         class Away(Cast):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import tvm
 from tvm import relax
 
-from kintune.errors import BuildError
+from kintune.errors import BuildError, cause_line
 from kintune.graph.elementary import use_vector_functions
 from kintune.graph.lower import Lowered
 from kintune.measure.cuda.codegen import compiling_for
@@ -56,10 +56,7 @@ def assemble(lowered: Lowered, chosen: Mapping[str, tuple[Sketch, Candidate]], t
             weights = _pack(packed, lowered.weights, target)
             return Program(_compile(main, target), weights)
     except Exception as error:  # TVM raises whatever its passes raise
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise BuildError(
-            f"the network cannot be compiled: {lines[-1][:300] if lines else type(error).__name__}"
-        ) from error
+        raise BuildError(f"the network cannot be compiled: {cause_line(error)}") from error
 
 
 def _scheduled(

@@ -89,8 +89,10 @@ class Agenda:
     def _check(self) -> list[Work]:
         """The next step of the check of the network; none once it is known to be wrong whatever is done."""
         state = self._state
-        if state.is_wrong or not self.idle:
+        if not self.idle or (state.is_wrong and state.culprit is not None):
             return []
+        if state.is_wrong:
+            return [self._offer(self._works.explain(), _OWN)]
         if state.wants_conservative:
             return [self._offer(self._works.prepare(conservative=True), _OWN)]
         attempt = state.begin_check().attempt

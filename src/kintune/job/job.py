@@ -90,6 +90,7 @@ class TuningJob:
         stages: dict[str, Callable[[bytes], bytes]] = {
             StageName.PREPARE: self._run_prepare,
             StageName.DRAFT: self._run_draft,
+            StageName.EXPLAIN: self._run_explain,
             StageName.SELECT: self._run_select,
             StageName.UPDATE: self._run_update,
             StageName.PACKAGE: self._run_package,
@@ -134,6 +135,10 @@ class TuningJob:
     def _run_draft(self, payload: bytes) -> bytes:
         return _encode(self._tools.draft(_decode(payload, Draft).chosen))
 
+    def _run_explain(self, payload: bytes) -> bytes:
+        del payload
+        return _encode(self._tools.explain())
+
     def _run_package(self, payload: bytes) -> bytes:
         return _encode(self._tools.package(_decode(payload, dict[str, Candidate])))
 
@@ -156,8 +161,9 @@ class TuningJob:
         if state.prepared is None:
             raise OrderError("the model must be prepared first")
         if state.is_wrong:
+            where = f" from {state.culprit} on" if state.culprit else ""
             cause = state.check.cause if state.check is not None else ""
-            return Finished(True, f"{state.prepared.model_name} cannot be tuned: {cause}", b"", refused=True)
+            return Finished(True, f"{state.prepared.model_name} cannot be tuned{where}: {cause}", b"", refused=True)
         if not state.spec.options.search:
             summary = state.finalists.summary(
                 state.prepared, state.ledger, self._agenda.reason, state.draft, state.checked_proof, state.notes

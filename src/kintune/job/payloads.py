@@ -61,6 +61,7 @@ class StageName:
     PROVE = "prove"
     DRAFT = "draft"  # compile the network to have it checked, before tuning or when a proof has failed
     CHECK = "check"  # run the draft once and compare its outputs
+    EXPLAIN = "explain"  # find the node at fault, once nothing has helped
     PEAK = "peak"  # what the device reaches at its best, once for a device type
     KNOWN = "known"  # not scheduled: what records already tell, committed right after PREPARE
     KIN = "kin"  # likewise: what records tell of other workloads, committed right after KNOWN

@@ -81,7 +81,7 @@ class JobState:
 
     `check` is the check of the network under way, or the last one; `checked` are the programs that were found good,
     None before the first check has ended well; `draft` was compiled and is still to be run.  `is_wrong` says that the
-    network fails however it is lowered, `check.cause` how; `failure`, once there is one, is why the job cannot go on.
+    network fails however it is lowered, `check.cause` how, `culprit` the user's node where that is found out; `failure`, once there is one, is why the job cannot go on.
     `notes` has a line on each thing that the user should know.
     `session` and `finalists` raise OrderError before the
     model is prepared.
@@ -106,6 +106,7 @@ class JobState:
         self.draft: Packaged | None = None
         self.is_wrong = False
         self.failure = ""
+        self.culprit: str | None = None
         self.notes: list[str] = []
         self._tools = tools
         self._works = works
@@ -191,6 +192,8 @@ class JobState:
             self._fold_peak(_decode(event.payload, Peak) if ok else None)
         elif event.kind == StageName.DRAFT and ok:
             self._fold_draft(_decode(event.payload, Drafted))
+        elif event.kind == StageName.EXPLAIN:
+            self.culprit = _decode(event.payload, str) if ok else ""
         elif event.kind == StageName.CHECK and ok:
             self._fold_check(_decode(event.payload, Proof))
         elif event.kind == StageName.SELECT and ok:

@@ -30,6 +30,13 @@ class Tools(Protocol):
         """The search space of the prepared network."""
         ...
 
+    def explain(self) -> str:
+        """The first of the user's nodes with which the network cannot be compiled, or computes something else.
+
+        As messages name it; empty where nobody knows.
+        """
+        ...
+
     def package(self, chosen: Mapping[str, Candidate]) -> Packaged:
         """Compile the network with the chosen program for each workload, and the untuned one; write both.
 

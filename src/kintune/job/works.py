@@ -39,6 +39,7 @@ _PEAK_S = 60.0
 _PACKAGE_S = 0.5 * _HOURS
 _PROVE_S = 0.5 * _HOURS
 _CHECK_S = 300.0
+_EXPLAIN_S = 120.0
 
 _encode = msgspec.msgpack.encode
 
@@ -75,6 +76,10 @@ class Works:
     def draft(self, chosen: Mapping[str, Candidate]) -> Work:
         """Compile the network to have it checked."""
         return self._own(StageName.DRAFT, StageName.DRAFT, _encode(Draft(dict(chosen))), _PACKAGE_S)
+
+    def explain(self) -> Work:
+        """Find the user's node at which the network fails."""
+        return self._own(StageName.EXPLAIN, StageName.EXPLAIN, b"", _EXPLAIN_S)
 
     def check(self, packaged: Packaged) -> Work:
         """Run a draft once and compare its outputs with those of others."""

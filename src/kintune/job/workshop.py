@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import sys
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
 import tvm
 
-from kintune.errors import BuildError, OrderError
+from kintune.errors import BuildError, KintuneError, ModelError, OrderError, cause_line
 from kintune.graph.assemble import assemble
+from kintune.graph.culprit import first_culprit
 from kintune.graph.executable import Executable, describe_build
-from kintune.graph.inputs import arrange_inputs, load_inputs
+from kintune.graph.inputs import arrange_inputs, draw_inputs, load_inputs
 from kintune.graph.lower import Lowered, lower
 from kintune.graph.worth import is_tunable
-from kintune.job.payloads import UNPROVEN, UNTUNED_FILE, JobSpec, Packaged, Prepared, Subgraph
+from kintune.job.explanation import first_uncompilable, first_wrong
+from kintune.job.payloads import UNPROVEN, UNTUNED_FILE, Drafted, JobSpec, Packaged, Prepared, Subgraph
 from kintune.models.importer import load
 from kintune.models.model import Model
 from kintune.search.space import SearchSpace
@@ -43,7 +47,7 @@ class Workshop:
         model = load(spec.model)
         if spec.inputs is not None:  # refused now rather than by the proof, after all the work
             arrange_inputs(model.inputs, (load_inputs(spec.inputs),))
-        lowered = lower(model.module, target)
+        lowered, conservative, notes = _lowered(model, target, conservative=spec.conservative)
         tunable = is_tunable(lowered.workloads)
         sketches = [
             sketch
@@ -82,6 +86,8 @@ class Workshop:
             subgraphs=tuple(subgraphs),
             modules={w.digest: save_workload(w.module) for w in lowered.workloads},
             sketches=tuple(sketches),
+            conservative=conservative,
+            notes=notes,
         )
 
     def space(self) -> SearchSpace:
@@ -89,6 +95,37 @@ class Workshop:
         if self._space is None:
             raise OrderError("prepare the model before searching")
         return self._space
+
+    def draft(self, chosen: Mapping[str, Candidate]) -> Drafted:
+        """Compile the network with the chosen programs and write it beside the output."""
+        spec, model = self._spec, self._model
+        if spec is None or model is None:
+            raise OrderError("prepare the model before compiling it")
+        path = f"{spec.output}{UNPROVEN}"
+        try:
+            self._build(chosen).save(path)
+        except BuildError as error:
+            traceback.print_exc()
+            return Drafted(None, str(error))
+        return Drafted(
+            Packaged(
+                tuned=path,
+                chosen={workload: candidate.digest for workload, candidate in chosen.items()},
+                onnx=model.onnx_path,
+                exported=model.exported_path,
+            )
+        )
+
+    def explain(self) -> str:
+        """The first of the user's nodes with which the network cannot be compiled, or computes something else."""
+        spec, model = self._spec, self._model
+        if spec is None or model is None:
+            raise OrderError("prepare the model before explaining it")
+        target = tvm.target.Target(_target(spec))
+        if culprit := first_uncompilable(model, target):
+            return culprit
+        inputs = draw_inputs(model.inputs, spec.options.seed) if spec.inputs is None else load_inputs(spec.inputs)
+        return first_wrong(model, target, inputs)
 
     def package(self, chosen: Mapping[str, Candidate]) -> Packaged:
         """Compile the network with the chosen programs, and once more untuned; write both beside the output."""
@@ -136,3 +173,24 @@ class Workshop:
 def _target(spec: JobSpec) -> dict[str, object]:
     target: dict[str, object] = json.loads(spec.device_type.target)
     return target
+
+
+def _lowered(model: Model, target: tvm.target.Target, *, conservative: bool) -> tuple[Lowered, bool, tuple[str, ...]]:
+    """The network lowered, whether that was done conservatively, and what the user should know of it.
+
+    Raises ModelError when it cannot be lowered in either way; the log has all that the compiler says.
+    """
+    try:
+        return lower(model.module, target, conservative=conservative), conservative, ()
+    except KintuneError:
+        raise
+    except Exception as error:  # the compiler raises whatever its passes stumble over
+        traceback.print_exc()
+        cause = cause_line(error)
+        if not conservative:
+            print("lowering it without layout conversion", file=sys.stderr)
+            lowered, _, _ = _lowered(model, target, conservative=True)
+            note = f"layouts were left as they are, which may cost speed: converting them failed ({cause})"
+            return lowered, True, (note,)
+        node = first_culprit(model, lambda module: lower(module, target, conservative=True))
+        raise ModelError(f"{model.name}: {node or 'it'} cannot be compiled: {cause}") from error

@@ -70,6 +70,10 @@ class ToyTools:
         self.drafted.append(dict(chosen))
         return Drafted(Packaged("toy.kt.unproven", {workload: c.digest for workload, c in chosen.items()}))
 
+    def explain(self) -> str:
+        """There is but one node."""
+        return "Toy 'node'"
+
     def package(self, chosen: Mapping[str, Candidate]) -> Packaged:
         """Write nothing."""
         self.packaged.append(dict(chosen))
