@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kintune.errors import InputError, KintuneError, ModelError, OrderError
-from kintune.front.ask import DEFAULT_TRIALS, tune_request
+from kintune.front.ask import DEFAULT_TRIALS, compile_request, tune_request
 from kintune.front.report import RunReport
 from kintune.job.payloads import ModelRef
 from kintune.job.progress import ProgressReport
@@ -162,6 +162,48 @@ class Model:
             records=records,
             output=output,
             fresh=fresh,
+            log=log,
+        )
+        with _watching(progress, f"{self.name}, target {target}") as watch:
+            return Result(run.tune(request, watch))
+
+    def compile(
+        self,
+        target: str = "native",
+        *,
+        device: str = "cpu",
+        threads: int | None = None,
+        seed: int = 0,
+        inputs: str | os.PathLike[str] | None = None,
+        rtol: float = 1e-3,
+        atol: float = 1e-3,
+        records: str | os.PathLike[str] | None = None,
+        output: str | os.PathLike[str] | None = None,
+        log: str | os.PathLike[str] | None = None,
+        progress: bool | Callable[[ProgressReport], None] = True,
+    ) -> Result:
+        """Compile without measuring anything, in seconds, and write the executable to `output`.
+
+        Each subgraph gets the fastest program that the records know for this device, else the first one of the rule,
+        else the compiler's default.  The executable runs once, and its outputs are compared with onnxruntime's or
+        PyTorch's; the arguments mean what they mean to `tune`.
+
+        Raises InputError (or a child) when something handed in is wrong or the model cannot be compiled, JobFailed when
+        the work could not be done.
+        """
+        from kintune.front import run
+
+        request = compile_request(
+            self.ref,
+            target,
+            device=device,
+            threads=threads,
+            seed=seed,
+            inputs=inputs,
+            rtol=rtol,
+            atol=atol,
+            records=records,
+            output=output,
             log=log,
         )
         with _watching(progress, f"{self.name}, target {target}") as watch:

@@ -11,6 +11,7 @@ __all__ = ["COMMANDS", "root"]
 
 COMMANDS = {
     "tune": Entry("kintune.cli.tune", "Make a model fast on this machine."),
+    "compile": Entry("kintune.cli.compile", "Compile a model in seconds, without measuring."),
     "run": Entry("kintune.cli.run", "Run a tuned model on inputs from a file."),
     "evaluate": Entry("kintune.cli.evaluate", "Time a tuned model."),
     "estimate": Entry("kintune.cli.estimate", "Say what tuning a model will take, before doing it."),

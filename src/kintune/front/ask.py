@@ -15,7 +15,7 @@ from kintune.job.payloads import ModelRef, Options
 from kintune.search.family import check_algorithm
 from kintune.search.strategy import Foresee, Strategy
 
-__all__ = ["DEFAULT_TRIALS", "tune_request"]
+__all__ = ["DEFAULT_TRIALS", "compile_request", "tune_request"]
 
 DEFAULT_TRIALS = 1000
 """The budget when none is given."""
@@ -64,6 +64,37 @@ def tune_request(
         log=None if log is None else str(check_writable(log, "the log")),
         priority=_positive("priority", priority) or 1.0,
     )
+
+
+def compile_request(
+    model: ModelRef,
+    target: str = "native",
+    *,
+    device: str = "cpu",
+    threads: int | None = None,
+    seed: int = 0,
+    inputs: Path | None = None,
+    rtol: float = 1e-3,
+    atol: float = 1e-3,
+    records: Path | None = None,
+    output: Path | None = None,
+    log: Path | None = None,
+) -> TuneRequest:
+    """What `kintune.Model.compile` is asked, checked; raises InputError when something is wrong."""
+    request = tune_request(
+        model,
+        target,
+        device=device,
+        threads=threads,
+        seed=seed,
+        inputs=inputs,
+        rtol=rtol,
+        atol=atol,
+        records=records,
+        output=output,
+        log=log,
+    )
+    return msgspec.structs.replace(request, options=msgspec.structs.replace(request.options, trials=None, search=False))
 
 
 def _options(

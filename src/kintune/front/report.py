@@ -36,6 +36,7 @@ class StopReason(str, Enum):
     TARGET_MET = "target met"
     CONVERGED = "converged"
     INTERRUPTED = "interrupted"
+    COMPILED = "compiled"
 
 
 class ModelIdentity(msgspec.Struct, frozen=True):
@@ -129,7 +130,9 @@ class CurvePoint(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished tuning run.
+    """A finished run that tuned a model, or only compiled it.
+
+    `notes` has a line on each thing about the result that the user should know.
 
     `trials` were measured in this run, `disturbed` of them more than once, since others used the device's cores
     meanwhile (the records do not tell, so of a run that was resumed only those since count); `reused_records` were
@@ -167,6 +170,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     kernels_ms: float | None = None
     overhead_seconds: float = 0.0
     knowledge: KnowledgeUse = KnowledgeUse()
+    notes: tuple[str, ...] = ()
 
     @property
     def failures(self) -> dict[str, int]:

@@ -75,4 +75,5 @@ def report_of(
         kernels_ms=summary.kernels_ms,
         overhead_seconds=timings.overhead_seconds,
         knowledge=summary.knowledge,
+        notes=summary.notes,
     )

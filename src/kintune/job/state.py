@@ -81,10 +81,9 @@ class JobState:
 
     `check` is the check of the network under way, or the last one; `checked` are the programs that were found good,
     None before the first check has ended well; `draft` was compiled and is still to be run.  `is_wrong` says that the
-    network fails however it is lowered, `check.cause` how, `culprit` the user's node where that is found out; `failure`, once there is one, is why the job cannot go on.
-    `notes` has a line on each thing that the user should know.
-    `session` and `finalists` raise OrderError before the
-    model is prepared.
+    network fails however it is lowered, `check.cause` how, `culprit` the user's node where that is found out;
+    `failure`, once there is one, is why the job cannot go on.  `notes` has a line on each thing that the user should
+    know.  `session` and `finalists` raise OrderError before the model is prepared.
     """
 
     def __init__(self, spec: JobSpec, tools: Tools, works: Works) -> None:

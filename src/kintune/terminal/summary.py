@@ -15,6 +15,7 @@ _REASONS = {
     StopReason.TARGET_MET: "the wanted latency was reached",
     StopReason.CONVERGED: "nothing more was to be gained",
     StopReason.INTERRUPTED: "it was interrupted",
+    StopReason.COMPILED: "no search was asked for",
 }
 
 
@@ -26,10 +27,11 @@ def summarize(report: RunReport) -> list[str]:
     """
     return [
         *_bad_news(report),
+        *report.notes,
         _gain(report),
         *_latencies(report),
         *_errors(report),
-        _search(report),
+        *_search(report),
         *_others(report),
         *_kin(report),
         *_failures(report),
@@ -54,6 +56,8 @@ def _bad_news(report: RunReport) -> list[str]:
 
 def _gain(report: RunReport) -> str:
     name, latency = report.model.name, report.latency_ms
+    if report.reason is StopReason.COMPILED:
+        return f"{name}: compiled in {clock(report.seconds)} with what is known, without measuring anything."
     if latency.tuned is None:
         return f"{name}: tuned; it was not timed as a whole."
     if latency.gain is None or latency.untuned is None:
@@ -89,9 +93,11 @@ def _errors(report: RunReport) -> list[str]:
     ]
 
 
-def _search(report: RunReport) -> str:
+def _search(report: RunReport) -> list[str]:
+    if report.reason is StopReason.COMPILED:
+        return [f"{_counted(report.reused_records, 'measured program')} known before; the others are the rule's."]
     reused = f", {report.reused_records} known before" if report.reused_records else ""
-    return f"{report.trials} programs measured{reused}, in {clock(report.seconds)}; {_REASONS[report.reason]}."
+    return [f"{report.trials} programs measured{reused}, in {clock(report.seconds)}; {_REASONS[report.reason]}."]
 
 
 def _others(report: RunReport) -> list[str]:
@@ -142,6 +148,8 @@ def _whereabouts(report: RunReport) -> list[str]:
 
 def _next_steps(report: RunReport) -> list[str]:
     lines = [f"Next: kintune evaluate {report.output}"]
-    if report.reason is not StopReason.CONVERGED:
+    if report.reason is StopReason.COMPILED:
+        lines.append("      kintune tune makes it faster")
+    elif report.reason is not StopReason.CONVERGED:
         lines.append("      the same command again goes on from what is known")
     return lines
