@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = sorted(path for path in (ROOT / "src").rglob("*.py") if "migrations" not in path.parts)
 """All modules; migrations are scripts that Alembic runs, and offer nothing."""
 
-MAX_LINES = 400
+MAX_LINES = 500
 LONGER_FOR_A_REASON: dict[str, str] = {}
 """Files past the limit: path below `src/kintune` and why."""
 
