@@ -18,7 +18,7 @@ import os, signal
 class SessionOptions:
     def add_free_dimension_override_by_name(self, name, extent): pass
 class ExecutionMode: ORT_SEQUENTIAL = 0
-class GraphOptimizationLevel: ORT_ENABLE_ALL = 0
+class GraphOptimizationLevel: ORT_ENABLE_ALL, ORT_DISABLE_ALL = 99, 0
 class InferenceSession:
     def __init__(self, path, options, providers):
         self.threads = options.intra_op_num_threads

@@ -12,7 +12,7 @@ import pytest
 from kintune.errors import InputError, NumericsError
 from kintune.graph.package import Package, write_package
 from kintune.job.payloads import Proof
-from kintune.measure import prove as proving
+from kintune.measure import trial as trials
 from kintune.measure.contest import Contest, Turn
 from kintune.measure.prove import prove
 from kintune.measure.prove_request import ProveContext, ProveItem
@@ -62,6 +62,24 @@ def test_a_good_network_is_proven_against_all_who_run(files: Files) -> None:
     }
 
 
+def test_what_is_not_timed_is_only_compared(files: Files) -> None:
+    good = proof_of(tuned=files.good, untuned=files.good, onnx=str(files.onnx), compare=(), timed=False)
+    assert good.compared_with == ("untuned", "onnxruntime")
+    assert good.within_tolerance
+    assert good.latency_ms == {}
+    wrong = proof_of(tuned=files.wrong, onnx=str(files.onnx), timed=False)
+    assert wrong.within_tolerance is False
+    assert wrong.compared_with == ("onnxruntime",)
+
+
+def test_a_model_that_no_reference_can_run_is_compared_with_nothing(files: Files, tmp_path: Path) -> None:
+    (tmp_path / "bad.onnx").write_bytes(b"\x08\x08garbage")
+    proof = proof_of(tuned=files.good, onnx=str(tmp_path / "bad.onnx"), timed=False)
+    assert proof.compared_with == ()
+    assert proof.within_tolerance is None
+    assert set(proof.skipped) == {"onnxruntime"}
+
+
 class Slowing:
     """A contender on a machine that takes twice as long for everything once the untuned network had a timed turn."""
 
@@ -94,7 +112,7 @@ class Slowing:
 
 
 def test_tuned_and_untuned_are_timed_in_alternation(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proving, "Contender", Slowing)
+    monkeypatch.setattr(trials, "Contender", Slowing)
     monkeypatch.setattr(Slowing, "pace", 1.0)
     monkeypatch.setattr(Slowing, "outputs", tuple(t.name for t in Package.open(files.good).manifest.outputs))
     latency = proof_of(

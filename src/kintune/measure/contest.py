@@ -19,8 +19,9 @@ class Contest(msgspec.Struct, frozen=True):
     """Who runs what on what: the context of all that follows.
 
     `tensors` are the model's inputs in order; their values come from the `.npz` file `inputs`, or else from `seed`.
-    The process keeps to the processors `cores`, one for each of `threads`; of a network that runs on a `board` (the
-    address of an RPC server), threads are the board's.
+    The process keeps to the processors `cores`, one for each of `threads` where it is timed; of a network that runs on
+    a `board` (the address of an RPC server), threads are the board's.  With `exact` the runtime keeps to the model's
+    own arithmetic instead of being fast: it is asked for numbers, not raced.
     """
 
     rival: str
@@ -31,6 +32,7 @@ class Contest(msgspec.Struct, frozen=True):
     threads: int
     cores: tuple[int, ...]
     board: str = ""
+    exact: bool = False
 
 
 class Prepare(msgspec.Struct, frozen=True, tag="prepare"):

@@ -16,7 +16,7 @@ __all__ = ["KINTUNE", "RIVALS", "Rival", "Subject", "make_rival"]
 KINTUNE = "kintune"
 """The name of our own executables among the rivals."""
 
-RIVALS: Mapping[str, Callable[[], Rival]] = {
+RIVALS: Mapping[str, Callable[[bool], Rival]] = {
     KINTUNE: KintuneExecutable,
     "onnxruntime": OnnxRuntime,
     "openvino": OpenVino,
@@ -25,8 +25,8 @@ RIVALS: Mapping[str, Callable[[], Rival]] = {
 """All that can run a network, by name."""
 
 
-def make_rival(name: str) -> Rival:
-    """The rival of this name; InputError when there is none."""
+def make_rival(name: str, exact: bool = False) -> Rival:
+    """The rival of this name, with `exact` one for numbers, not speed; InputError when there is none."""
     if name not in RIVALS:
         raise InputError(f"no runtime to compare with is called {name!r}; there are {', '.join(sorted(RIVALS))}")
-    return RIVALS[name]()
+    return RIVALS[name](exact)

@@ -16,10 +16,13 @@ __all__ = ["KintuneExecutable"]
 
 
 class KintuneExecutable:
-    """A `.kt` file, run as its users run it: arrays in, arrays out."""
+    """A `.kt` file, run as its users run it: arrays in, arrays out.  It has one arithmetic, `exact` or not."""
 
     _executable: Executable
     _inputs: dict[str, Array]
+
+    def __init__(self, exact: bool = False) -> None:
+        del exact
 
     def unavailable(self, subject: Subject) -> str | None:
         """Nothing but a missing file stands in the way."""
@@ -32,6 +35,10 @@ class KintuneExecutable:
         if subject.executable is None:
             raise OrderError("there is no executable to prepare; name its path")
         self._executable = Executable.open(subject.executable)
+        self.feed(inputs)
+
+    def feed(self, inputs: Mapping[str, Array]) -> None:
+        """Keep these."""
         self._inputs = dict(inputs)
 
     def run(self) -> list[Array]:

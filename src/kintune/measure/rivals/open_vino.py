@@ -18,6 +18,9 @@ class OpenVino:
     _request: Any
     _inputs: dict[str, Array]
 
+    def __init__(self, exact: bool = False) -> None:
+        del exact  # it is never a reference
+
     def unavailable(self, subject: Subject) -> str | None:
         """It needs an ONNX file."""
         if subject.onnx is None:
@@ -39,6 +42,10 @@ class OpenVino:
             "NUM_STREAMS": 1,
         }
         self._request = core.compile_model(model, "CPU", configuration).create_infer_request()
+        self.feed(inputs)
+
+    def feed(self, inputs: Mapping[str, Array]) -> None:
+        """Keep these."""
         self._inputs = dict(inputs)
 
     def run(self) -> list[Array]:

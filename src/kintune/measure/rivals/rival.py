@@ -24,7 +24,8 @@ class Rival(Protocol):
     """A runtime that runs a network in fp32 with a given number of threads.
 
     Used in a process of its own, in this order: `unavailable`, `prepare`, then `run` as often as one likes.  It keeps
-    its runtime's defaults except for what makes the comparison fair: fp32, the threads, one request at a time.
+    its runtime's defaults except for what makes the comparison fair: fp32, the threads, one request at a time.  Made
+    with `exact`, it leaves out every optimisation that changes numbers.
     """
 
     def unavailable(self, subject: Subject) -> str | None:
@@ -32,6 +33,9 @@ class Rival(Protocol):
 
     def prepare(self, subject: Subject, threads: int, inputs: Mapping[str, Array]) -> None:
         """Load and compile the network for inputs of these shapes, and keep the inputs (in the model's order)."""
+
+    def feed(self, inputs: Mapping[str, Array]) -> None:
+        """Keep these inputs, of the same shapes and types, for the runs that follow."""
 
     def run(self) -> list[Array]:
         """Run once on the inputs; the outputs in the model's order, valid until the next run."""

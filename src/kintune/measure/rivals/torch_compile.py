@@ -1,4 +1,4 @@
-"""PyTorch's compiler (inductor) on the CPU."""
+"""PyTorch on the CPU: its compiler (inductor), or each operator by itself."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
+
 from kintune.graph.inputs import Array
 from kintune.measure.rivals.rival import Subject
 
@@ -15,10 +17,16 @@ __all__ = ["TorchCompile"]
 
 
 class TorchCompile:
-    """`torch.compile` of an exported program with its weights frozen, which is how inductor is at its best on CPUs."""
+    """`torch.compile` of an exported program with its weights frozen, which is how inductor is at its best on CPUs.
+
+    With `exact` nothing is compiled: the program's operators run one after the other.
+    """
 
     _function: Any
     _inputs: list[Any]
+
+    def __init__(self, exact: bool = False) -> None:
+        self._exact = exact
 
     def unavailable(self, subject: Subject) -> str | None:
         """It needs an exported program, PyTorch and a C++ compiler."""
@@ -26,21 +34,31 @@ class TorchCompile:
             return "the model is not a PyTorch exported program"
         if not find_spec("torch"):
             return "not installed: pip install 'kintune[torch]'"
+        if self._exact:
+            return None
         compilers = (os.environ.get("CXX") or "g++", "clang++")
         return None if any(map(shutil.which, compilers)) else "its compiler needs a C++ compiler (g++ or clang++)"
 
     def prepare(self, subject: Subject, threads: int, inputs: Mapping[str, Array]) -> None:
         """Load the program, and compile it by a first run."""
         import torch
-        import torch._inductor.config as inductor
 
         torch.set_num_threads(threads)
         torch.set_float32_matmul_precision("highest")
+        self._function = torch.export.load(subject.exported).module()
+        self.feed(inputs)
+        if self._exact:
+            return
+        import torch._inductor.config as inductor
+
         inductor.freezing = True
         inductor.compile_threads = 1
-        self._function = torch.compile(torch.export.load(subject.exported).module())
-        self._inputs = [torch.from_numpy(array) for array in inputs.values()]
+        self._function = torch.compile(self._function)
         self.run()
+
+    def feed(self, inputs: Mapping[str, Array]) -> None:
+        """Keep these."""
+        self._inputs = [_tensor(array) for array in inputs.values()]
 
     def run(self) -> list[Array]:
         """Run once."""
@@ -49,4 +67,23 @@ class TorchCompile:
         with torch.inference_mode():
             outputs = self._function(*self._inputs)
         leaves, _ = torch.utils._pytree.tree_flatten(outputs)
-        return [leaf.numpy() for leaf in leaves]
+        return [_array(leaf) for leaf in leaves]
+
+
+def _tensor(array: Array) -> Any:
+    """A tensor of the same values; numpy's bfloat16 is not PyTorch's."""
+    import torch
+
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(np.ascontiguousarray(array).view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def _array(leaf: Any) -> Array:
+    """An output as an array: a number that is no tensor too, and bfloat16 as float32, which holds it exactly."""
+    import torch
+
+    if not isinstance(leaf, torch.Tensor):
+        return np.asarray(leaf)
+    leaf = leaf.detach()
+    return np.asarray((leaf.float() if leaf.dtype == torch.bfloat16 else leaf).numpy())

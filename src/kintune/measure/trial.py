@@ -1,0 +1,149 @@
+"""One proof under way: who takes part, each in a process of its own, and what came out of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+
+from kintune.errors import EngineError
+from kintune.graph.inputs import Array, load_inputs
+from kintune.graph.package import Manifest
+from kintune.measure.contender import Contender
+from kintune.measure.contest import Contest, Turn
+from kintune.measure.cores import choose_cores
+from kintune.measure.numerics import Difference, compare_outputs
+from kintune.measure.prove_request import ProveContext, ProveItem
+from kintune.measure.race import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS
+from kintune.measure.rivals import KINTUNE, Subject
+
+__all__ = ["TUNED", "UNTUNED", "Trial"]
+
+TUNED, UNTUNED = "tuned", "untuned"
+"""Our own two contenders, as `Proof` names them."""
+
+_MODELS = ("onnxruntime", "torch")
+"""Who runs the model itself: the references, besides the untuned network."""
+
+_ONCE = Turn(runs=1, seconds=0.0)
+
+
+class Trial:
+    """One proof under way: who has run, what came out, who could not."""
+
+    def __init__(
+        self, conditions: ProveContext, item: ProveItem, manifest: Manifest, directory: Path, board: str
+    ) -> None:
+        self.conditions = conditions
+        self.item = item
+        self.manifest = manifest
+        self.board = board
+        self._directory = directory
+        self._cores = choose_cores(1 if board else conditions.threads)  # a board has others
+        self.skipped: dict[str, str] = {}
+
+    def run_untuned(self) -> dict[str, tuple[float, ...]]:
+        """The untuned network's latency in one run, on a board in more if quick; its process is gone afterwards."""
+        if self.item.untuned is None:
+            return {}
+        seconds = self.conditions.untuned_seconds
+        with self._contender(UNTUNED) as contender:
+            try:
+                contender.prepare(seconds)
+                times = contender.turn(msgspec.structs.replace(_ONCE, outputs=self._outputs_of(UNTUNED)), seconds)
+                if self.board and times[0] < QUICK_SECONDS * 1e3:
+                    times = contender.turn(Turn(self.conditions.runs, TURN_SECONDS, WARM_SECONDS), seconds)
+            except EngineError as error:
+                self.skipped[UNTUNED] = str(error)
+                return {}
+        return {UNTUNED: times}
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The tuned network, and those whose numbers it is to be compared with, by the names of their outputs."""
+        files = {"onnxruntime": self.item.onnx, "torch": self.item.exported}
+        named = (name for name in _MODELS if files[name] and (name in self.item.compare or not self.item.timed))
+        untuned = () if self.item.timed or self.item.untuned is None else (UNTUNED,)
+        return TUNED, *untuned, *named
+
+    def enter_all(self, names: Sequence[str], contenders: ExitStack) -> list[Contender | None]:
+        """All of these, beside each other, as those that are asked for numbers; None for each that cannot."""
+        entering = [contenders.enter_context(self._contender(name, exact=True)) for name in names]
+        with ThreadPoolExecutor(len(entering)) as pool:
+            return list(pool.map(self._run_once, entering))
+
+    def enter(self, name: str, contenders: ExitStack) -> Contender | None:
+        """A contender that is prepared and has run once; None, with the reason in `skipped`, when it cannot."""
+        return self._run_once(contenders.enter_context(self._contender(name)))
+
+    def _run_once(self, contender: Contender) -> Contender | None:
+        seconds = self.conditions.prepare_seconds
+        once = msgspec.structs.replace(_ONCE, outputs=self._outputs_of(contender.name))
+        try:
+            contender.prepare(seconds)
+            contender.turn(once, seconds)
+        except EngineError as error:
+            self.skipped[contender.name] = str(error)
+            contender.close()
+            return None
+        return contender
+
+    def dismiss(self, rivals: Sequence[Contender], why: str) -> list[Contender]:
+        """Let go of these, who have run once and need not race; returns who is left, which is nobody."""
+        for rival in rivals:
+            self.skipped[rival.name] = why
+            rival.close()
+        return []
+
+    def compare(self) -> tuple[Difference, tuple[str, ...]]:
+        """The tuned outputs' largest difference from any reference that ran, and which ran."""
+        names = [tensor.name for tensor in self.manifest.outputs]
+        tuned = self._outputs(TUNED)
+        worst, compared = Difference(0.0, 0.0, ""), []
+        for reference in (UNTUNED, *_MODELS):
+            if not Path(self._outputs_of(reference)).exists():
+                continue
+            found = compare_outputs(names, tuned, self._outputs(reference), self.conditions.rtol, self.conditions.atol)
+            disagreement = found.disagreement and f"{found.disagreement} ({reference})"
+            worst = Difference(
+                max(worst.absolute, found.absolute),
+                max(worst.relative, found.relative),
+                worst.disagreement or disagreement,
+            )
+            compared.append(reference)
+        return worst, tuple(compared)
+
+    def _contender(self, name: str, exact: bool = False) -> Contender:
+        ours = {TUNED: self.item.tuned, UNTUNED: self.item.untuned}
+        subject = (
+            Subject(executable=ours[name])
+            if name in ours
+            else Subject(onnx=self.item.onnx, exported=self.item.exported)
+        )
+        contest = Contest(
+            rival=KINTUNE if name in ours else name,
+            subject=subject,
+            tensors=self.manifest.inputs,
+            inputs=self.item.inputs,
+            seed=self.item.seed,
+            threads=self.conditions.threads if name in ours else len(self._cores),
+            cores=self._cores if self.item.timed and (name == TUNED or not exact) else _all_processors(),
+            board=self.board if name in ours else "",
+            exact=exact,
+        )
+        return Contender(name, contest)
+
+    def _outputs_of(self, name: str) -> str:
+        return str(self._directory / f"{name}.npz")
+
+    def _outputs(self, name: str) -> list[Array]:
+        return list(load_inputs(self._outputs_of(name)).values())
+
+
+def _all_processors() -> tuple[int, ...]:
+    """Those that this process may use: for whoever is not timed."""
+    return tuple(sorted(os.sched_getaffinity(0)))
