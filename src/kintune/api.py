@@ -18,6 +18,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import msgspec
+
 from kintune.errors import InputError, KintuneError, ModelError, OrderError
 from kintune.front.ask import DEFAULT_TRIALS, compile_request, tune_request
 from kintune.front.report import RunReport
@@ -38,18 +40,24 @@ def load(
     source: str | os.PathLike[str] | torch.nn.Module,
     example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     shapes: Shapes | None = None,
+    constants: Mapping[str, Any] | None = None,
 ) -> Model:
     """A model to be tuned.
 
     `source` is the path of an ONNX file or of a saved PyTorch exported program (`.pt2`), a name from the zoo
     (`"zoo:resnet18"`), or a PyTorch module, which needs `example_inputs`: its arguments, in order or by name.  `shapes`
-    fixes the inputs whose dimensions are dynamic: `{"input": (1, 3, 224, 224)}`.
+    fixes the inputs whose dimensions are dynamic: `{"input": (1, 3, 224, 224)}`.  `constants` fixes the values of
+    inputs for good, which the result then no longer has: numbers, lists, arrays, or paths of `.npy` files.
 
-    Raises ModelError or ShapeError when the model cannot be used, and OrderError for a module without example inputs.
+    Raises ModelError or ShapeError when the model cannot be used, InputError for a constant that is none, and
+    OrderError for a module without example inputs.
     """
+    from kintune.models.constants import constant_of
+
+    fixed = {name: constant_of(name, value) for name, value in (constants or {}).items()}
     if isinstance(source, (str, os.PathLike)):
         texts = [f"{name}={'x'.join(str(extent) for extent in shape)}" for name, shape in (shapes or {}).items()]
-        return Model.parse(os.fspath(source), texts)
+        return Model(msgspec.structs.replace(Model.parse(os.fspath(source), texts).ref, constants=fixed))
     if not _is_torch_module(source):
         raise ModelError(
             f"a {type(source).__name__} is not a model; pass the path of an ONNX file, 'zoo:NAME' or a PyTorch module"
@@ -60,7 +68,7 @@ def load(
         raise OrderError("a PyTorch module needs example inputs first: kt.load(module, example_inputs=(x,))")
     from kintune.models.torch import export_module
 
-    return Model(export_module(source, example_inputs))
+    return Model(msgspec.structs.replace(export_module(source, example_inputs), constants=fixed))
 
 
 def open(path: str | os.PathLike[str]) -> Executable:
@@ -80,11 +88,15 @@ class Model:
         self.ref = ref
 
     @classmethod
-    def parse(cls, text: str, shapes: Sequence[str] = ()) -> Model:
-        """A model as the command line writes it: a path or `zoo:NAME`, and shapes such as `input=1x3x224x224`."""
+    def parse(cls, text: str, shapes: Sequence[str] = (), constants: Sequence[str] = ()) -> Model:
+        """A model as the command line writes it.
+
+        `text` is a path or `zoo:NAME`; shapes are written as `input=1x3x224x224`, constants as `sizes=1,3,8,8`.
+        """
+        from kintune.models.constants import parse_constants
         from kintune.models.ref import parse_ref
 
-        return cls(parse_ref(text, list(shapes)))
+        return cls(parse_ref(text, list(shapes), constants=parse_constants(constants)))
 
     def __repr__(self) -> str:
         return f"Model({self.name!r})"

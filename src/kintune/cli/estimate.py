@@ -6,7 +6,7 @@ import click
 
 from kintune import api
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
-from kintune.cli.options import records_option, shape_option
+from kintune.cli.options import constant_option, records_option, shape_option
 from kintune.estimate.estimate import Estimate, estimate_model
 from kintune.terminal.quantities import count, duration, milliseconds
 
@@ -16,6 +16,7 @@ __all__ = ["command"]
 @click.command("estimate", short_help="Say what tuning a model will take, before doing it.")
 @click.argument("model")
 @shape_option
+@constant_option
 @click.option("--target", default="native", show_default=True, help="What to tune for; 'native' is this machine.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads.  [default: all physical cores]")
 @click.option("--trials", type=click.IntRange(min=1), default=api.DEFAULT_TRIALS, show_default=True, help="The budget.")
@@ -24,6 +25,7 @@ __all__ = ["command"]
 def command(
     model: str,
     shapes: tuple[str, ...],
+    constants: tuple[str, ...],
     target: str,
     threads: int | None,
     trials: int,
@@ -35,7 +37,7 @@ def command(
     The model is imported and split as for tuning, and the machine's peak is measured unless the records know it.
     """
     estimate = estimate_model(
-        api.Model.parse(model, shapes).ref,
+        api.Model.parse(model, shapes, constants).ref,
         target=target,
         threads=threads,
         trials=trials,

@@ -10,7 +10,7 @@ import click
 
 from kintune import api
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
-from kintune.cli.options import records_option, shape_option
+from kintune.cli.options import constant_option, records_option, shape_option
 from kintune.errors import InputError
 from kintune.files import check_writable
 from kintune.kinship.document import Families, Member
@@ -27,6 +27,7 @@ __all__ = ["command"]
 @click.command("families", short_help="Show which subgraphs of a model learn together.")
 @click.argument("model")
 @shape_option
+@constant_option
 @click.option("--target", default="native", show_default=True, help="What to tune for; 'native' is this machine.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads.  [default: all physical cores]")
 @click.option(
@@ -43,6 +44,7 @@ __all__ = ["command"]
 def command(
     model: str,
     shapes: tuple[str, ...],
+    constants: tuple[str, ...],
     target: str,
     threads: int | None,
     algorithm: str,
@@ -59,7 +61,7 @@ def command(
         check_picture(picture)
         check_writable(picture, "--picture")
     families = inquire(
-        api.Model.parse(model, shapes).ref,
+        api.Model.parse(model, shapes, constants).ref,
         algorithm,
         target=target,
         threads=threads,

@@ -8,9 +8,10 @@ import click
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.following import Following
-from kintune.cli.options import shape_option
+from kintune.cli.options import constant_option, shape_option
 from kintune.cli.remote import JobDocument, service_options
 from kintune.files import check_writable
+from kintune.models.constants import constant_values, parse_constants
 from kintune.models.ref import parse_shapes
 from kintune.service.client import Client
 
@@ -21,6 +22,7 @@ __all__ = ["command"]
 @click.argument("model")
 @service_options
 @shape_option
+@constant_option
 @click.option("--device", default="local-cpu", show_default=True, help="The type of device that it must be fast on.")
 @click.option("--target-ms", type=float, help="It is done once it is estimated to take at most this long.")
 @click.option("--minutes", type=float, help="It is done after this long.")
@@ -36,6 +38,7 @@ def command(
     token: str | None,
     service: str | None,
     shapes: tuple[str, ...],
+    constants: tuple[str, ...],
     device: str,
     target_ms: float | None,
     minutes: float | None,
@@ -59,6 +62,7 @@ def command(
         "webhook": webhook,
         "share": share or None,
         "shapes": parse_shapes(shapes) or None,
+        "constants": {name: constant_values(one).tolist() for name, one in parse_constants(constants).items()} or None,
     }
     with Client(service, token) as client:
         stored = client.upload(model)

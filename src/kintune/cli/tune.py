@@ -9,7 +9,7 @@ import click
 
 from kintune import api
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
-from kintune.cli.options import records_option, shape_option
+from kintune.cli.options import constant_option, records_option, shape_option
 from kintune.errors import InputError, JobFailed, KintuneError
 from kintune.files import check_writable
 from kintune.front.report import CampaignReport, FailedRun, RunReport
@@ -23,6 +23,7 @@ Ending: TypeAlias = "api.Result | KintuneError"
 @click.command("tune", short_help="Make a model fast on this machine.")
 @click.argument("models", metavar="MODEL...", nargs=-1, required=True)
 @shape_option
+@constant_option
 @click.option("--target", default="native", show_default=True, help="What to tune for; 'native' is this machine.")
 @click.option(
     "--device",
@@ -62,6 +63,7 @@ Ending: TypeAlias = "api.Result | KintuneError"
 def command(
     models: tuple[str, ...],
     shapes: tuple[str, ...],
+    constants: tuple[str, ...],
     target: str,
     device: str,
     threads: int | None,
@@ -114,9 +116,11 @@ def command(
         "fresh": fresh,
         "log": log,
     }
-    if len(models) > 1 and (shapes or inputs):
-        raise InputError("--shape and --input are for one model; tune the models that need them by themselves")
-    loaded = [api.Model.parse(model, shapes) for model in models]
+    if len(models) > 1 and (shapes or constants or inputs):
+        raise InputError(
+            "--shape, --constant and --input are for one model; tune the models that need them by themselves"
+        )
+    loaded = [api.Model.parse(model, shapes, constants) for model in models]
     endings = api.tune_all(
         loaded,
         target,

@@ -12,6 +12,7 @@ from kintune.doctor.software import TVM_VERSION
 from kintune.front.request import TuneRequest
 from kintune.graph.elementary_version import ELEMENTARY
 from kintune.measure.protocol import OPERANDS, Protocol
+from kintune.models.constants import describe_constants
 from kintune.space.candidate import digest_of
 from kintune.space.feature_version import FEATURES
 
@@ -30,7 +31,9 @@ def run_key(request: TuneRequest, threads: int, cpu: str, owner: str = "") -> st
     parts = (model.kind, source, sorted(model.shapes.items()), sorted(model.options.items()))
     protocol = (Protocol(threads=threads).version, OPERANDS)
     device = (request.target, threads, cpu, TVM_VERSION, ELEMENTARY, protocol, FEATURES)
-    mine = (owner,) if owner else ()
+    mine: tuple[object, ...] = (owner,) if owner else ()
+    if model.constants:
+        mine = (*mine, "constants", describe_constants(model.constants))
     return digest_of(msgspec.msgpack.encode((parts, device, request.options, *mine)))
 
 

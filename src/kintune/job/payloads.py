@@ -18,6 +18,7 @@ from kintune.space.candidate import Candidate, Sketch
 __all__ = [
     "UNPROVEN",
     "UNTUNED_FILE",
+    "Constant",
     "Draft",
     "Drafted",
     "JobSpec",
@@ -67,10 +68,26 @@ class StageName:
     KIN = "kin"  # likewise: what records tell of other workloads, committed right after KNOWN
 
 
+class Constant(msgspec.Struct, frozen=True):
+    """The value that an input of a model has for good, as it was given; the model's own type and shape decide.
+
+    `dtype` is numpy's name of the elements' type and `shape` their shape.  The elements are in `data`, one after
+    another in row-major order and little endian, or in the .npy file `path` when there are many.  `digest` is that of
+    type, shape and elements.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    digest: str
+    data: bytes = b""
+    path: str = ""
+
+
 class ModelRef(msgspec.Struct, frozen=True):
     """Where a model comes from: `kind` is "onnx", "exported" (a PyTorch exported program) or "zoo".
 
-    `source` is a path, or a zoo name; `shapes` binds dynamic inputs; `options` are the zoo's (batch, sequence).
+    `source` is a path, or a zoo name; `shapes` binds dynamic inputs; `options` are the zoo's (batch, sequence);
+    `constants` has the inputs whose values are fixed for good, and which the result no longer has.
     """
 
     kind: str
@@ -78,6 +95,7 @@ class ModelRef(msgspec.Struct, frozen=True):
     name: str
     shapes: dict[str, tuple[int, ...]] = {}
     options: dict[str, int] = {}
+    constants: dict[str, Constant] = {}
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -248,7 +266,8 @@ class Packaged(msgspec.Struct, frozen=True):
     """PACKAGE's result: the files written, and the candidate (digest) that ships for each workload.
 
     `tuned` is the executable, not yet proven; `untuned` the same network under the default schedule, None when that
-    cannot be compiled; `onnx` or `exported` the model itself, for others to run.
+    cannot be compiled; `onnx` or `exported` the model itself, for others to run, which they do with `constants` for
+    the inputs that the executable no longer has.
     """
 
     tuned: str
@@ -256,6 +275,7 @@ class Packaged(msgspec.Struct, frozen=True):
     untuned: str | None = None
     onnx: str | None = None
     exported: str | None = None
+    constants: dict[str, Constant] = {}
 
 
 class Drafted(msgspec.Struct, frozen=True):

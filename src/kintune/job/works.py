@@ -165,13 +165,15 @@ class Works:
             untuned=packaged.untuned,
             onnx=packaged.onnx,
             exported=packaged.exported,
+            constants=packaged.constants,
             inputs=spec.inputs,
             seed=options.seed,
             compare=others,
             timed=timed,
         )
         stage = self._stage(kind, kind, self._device(), then=None if timed else self._here())
-        files = (item.tuned, item.untuned, item.onnx, item.exported, item.inputs)
+        constants = (constant.path or None for constant in item.constants.values())
+        files = (item.tuned, item.untuned, item.onnx, item.exported, item.inputs, *constants)
         named = tuple(file for file in files if file is not None)
         return Work(stage, "device", _encode(self._conditions()), (_encode(item),), timeout_s, files=named)
 

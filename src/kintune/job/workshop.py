@@ -145,6 +145,7 @@ class Workshop:
             untuned=untuned,
             onnx=model.onnx_path,
             exported=model.exported_path,
+            constants=model.constants,
         )
 
     def kept(self, packaged: Packaged) -> bool:

@@ -23,6 +23,7 @@ from kintune.measure.cuda.gpus import is_gpu
 from kintune.measure.prove_request import ProveContext, ProveItem
 from kintune.measure.race import QUICK_SECONDS, Raced, race
 from kintune.measure.trial import TUNED, UNTUNED, Trial
+from kintune.models.constants import located
 from kintune.wire.depot import locate
 
 __all__ = ["TUNED", "UNTUNED", "prove", "prove_executable"]
@@ -107,4 +108,5 @@ def _located(item: ProveItem) -> ProveItem:
         onnx=found(item.onnx),
         exported=found(item.exported),
         inputs=found(item.inputs),
+        constants={name: located(constant, locate) for name, constant in item.constants.items()},
     )

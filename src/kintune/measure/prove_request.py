@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from kintune.job.payloads import Constant
+
 __all__ = ["ProveContext", "ProveItem"]
 
 
@@ -31,7 +33,8 @@ class ProveItem(msgspec.Struct, frozen=True):
     """Prove one executable: `tuned` is its path, `untuned` that of the same network under the default schedule.
 
     The model itself is `onnx` (a file) or `exported` (a PyTorch exported program), whichever there is; `compare` names
-    the rivals to run on it.  `inputs` is an `.npz` by the inputs' names; without it they are drawn from `seed`.
+    the rivals to run on it, which are given `constants` for the inputs that the executables lack.  `inputs` is an
+    `.npz` by the inputs' names; without it they are drawn from `seed`.
 
     With `timed` False the executable only runs once, beside the references, and no latency is taken; the references are
     then all that know the model, whatever `compare` says.
@@ -41,6 +44,7 @@ class ProveItem(msgspec.Struct, frozen=True):
     untuned: str | None = None
     onnx: str | None = None
     exported: str | None = None
+    constants: dict[str, Constant] = {}
     inputs: str | None = None
     seed: int = 0
     compare: tuple[str, ...] = ("onnxruntime", "openvino", "torch")

@@ -122,7 +122,7 @@ class Trial:
         subject = (
             Subject(executable=ours[name])
             if name in ours
-            else Subject(onnx=self.item.onnx, exported=self.item.exported)
+            else Subject(onnx=self.item.onnx, exported=self.item.exported, constants=self.item.constants)
         )
         contest = Contest(
             rival=KINTUNE if name in ours else name,

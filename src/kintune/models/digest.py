@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from onnx import ModelProto
 
+from kintune.job.payloads import Constant
 from kintune.models.graph_file import GraphFile
 from kintune.models.walk import nodes
 from kintune.space.candidate import digest_of
@@ -36,8 +37,10 @@ def onnx_digest(file: GraphFile, shapes: Mapping[str, tuple[int, ...]]) -> str:
     return digest_of(*parts)
 
 
-def exported_digest(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> str:
-    """Digest of an exported program's archive and of the shapes bound from outside.
+def exported_digest(
+    path: Path, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Constant] | None = None
+) -> str:
+    """Digest of an exported program's archive, and of the shapes and constants bound from outside.
 
     What differs between two exports of one model is left out: the archive's name, times and random id, the example
     inputs, and where in which source file each operator came from.
@@ -60,6 +63,7 @@ def exported_digest(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> str:
                         content.update(chunk)
             parts += [inner.encode(), content.digest()]
     parts += [f"{name}={shape}".encode() for name, shape in sorted(shapes.items())]
+    parts += [f"{name}={constant.digest}".encode() for name, constant in sorted((constants or {}).items())]
     return digest_of(*parts)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +48,17 @@ class GraphFile:
             else:
                 model.graph.initializer.append(numpy_helper.from_array(values, name))
         return model
+
+    def bound(self, constants: Mapping[str, NDArray[Any]]) -> GraphFile:
+        """The same with these inputs turned into weights."""
+        if not constants:
+            return self
+        graph = ModelProto()
+        graph.CopyFrom(self.graph)
+        inputs = [value for value in graph.graph.input if value.name not in constants]
+        del graph.graph.input[:]
+        graph.graph.input.extend(inputs)
+        return GraphFile(self.path, graph, {**self.weights, **constants})
 
     def large_weights(self) -> set[str]:
         """Names of the weights that are too large to be a shape or an index, on which the graph's structure hangs."""

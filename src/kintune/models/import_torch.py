@@ -8,15 +8,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import tvm
+from numpy.typing import NDArray
+from tvm import relax
 
 from kintune.errors import ModelError, UnsupportedOperators
+from kintune.graph.inputs import numpy_dtype
 from kintune.models.accumulate import accumulate_in_float32
+from kintune.models.constants import fit_constant, store_constant
 from kintune.models.digest import exported_digest
 from kintune.models.graph_file import first_line
 from kintune.models.model import Model
 from kintune.models.quiet import quiet
-from kintune.models.shapes import Dimension, resolve
+from kintune.models.shapes import Dimension, resolve, unknown_constant, with_constants
 from kintune.models.signature import signature
 from kintune.models.torch import require_torch
 
@@ -25,7 +30,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from kintune.job.payloads import ModelRef
+    from kintune.job.payloads import Constant, ModelRef
 
 __all__ = ["load_exported"]
 
@@ -44,7 +49,7 @@ def load_exported(ref: ModelRef) -> Model:
     """
     require_torch()
     path = Path(ref.source)
-    digest = _digest(path, ref.shapes)
+    digest = _digest(path, ref.shapes, ref.constants)
     with quiet():
         try:
             program = _open(path)
@@ -54,18 +59,28 @@ def load_exported(ref: ModelRef) -> Model:
             raise
         except Exception as error:  # reader and importer raise whatever they stumble over
             raise ModelError(f"{path}: cannot be imported: {first_line(error)}") from error
-    module = _bind_shapes(str(path), module, names[0], ref.shapes)
-    inputs, outputs = signature(str(path), module, *names)
-    return Model(name=ref.name, digest=digest, module=module, inputs=inputs, outputs=outputs, exported_path=str(path))
+    values = _fit_constants(str(path), module, names[0], ref.constants)
+    module = _bind_shapes(str(path), module, names[0], with_constants(str(path), ref.shapes, values))
+    module, left = _bind_constants(module, names[0], values)
+    inputs, outputs = signature(str(path), module, left, names[1])
+    return Model(
+        name=ref.name,
+        digest=digest,
+        module=module,
+        inputs=inputs,
+        outputs=outputs,
+        exported_path=str(path),
+        constants={name: store_constant(name, array, typed=True) for name, array in values.items()},
+    )
 
 
-def _digest(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> str:
+def _digest(path: Path, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Constant]) -> str:
     try:
         with zipfile.ZipFile(path) as archive:
             # PyTorch stores members as they are; a compressed one could unfold to any size.
             if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
                 raise ModelError(f"{path}: is not an archive that torch.export.save wrote")
-        return exported_digest(path, shapes)
+        return exported_digest(path, shapes, constants)
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise ModelError(f"{path}: is not a PyTorch exported program, or is incomplete: {first_line(error)}") from error
 
@@ -141,14 +156,8 @@ def _bind_shapes(
     symbols: dict[str, Any] = {}
     declared: dict[str, tuple[Dimension, ...]] = {}
     for name, parameter in zip(names, main.params, strict=True):
-        dimensions: list[Dimension] = []
-        for size in parameter.ty.shape.values:
-            if isinstance(size, tvm.tirx.IntImm):
-                dimensions.append(int(size))
-            else:
-                symbols[str(size)] = size
-                dimensions.append(str(size))
-        declared[name] = tuple(dimensions)
+        declared[name] = _declared(parameter)
+        symbols.update({str(size): size for size in parameter.ty.shape.values if not isinstance(size, tvm.tirx.IntImm)})
     fixed = resolve(label, declared, shapes)
     sizes = {
         symbols[dimension]: size
@@ -163,3 +172,36 @@ def _bind_shapes(
             main = main.without_attr(attribute)
     module["main"] = main.with_attr("num_input", len(names))
     return module
+
+
+def _declared(parameter: relax.Var) -> tuple[Dimension, ...]:
+    """The shape of a parameter; open sizes by the names that the program gives them."""
+    return tuple(int(size) if isinstance(size, tvm.tirx.IntImm) else str(size) for size in parameter.ty.shape.values)
+
+
+def _fit_constants(
+    label: str, module: tvm.IRModule, names: list[str], constants: Mapping[str, Constant]
+) -> dict[str, NDArray[Any]]:
+    """The values of constants in the types and shapes of the program's inputs."""
+    parameters = dict(zip(names, module["main"].params, strict=False))
+    fitted: dict[str, NDArray[Any]] = {}
+    for name, constant in constants.items():
+        if name not in parameters:
+            raise unknown_constant(label, name, names)
+        dtype = numpy_dtype(str(parameters[name].ty.dtype))
+        fitted[name] = fit_constant(label, name, constant, dtype, _declared(parameters[name]))
+    return fitted
+
+
+def _bind_constants(
+    module: tvm.IRModule, names: list[str], values: Mapping[str, NDArray[Any]]
+) -> tuple[tvm.IRModule, list[str]]:
+    """Make constants of the parameters that have values; also returns the names of the inputs that are left."""
+    if not values:
+        return module, names
+    parameters = dict(zip(names, module["main"].params, strict=False))
+    bound = {parameters[name]: tvm.runtime.tensor(np.ascontiguousarray(array)) for name, array in values.items()}
+    left = [name for name in names if name not in values]
+    module = relax.transform.BindParams("main", bound)(module)
+    module["main"] = module["main"].with_attr("num_input", len(left))
+    return module, left

@@ -9,6 +9,7 @@ import platformdirs
 from kintune.errors import ModelError
 from kintune.job.payloads import ModelRef
 from kintune.models import zoo
+from kintune.models.constants import store_constant
 from kintune.models.import_onnx import import_onnx
 from kintune.models.model import Model
 from kintune.models.onnx import read
@@ -44,7 +45,7 @@ def load(ref: ModelRef, cache: Path | None = None) -> Model:
 
 
 def _load_onnx(ref: ModelRef, path: Path) -> Model:
-    source = read(path, ref.shapes)
+    source = read(path, ref.shapes, ref.constants)
     names = [value.name for value in source.proto.graph.output]
     imported = import_onnx(source)
     inputs, outputs = signature(str(path), imported.module, tuple(source.inputs), names)
@@ -58,4 +59,5 @@ def _load_onnx(ref: ModelRef, path: Path) -> Model:
         opset=source.opset,
         sources=imported.sources,
         nodes=imported.nodes,
+        constants={name: store_constant(name, values, typed=True) for name, values in source.constants.items()},
     )

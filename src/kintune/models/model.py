@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import tvm
 
-    from kintune.job.payloads import Tensor
+    from kintune.job.payloads import Constant, Tensor
 
 __all__ = ["Model"]
 
@@ -24,7 +24,8 @@ class Model:
 
     `inputs` and `outputs` have the model's own names and fixed shapes.  `digest` is the digest of the model's content
     (graph, weights and shapes), the same on every machine.  `onnx_path` is the file to run for comparison, None when
-    the model came from PyTorch; `opset` is its operator set, or 0.
+    the model came from PyTorch; `opset` is its operator set, or 0.  `constants` has the inputs of that file which have
+    become constants here, in its own types and shapes.
 
     `sources` leads from the names of variables in `main` to the ONNX tensor that they hold or help to compute, and
     `nodes` from there to the user's node, as messages name it (`Conv 'layer1/conv'`); both are empty where unknown.
@@ -40,3 +41,4 @@ class Model:
     opset: int = 0
     sources: Mapping[str, str] = field(default_factory=dict)
     nodes: Mapping[str, str] = field(default_factory=dict)
+    constants: dict[str, Constant] = field(default_factory=dict)

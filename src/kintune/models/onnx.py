@@ -12,12 +12,14 @@ from onnx import ModelProto
 
 from kintune.models.digest import onnx_digest
 from kintune.models.graph_file import GraphFile, open_graph, readable_names
-from kintune.models.shapes import bind
+from kintune.models.shapes import bind, fit_constants, with_constants
 from kintune.models.slimming import slim
 from kintune.models.walk import nodes
 
 if TYPE_CHECKING:
     from typing import Any
+
+    from kintune.job.payloads import Constant
 
 __all__ = ["OnnxModel", "read"]
 
@@ -34,6 +36,7 @@ class OnnxModel:
 
     `proto` holds the graph.  `inputs` names its true inputs in order, with their shapes; what else `proto` declares as
     an input is a large weight, to be taken from `weights`.  `opset` is the version of the default operator set.
+    `constants` has the inputs of the file that were bound to values, in the file's types and shapes.
     """
 
     path: Path
@@ -42,23 +45,30 @@ class OnnxModel:
     weights: dict[str, NDArray[Any]]
     digest: str
     opset: int
+    constants: dict[str, NDArray[Any]]
 
 
-def read(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> OnnxModel:
-    """Read the file at `path`; `shapes` binds the dimensions that it leaves open.
+def read(
+    path: Path, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Constant] | None = None
+) -> OnnxModel:
+    """Read the file at `path`; `shapes` binds the dimensions that it leaves open, `constants` the values of inputs.
 
     Large weights that nothing is folded into stay out of `proto`, so that they are held once, or only mapped.
 
     Raises:
-        ModelError: no ONNX file, a damaged one, or weights in places they may not be read from.
+        ModelError: no ONNX file, a damaged one, weights in places they may not be read from, or a constant that is
+            not for an input or does not fit it.
         ShapeError: an open dimension that is not bound, or a shape that contradicts the model.
     """
     with readable_names(path):
-        return _prepare(open_graph(path), shapes)
+        return _prepare(open_graph(path), shapes, constants or {})
 
 
-def _prepare(file: GraphFile, shapes: Mapping[str, tuple[int, ...]]) -> OnnxModel:
-    fixed = bind(str(file.path), file.graph, shapes)
+def _prepare(file: GraphFile, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Constant]) -> OnnxModel:
+    values = fit_constants(str(file.path), file.graph, constants)
+    fixed = bind(str(file.path), file.graph, with_constants(str(file.path), shapes, values))
+    file = file.bound(values)
+    fixed = {name: shape for name, shape in fixed.items() if name not in values}
     digest = onnx_digest(file, fixed)
     proto = slim(file.assemble(outside=_kept_outside(file)))
     outside = {value.name for value in proto.graph.input} - fixed.keys()
@@ -69,6 +79,7 @@ def _prepare(file: GraphFile, shapes: Mapping[str, tuple[int, ...]]) -> OnnxMode
         weights={name: values for name, values in file.weights.items() if name in outside},
         digest=digest,
         opset=next((entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")), 0),
+        constants=values,
     )
 
 

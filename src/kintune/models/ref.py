@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from kintune.errors import InputError, ModelError, ShapeError
-from kintune.job.payloads import ModelRef
+from kintune.job.payloads import Constant, ModelRef
 from kintune.models import zoo
 
 __all__ = ["EXPORTED", "ONNX", "ZOO", "parse_ref", "parse_shape", "parse_shapes"]
@@ -33,29 +33,36 @@ _DIMENSION = re.compile(r"[1-9][0-9]*")
 _LARGEST_DIMENSION = 2**31 - 1
 
 
-def parse_ref(text: str, shapes: Iterable[str] = (), options: Mapping[str, int] | None = None) -> ModelRef:
+def parse_ref(
+    text: str,
+    shapes: Iterable[str] = (),
+    options: Mapping[str, int] | None = None,
+    constants: Mapping[str, Constant] | None = None,
+) -> ModelRef:
     """Say where a model comes from.
 
     `text` is the path of an .onnx file, the path of a .pt2 file (a PyTorch exported program), or `zoo:NAME`, with
-    options as in `zoo:bert_base?batch=8&sequence=64`; `options` adds to those.  `shapes` are texts for `parse_shape`.
+    options as in `zoo:bert_base?batch=8&sequence=64`; `options` adds to those.  `shapes` are texts for
+    `parse_shape`; `constants` has the values of inputs that are fixed for good.
 
     Raises:
         ModelError: a missing, empty or unsuitable file; an unknown zoo name or option.
         ShapeError: a shape that is no shape, or is given twice.
     """
     bound = parse_shapes(shapes)
+    fixed = dict(constants or {})
     if text.startswith(_ZOO_PREFIX):
         name, given = _parse_zoo(text[len(_ZOO_PREFIX) :])
         merged = {**given, **(options or {})}
         zoo.check(name, merged)
-        return ModelRef(kind=ZOO, source=name, name=name, shapes=bound, options=merged)
+        return ModelRef(kind=ZOO, source=name, name=name, shapes=bound, options=merged, constants=fixed)
     if options:
         raise ModelError(
             f"{text}: options ({', '.join(options)}) are for zoo models; bind a file's inputs with --shape"
         )
     path = Path(text)
     kind = _kind_of(path)
-    return ModelRef(kind=kind, source=str(path.absolute()), name=path.stem, shapes=bound)
+    return ModelRef(kind=kind, source=str(path.absolute()), name=path.stem, shapes=bound, constants=fixed)
 
 
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
 
-from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
+import numpy as np
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper
 
 from kintune.errors import ModelError, ShapeError
+from kintune.models.constants import fit_constant
 
-__all__ = ["ELEMENT_TYPES", "Dimension", "bind", "resolve"]
+if TYPE_CHECKING:
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+    from kintune.job.payloads import Constant
+
+__all__ = ["ELEMENT_TYPES", "Dimension", "bind", "fit_constants", "resolve", "unknown_constant", "with_constants"]
 
 Dimension: TypeAlias = "int | str"
 """A size, or the name of an open dimension ("" when it has none)."""
@@ -76,6 +85,47 @@ def resolve(
         if math.prod(shape) > _LARGEST_INPUT:
             raise ShapeError(f"{label}: input {name} with shape {_text(shape)} is too large")
     return fixed
+
+
+def fit_constants(label: str, model: ModelProto, constants: Mapping[str, Constant]) -> dict[str, NDArray[Any]]:
+    """The values of `constants` in the types and shapes that the model declares of these inputs.
+
+    Raises:
+        ModelError: one is not for an input, or does not fit it.
+    """
+    inputs = {value.name: value for value in model.graph.input}
+    fitted: dict[str, NDArray[Any]] = {}
+    for name, constant in constants.items():
+        if name not in inputs:
+            raise unknown_constant(label, name, inputs)
+        declared = _declared(label, inputs[name])
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(inputs[name].type.tensor_type.elem_type))
+        fitted[name] = fit_constant(label, name, constant, dtype, declared)
+    return fitted
+
+
+def with_constants(
+    label: str, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, NDArray[Any]]
+) -> dict[str, tuple[int, ...]]:
+    """The shapes given from outside, and those of the constants.
+
+    Raises:
+        ShapeError: they contradict.
+    """
+    known = dict(shapes)
+    for name, array in values.items():
+        if known.setdefault(name, array.shape) != array.shape:
+            raise ShapeError(
+                f"{label}: --shape {name}={_text(known[name])} contradicts its constant, which is {_text(array.shape)}"
+            )
+    return known
+
+
+def unknown_constant(label: str, name: str, inputs: Iterable[str]) -> ModelError:
+    """What is said of a constant for something that is no input."""
+    return ModelError(
+        f"{label}: a constant is given for {name!r}, but the model's inputs are {', '.join(inputs) or 'none'}"
+    )
 
 
 def _declared(label: str, value: ValueInfoProto) -> tuple[Dimension, ...] | None:

@@ -197,7 +197,10 @@ class Docket:
             return [_job(plain(row)) for row in connection.execute(query)]
 
     def like(self, job: Job, limit: int = 5) -> list[Job]:
-        """Jobs done on the same file, device and shapes, whose results this one's owner may have, latest first."""
+        """Jobs done on the same file and device, with the same shapes and constants, latest first.
+
+        Only those whose results this one's owner may have.
+        """
         same_file = select(models.c.id).where(
             models.c.file == select(models.c.file).where(models.c.id == job.model).scalar_subquery()
         )
@@ -206,8 +209,11 @@ class Docket:
         query = select(jobs).where(done, theirs_to_use, jobs.c.model.in_(same_file)).order_by(jobs.c.ended.desc())
         with self._database.snapshot() as connection:
             found = [_job(plain(row)) for row in connection.execute(query.limit(50))]
-        wanted = (job.wanted.device, job.wanted.shapes)
-        return [one for one in found if (one.wanted.device, one.wanted.shapes) == wanted][:limit]
+
+        def fixed(one: Job) -> tuple[object, ...]:
+            return one.wanted.device, one.wanted.shapes, one.wanted.constants
+
+        return [one for one in found if fixed(one) == fixed(job)][:limit]
 
     def hidden_from(self, owner: int) -> frozenset[str]:
         """The runs whose measurements this owner's jobs may not use: others' who have not agreed to that."""

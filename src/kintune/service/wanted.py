@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
+from collections.abc import Iterator, Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
 from kintune.errors import InputError
+from kintune.models.constants import constant_of, constant_values, parse_constant
 
-__all__ = ["MOST_MINUTES", "TYPE_NAME", "Wanted", "check"]
+__all__ = ["MOST_MINUTES", "TYPE_NAME", "Wanted", "check", "read_constants"]
 
 MOST_MINUTES = 7 * 24 * 60.0
 TYPE_NAME = re.compile(r"[\w.:+,-]{1,64}")
 """What a type of devices may be called."""
 
 _MOST_DIMENSIONS, _LARGEST = 16, 1 << 31
+_MOST_NUMBERS = 1024  # of a constant
 
 
 class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Make a model fast on devices of type `device`.
 
     It is done when it is estimated to take at most `target_ms`, after `minutes` or `trials`, or when no gain is left;
-    without `minutes`, those of the service hold.  `shapes` binds dynamic inputs.  Of what is scarce, a job of
+    without `minutes`, those of the service hold.  `shapes` binds dynamic inputs; `constants` fixes the values of
+    inputs for good: numbers, true or false, or (nested) lists of them.  Of what is scarce, a job of
     `priority` 2 gets twice as much as one of 1.  `webhook` is called when the job is over.  `share` lets others'
     jobs use what this one measures.
     """
@@ -34,6 +40,7 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     trials: int | None = None
     priority: float = 1.0
     shapes: dict[str, tuple[int, ...]] = {}
+    constants: dict[str, Any] = {}
     seed: int = 0
     webhook: str | None = None
     share: bool = False
@@ -54,12 +61,45 @@ def check(wanted: Wanted, minutes: float | None = None) -> Wanted:
     if not 0 <= wanted.seed < 1 << 63:
         raise InputError(f"seed must be 0 or more, and is {wanted.seed}")
     for name, shape in wanted.shapes.items():
-        whole = all(1 <= extent < _LARGEST for extent in shape)
+        whole = all(0 <= extent < _LARGEST for extent in shape)
         if not name or len(name) > 256 or len(shape) > _MOST_DIMENSIONS or not whole:
-            raise InputError(f"shapes: {name[:64]!r} must have up to {_MOST_DIMENSIONS} extents of 1 or more")
+            raise InputError(f"shapes: {name[:64]!r} must have up to {_MOST_DIMENSIONS} extents of 0 or more")
+    _check_constants(wanted.constants)
     if wanted.webhook is not None:
         _check_webhook(wanted.webhook)
     return msgspec.structs.replace(wanted, minutes=minutes) if wanted.minutes is None else wanted
+
+
+def read_constants(text: str) -> dict[str, Any]:
+    """Constants as people write them, one a line: `sizes=1,3,8,8`.
+
+    Raises:
+        InputError: a line does not read so.
+    """
+    parsed = [parse_constant(line.strip(), files=False) for line in text.splitlines() if line.strip()]
+    return {name: constant_values(constant).tolist() for name, constant in parsed}
+
+
+def _check_constants(constants: Mapping[str, Any]) -> None:
+    """Nobody may name files of the service, or hand in so much that it would have to be kept in one."""
+    for name, value in constants.items():
+        if not name or len(name) > 256:
+            raise InputError(f"constants: {name[:64]!r} is no name of an input")
+        leaves = list(itertools.islice(_leaves(value), _MOST_NUMBERS + 1))
+        if len(leaves) > _MOST_NUMBERS:
+            raise InputError(f"constants: {name[:64]!r} has more than {_MOST_NUMBERS} numbers; bind it in the file")
+        if not all(isinstance(leaf, bool | int | float) and math.isfinite(leaf) for leaf in leaves):
+            raise InputError(f"constants: {name[:64]!r} must be finite numbers, true or false, or lists of them")
+        constant_of(name[:64], value)
+
+
+def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
+    """What lists hold that are nested up to the deepest tensor's rank; what is deeper as it is."""
+    if not isinstance(value, list | tuple) or depth > _MOST_DIMENSIONS:
+        yield value
+        return
+    for item in value:
+        yield from _leaves(item, depth + 1)
 
 
 def _positive(name: str, value: float | None, most: float) -> None:

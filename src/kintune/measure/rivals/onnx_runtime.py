@@ -27,6 +27,7 @@ class OnnxRuntime:
 
     _session: Any
     _inputs: dict[str, Array]
+    _subject: Subject
 
     def __init__(self, exact: bool = False) -> None:
         self._exact = exact
@@ -41,6 +42,8 @@ class OnnxRuntime:
         """Load and optimise the model, its dynamic dimensions fixed to those of the inputs."""
         import onnxruntime
 
+        self._subject = subject
+        self.feed(inputs)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
@@ -50,14 +53,13 @@ class OnnxRuntime:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         else:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-            for dimension, extent in _free_dimensions(str(subject.onnx), inputs).items():
+            for dimension, extent in _free_dimensions(str(subject.onnx), self._inputs).items():
                 options.add_free_dimension_override_by_name(dimension, extent)
         self._session = _open(str(subject.onnx), options)
-        self.feed(inputs)
 
     def feed(self, inputs: Mapping[str, Array]) -> None:
         """Keep these."""
-        self._inputs = dict(inputs)
+        self._inputs = self._subject.feeds(inputs)
 
     def run(self) -> list[Array]:
         """Run once."""

@@ -17,6 +17,7 @@ class OpenVino:
 
     _request: Any
     _inputs: dict[str, Array]
+    _subject: Subject
 
     def __init__(self, exact: bool = False) -> None:
         del exact  # it is never a reference
@@ -31,10 +32,12 @@ class OpenVino:
         """Compile the model, its dynamic dimensions fixed to those of the inputs."""
         import openvino
 
+        self._subject = subject
+        self.feed(inputs)
         core = openvino.Core()
         model = core.read_model(subject.onnx)
         if model.is_dynamic():
-            model.reshape({name: list(array.shape) for name, array in inputs.items()})
+            model.reshape({name: list(array.shape) for name, array in self._inputs.items()})
         configuration = {
             "INFERENCE_PRECISION_HINT": "f32",
             "INFERENCE_NUM_THREADS": threads,
@@ -42,11 +45,10 @@ class OpenVino:
             "NUM_STREAMS": 1,
         }
         self._request = core.compile_model(model, "CPU", configuration).create_infer_request()
-        self.feed(inputs)
 
     def feed(self, inputs: Mapping[str, Array]) -> None:
         """Keep these."""
-        self._inputs = dict(inputs)
+        self._inputs = self._subject.feeds(inputs)
 
     def run(self) -> list[Array]:
         """Run once."""

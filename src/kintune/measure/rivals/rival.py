@@ -8,16 +8,26 @@ from typing import Protocol
 import msgspec
 
 from kintune.graph.inputs import Array
+from kintune.job.payloads import Constant
+from kintune.models.constants import constant_values
 
 __all__ = ["Rival", "Subject"]
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """The network in every form there is of it: paths of a `.kt` file, an ONNX file, a PyTorch exported program."""
+    """The network in every form there is of it: paths of a `.kt` file, an ONNX file, a PyTorch exported program.
+
+    The last two have inputs that the first has not: those of `constants`, whose types and shapes are the file's.
+    """
 
     executable: str | None = None
     onnx: str | None = None
     exported: str | None = None
+    constants: dict[str, Constant] = {}
+
+    def feeds(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The inputs of the model's own file: those of the executable, and the constants."""
+        return {**inputs, **{name: constant_values(constant) for name, constant in self.constants.items()}}
 
 
 class Rival(Protocol):
@@ -32,7 +42,7 @@ class Rival(Protocol):
         """Why this runtime cannot run the network here, in a few words; None when it can."""
 
     def prepare(self, subject: Subject, threads: int, inputs: Mapping[str, Array]) -> None:
-        """Load and compile the network for inputs of these shapes, and keep the inputs (in the model's order)."""
+        """Load and compile the network for inputs of these shapes, and keep the inputs."""
 
     def feed(self, inputs: Mapping[str, Array]) -> None:
         """Keep these inputs, of the same shapes and types, for the runs that follow."""

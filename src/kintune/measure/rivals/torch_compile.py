@@ -24,6 +24,8 @@ class TorchCompile:
 
     _function: Any
     _inputs: list[Any]
+    _names: list[str]
+    _subject: Subject
 
     def __init__(self, exact: bool = False) -> None:
         self._exact = exact
@@ -45,7 +47,9 @@ class TorchCompile:
 
         torch.set_num_threads(threads)
         torch.set_float32_matmul_precision("highest")
-        self._function = torch.export.load(subject.exported).module()
+        program = torch.export.load(subject.exported)
+        self._function, self._subject = program.module(), subject
+        self._names = [str(name) for name in program.graph_signature.user_inputs]
         self.feed(inputs)
         if self._exact:
             return
@@ -58,7 +62,8 @@ class TorchCompile:
 
     def feed(self, inputs: Mapping[str, Array]) -> None:
         """Keep these."""
-        self._inputs = [_tensor(array) for array in inputs.values()]
+        feeds = self._subject.feeds(inputs)
+        self._inputs = [_tensor(feeds[name]) for name in self._names]
 
     def run(self) -> list[Array]:
         """Run once."""

@@ -20,6 +20,7 @@ from kintune.measure.about import DeviceAbout
 from kintune.measure.cuda.gpus import is_gpu
 from kintune.measure.cuda.nvcc import find_nvcc
 from kintune.measure.linker import find_linker
+from kintune.models.constants import constant_of
 from kintune.records import RunState, Store
 from kintune.service.content import Content
 from kintune.service.device_types import DeviceTypes
@@ -97,7 +98,13 @@ class Intake:
             compare=("onnxruntime",),
         )
         request = TuneRequest(
-            model=ModelRef("onnx", str(self._content.path(model.file)), model.name, wanted.shapes),
+            model=ModelRef(
+                "onnx",
+                str(self._content.path(model.file)),
+                model.name,
+                wanted.shapes,
+                constants={name: constant_of(name, value) for name, value in wanted.constants.items()},
+            ),
             target=settings.target if station.device == self._place.type else about.device_type.target,
             device=settings.device if station.device == self._place.type else station.device,
             options=options,

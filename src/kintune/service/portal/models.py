@@ -7,7 +7,7 @@ from nicegui import events, ui
 from kintune.errors import InputError
 from kintune.service.library import Findings, StoredModel
 from kintune.service.portal.frame import Desk, moment, page, telling
-from kintune.service.wanted import Wanted
+from kintune.service.wanted import Wanted, read_constants
 from kintune.service.web.upload import receive
 from kintune.terminal.quantities import count
 
@@ -66,14 +66,20 @@ def submit_form(desk: Desk, model: StoredModel, open_inputs: list[str]) -> None:
         device.set_visibility(len(devices) > 1)
         minutes = ui.number("Minutes at most", value=desk.rooms.settings.minutes, min=0.1).mark("minutes")
         shapes = {name: ui.input(f"Shape of {name}", placeholder="1x3x224x224") for name in open_inputs}
+        constants = ui.textarea("Constant inputs", placeholder="sizes=1,3,8,8 (one a line)").props("autogrow rows=1")
+        constants.mark("constants")
 
         def submit() -> None:
             with telling():
+                fixed = read_constants(constants.value or "")
                 wanted = Wanted(
                     device=str(device.value),
                     target_ms=None if target.value is None else float(target.value),
                     minutes=None if minutes.value is None else float(minutes.value),
-                    shapes={name: _shape(name, field.value or "") for name, field in shapes.items()},
+                    shapes={
+                        name: _shape(name, field.value or "") for name, field in shapes.items() if name not in fixed
+                    },
+                    constants=fixed,
                 )
                 job, _ = desk.counter.submit(desk.submitter, desk.address, model.id, wanted)
                 ui.navigate.to(f"/jobs/{job.id}")

@@ -32,6 +32,9 @@ class WantedIn(_Strict):
     shapes: dict[str, list[int]] = Field(
         {}, max_length=64, description="Shapes of inputs whose dimensions are dynamic."
     )
+    constants: dict[str, bool | int | float | list[Any]] = Field(
+        {}, max_length=64, description="Values of inputs that are fixed for good: numbers, true or false, or lists."
+    )
     seed: int = Field(0, ge=0, lt=1 << 63)
     webhook: str | None = Field(None, max_length=2048, description="Called when the job is over.")
     share: bool = Field(False, description="Whether others' jobs may use what this one measures.")
