@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import kintune as kt
@@ -48,6 +49,19 @@ def test_shapes_bind_the_inputs(tmp_path: Path) -> None:
     model = kt.load(tmp_path / "model.onnx", shapes={"input": (1, 3, 224, 224), "mask": [1]})
     assert model.ref.shapes == {"input": (1, 3, 224, 224), "mask": (1,)}
     assert (model.name, repr(model)) == ("model", "Model('model')")
+
+
+def test_constants_are_numbers_lists_arrays_or_files(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"\x08\x08")
+    np.save(tmp_path / "sizes.npy", np.array([2, 3], np.int32))
+    constants = {"a": 2.5, "b": [2, 3], "c": np.array([2, 3], np.int16), "d": tmp_path / "sizes.npy", "e": True}
+    ref = kt.load(tmp_path / "model.onnx", constants=constants).ref
+    assert {name: (one.dtype, one.shape) for name, one in ref.constants.items()} == {
+        "a": ("float64", ()), "b": ("int64", (2,)), "c": ("int64", (2,)), "d": ("int64", (2,)), "e": ("bool", ())
+    }  # fmt: skip
+    assert ref.constants["b"] == ref.constants["c"] == ref.constants["d"]
+    with pytest.raises(InputError, match="the constant x is not"):
+        kt.load(tmp_path / "model.onnx", constants={"x": [[1], [2, 3]]})
 
 
 def test_what_is_no_model_is_refused() -> None:

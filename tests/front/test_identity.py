@@ -8,7 +8,7 @@ import pytest
 
 from kintune.front.identity import run_key
 from kintune.front.request import TuneRequest
-from kintune.job.payloads import ModelRef, Options
+from kintune.job.payloads import Constant, ModelRef, Options
 from kintune.measure.protocol import Protocol
 
 REQUEST = TuneRequest(model=ModelRef("zoo", "resnet18", "resnet18"), output="resnet18.kt")
@@ -24,6 +24,7 @@ def key(**changes: object) -> str:
         {"model": ModelRef("zoo", "resnet50", "resnet50")},
         {"model": ModelRef("zoo", "resnet18", "resnet18", options={"batch": 2})},
         {"model": ModelRef("onnx", "resnet18", "resnet18", shapes={"x": (1, 3)})},
+        {"model": ModelRef("zoo", "resnet18", "resnet18", constants={"x": Constant("int64", (), "digest")})},
         {"target": "llvm"},
         {"options": Options(trials=1001)},
         {"options": Options(trials=1000, seed=1)},

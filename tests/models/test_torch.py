@@ -5,11 +5,13 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from kintune.errors import ModelError, OrderError, ShapeError, UnsupportedOperators
 from kintune.job.payloads import Tensor
+from kintune.models.constants import constant_of
 from kintune.models.digest import exported_digest
 from kintune.models.ref import parse_ref
 from kintune.models.torch import export_module
@@ -99,6 +101,23 @@ def test_open_dimensions_are_bound(tmp_path: Path, run_module: Any) -> None:
         run_module(model, {"input": x.numpy()})[0], layer(x).detach().numpy(), rtol=1e-5, atol=1e-6
     )
     assert exported_digest(path, {"input": (7, 4)}) != exported_digest(path, {"input": (8, 4)})
+
+
+def test_constant_inputs_vanish(net: Any, example: Any, tmp_path: Path, run_module: Any) -> None:
+    from kintune.models.importer import load
+
+    scale = example[1].numpy()
+    ref = msgspec.structs.replace(export_module(net, example, tmp_path), constants={"scale": constant_of("s", scale)})
+    model, whole = load(ref), load(msgspec.structs.replace(ref, constants={}))
+    assert [tensor.name for tensor in model.inputs] == ["image"]
+    assert model.digest != whole.digest
+    image = torch.randn(1, 3, 16, 16).numpy()
+    for got, wanted in zip(
+        run_module(model, {"image": image}), run_module(whole, {"image": image, "scale": scale}), strict=True
+    ):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+    with pytest.raises(ModelError, match="a constant is given for 'scales', but the model's inputs are image, scale"):
+        load(msgspec.structs.replace(ref, constants={"scales": constant_of("s", 1)}))
 
 
 def test_operators_that_cannot_be_imported_are_listed_with_counts(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 
 from kintune.errors import InputError
 from kintune.measure.rivals import RIVALS, Subject, make_rival
+from kintune.models.constants import store_constant
 
 INPUTS = {
     "x": np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32),
@@ -55,6 +56,15 @@ def test_it_runs_an_onnx_file_and_keeps_the_order_of_outputs(name: str, dynamic_
     for _ in range(2):
         for output, wanted in zip(rival.run(), expected(), strict=True):
             np.testing.assert_allclose(output, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", pytest.param("openvino", marks=pytest.mark.needs("openvino"))])
+def test_it_is_fed_the_constants_that_the_executable_lacks(name: str, dynamic_onnx: Path) -> None:
+    subject = Subject(onnx=str(dynamic_onnx), constants={"ids": store_constant("ids", INPUTS["ids"])})
+    rival = make_rival(name)
+    rival.prepare(subject, 1, {"x": INPUTS["x"]})
+    for output, wanted in zip(rival.run(), expected(), strict=True):
+        np.testing.assert_allclose(output, wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize("external", [False, True])
