@@ -13,7 +13,14 @@ from onnx import TensorProto, helper
 
 from kintune.errors import InputError, ModelError, ShapeError
 from kintune.job.payloads import Constant, ModelRef
-from kintune.models.constants import constant_of, constant_values, fit_constant, parse_constant, parse_constants
+from kintune.models.constants import (
+    constant_of,
+    constant_values,
+    fit_constant,
+    parse_constant,
+    parse_constants,
+    store_constant,
+)
 from kintune.models.onnx import read
 
 NUMBER = st.floats(allow_nan=False) | st.integers(-(2**62), 2**62) | st.booleans()
@@ -77,6 +84,8 @@ def test_a_file_is_read_and_kept_by_name_when_it_is_large(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     np.save("small.npy", np.arange(4, dtype=np.int32))
     assert parse_constant("x=small.npy")[1] == constant_of("x", [0, 1, 2, 3])
+    typed = store_constant("x", np.arange(4, dtype=np.int32), typed=True)
+    assert (typed.dtype, constant_values(typed).dtype) == ("int32", np.int32)
     large = np.arange(100_000, dtype=np.float32)
     np.save("large.npy", large)
     constant = parse_constant("x=large.npy")[1]

@@ -103,7 +103,8 @@ def constant_values(constant: Constant) -> NDArray[Any]:
         InputError: its file is missing, or is no longer what it was.
     """
     if not constant.path:
-        return np.frombuffer(constant.data, numpy_dtype(constant.dtype)).reshape(constant.shape).copy()
+        values: NDArray[Any] = np.frombuffer(constant.data, numpy_dtype(constant.dtype)).reshape(constant.shape)
+        return values.copy()
     array = _load(constant.path, constant.path)
     if array.dtype.kind == "V":  # .npy files do not know bfloat16
         array = array.view(numpy_dtype(constant.dtype))

@@ -60,7 +60,7 @@ def test_it_runs_an_onnx_file_and_keeps_the_order_of_outputs(name: str, dynamic_
 
 @pytest.mark.parametrize("name", ["onnxruntime", pytest.param("openvino", marks=pytest.mark.needs("openvino"))])
 def test_it_is_fed_the_constants_that_the_executable_lacks(name: str, dynamic_onnx: Path) -> None:
-    subject = Subject(onnx=str(dynamic_onnx), constants={"ids": store_constant("ids", INPUTS["ids"])})
+    subject = Subject(onnx=str(dynamic_onnx), constants={"ids": store_constant("ids", INPUTS["ids"], typed=True)})
     rival = make_rival(name)
     rival.prepare(subject, 1, {"x": INPUTS["x"]})
     for output, wanted in zip(rival.run(), expected(), strict=True):
