@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kintune.errors import InputError
-from kintune.graph.inputs import draw_inputs, load_inputs
+from kintune.graph.inputs import arrange_inputs, draw_inputs, load_inputs
 from kintune.job.payloads import Tensor
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool")
@@ -16,6 +16,56 @@ def test_drawn_inputs_are_as_the_model_says() -> None:
     assert [(name, a.shape, a.dtype.name) for name, a in drawn.items()] == [(t.name, t.shape, t.dtype) for t in TENSORS]
     assert set(drawn["a int64"].ravel().tolist()) == {0, 1}
     assert 0.5 < drawn["a float32"].std() < 1.5
+
+
+KINDS = (
+    Tensor("ids", (4, 32), "int64", values="ids", below=1000),
+    Tensor("ids of a byte", (4, 32), "uint8", values="ids", below=1000),
+    Tensor("indices", (4, 32), "int32", bounds=(-7, 6)),
+    Tensor("bytes", (4096,), "uint8", values="bytes"),
+    Tensor("signed", (4096,), "int8", values="bytes"),
+    Tensor("counts", (100,), "int32", values="counts"),
+    Tensor("mask", (3, 40), "int64", values="mask"),
+    Tensor("lengths", (3,), "int64", values="lengths"),
+    Tensor("image", (1, 3, 16, 16), "float16", values="image"),
+)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_values_are_of_the_kind_that_the_model_wants(seed: int) -> None:
+    drawn = draw_inputs(KINDS, seed)
+    least = {name: array.min() for name, array in drawn.items()}
+    greatest = {name: array.max() for name, array in drawn.items()}
+    assert least["ids"] >= 0
+    assert 500 < greatest["ids"] < 1000
+    assert greatest["ids of a byte"] <= 255
+    assert least["indices"] >= 0
+    assert greatest["indices"] <= 6
+    assert (least["bytes"], greatest["bytes"]) == (0, 255)
+    assert (least["signed"], greatest["signed"]) == (-128, 127)
+    assert (least["counts"], greatest["counts"]) == (0, 7)
+    assert drawn["lengths"].tolist() == [32, 32, 32]
+    assert least["image"] >= 0
+    assert greatest["image"] <= 1
+    assert drawn["image"].std() > 0.2
+
+
+def test_a_mask_is_ones_with_a_tail_of_zeros() -> None:
+    (mask,) = draw_inputs([Tensor("mask", (50, 40), "int64", values="mask")]).values()
+    assert (np.diff(mask, axis=1) <= 0).all()
+    assert mask[0].all()
+    assert (mask[:, :30] == 1).all()
+    assert 0 in mask
+    (row,) = draw_inputs([Tensor("mask", (1, 40), "bool", values="mask")]).values()
+    assert row.tolist() == [[True] * 30 + [False] * 10]
+
+
+def test_an_index_out_of_its_bounds_is_refused() -> None:
+    tensor = Tensor("i", (2,), "int64", bounds=(-4, 3))
+    arrange_inputs([tensor], [np.array([-4, 3])])
+    for wrong in (-5, 4):
+        with pytest.raises(InputError, match=f"input 'i' holds {wrong}, .* between -4 and 3"):
+            arrange_inputs([tensor], [np.array([0, wrong])])
 
 
 def test_the_seed_decides() -> None:

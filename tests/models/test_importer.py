@@ -62,7 +62,7 @@ def test_zoo_networks_compute_what_onnxruntime_computes(
 def test_a_zoo_name_is_written_into_the_cache_and_loaded(tmp_path: Path) -> None:
     model = load(parse_ref("zoo:mobilenet_v1_0.5?image=32&batch=2"), cache=tmp_path)
     assert model.name == "mobilenet_v1_0.5"
-    assert model.inputs == (Tensor("input", (2, 3, 32, 32), "float32"),)
+    assert model.inputs == (Tensor("input", (2, 3, 32, 32), "float32", values="image"),)
     assert [str(path) for path in tmp_path.iterdir()] == [model.onnx_path]
 
 

@@ -52,7 +52,10 @@ def test_a_module_is_exported_and_computes_the_same(net: Any, example: Any, tmp_
     assert (ref.kind, ref.name, Path(ref.source).parent) == ("exported", "net", tmp_path)
     assert net.training
     model = load(ref)
-    assert model.inputs == (Tensor("image", (1, 3, 16, 16), "float32"), Tensor("scale", (5,), "float32"))
+    assert model.inputs == (
+        Tensor("image", (1, 3, 16, 16), "float32", values="image"),
+        Tensor("scale", (5,), "float32"),
+    )
     assert model.outputs == (Tensor("logits", (1, 5), "float32"), Tensor("features", (1, 8), "float32"))
     assert (model.onnx_path, model.exported_path, model.opset) == (None, ref.source, 0)
     assert int(model.module["main"].attrs["num_input"]) == 2

@@ -17,6 +17,8 @@ __all__ = ["Array", "arrange_inputs", "draw_inputs", "load_inputs", "numpy_dtype
 
 Array: TypeAlias = npt.NDArray[Any]
 
+_COUNTS = 8  # integers that are only computed with are less
+
 
 def arrange_inputs(tensors: Sequence[Tensor], given: Sequence[Any]) -> list[Array]:
     """The arrays of a model's inputs in its order.
@@ -42,19 +44,58 @@ def arrange_inputs(tensors: Sequence[Tensor], given: Sequence[Any]) -> list[Arra
 def draw_inputs(tensors: Iterable[Tensor], seed: int = 0) -> dict[str, Array]:
     """Arrays of the given names, shapes and dtypes, the same for the same seed.
 
-    Floating-point values are normal (mean 0, deviation 1); integers are 0 or 1, which any vocabulary has and any mask
-    understands.
+    What a tensor's `bounds` and `values` say is kept to: indices lie in their tables, bytes over their range, counts in
+    [0, 8), images in [0, 1), masks are ones with a tail of zeros in each row, lengths are those of the whole.  Other
+    floating-point values are normal (mean 0, deviation 1), other integers 0 or 1, which any table has.
     """
+    tensors = tuple(tensors)
     generator = np.random.default_rng(seed)
-    drawn: dict[str, Array] = {}
-    for tensor in tensors:
-        values: Array
-        if tensor.dtype.startswith(("float", "bfloat")):
-            values = np.asarray(generator.standard_normal(tensor.shape, np.float32))
-        else:
-            values = np.asarray(generator.integers(0, 2, tensor.shape))
-        drawn[tensor.name] = values.astype(numpy_dtype(tensor.dtype))
-    return drawn
+    longest = min((tensor.shape[1] for tensor in tensors if len(tensor.shape) in (2, 3)), default=1)
+    return {t.name: np.asarray(_drawn(t, generator, longest)).astype(numpy_dtype(t.dtype)) for t in tensors}
+
+
+def _drawn(tensor: Tensor, generator: np.random.Generator, longest: int) -> Any:
+    """The values of one input, in whatever type."""
+    shape = tensor.shape
+    if tensor.bounds is not None:
+        least, greatest = tensor.bounds
+        return generator.integers(max(least, min(0, greatest)), greatest, shape, endpoint=True)
+    match tensor.values:
+        case "mask":
+            return _mask(shape, generator)
+        case "image":
+            return generator.random(shape, np.float32)
+        case "ids":
+            return generator.integers(0, max(1, min(tensor.below, _largest(tensor.dtype) + 1)), shape)
+        case "bytes":
+            limits = np.iinfo(tensor.dtype)
+            return generator.integers(limits.min, limits.max, shape, endpoint=True)
+        case "counts":
+            return generator.integers(0, _COUNTS, shape)
+        case "lengths":
+            return np.full(shape, min(longest, _largest(tensor.dtype)))
+    if tensor.dtype == "float64":
+        return generator.standard_normal(shape)
+    if tensor.dtype.startswith(("float", "bfloat")):
+        return generator.standard_normal(shape, np.float32)
+    return generator.integers(0, 2, shape)
+
+
+def _mask(shape: tuple[int, ...], generator: np.random.Generator) -> Array:
+    """Ones, and in each row a tail of zeros over at most a quarter of it; the first row is all ones."""
+    if not shape or 0 in shape:
+        return np.ones(shape, np.float32)
+    length = shape[-1]
+    tails = generator.integers(0, length // 4, (*shape[:-1], 1), endpoint=True)
+    if tails.size > 1:
+        tails[(0,) * tails.ndim] = 0
+    else:
+        tails[...] = length // 4
+    return np.asarray(np.arange(length) < length - tails).astype(np.float32)
+
+
+def _largest(dtype: str) -> int:
+    return int(np.iinfo(dtype).max) if dtype.startswith(("int", "uint")) else 1
 
 
 def load_inputs(path: str | os.PathLike[str]) -> dict[str, Array]:
@@ -92,6 +133,13 @@ def _checked(tensor: Tensor, value: Any) -> Array:
         raise InputError(f"input {tensor.name!r} is {array.dtype}, {dtype} is needed; use .astype({dtype.name!r})")
     if array.shape != tensor.shape:
         raise InputError(f"input {tensor.name!r} has shape {array.shape}, {tensor.shape} is needed")
+    if tensor.bounds is not None and array.size:
+        least, greatest = tensor.bounds
+        for value in (int(array.min()), int(array.max())):
+            if not least <= value <= greatest:
+                raise InputError(
+                    f"input {tensor.name!r} holds {value}, an index that must lie between {least} and {greatest}"
+                )
     return array
 
 

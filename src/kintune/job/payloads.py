@@ -148,13 +148,16 @@ class Tensor(msgspec.Struct, frozen=True):
     """A named input or output of a model.
 
     `bounds` holds the least and the greatest value that an integer input may have, where the model uses it as an index;
-    None where any value will do.
+    None where any value will do.  `values` says what an input stands for, as far as its use tells: "ids" (less than
+    `below`), "mask", "bytes", "counts", "lengths", "image" or nothing; inputs are drawn accordingly.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     bounds: tuple[int, int] | None = None
+    values: str = ""
+    below: int = 0
 
 
 class Subgraph(msgspec.Struct, frozen=True):

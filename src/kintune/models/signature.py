@@ -10,6 +10,7 @@ from tvm import relax
 
 from kintune.errors import ModelError
 from kintune.job.payloads import Tensor
+from kintune.models.input_kinds import with_kinds
 
 if TYPE_CHECKING:
     from typing import Any
@@ -31,8 +32,9 @@ def signature(
     fields = list(returned.fields) if isinstance(returned, relax.TupleType) else [returned]
     if len(fields) != len(outputs):
         raise ModelError(f"{label}: has {len(outputs)} outputs, but {len(fields)} after import")
+    read = tuple(_tensor(label, name, parameter.ty) for name, parameter in zip(inputs, main.params, strict=True))
     return (
-        tuple(_tensor(label, name, parameter.ty) for name, parameter in zip(inputs, main.params, strict=True)),
+        with_kinds(module, read),
         tuple(_tensor(label, name, field) for name, field in zip(outputs, fields, strict=True)),
     )
 

@@ -1,0 +1,213 @@
+"""What values each input of an imported module stands for, found by what is done with it.
+
+Whoever draws inputs needs that: an index has to lie in its table, and a mask of random numbers masks nothing.  See
+`kintune.graph.inputs.draw_inputs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import tvm
+from tvm import relax
+
+from kintune.job.payloads import Tensor
+
+__all__ = ["with_kinds"]
+
+_MOVES = frozenset(
+    f"relax.{name}"
+    for name in (
+        "astype",
+        "reshape",
+        "expand_dims",
+        "squeeze",
+        "permute_dims",
+        "broadcast_to",
+        "strided_slice",
+        "flatten",
+    )
+)
+"""Operators that move values, or change their type, but keep them."""
+
+_LOOKUPS = {"relax.take": 1, "relax.one_hot": 0, "relax.gather_elements": 1, "relax.gather_nd": 1}
+"""Operators that read an index, and the position of it."""
+
+_INDEXED = frozenset(
+    (*_LOOKUPS, "relax.scatter_elements", "relax.scatter_nd", "relax.call_tir", "relax.dynamic_strided_slice")
+)
+"""Operators in which a value may be an index."""
+
+_CHANNELS = (1, 3, 4)
+_IMAGE_SIDE = 8  # pixels; less is no image
+_FEWEST = 3  # of which one may be chosen; two are a mask's
+_BYTES = ("uint8", "int8")
+
+
+class _Trace(NamedTuple):
+    """A value that is `inputs[position] + offset`, moved."""
+
+    position: int
+    offset: int
+
+
+class _Found:
+    """What was found of each input, by position."""
+
+    def __init__(self) -> None:
+        self.below: dict[int, int] = {}
+        self.conditions: set[int] = set()
+        self.indices: set[int] = set()
+
+    def note(self, trace: _Trace, size: int) -> None:
+        """The traced value is one of `size`, counted from 0."""
+        below = size - trace.offset
+        self.below[trace.position] = min(below, self.below.get(trace.position, below))
+
+
+def with_kinds(module: tvm.IRModule, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The inputs of `module`'s `main`, each with its `values` and `below` as far as they can be told."""
+    found = _look(module["main"])
+    return tuple(_with_kind(position, tensor, found) for position, tensor in enumerate(inputs))
+
+
+def _with_kind(position: int, tensor: Tensor, found: _Found) -> Tensor:
+    name = tensor.name.lower()
+    integral = tensor.dtype.startswith(("int", "uint"))
+    kind = ""
+    if position in found.below:
+        return msgspec.structs.replace(tensor, values="ids", below=found.below[position])
+    if position in found.indices and "mask" not in name:
+        return tensor
+    if "mask" in name or (position in found.conditions and (integral or tensor.dtype == "bool")):
+        kind = "mask"
+    elif tensor.dtype in _BYTES:
+        kind = "bytes"
+    elif integral:
+        kind = "lengths" if "length" in name and len(tensor.shape) < 2 else "counts"
+    elif _is_image(tensor):
+        kind = "image"
+    return msgspec.structs.replace(tensor, values=kind)
+
+
+def _is_image(tensor: Tensor) -> bool:
+    """Whether it has four dimensions and the channels of one, first or last."""
+    if len(tensor.shape) != 4 or not tensor.dtype.startswith(("float", "bfloat")):
+        return False
+    _, first, middle, last = tensor.shape
+    if first in _CHANNELS:
+        return min(middle, last) >= _IMAGE_SIDE
+    return last in _CHANNELS and min(first, middle) >= _IMAGE_SIDE
+
+
+def _look(main: relax.Function) -> _Found:
+    found = _Found()
+    traces: dict[Any, _Trace] = {parameter: _Trace(i, 0) for i, parameter in enumerate(main.params)}
+    touched: dict[Any, set[int]] = {parameter: {i} for i, parameter in enumerate(main.params)}
+    if not isinstance(main.body, relax.SeqExpr):
+        return found
+    for block in main.body.blocks:
+        for binding in block.bindings:
+            value = getattr(binding, "value", None)
+            if isinstance(value, relax.Var):
+                if value in traces:
+                    traces[binding.var] = traces[value]
+                touched[binding.var] = touched.get(value, set())
+            elif isinstance(value, relax.Call):
+                trace = _read(value, traces, touched, found)
+                if trace is not None:
+                    traces[binding.var] = trace
+                touched[binding.var] = _reached(value, touched)
+            elif isinstance(value, relax.TupleGetItem | relax.Tuple):
+                fields = value.fields if isinstance(value, relax.Tuple) else [value.tuple_value]
+                touched[binding.var] = set().union(*(touched.get(field, set()) for field in fields))
+    return found
+
+
+def _read(call: relax.Call, traces: dict[Any, _Trace], touched: dict[Any, set[int]], found: _Found) -> _Trace | None:
+    """Note what this call tells of inputs; the trace of its result."""
+    name = str(getattr(call.op, "name", ""))
+    arguments = list(call.args)
+    known = [traces.get(argument) for argument in arguments]
+    if name in _LOOKUPS:
+        index = _LOOKUPS[name]
+        size = _size(name, call)
+        if (trace := known[index]) is not None and size is not None and size > trace.offset:
+            found.note(trace, size)
+        else:
+            found.indices |= touched.get(arguments[index], set())
+    elif name in _INDEXED:
+        found.indices |= _reached(call, touched)
+    elif name == "relax.equal":  # with all that it may be: a choice of one
+        for trace, other in ((known[0], arguments[1]), (known[1], arguments[0])):
+            if trace is not None and (choices := _choices(other)):
+                found.note(trace, choices)
+    elif name == "relax.where" and known[0] is not None:
+        found.conditions.add(known[0].position)
+    elif name in _MOVES:
+        return known[0]
+    if name == "relax.add":
+        for trace, other in ((known[0], arguments[1]), (known[1], arguments[0])):
+            if trace is not None and (constant := _number(other)) is not None:
+                return _Trace(trace.position, trace.offset + constant)
+    if name == "relax.where":  # an index that is counted from the end when it is negative
+        branches = [trace for trace in known[1:] if trace is not None]
+        if branches and _reached(call, touched) == {branches[0].position}:
+            return min(branches, key=lambda trace: trace.offset)
+    return None
+
+
+def _reached(call: relax.Call, touched: dict[Any, set[int]]) -> set[int]:
+    """The inputs from which any argument is computed."""
+    reached: set[int] = set()
+    for argument in call.args:
+        fields = argument.fields if isinstance(argument, relax.Tuple) else [argument]
+        for field in fields:
+            reached |= touched.get(field, set())
+    return reached
+
+
+def _size(name: str, call: relax.Call) -> int | None:
+    """How many entries there are to choose from by an index; None when that is not one number."""
+    if name == "relax.one_hot":
+        return int(call.attrs.depth)
+    shape = getattr(call.args[0].ty, "shape", None)
+    if not isinstance(shape, relax.ShapeExpr):
+        return None
+    sizes = [int(size) for size in shape.values]
+    if not sizes:
+        return None
+    if name == "relax.gather_nd":
+        return min(sizes)
+    axis = getattr(call.attrs, "axis", None)
+    return sizes[int(axis)] if axis is not None else max(1, _product(sizes))
+
+
+def _product(sizes: Sequence[int]) -> int:
+    product = 1
+    for size in sizes:
+        product *= size
+    return product
+
+
+def _choices(expression: Any) -> int:
+    """How many there are when a constant holds all numbers from 0 on, and more than two; else 0."""
+    if not isinstance(expression, tvm.ir.GenericConst):
+        return 0
+    values = np.unique(expression.value.numpy())
+    if values.dtype.kind not in "iu" or values.size < _FEWEST or (values != np.arange(values.size)).any():
+        return 0
+    return int(values.size)
+
+
+def _number(expression: Any) -> int | None:
+    """The one integer that a constant holds throughout, else None."""
+    if not isinstance(expression, tvm.ir.GenericConst):
+        return None
+    values = expression.value.numpy().ravel()
+    if values.dtype.kind not in "iu" or not values.size or (values != values[0]).any():
+        return None
+    return int(values[0])
