@@ -57,6 +57,21 @@ def test_inputs_keep_their_names_and_order_even_when_unused(samples: Any) -> Non
     assert [value.name for value in model.proto.graph.output] == ["out.1", "same"]
 
 
+def test_outputs_keep_their_names_and_order_whatever_they_are(samples: Any) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Identity", ["r"], ["copy"]),
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Neg", ["w"], ["folded"]),
+    ]
+    names = {"copy": [2], "x": [2], "r": [2], "w": [3], "folded": [3], "shape": [1]}
+    outputs = [(name, TensorProto.INT64 if name == "shape" else TensorProto.FLOAT, names[name]) for name in names]
+    weights = {"w": np.ones(3, np.float32)}
+    model = read(samples.write(samples.make_model(nodes, [("x", TensorProto.FLOAT, [2])], outputs, weights)), {})
+    assert list(model.inputs) == ["x"]
+    assert [value.name for value in model.proto.graph.output] == list(names)
+
+
 def test_the_digest_follows_the_content_alone(samples: Any) -> None:
     first = samples.write(samples.linear_model(), "first.onnx")
     renamed = samples.linear_model()

@@ -63,6 +63,27 @@ def test_shapes_that_contradict_the_model(shapes: dict[str, tuple[int, ...]], sa
     assert said in str(caught.value)
 
 
+def test_question_marks_and_missing_names_are_dimensions_of_their_own(samples: Any) -> None:
+    node = helper.make_node("Relu", ["x"], ["y"])
+    model = samples.make_model(
+        [node], [("x", TensorProto.FLOAT, ["?", None, "?", -1])], [("y", TensorProto.FLOAT, None)]
+    )
+    assert bind("m", model, {"x": (2, 3, 5, 7)}) == {"x": (2, 3, 5, 7)}
+    again = samples.make_model([node], [("x", TensorProto.FLOAT, ["?", 3])], [("y", TensorProto.FLOAT, None)])
+    with pytest.raises(ShapeError, match=r"input x is \?x3, of unknown size in dimension 0; add --shape x=1x3 "):
+        bind("m", again, {})
+
+
+def test_sizes_of_nothing_and_scalars_are_sizes(samples: Any) -> None:
+    nodes = [helper.make_node("Relu", [name], [f"{name}_y"]) for name in "xsn"]
+    inputs = [("x", TensorProto.FLOAT, [0, 3]), ("s", TensorProto.FLOAT, []), ("n", TensorProto.FLOAT, ["n", 2])]
+    outputs = [(f"{name}_y", TensorProto.FLOAT, None) for name in "xsn"]
+    shapes = {"n": (0, 2), "s": ()}
+    model = samples.make_model(nodes, inputs, outputs)
+    assert bind("m", model, shapes) == {"x": (0, 3), "s": (), "n": (0, 2)}
+    assert bind("m", samples.make_model(nodes, inputs, outputs), {**shapes, "x": (4, 3)})["x"] == (4, 3)
+
+
 def test_binding_writes_inputs_and_forgets_stale_shapes(samples: Any) -> None:
     model = samples.linear_model(rows="n")
     model.graph.value_info.append(helper.make_tensor_value_info("sum", TensorProto.FLOAT, ["n", 512]))

@@ -104,7 +104,7 @@ def constant_values(constant: Constant) -> NDArray[Any]:
     """
     if not constant.path:
         values: NDArray[Any] = np.frombuffer(constant.data, numpy_dtype(constant.dtype)).reshape(constant.shape)
-        return values.copy()
+        return np.array(values)
     array = _load(constant.path, constant.path)
     if array.dtype.kind == "V":  # .npy files do not know bfloat16
         array = array.view(numpy_dtype(constant.dtype))

@@ -17,6 +17,7 @@ from onnx import ModelProto, TensorProto, helper, inliner, numpy_helper
 
 from kintune.errors import ModelError
 from kintune.models.external import ExternalData
+from kintune.models.sorting import sort_nodes
 from kintune.models.walk import nested_tensors, nodes
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ __all__ = ["GraphFile", "first_line", "open_graph", "readable_names"]
 _LARGE = 64 * 1024
 _PROTOBUF_LIMIT = 2**31 - 1
 _OLDEST_IR = 3
+_WEIGHTS_APART = 4  # the version of the format since which weights need not be inputs as well
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,8 @@ def _take_apart(path: Path, graph: ModelProto) -> GraphFile:
     inputs = [value for value in graph.graph.input if value.name not in weights]
     del graph.graph.input[:]
     graph.graph.input.extend(inputs)
+    graph.ir_version = max(graph.ir_version, _WEIGHTS_APART)
+    sort_nodes(str(path), graph.graph)
     if graph.functions:
         graph = _inlined(path, graph)
     opened = GraphFile(path, graph, weights)

@@ -29,7 +29,8 @@ _FOREIGN = {
 }
 _EXPORTED_SUFFIX = ".pt2"
 _ZIP_MAGIC = b"PK\x03\x04"
-_DIMENSION = re.compile(r"[1-9][0-9]*")
+_DIMENSION = re.compile(r"0|[1-9][0-9]*")
+_SCALAR = frozenset({"", "scalar"})
 _LARGEST_DIMENSION = 2**31 - 1
 
 
@@ -66,12 +67,14 @@ def parse_ref(
 
 
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """Parse `input=1x3x224x224` into the input's name and its shape.
+    """Parse `input=1x3x224x224` into the input's name and its shape; that of a single number is `input=scalar`.
 
     Raises:
         ShapeError: when it does not read so.
     """
     name, equals, shape = text.rpartition("=")
+    if equals and name and shape in _SCALAR:
+        return name, ()
     dims = shape.split("x")
     if not (equals and name and all(_DIMENSION.fullmatch(dim) for dim in dims)):
         raise ShapeError(f"--shape {text}: write NAME=DIMxDIMx..., for example input=1x3x224x224")

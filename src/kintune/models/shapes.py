@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper
+from onnx import GraphProto, ModelProto, TensorProto, TensorShapeProto, ValueInfoProto, helper
 
 from kintune.errors import ModelError, ShapeError
 from kintune.models.constants import fit_constant
@@ -141,8 +141,15 @@ def _declared(label: str, value: ValueInfoProto) -> tuple[Dimension, ...] | None
         raise ModelError(f"{label}: input {value.name} holds elements of type {named}, which cannot be imported")
     if not tensor.HasField("shape"):
         return None
-    # Some exporters write -1 for a dimension that is open.
-    return tuple(dim.dim_value if dim.dim_value > 0 else dim.dim_param for dim in tensor.shape.dim)
+    return tuple(_dimension(dim) for dim in tensor.shape.dim)
+
+
+def _dimension(dim: TensorShapeProto.Dimension) -> Dimension:
+    """A size as the file has it; a question mark names no dimension, and some exporters write -1 for an open one."""
+    if dim.WhichOneof("value") == "dim_value":
+        return int(dim.dim_value) if dim.dim_value >= 0 else ""
+    name = str(dim.dim_param).strip()
+    return "" if name == "?" else name
 
 
 def _unify(
@@ -156,7 +163,7 @@ def _unify(
         raise ShapeError(contradiction)
     for dimension, size in zip(declared, shape, strict=True):
         if isinstance(dimension, int):
-            if dimension != size:
+            if dimension not in (size, 0):  # some exporters write 0 for a dimension that is open
                 raise ShapeError(contradiction)
         elif dimension and sizes.setdefault(dimension, size) != size:
             raise ShapeError(f"{contradiction}: dimension {dimension} was already bound to {sizes[dimension]}")

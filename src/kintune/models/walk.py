@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
-__all__ = ["nested_tensors", "nodes"]
+__all__ = ["nested_tensors", "nodes", "subgraphs"]
 
 
 def nodes(model: ModelProto) -> Iterator[NodeProto]:
@@ -31,6 +31,12 @@ def nested_tensors(model: ModelProto) -> Iterator[TensorProto]:
                 for tensor in graph.sparse_initializer:
                     yield tensor.values
                     yield tensor.indices
+
+
+def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    """The graphs that a node holds itself, such as the branches of an If."""
+    for attribute in node.attribute:
+        yield from _graphs(attribute)
 
 
 def _with_subgraphs(node: NodeProto) -> Iterator[NodeProto]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -92,10 +93,12 @@ def _free_dimensions(path: str, inputs: Mapping[str, Array]) -> dict[str, int]:
     import onnx
 
     graph = onnx.load(path, load_external_data=False).graph
-    return {
-        dimension.dim_param: extent
+    extents = {
+        (dimension.dim_param, extent)
         for value in graph.input
         if value.name in inputs
         for dimension, extent in zip(value.type.tensor_type.shape.dim, inputs[value.name].shape, strict=False)
         if dimension.dim_param
     }
+    names = Counter(name for name, _ in extents)  # of several sizes: one that stands for "open", such as "?"
+    return {name: extent for name, extent in extents if names[name] == 1}
