@@ -166,7 +166,8 @@ class Subgraph(msgspec.Struct, frozen=True):
     `workload` is the digest of its program, `weight` how often it occurs, `flops` per run, `operator` its core
     operator (conv2d, depthwise, dense ...), `signature` the sequence of its operators; `tunable` is False for trivial
     ones, which take a rule's program and no budget.  `sketches` lists the digests of its sketches, `weight_bytes` is
-    the size of its weights, `bytes` that of all its arguments.
+    the size of its weights, `bytes` that of all its arguments.  `nodes` are the user's nodes
+    that it may compute, as messages name them.
     """
 
     name: str
@@ -179,6 +180,15 @@ class Subgraph(msgspec.Struct, frozen=True):
     sketches: tuple[str, ...] = ()
     weight_bytes: float = 0.0
     bytes: float = 0.0
+    nodes: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """Its name, and up to three of the user's nodes that it may compute."""
+        if not self.nodes:
+            return self.name
+        more = f" and {len(self.nodes) - 3} more" if len(self.nodes) > 3 else ""
+        return f"{self.name} ({', '.join(self.nodes[:3])}{more})"
 
 
 class Prepared(msgspec.Struct, frozen=True):

@@ -296,7 +296,7 @@ class JobState:
         """The check has found a program for each workload with which the network is right."""
         if self.prepared is None:
             return
-        names = {s.workload: s.name for s in self.prepared.subgraphs}
+        names = {s.workload: s.title for s in self.prepared.subgraphs}
         kept = "its untuned program" if self.checked is None else "the program it had before the search"
         for workload in sorted(check.culprits, key=names.__getitem__):
             self.notes.append(f"{names[workload]} keeps {kept}: with another one, {check.cause}")

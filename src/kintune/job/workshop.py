@@ -16,6 +16,7 @@ from kintune.graph.culprit import first_culprit
 from kintune.graph.executable import Executable, describe_build
 from kintune.graph.inputs import arrange_inputs, draw_inputs, load_inputs
 from kintune.graph.lower import Lowered, lower
+from kintune.graph.naming import nodes_of
 from kintune.graph.worth import is_tunable
 from kintune.job.explanation import first_uncompilable, first_wrong
 from kintune.job.payloads import UNPROVEN, UNTUNED_FILE, Drafted, JobSpec, Packaged, Prepared, Subgraph
@@ -63,6 +64,7 @@ class Workshop:
             Machine.of(spec.device_type.isa, spec.protocol.threads, spec.caches),
             spec.cores,
         )
+        nodes = nodes_of(model, lowered.workloads)
         subgraphs = [
             Subgraph(
                 name=workload.name,
@@ -75,6 +77,7 @@ class Workshop:
                 sketches=tuple(s.digest for s in sketches if s.workload == workload.digest),
                 weight_bytes=workload.weight_bytes,
                 bytes=workload.bytes,
+                nodes=nodes[workload.digest],
             )
             for workload in lowered.workloads
         ]

@@ -32,6 +32,8 @@ __all__ = ["Desk"]
 
 _STATE_OF_STAGE = {
     StageName.PREPARE: State.CHECKING,
+    StageName.DRAFT: State.CHECKING,
+    StageName.CHECK: State.CHECKING,
     StageName.SELECT: State.TUNING,
     StageName.UPDATE: State.TUNING,
     StageName.PROFILE: State.TUNING,
@@ -47,6 +49,7 @@ _WORDS = {
     StopReason.TARGET_MET: "the target is met",
     StopReason.CONVERGED: "no gain is left to be expected",
     StopReason.INTERRUPTED: "finished as asked",
+    StopReason.COMPILED: "compiled as asked, without a search",
 }
 
 
