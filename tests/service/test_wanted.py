@@ -13,7 +13,7 @@ from kintune.service.wanted import Wanted, check, read_constants
     "fields",
     [
         {},
-        {"target_ms": 8.0, "minutes": 10.0, "trials": 5, "priority": 3.0, "seed": 9, "share": True},
+        {"target_ms": 8.0, "minutes": 10.0, "trials": 5, "priority": 3.0, "seed": 9, "share": True, "search": False},
         {"shapes": {"input": (1, 3, 224, 224)}},
         {"constants": {"sizes": [1, 3, 8, 8], "flag": True, "x": [[1.5], [2]]}},
         {"webhook": "https://example.org:8443/done?job=1"},

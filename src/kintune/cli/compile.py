@@ -6,7 +6,7 @@ import click
 
 from kintune import api
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
-from kintune.cli.options import records_option, shape_option
+from kintune.cli.options import constant_option, records_option, shape_option
 from kintune.terminal.summary import summarize
 
 __all__ = ["command"]
@@ -15,6 +15,7 @@ __all__ = ["command"]
 @click.command("compile", short_help="Compile a model in seconds, without measuring.")
 @click.argument("model")
 @shape_option
+@constant_option
 @click.option("--target", default="native", show_default=True, help="What to compile for; 'native' is this machine.")
 @click.option("--device", default="cpu", show_default=True, help="What it will run on, as for 'kintune tune'.")
 @click.option("--threads", type=int, help="Threads that the model will run on.  [default: all physical cores]")
@@ -30,6 +31,7 @@ __all__ = ["command"]
 def command(
     model: str,
     shapes: tuple[str, ...],
+    constants: tuple[str, ...],
     target: str,
     device: str,
     threads: int | None,
@@ -48,7 +50,7 @@ def command(
     Each subgraph gets the fastest program that was ever measured for this device, else one by rule.  The result runs
     once and is compared with onnxruntime or PyTorch.  'kintune tune' begins with the same, and goes on from there.
     """
-    result = api.Model.parse(model, shapes).compile(
+    result = api.Model.parse(model, shapes, constants).compile(
         target,
         device=device,
         threads=threads,

@@ -30,6 +30,7 @@ __all__ = ["command"]
 @click.option("--priority", type=float, help="Of what is scarce, priority 2 gets twice as much as 1.")
 @click.option("--webhook", metavar="URL", help="Called when the job is over.")
 @click.option("--share", is_flag=True, help="Let others' jobs use what this one measures.")
+@click.option("--compile-only", is_flag=True, help="Compile it in seconds from what is known; measure nothing.")
 @click.option("--wait", is_flag=True, help="Wait until it is over, and show how it goes.")
 @click.option("--output", metavar="FILE.kt", help="Download the result there; waits for it.")
 @json_option
@@ -46,6 +47,7 @@ def command(
     priority: float | None,
     webhook: str | None,
     share: bool,
+    compile_only: bool,
     wait: bool,
     output: str | None,
     json_target: JsonTarget,
@@ -61,6 +63,7 @@ def command(
         "priority": priority,
         "webhook": webhook,
         "share": share or None,
+        "search": False if compile_only else None,
         "shapes": parse_shapes(shapes) or None,
         "constants": {name: constant_values(one).tolist() for name, one in parse_constants(constants).items()} or None,
     }

@@ -31,7 +31,7 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     without `minutes`, those of the service hold.  `shapes` binds dynamic inputs; `constants` fixes the values of
     inputs for good: numbers, true or false, or (nested) lists of them.  Of what is scarce, a job of
     `priority` 2 gets twice as much as one of 1.  `webhook` is called when the job is over.  `share` lets others'
-    jobs use what this one measures.
+    jobs use what this one measures.  Without `search` the model is only compiled, in seconds, from what is known.
     """
 
     device: str = "local-cpu"
@@ -44,6 +44,7 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     seed: int = 0
     webhook: str | None = None
     share: bool = False
+    search: bool = True
 
 
 def check(wanted: Wanted, minutes: float | None = None) -> Wanted:

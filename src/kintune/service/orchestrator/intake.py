@@ -96,6 +96,7 @@ class Intake:
             until_ms=wanted.target_ms,
             seed=wanted.seed,
             compare=("onnxruntime",),
+            search=wanted.search,
         )
         request = TuneRequest(
             model=ModelRef(

@@ -172,6 +172,8 @@ def _saved_progress(job: Job) -> ProgressReport | None:
 
 def _wish_text(job: Job) -> str:
     parts = []
+    if not job.wanted.search:
+        parts.append("compiled only")
     if job.wanted.target_ms is not None:
         parts.append(f"until {job.wanted.target_ms:g} ms")
     if job.wanted.minutes is not None:

@@ -68,6 +68,7 @@ def submit_form(desk: Desk, model: StoredModel, open_inputs: list[str]) -> None:
         shapes = {name: ui.input(f"Shape of {name}", placeholder="1x3x224x224") for name in open_inputs}
         constants = ui.textarea("Constant inputs", placeholder="sizes=1,3,8,8 (one a line)").props("autogrow rows=1")
         constants.mark("constants")
+        only_compile = ui.checkbox("Only compile, measure nothing").mark("only-compile")
 
         def submit() -> None:
             with telling():
@@ -80,6 +81,7 @@ def submit_form(desk: Desk, model: StoredModel, open_inputs: list[str]) -> None:
                         name: _shape(name, field.value or "") for name, field in shapes.items() if name not in fixed
                     },
                     constants=fixed,
+                    search=not only_compile.value,
                 )
                 job, _ = desk.counter.submit(desk.submitter, desk.address, model.id, wanted)
                 ui.navigate.to(f"/jobs/{job.id}")

@@ -38,6 +38,7 @@ class WantedIn(_Strict):
     seed: int = Field(0, ge=0, lt=1 << 63)
     webhook: str | None = Field(None, max_length=2048, description="Called when the job is over.")
     share: bool = Field(False, description="Whether others' jobs may use what this one measures.")
+    search: bool = Field(True, description="False: compile it in seconds from what is known, measuring nothing.")
 
     def wanted(self) -> Wanted:
         """As the service has it."""
