@@ -69,7 +69,7 @@ def import_onnx(model: OnnxModel) -> Imported:
         ModelError: naming the node at which the importer gave up, and why.
     """
     label = str(model.path)
-    proto = _expand(model.proto, model.opset)
+    proto = _expand(model)
     counts = _unsupported(proto)
     if counts:
         raise UnsupportedOperators(label, dict(counts))
@@ -98,21 +98,21 @@ def _unsupported(model: ModelProto) -> Counter[str]:
     return counts
 
 
-def _expand(model: ModelProto, opset: int) -> ModelProto:
+def _expand(model: OnnxModel) -> ModelProto:
     """Write out standard operators that the importer does not know in terms of others, where the standard says how."""
-    missing = {name for name in _unsupported(model) if "::" not in name}
+    missing = {name for name in _unsupported(model.proto) if "::" not in name}
     if not missing:
-        return model
+        return model.proto
     expanded = ModelProto()
-    expanded.CopyFrom(model)
+    expanded.CopyFrom(model.proto)
     try:
-        _state_defaults(expanded, missing, opset)
+        _state_defaults(expanded, missing, model.opset)
         expanded = inliner.inline_selected_functions(
             expanded, [("", name) for name in missing], inline_schema_functions=True
         )
     except Exception:  # then they are reported as unsupported
-        return model
-    return slim(expanded)  # what was written in holds constants of its own
+        return model.proto
+    return slim(expanded, str(model.path), model.weights)  # what was written in holds constants of its own
 
 
 def _state_defaults(model: ModelProto, operators: set[str], opset: int) -> None:

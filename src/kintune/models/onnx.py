@@ -70,7 +70,8 @@ def _prepare(file: GraphFile, shapes: Mapping[str, tuple[int, ...]], constants: 
     file = file.bound(values)
     fixed = {name: shape for name, shape in fixed.items() if name not in values}
     digest = onnx_digest(file, fixed)
-    proto = slim(file.assemble(outside=_kept_outside(file)))
+    kept = _kept_outside(file)
+    proto = slim(file.assemble(outside=kept), str(file.path), {name: file.weights[name] for name in kept})
     outside = {value.name for value in proto.graph.input} - fixed.keys()
     return OnnxModel(
         path=file.path,

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+from kintune.models import slimming
+from kintune.models.slim_check import Original, Unchecked
+from kintune.models.slimming import slim
+
+X, Y = ("x", TensorProto.FLOAT, [2, 8]), ("y", TensorProto.FLOAT, None)
+
+
+def scaled(samples: Any, scale: float, weight: str = "initializer") -> ModelProto:
+    """y = x * scale, where the scale is a weight or, as large ones are, an input."""
+    node = helper.make_node("Mul", ["x", "w"], ["y"])
+    inputs = [X] if weight == "initializer" else [X, ("w", TensorProto.FLOAT, [8])]
+    values = {"w": np.full(8, scale, np.float32)} if weight == "initializer" else {}
+    model: ModelProto = samples.make_model([node], inputs, [Y], values)
+    return model
+
+
+def test_the_same_function_is_the_same_and_noise_is_none(samples: Any) -> None:
+    original = Original(scaled(samples, 2.0), {})
+    assert original.difference(scaled(samples, 2.0)) == ""
+    assert original.difference(scaled(samples, 2.0 * (1 + 1e-6))) == ""
+    assert "output y differs by up to" in original.difference(scaled(samples, 2.1))
+
+
+def test_weights_outside_are_bound(samples: Any) -> None:
+    weights = {"w": np.full(8, 2.0, np.float32)}
+    original = Original(scaled(samples, 0.0, "input"), weights)
+    assert original.difference(scaled(samples, 2.0)) == ""
+    assert original.difference(scaled(samples, 3.0)) != ""
+
+
+@pytest.mark.parametrize(
+    ("operator", "said"),
+    [("Shape", "has the shape"), ("Log", "infinities or not-a-numbers"), ("ArgMax", "has the shape"), ("Nonsense", "")],
+)
+def test_what_else_may_differ_is_said(samples: Any, operator: str, said: str) -> None:
+    outputs = [("y", TensorProto.FLOAT if operator == "Log" else TensorProto.INT64, None)]
+    other = samples.make_model([helper.make_node(operator, ["x"], ["y"])], [X], outputs)
+    found = Original(samples.make_model([helper.make_node("Neg", ["x"], ["y"])], [X], [Y]), {}).difference(other)
+    assert said in found
+    assert found
+
+
+def test_what_cannot_be_run_is_said(samples: Any) -> None:
+    with pytest.raises(Unchecked, match="onnxruntime does not take it"):
+        Original(samples.make_model([helper.make_node("Nonsense", ["x"], ["y"])], [X], [Y]), {})
+    with pytest.raises(Unchecked, match="random"):
+        Original(samples.make_model([helper.make_node("RandomUniformLike", ["x"], ["y"])], [X], [Y]), {})
+    node = helper.make_node("Reshape", ["x", "sizes"], ["y"])
+    model = samples.make_model([node], [X, ("sizes", TensorProto.INT64, [3])], [Y])
+    with pytest.raises(Unchecked, match="onnxruntime does not run it"):
+        Original(model, {})
+
+
+def test_a_wrong_rewrite_is_left_out_and_logged(
+    samples: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    honest = slimming._slimmed
+
+    def wrong(original: ModelProto, options: dict[str, Any]) -> ModelProto | None:
+        model = honest(original, options)
+        if model is not None and "no_shape_infer" not in options:
+            model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.full(8, 5.0, np.float32), "w"))
+        return model
+
+    monkeypatch.setattr(slimming, "_slimmed", wrong)
+    with caplog.at_level(logging.WARNING):
+        slimmed = slim(scaled(samples, 2.0), "model.onnx")
+    assert Original(scaled(samples, 2.0), {}).difference(slimmed) == ""
+    assert caplog.messages[0].startswith("model.onnx: simplified it computes something else (output y differs by up to")
+    assert len(caplog.messages) == 2
+    monkeypatch.setattr(slimming, "_slimmed", lambda *_: scaled(samples, 5.0))
+    caplog.clear()
+    assert Original(scaled(samples, 2.0), {}).difference(slim(scaled(samples, 2.0), "model.onnx")) == ""
+    assert caplog.messages[-1] == "model.onnx: the graph is used as it is in the file"
+
+
+def test_pads_made_of_a_reversed_slice_stay_right(samples: Any) -> None:
+    """Exporters write the pads of a pool so: (before, after) of each dimension, reversed, transposed, in one row."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "last"], ["width"]),
+        helper.make_node("Mod", ["width", "three"], ["rest"]),
+        helper.make_node("Concat", ["zero", "rest", "zero", "zero"], ["flat"], axis=0),
+        helper.make_node("Reshape", ["flat", "rows"], ["pairs"]),
+        helper.make_node("Slice", ["pairs", "minus", "least", "zero", "minus"], ["reversed"]),
+        helper.make_node("Transpose", ["reversed"], ["turned"], perm=[1, 0]),
+        helper.make_node("Reshape", ["turned", "minus"], ["pads"]),
+        helper.make_node("Pad", ["x", "pads"], ["y"]),
+    ]
+    weights = {
+        "last": np.array([1]), "three": np.array([3]), "zero": np.array([0]), "rows": np.array([2, 2]),
+        "minus": np.array([-1]), "least": np.array([-(2**63) + 1]),
+    }  # fmt: skip
+    model = samples.make_model(nodes, [X], [Y], weights)
+    x = np.random.default_rng(0).standard_normal((2, 8), np.float32)
+    results = [
+        onnxruntime.InferenceSession(one.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+        for one in (model, slim(model))
+    ]
+    np.testing.assert_array_equal(*results)
