@@ -26,6 +26,57 @@ def test_weights_beside_the_file_are_mapped(samples: Any) -> None:
     assert not read.flags.writeable
 
 
+def cached(samples: Any, location: str, target: str) -> Path:
+    """A model as a Hugging Face cache keeps it: `snapshots` holds links, `blobs` the content."""
+    repository: Path = samples.directory / "models--somebody--something"
+    snapshot = repository / "snapshots" / "0123" / "onnx"
+    for folder in (snapshot, repository / "blobs", repository / "refs"):
+        folder.mkdir(parents=True)
+    samples.write_external(location).rename(repository / "blobs" / "aaaa")
+    (snapshot / "model.onnx").symlink_to("../../../blobs/aaaa")
+    (repository / "blobs" / "bbbb").write_bytes(b"\0" * SIZE)
+    (repository / "refs" / "main").write_bytes(SECRET)
+    (repository / "blobs" / "link").symlink_to("../refs/main")
+    (snapshot / location).symlink_to(target.format(repository=repository))
+    return snapshot / "model.onnx"
+
+
+@pytest.mark.parametrize("target", ["../../../blobs/bbbb", "{repository}/blobs/bbbb"])
+def test_the_users_own_files_may_lie_behind_links_of_their_cache(samples: Any, target: str) -> None:
+    path = cached(samples, "model.onnx_data", target)
+    assert not open_graph(path, own=True).weights["w"].any()
+    with pytest.raises(ModelError, match="links are not followed"):
+        open_graph(path)
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["../../../refs/main", "../../../blobs/../refs/main", "../../../blobs/link", "../../blobs/bbbb", "/etc/hostname",
+     "{repository}/refs/main", "../../../blobs/", "../../../blobs/..", "../../../blobs/missing", "model.onnx"],
+)  # fmt: skip
+def test_links_that_lead_elsewhere_are_not_followed(samples: Any, target: str) -> None:
+    path = cached(samples, "model.onnx_data", target)
+    with pytest.raises(ModelError, match=r"links are not followed|is missing"):
+        open_graph(path, own=True)
+
+
+def test_a_folder_that_is_a_link_is_not_followed_in_a_cache_either(samples: Any) -> None:
+    path = cached(samples, "model.onnx_data", "../../../blobs/bbbb")
+    (path.parent / "below").symlink_to("../../../refs")
+    model = samples.write_external("below/main")
+    (path.parents[3] / "blobs" / "aaaa").write_bytes(model.read_bytes())
+    with pytest.raises(ModelError, match="links are not followed"):
+        open_graph(path, own=True)
+
+
+def test_outside_a_cache_no_link_is_followed(samples: Any) -> None:
+    path = samples.write_external("w.data")
+    (path.parent / "real").write_bytes(b"\0" * SIZE)
+    (path.parent / "w.data").symlink_to("real")
+    with pytest.raises(ModelError, match="links are not followed"):
+        open_graph(path, own=True)
+
+
 def test_weights_may_lie_in_a_folder_below(samples: Any) -> None:
     path = samples.write_external("./weights/w.data")
     (path.parent / "weights").mkdir()

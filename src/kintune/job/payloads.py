@@ -88,6 +88,8 @@ class ModelRef(msgspec.Struct, frozen=True):
 
     `source` is a path, or a zoo name; `shapes` binds dynamic inputs; `options` are the zoo's (batch, sequence);
     `constants` has the inputs whose values are fixed for good, and which the result no longer has.
+    `own` files are the user's, who named them: weights behind links are found within a Hugging Face cache; what others
+    handed in never leads through a link.
     """
 
     kind: str
@@ -96,6 +98,7 @@ class ModelRef(msgspec.Struct, frozen=True):
     shapes: dict[str, tuple[int, ...]] = {}
     options: dict[str, int] = {}
     constants: dict[str, Constant] = {}
+    own: bool = False
 
 
 class Options(msgspec.Struct, frozen=True):

@@ -2,7 +2,9 @@
 
 A model names its data files freely, so a hostile one could name any file.  Only relative paths below the model's own
 directory are followed, component by component from an open directory, and never through a symbolic link; so there is
-no moment between check and use at which a path could come to mean something else.
+no moment between check and use at which a path could come to mean something else.  The one exception is for files that
+the user names: a link inside a Hugging Face cache is read, and the file of that name in the same cache's `blobs` is
+opened, likewise component by component.
 """
 
 from __future__ import annotations
@@ -26,10 +28,14 @@ __all__ = ["ExternalData"]
 
 
 class ExternalData:
-    """Reads the tensors that the model at `model` keeps outside; each file is mapped once, read only."""
+    """Reads the tensors that the model at `model` keeps outside; each file is mapped once, read only.
 
-    def __init__(self, model: Path) -> None:
+    With `own`, the model is the user's own file, and links of a Hugging Face cache are followed within that cache.
+    """
+
+    def __init__(self, model: Path, *, own: bool = False) -> None:
         self._model = model
+        self._cache = _cache_of(model) if own else None
         self._files: dict[str, NDArray[np.uint8]] = {}
 
     def read(self, tensor: TensorProto) -> NDArray[Any]:
@@ -66,7 +72,7 @@ class ExternalData:
 
     def _map(self, name: str, parts: tuple[str, ...], label: str) -> NDArray[np.uint8]:
         if name not in self._files:
-            descriptor = _open_below(self._model.parent, parts, label)
+            descriptor = self._open(parts, label)
             try:
                 status = os.fstat(descriptor)
                 if not stat.S_ISREG(status.st_mode):
@@ -77,6 +83,15 @@ class ExternalData:
             finally:
                 os.close(descriptor)
         return self._files[name]
+
+    def _open(self, parts: tuple[str, ...], label: str) -> int:
+        if self._cache is None:
+            return _open_below(self._model.parent, parts, label)
+        repository, folders = self._cache
+        inner = (*folders, *parts)
+        if (blob := _blob(repository, inner)) is not None:
+            return _open_below(repository, ("blobs", blob), label)
+        return _open_below(repository, inner, label)
 
 
 _SUB_BYTE = frozenset({"INT2", "UINT2", "INT4", "UINT4", "FLOAT4E2M1"})
@@ -99,14 +114,57 @@ def _safe_parts(location: str, label: str) -> tuple[str, ...]:
     return path.parts
 
 
+def _cache_of(model: Path) -> tuple[Path, tuple[str, ...]] | None:
+    """The folder of a repository in a Hugging Face cache, and the folders from there to the model; None elsewhere.
+
+    The cache has `snapshots/REVISION/...`, which people name, beside `blobs`, where the content is.
+    """
+    parts = model.absolute().parts
+    for at in range(len(parts) - 3, 0, -1):
+        if parts[at] == "snapshots" and ".." not in parts[at:]:
+            return Path(*parts[:at]), parts[at:-1]
+    return None
+
+
+def _blob(repository: Path, parts: tuple[str, ...]) -> str | None:
+    """The name in `blobs` that a link at these components below the repository stands for; None if there is no such.
+
+    Only the text of the link is looked at.  What is opened then lies in `blobs`, whatever becomes of the link.
+    """
+    at = -1
+    try:
+        at = _open_folder(repository, parts[:-1])
+        target = os.readlink(parts[-1], dir_fd=at)
+    except OSError:
+        return None  # opened as anywhere else, with what is to be said then
+    finally:
+        if at >= 0:
+            os.close(at)
+    up = "../" * (len(parts) - 1)
+    for blobs in (f"{up}blobs/", f"{repository.absolute()}/blobs/"):
+        name = target.removeprefix(blobs)
+        if name != target and name not in ("", ".", "..") and "/" not in name:
+            return name
+    return None
+
+
+def _open_folder(directory: Path, parts: tuple[str, ...]) -> int:
+    """Open a folder below `directory` without following any symbolic link on the way; return its descriptor."""
+    at = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for folder in parts:
+        try:
+            below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+        finally:
+            os.close(at)
+        at = below
+    return at
+
+
 def _open_below(directory: Path, parts: tuple[str, ...], label: str) -> int:
     """Open a file below `directory` without following any symbolic link on the way; return its descriptor."""
-    at = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    at = -1
     try:
-        for folder in parts[:-1]:
-            below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
-            os.close(at)
-            at = below
+        at = _open_folder(directory, parts[:-1])
         # Without O_NONBLOCK, opening a pipe would wait for somebody to write into it.
         return os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
     except FileNotFoundError as error:
@@ -117,7 +175,8 @@ def _open_below(directory: Path, parts: tuple[str, ...], label: str) -> int:
             "put the file itself beside the model"
         ) from error
     finally:
-        os.close(at)
+        if at >= 0:
+            os.close(at)
 
 
 def _whole_number(entries: dict[str, str], key: str, default: int, label: str) -> int:

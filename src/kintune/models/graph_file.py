@@ -67,18 +67,20 @@ class GraphFile:
         return {name for name, values in self.weights.items() if values.nbytes >= _LARGE}
 
 
-def open_graph(path: Path) -> GraphFile:
+def open_graph(path: Path, *, own: bool = False) -> GraphFile:
     """Read and check an ONNX file; external weights are mapped, not loaded.
+
+    With `own`, it is the user's own file: its weights may lie behind the links of a Hugging Face cache.
 
     Raises:
         ModelError: when it is no ONNX file, is damaged, or keeps weights where they may not be read from.
     """
     with readable_names(path):
-        return _take_apart(path, _parse(path))
+        return _take_apart(path, _parse(path), own=own)
 
 
-def _take_apart(path: Path, graph: ModelProto) -> GraphFile:
-    external = ExternalData(path)
+def _take_apart(path: Path, graph: ModelProto, *, own: bool) -> GraphFile:
+    external = ExternalData(path, own=own)
     for tensor in nested_tensors(graph):
         if tensor.data_location == TensorProto.EXTERNAL:
             values = external.read(tensor)

@@ -45,7 +45,7 @@ def load(ref: ModelRef, cache: Path | None = None) -> Model:
 
 
 def _load_onnx(ref: ModelRef, path: Path) -> Model:
-    source = read(path, ref.shapes, ref.constants)
+    source = read(path, ref.shapes, ref.constants, own=ref.own)
     names = [value.name for value in source.proto.graph.output]
     imported = import_onnx(source)
     inputs, outputs = signature(str(path), imported.module, tuple(source.inputs), names)

@@ -49,9 +49,15 @@ class OnnxModel:
 
 
 def read(
-    path: Path, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Constant] | None = None
+    path: Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    constants: Mapping[str, Constant] | None = None,
+    *,
+    own: bool = False,
 ) -> OnnxModel:
     """Read the file at `path`; `shapes` binds the dimensions that it leaves open, `constants` the values of inputs.
+
+    With `own`, it is the user's own file: its weights may lie behind the links of a Hugging Face cache.
 
     Large weights that nothing is folded into stay out of `proto`, so that they are held once, or only mapped.
 
@@ -61,7 +67,7 @@ def read(
         ShapeError: an open dimension that is not bound, or a shape that contradicts the model.
     """
     with readable_names(path):
-        return _prepare(open_graph(path), shapes, constants or {})
+        return _prepare(open_graph(path, own=own), shapes, constants or {})
 
 
 def _prepare(file: GraphFile, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Constant]) -> OnnxModel:

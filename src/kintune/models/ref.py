@@ -63,7 +63,7 @@ def parse_ref(
         )
     path = Path(text)
     kind = _kind_of(path)
-    return ModelRef(kind=kind, source=str(path.absolute()), name=path.stem, shapes=bound, constants=fixed)
+    return ModelRef(kind=kind, source=str(path.absolute()), name=path.stem, shapes=bound, constants=fixed, own=True)
 
 
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
