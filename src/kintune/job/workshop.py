@@ -116,6 +116,7 @@ class Workshop:
                 chosen={workload: candidate.digest for workload, candidate in chosen.items()},
                 onnx=model.onnx_path,
                 exported=model.exported_path,
+                constants=model.constants,
             )
         )
 

@@ -12,6 +12,7 @@ from onnx import ModelProto
 
 from kintune.models.digest import onnx_digest
 from kintune.models.graph_file import GraphFile, open_graph, readable_names
+from kintune.models.index_check import check_constant_indices
 from kintune.models.shapes import bind, fit_constants, with_constants
 from kintune.models.slimming import slim
 from kintune.models.walk import nodes
@@ -63,7 +64,7 @@ def read(
 
     Raises:
         ModelError: no ONNX file, a damaged one, weights in places they may not be read from, or a constant that is
-            not for an input or does not fit it.
+            not for an input or does not fit it, or an index that is constant and out of range.
         ShapeError: an open dimension that is not bound, or a shape that contradicts the model.
     """
     with readable_names(path):
@@ -78,6 +79,7 @@ def _prepare(file: GraphFile, shapes: Mapping[str, tuple[int, ...]], constants: 
     digest = onnx_digest(file, fixed)
     kept = _kept_outside(file)
     proto = slim(file.assemble(outside=kept), str(file.path), {name: file.weights[name] for name in kept})
+    check_constant_indices(str(file.path), proto, {name: file.weights[name] for name in kept})
     outside = {value.name for value in proto.graph.input} - fixed.keys()
     return OnnxModel(
         path=file.path,

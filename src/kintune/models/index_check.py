@@ -1,0 +1,127 @@
+"""Constant indices must lie inside of what they index: a compiled program would read, or write, something else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, numpy_helper, shape_inference
+
+from kintune.errors import ModelError
+from kintune.models.sorting import describe_node
+from kintune.models.walk import subgraphs
+
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["check_constant_indices"]
+
+_BY_ELEMENT = frozenset({"GatherElements", "ScatterElements", "Scatter"})
+_BY_TUPLE = frozenset({"GatherND", "ScatterND"})
+_INDEXING = frozenset({"Gather"}) | _BY_ELEMENT | _BY_TUPLE
+_DEFAULT_DOMAINS = frozenset({"", "ai.onnx"})
+
+_Values = Mapping[str, "NDArray[Any] | None"]
+_Shapes = Mapping[str, "tuple[int | None, ...]"]
+
+
+def check_constant_indices(label: str, model: ModelProto, weights: Mapping[str, NDArray[Any]]) -> None:
+    """Look at all nodes that index by a constant, inside of branches and loops as well.
+
+    `weights` has the values of inputs that are weights.  What is not known of a shape is not checked.
+
+    Raises:
+        ModelError: an index is outside; the node, the index and the size are named.
+    """
+    unknown = False
+
+    def check(node: NodeProto, indices: NDArray[Any], shape: tuple[int | None, ...] | None) -> None:
+        nonlocal unknown
+        unknown = unknown or shape is None
+        for axis, values in _by_axis(node, indices, len(shape)) if shape is not None else ():
+            size = shape[axis] if shape is not None else None
+            unknown = unknown or size is None
+            if size is None or values.size == 0:
+                continue
+            outside = (values < -size) | (values >= size)
+            if outside.any():
+                raise ModelError(
+                    f"{label}: node {describe_node(node)}: index {int(values[outside].flat[0])} is outside of axis "
+                    f"{axis}, which has {size} elements"
+                )
+
+    _walk(model.graph, dict(weights), {}, check)
+    if unknown:
+        try:
+            inferred = shape_inference.infer_shapes(model)
+        except Exception:  # it raises its own kinds, and what it cannot infer is found out while importing
+            return
+        _walk(inferred.graph, dict(weights), {}, check)
+
+
+def _walk(
+    graph: GraphProto,
+    values: _Values,
+    shapes: _Shapes,
+    check: Callable[[NodeProto, NDArray[Any], tuple[int | None, ...] | None], None],
+) -> None:
+    """Hand each node of `graph` and of the graphs inside it that indexes by a constant to `check`.
+
+    `values` has the constants around it, None for what hides one; `shapes` the shapes known around it.
+    """
+    own = {name: None for node in graph.node for name in node.output}
+    values = {**values, **own}
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and len(node.attribute) == 1 and node.attribute[0].name == "value":
+            tensors[node.output[0]] = node.attribute[0].t
+    shapes = {
+        **shapes,
+        **{port.name: _shape(port) for port in (*graph.input, *graph.output, *graph.value_info) if _has_shape(port)},
+        **{name: tuple(tensor.dims) for name, tensor in tensors.items()},
+    }
+    for node in graph.node:
+        if node.op_type in _INDEXING and node.domain in _DEFAULT_DOMAINS and len(node.input) > 1:
+            name = node.input[1]
+            indices = numpy_helper.to_array(tensors[name]) if name in tensors else values.get(name)
+            if indices is not None and indices.dtype.kind in "iu":
+                check(node, indices, shapes.get(node.input[0]))
+        for inner in subgraphs(node):
+            named = {name: numpy_helper.to_array(tensors[name]) for name in _taken(inner) if name in tensors}
+            hidden = {port.name: None for port in inner.input}
+            _walk(inner, {**values, **named, **hidden}, shapes, check)
+
+
+def _taken(graph: GraphProto) -> Iterator[str]:
+    """Names that index inside a graph, at any depth."""
+    for node in graph.node:
+        if node.op_type in _INDEXING and len(node.input) > 1:
+            yield node.input[1]
+        for inner in subgraphs(node):
+            yield from _taken(inner)
+
+
+def _by_axis(node: NodeProto, indices: NDArray[Any], rank: int) -> Iterator[tuple[int, NDArray[Any]]]:
+    """The axes that a node indexes, and by what."""
+    attributes = {attribute.name: attribute.i for attribute in node.attribute}
+    if node.op_type in _BY_TUPLE:
+        first = attributes.get("batch_dims", 0)
+        for offset in range(indices.shape[-1] if indices.ndim else 0):
+            if first + offset < rank:
+                yield first + offset, indices[..., offset]
+        return
+    axis = attributes.get("axis", 0)
+    if -rank <= axis < rank:
+        yield axis % rank, np.atleast_1d(indices)
+
+
+def _has_shape(port: ValueInfoProto) -> bool:
+    return bool(port.type.WhichOneof("value") == "tensor_type" and port.type.tensor_type.HasField("shape"))
+
+
+def _shape(port: ValueInfoProto) -> tuple[int | None, ...]:
+    return tuple(
+        dim.dim_value if dim.WhichOneof("value") == "dim_value" else None for dim in port.type.tensor_type.shape.dim
+    )
