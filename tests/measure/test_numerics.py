@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from kintune.measure.numerics import compare_outputs
+from kintune.measure.numerics import Difference, compare_outputs
 
 ANY = arrays(np.float32, array_shapes(min_dims=0, max_dims=3), elements=st.floats(width=32))
 FINITE = arrays(np.float64, array_shapes(max_dims=2), elements=st.floats(-1e6, 1e6))
@@ -14,7 +14,7 @@ FINITE = arrays(np.float64, array_shapes(max_dims=2), elements=st.floats(-1e6, 1
 
 @given(ANY)
 def test_what_is_equal_differs_by_nothing(output: np.ndarray) -> None:
-    assert compare_outputs(["y"], [output], [output.copy()], 0.0, 0.0) == (0.0, 0.0, "")
+    assert compare_outputs(["y"], [output], [output.copy()], 0.0, 0.0) == Difference(0.0, 0.0, "")
 
 
 @given(FINITE, st.integers(0), st.floats(-10, 10))
@@ -77,4 +77,4 @@ def test_other_shapes_and_numbers_of_outputs_are_named() -> None:
     one = np.zeros((2, 3))
     assert compare_outputs(["a"], [one], [one.T], 1, 1).disagreement == "output 'a' has shape (2, 3) instead of (3, 2)"
     assert compare_outputs(["a"], [one], [one, one], 1, 1).disagreement == "1 outputs instead of 2"
-    assert compare_outputs(["a"], [one[:0]], [one[:0]], 1, 1) == (0.0, 0.0, "")
+    assert compare_outputs(["a"], [one[:0]], [one[:0]], 1, 1) == Difference(0.0, 0.0, "")

@@ -129,6 +129,10 @@ def test_wrong_numbers_are_reported_with_place_and_reference(files: Files) -> No
     assert proof.max_abs_error > 0.01
     assert proof.disagreement.startswith("output 'y': ")
     assert proof.disagreement.endswith("(onnxruntime)")
+    assert "more than 4 times what rounding moves" in proof.disagreement
+    assert proof.noise is not None
+    assert 0 < proof.noise < 1e-4
+    assert proof.basis == ""
     assert set(proof.latency_ms) == {"tuned", "onnxruntime"}
 
 

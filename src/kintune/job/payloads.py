@@ -308,7 +308,8 @@ class Proof(msgspec.Struct, frozen=True):
     run, taken in alternation; an untuned network that is slow, or runs on a board, was timed before.  The errors are
     the tuned outputs' largest over all of `compared_with`; they and `within_tolerance` are None when there was nothing
     to compare with.  `disagreement` is one line on the first output that is out of tolerance.  `skipped` says of each
-    who could not run why.
+    who could not run why.  Where values were out of tolerance, `noise` is how far rounding alone moves the model's
+    outputs, as a share of the deviation of their values, and `basis` is one line on what was allowed on its account.
     """
 
     latency_ms: dict[str, tuple[float, ...]]
@@ -318,6 +319,8 @@ class Proof(msgspec.Struct, frozen=True):
     compared_with: tuple[str, ...]
     skipped: dict[str, str]
     disagreement: str = ""
+    noise: float | None = None
+    basis: str = ""
 
 
 class SubgraphEnd(msgspec.Struct, frozen=True):

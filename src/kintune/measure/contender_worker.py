@@ -20,6 +20,7 @@ import numpy as np
 from kintune.errors import InputError, OrderError, WireError
 from kintune.graph.inputs import Array, arrange_inputs, draw_inputs, load_inputs
 from kintune.measure.contest import CONTEST, Contest, Order, Prepare, Turn, Turned
+from kintune.measure.noise import moved
 from kintune.measure.rivals import KINTUNE, Rival, make_rival
 from kintune.wire import worker
 
@@ -36,6 +37,7 @@ class ContenderHandler:
 
     def __init__(self) -> None:
         self._contest: Contest | None = None
+        self._rival: Rival | None = None
         self._run: _Run | None = None
 
     def begin(self, kind: str, context: bytes) -> None:
@@ -53,6 +55,7 @@ class ContenderHandler:
             case Turn() as turn:
                 if self._run is None:
                     raise OrderError("a contender was given a turn before it was prepared")
+                self._feed(turn)
                 return msgspec.msgpack.encode(_take(self._run, turn))
 
     def _prepare(self) -> _Run:
@@ -65,19 +68,36 @@ class ContenderHandler:
         rival = make_rival(contest.rival, contest.exact)
         if reason := rival.unavailable(contest.subject):
             raise InputError(reason)
-        values = draw_inputs(contest.tensors, contest.seed) if contest.inputs is None else load_inputs(contest.inputs)
-        arrays = arrange_inputs(contest.tensors, [values])
-        names = (tensor.name for tensor in contest.tensors)
-        inputs = dict(zip(names, arrays, strict=True))
+        inputs = _inputs(contest, contest.inputs)
         if contest.board and contest.subject.executable:
             return _on_board(contest.board, contest.subject.executable, contest.threads, inputs)
         rival.prepare(contest.subject, contest.threads, inputs)
+        self._rival = rival
         return partial(_run_here, rival)
+
+    def _feed(self, turn: Turn) -> None:
+        """Give the network the turn's own inputs, if it has any."""
+        if self._contest is None or (turn.inputs is None and not turn.noise):
+            return
+        if self._rival is None:
+            raise OrderError("a network on a board has one set of inputs")
+        inputs = _inputs(self._contest, turn.inputs or self._contest.inputs)
+        if turn.noise:
+            self._rival.disturb(turn.noise)
+            inputs = {name: moved(array, (turn.noise, 1, i)) for i, (name, array) in enumerate(inputs.items())}
+        self._rival.feed(inputs)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Serve until the proof closes the channel."""
     worker.main(CONTEST, lambda _arguments: (b"", ContenderHandler()), argv)
+
+
+def _inputs(contest: Contest, path: str | None) -> dict[str, Array]:
+    """The inputs in a file, or those of the contest's seed, in the model's order."""
+    values = draw_inputs(contest.tensors, contest.seed) if path is None else load_inputs(path)
+    arrays = arrange_inputs(contest.tensors, [values])
+    return dict(zip((tensor.name for tensor in contest.tensors), arrays, strict=True))
 
 
 def _run_here(rival: Rival) -> tuple[float, list[Array]]:

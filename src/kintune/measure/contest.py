@@ -43,13 +43,17 @@ class Turn(msgspec.Struct, frozen=True, tag="turn"):
     """Run: first untimed for `warm_seconds` (at least once if that is not 0), then timed.
 
     There are at most `runs` timed runs, and no more once they have taken `seconds`, but always one.  The outputs of
-    the last run are written to the `.npz` file `outputs`, if that is given.
+    the last run are written to the `.npz` file `outputs`, if that is given.  With `inputs`, another `.npz` file than
+    the contest's is run from now on; with `noise`, a seed other than 0, inputs and weights are moved by a few units in
+    the last place, weights for good.
     """
 
     runs: int
     seconds: float
     warm_seconds: float = 0.0
     outputs: str | None = None
+    inputs: str | None = None
+    noise: int = 0
 
 
 class Turned(msgspec.Struct, frozen=True):

@@ -20,6 +20,8 @@ from kintune.graph.package import read_manifest
 from kintune.job.payloads import Proof
 from kintune.measure.contender import Contender
 from kintune.measure.cuda.gpus import is_gpu
+from kintune.measure.noise import FACTOR
+from kintune.measure.numerics import Difference
 from kintune.measure.prove_request import ProveContext, ProveItem
 from kintune.measure.race import QUICK_SECONDS, Raced, race
 from kintune.measure.trial import TUNED, UNTUNED, Trial
@@ -56,7 +58,7 @@ def prove_executable(
         tuned, *references = trial.enter_all(trial.compared, contenders)
         if tuned is None:
             raise NumericsError(f"the tuned network does not run: {trial.skipped[TUNED]}")
-        difference, compared = trial.compare()
+        difference, compared = trial.compare([reference for reference in references if reference is not None])
         for reference in references:
             if reference is not None:
                 reference.close()
@@ -73,6 +75,18 @@ def prove_executable(
         compared_with=compared,
         skipped={**trial.skipped, **raced.dropped},
         disagreement=difference.disagreement,
+        noise=difference.noise,
+        basis=_basis(difference),
+    )
+
+
+def _basis(difference: Difference) -> str:
+    """What was allowed beyond the tolerances, and why, in one line; empty when nothing was needed or helped."""
+    if difference.noise is None or difference.disagreement:
+        return ""
+    return (
+        f"nearer than {FACTOR:g} times what rounding alone does to this model: a few units in the last place of inputs"
+        f" and weights move its outputs by {difference.noise:.2g} of their deviation"
     )
 
 

@@ -41,6 +41,9 @@ class KintuneExecutable:
         """Keep these."""
         self._inputs = dict(inputs)
 
+    def disturb(self, seed: int) -> None:
+        """Its weights stay as they are."""
+
     def run(self) -> list[Array]:
         """Run once."""
         return list(self._executable.run(self._inputs).values())

@@ -9,7 +9,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from kintune.graph.inputs import Array
+from kintune.measure.noise import moved
 from kintune.measure.rivals.rival import Subject
 
 __all__ = ["OnnxRuntime"]
@@ -27,8 +30,10 @@ class OnnxRuntime:
     """
 
     _session: Any
-    _inputs: dict[str, Array]
     _subject: Subject
+    _threads: int
+    _weights: list[Any]
+    _inputs: dict[str, Array]
 
     def __init__(self, exact: bool = False) -> None:
         self._exact = exact
@@ -41,12 +46,21 @@ class OnnxRuntime:
 
     def prepare(self, subject: Subject, threads: int, inputs: Mapping[str, Array]) -> None:
         """Load and optimise the model, its dynamic dimensions fixed to those of the inputs."""
+        self._subject, self._threads = subject, threads
+        self.feed(inputs)
+        self._session = self._opened()
+
+    def disturb(self, seed: int) -> None:
+        """Open the model again with other values for its weights, or with its own where it takes no others."""
+        self._session = self._opened(seed)
+
+    def _opened(self, seed: int | None = None) -> Any:
+        """A session, with a `seed` one whose weights are moved."""
         import onnxruntime
 
-        self._subject = subject
-        self.feed(inputs)
+        path = str(self._subject.onnx)
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
+        options.intra_op_num_threads = self._threads
         options.inter_op_num_threads = 1
         options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
         options.log_severity_level = _ERRORS_ONLY
@@ -54,9 +68,10 @@ class OnnxRuntime:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         else:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-            for dimension, extent in _free_dimensions(str(subject.onnx), self._inputs).items():
+            for dimension, extent in _free_dimensions(path, self._inputs).items():
                 options.add_free_dimension_override_by_name(dimension, extent)
-        self._session = _open(str(subject.onnx), options)
+        self._weights = [] if seed is None else _replace_weights(path, options, seed)  # the session reads these
+        return _open(path, options)
 
     def feed(self, inputs: Mapping[str, Array]) -> None:
         """Keep these."""
@@ -86,6 +101,22 @@ def _open(path: str, options: Any) -> Any:
     model.ir_version = int(known.group(1))
     options.add_session_config_entry(_EXTERNAL_DATA, str(Path(path).parent))
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
+
+
+def _replace_weights(path: str, options: Any, seed: int) -> list[Any]:
+    """Give the session's options other values for the model's floating-point weights; the values, to be kept."""
+    import onnx
+    import onnxruntime
+
+    kept = []
+    for number, tensor in enumerate(onnx.load(path).graph.initializer):
+        if tensor.data_type not in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE):
+            continue
+        array = moved(onnx.numpy_helper.to_array(tensor), (seed, number))
+        if array.size:
+            kept.append(onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)))
+            options.add_initializer(tensor.name, kept[-1])
+    return kept
 
 
 def _free_dimensions(path: str, inputs: Mapping[str, Array]) -> dict[str, int]:

@@ -50,6 +50,9 @@ class OpenVino:
         """Keep these."""
         self._inputs = self._subject.feeds(inputs)
 
+    def disturb(self, seed: int) -> None:
+        """Its weights stay as they are."""
+
     def run(self) -> list[Array]:
         """Run once."""
         results = self._request.infer(self._inputs, share_inputs=True, share_outputs=True)

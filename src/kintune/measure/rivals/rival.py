@@ -47,5 +47,8 @@ class Rival(Protocol):
     def feed(self, inputs: Mapping[str, Array]) -> None:
         """Keep these inputs, of the same shapes and types, for the runs that follow."""
 
+    def disturb(self, seed: int) -> None:
+        """Move the model's own weights by a few units in the last place, where the runtime can, for good."""
+
     def run(self) -> list[Array]:
         """Run once on the inputs; the outputs in the model's order, valid until the next run."""

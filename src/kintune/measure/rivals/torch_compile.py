@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from kintune.graph.inputs import Array
+from kintune.graph.inputs import Array, numpy_dtype
+from kintune.measure.noise import moved
 from kintune.measure.rivals.rival import Subject
 
 __all__ = ["TorchCompile"]
@@ -23,6 +24,7 @@ class TorchCompile:
     """
 
     _function: Any
+    _module: Any
     _inputs: list[Any]
     _names: list[str]
     _subject: Subject
@@ -49,6 +51,7 @@ class TorchCompile:
         torch.set_float32_matmul_precision("highest")
         program = torch.export.load(subject.exported)
         self._function, self._subject = program.module(), subject
+        self._module = self._function
         self._names = [str(name) for name in program.graph_signature.user_inputs]
         self.feed(inputs)
         if self._exact:
@@ -64,6 +67,15 @@ class TorchCompile:
         """Keep these."""
         feeds = self._subject.feeds(inputs)
         self._inputs = [_tensor(feeds[name]) for name in self._names]
+
+    def disturb(self, seed: int) -> None:
+        """Move parameters and buffers."""
+        import torch
+
+        with torch.no_grad():
+            for number, (_, weight) in enumerate(sorted(self._module.state_dict().items())):
+                if weight.dtype.is_floating_point:
+                    weight.copy_(_tensor(moved(_own(weight), (seed, number))).to(weight.dtype))
 
     def run(self) -> list[Array]:
         """Run once."""
@@ -82,6 +94,16 @@ def _tensor(array: Array) -> Any:
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(np.ascontiguousarray(array).view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
+
+
+def _own(weight: Any) -> Array:
+    """A weight's values as an array in its own precision."""
+    import torch
+
+    if weight.dtype == torch.bfloat16:
+        bits = weight.detach().contiguous().view(torch.int16).numpy()
+        return np.asarray(bits.view(numpy_dtype("bfloat16")))
+    return np.asarray(weight.detach().numpy())
 
 
 def _array(leaf: Any) -> Array:
