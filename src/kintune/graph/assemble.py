@@ -47,7 +47,7 @@ def assemble(lowered: Lowered, chosen: Mapping[str, tuple[Sketch, Candidate]], t
                 return Program(_compile(module, target), lowered.weights)
             module = tvm.transform.Sequential(
                 [
-                    relax.transform.SplitLayoutRewritePreproc(),
+                    _SplitWeightPacking(),
                     relax.transform.LiftTransformParams(),
                     relax.transform.DeadCodeElimination(),
                 ]
@@ -74,6 +74,23 @@ def _scheduled(
         function = scheduled.without_attr("global_symbol").with_attr("tirx.is_scheduled", True)
         module.update_func(lowered.module.get_global_var(name), function)
     return module
+
+
+def _SplitWeightPacking() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+    """`SplitLayoutRewritePreproc` for the scheduled functions alone: it refuses functions without blocks."""
+
+    def split(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        functions = dict(module.functions_items())
+        aside = {
+            variable: function
+            for variable, function in functions.items()
+            if isinstance(function, tvm.tirx.PrimFunc) and "tirx.is_scheduled" not in (function.attrs or {})
+        }
+        rest = {variable: function for variable, function in functions.items() if variable not in aside}
+        done = relax.transform.SplitLayoutRewritePreproc()(tvm.IRModule(rest, attrs=module.attrs))
+        return tvm.IRModule({**dict(done.functions_items()), **aside}, attrs=done.attrs)
+
+    return tvm.transform.module_pass(split, opt_level=0, name="SplitWeightPacking")
 
 
 def _split(module: tvm.IRModule) -> tuple[tvm.IRModule | None, tvm.IRModule]:

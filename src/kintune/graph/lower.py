@@ -16,6 +16,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.graph.canonical import LowerScalars, RaiseScalars
 from kintune.graph.fold import FoldTensors
+from kintune.graph.layout_marks import CheckLayoutMarks
 from kintune.graph.rewriting import operator_of
 from kintune.graph.workload import Workload, describe, standalone
 
@@ -52,7 +53,11 @@ def lower(module: tvm.IRModule, target: tvm.target.Target, *, conservative: bool
         inputs = len(module["main"].params)
         module, weights = _weights_to_parameters(module, inputs)
         module = tvm.transform.Sequential(
-            [relax.transform.CanonicalizeBindings(), relax.transform.AttachAttrLayoutFreeBuffers()]
+            [
+                relax.transform.CanonicalizeBindings(),
+                relax.transform.AttachAttrLayoutFreeBuffers(),
+                CheckLayoutMarks(),
+            ]
         )(module)
     calls = _count_calls(module)
     functions: dict[str, str] = {}

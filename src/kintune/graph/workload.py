@@ -11,6 +11,7 @@ import tvm_ffi
 from tvm.s_tir import Schedule
 
 from kintune.space.candidate import digest_of
+from kintune.space.sketches import is_schedulable
 from kintune.space.weights import weight_positions
 
 __all__ = ["Workload", "describe", "standalone"]
@@ -77,6 +78,8 @@ def _numpy_name(dtype: str) -> str:
 
 def _reductions(module: tvm.IRModule) -> dict[str, int]:
     """Blocks that reduce, with the number of iterations of each."""
+    if not is_schedulable(module):
+        return {}
     schedule = Schedule(module, debug_mask=0, error_render_level="none")
     found: dict[str, int] = {}
     for block in schedule.get_child_blocks(schedule.get_sblock("root", func_name="main")):

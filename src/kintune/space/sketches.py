@@ -6,14 +6,14 @@ import json
 from typing import Any
 
 import tvm
-from tvm.s_tir import Schedule
+from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir import meta_schedule as ms
 
 from kintune.space.candidate import Axis, Choice, Decision, Location, Sketch, Tile, digest_of
 from kintune.space.generator import space_generator
 from kintune.space.intrinsics import load_intrinsics
 
-__all__ = ["generate_sketches", "take_apart"]
+__all__ = ["generate_sketches", "is_schedulable", "take_apart"]
 
 _LOCATIONS = 24  # an upper bound for the number of loops a producer can be computed at
 
@@ -21,8 +21,10 @@ _LOCATIONS = 24  # an upper bound for the number of loops a producer can be comp
 def generate_sketches(workload: str, module: tvm.IRModule, target: tvm.target.Target) -> tuple[Sketch, ...]:
     """All sketches of `module` (its one function is `main`) for `target`, without duplicates, in the rules' order.
 
-    `workload` is the digest that the sketches will name.
+    `workload` is the digest that the sketches will name.  A program that schedules cannot change has none.
     """
+    if not is_schedulable(module):
+        return ()
     load_intrinsics()
     context = ms.TuneContext(
         module, target=target, space_generator=space_generator(target), rand_state=1, num_threads=1
@@ -33,6 +35,15 @@ def generate_sketches(workload: str, module: tvm.IRModule, target: tvm.target.Ta
         sketch, _ = _take_apart(workload, schedule.trace, names)
         found.setdefault(sketch.digest, sketch)
     return tuple(found.values())
+
+
+def is_schedulable(module: tvm.IRModule) -> bool:
+    """Whether `main` consists of blocks under one root, which schedules can change; plain loops do not."""
+    try:
+        Schedule(module, debug_mask=0, error_render_level="none").get_sblock("root", func_name="main")
+    except ScheduleError:
+        return False
+    return True
 
 
 def take_apart(workload: str, module: tvm.IRModule, trace: tvm.s_tir.Trace) -> tuple[Sketch, tuple[Decision, ...]]:

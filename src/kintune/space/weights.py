@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["weight_positions"]
+__all__ = ["LAYOUT_FREE", "weight_positions"]
 
-_WEIGHTS = "layout_free_buffers"
+LAYOUT_FREE = "layout_free_buffers"
+"""The attribute of a PrimFunc that holds the positions."""
 
 
 def weight_positions(function: Any) -> frozenset[int]:
     """The positions of the parameters of a PrimFunc whose layout a schedule may choose: its weights."""
     attributes = function.attrs
-    return frozenset(int(i) for i in attributes[_WEIGHTS]) if attributes and _WEIGHTS in attributes else frozenset()
+    return (
+        frozenset(int(i) for i in attributes[LAYOUT_FREE]) if attributes and LAYOUT_FREE in attributes else frozenset()
+    )
