@@ -61,7 +61,10 @@ def test_transposed_convolutions(compare: Any, make_case: Any, constant: list[in
 @st.composite
 def transposed(draw_from: st.DrawFn) -> dict[str, Any]:
     rank = draw_from(st.integers(1, 2))
-    of = lambda low, high: draw_from(st.lists(st.integers(low, high), min_size=rank, max_size=rank))  # noqa: E731
+
+    def of(low: int, high: int) -> list[int]:
+        return draw_from(st.lists(st.integers(low, high), min_size=rank, max_size=rank))
+
     kernel, strides, dilations = of(1, 5), of(1, 4), of(1, 3)
     reach = [(taps - 1) * dilation for taps, dilation in zip(kernel, dilations, strict=True)]
     pads = [draw_from(st.integers(0, limit)) for limit in (*reach, *reach)]

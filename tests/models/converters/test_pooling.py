@@ -17,7 +17,10 @@ def draw(*shape: int, seed: int = 0) -> Any:
 @st.composite
 def pool(draw_from: st.DrawFn) -> dict[str, Any]:
     rank = draw_from(st.integers(1, 3))
-    of = lambda low, high: draw_from(st.lists(st.integers(low, high), min_size=rank, max_size=rank))  # noqa: E731
+
+    def of(low: int, high: int) -> list[int]:
+        return draw_from(st.lists(st.integers(low, high), min_size=rank, max_size=rank))
+
     kernel = of(1, 4)
     strides = of(1, 3)
     attributes: dict[str, Any] = {"sizes": [size + 5 for size in of(0, 4)], "kernel_shape": kernel, "strides": strides}

@@ -139,7 +139,8 @@ def _dilated(weight: NDArray[Any], dilations: tuple[int, ...]) -> NDArray[Any]:
         return weight
     sizes = [(taps - 1) * dilation + 1 for taps, dilation in zip(weight.shape[2:], dilations, strict=True)]
     spread = np.zeros((*weight.shape[:2], *sizes), weight.dtype)
-    spread[(slice(None), slice(None), *(slice(None, None, dilation) for dilation in dilations))] = weight
+    places = (slice(None), slice(None), *(slice(None, None, dilation) for dilation in dilations))
+    spread[places] = weight
     return spread
 
 
@@ -203,7 +204,7 @@ def _phase_weights(weight: NDArray[Any], groups: int, strides: tuple[int, ...], 
     split = padded.reshape(
         groups, inputs // groups, outputs, *itertools.chain.from_iterable(zip(taps, strides, strict=True))
     )
-    flipped = np.flip(split, [3 + 2 * axis for axis in range(rank)])
+    flipped = np.flip(split, tuple(3 + 2 * axis for axis in range(rank)))
     order = [0, 2, *(4 + 2 * axis for axis in range(rank)), 1, *(3 + 2 * axis for axis in range(rank))]
     return np.ascontiguousarray(flipped.transpose(order).reshape(-1, inputs // groups, *taps))
 
@@ -258,7 +259,8 @@ def _bilinear(values: te.Tensor, prefix: tuple[Any, ...], place: list[Any]) -> A
             inside = tirx.all(inside, edge >= tirx.const(0, kind), edge <= tirx.const(int(size) - 1, kind))
             bounded = tirx.max(tirx.min(edge, tirx.const(int(size) - 1, kind)), tirx.const(0, kind))
             indices.append(tirx.Cast("int32", bounded))
-        total = total + tirx.Select(inside, values[(*prefix, *indices)] * factor, tirx.const(0, kind))
+        at = (*prefix, *indices)
+        total = total + tirx.Select(inside, values[at] * factor, tirx.const(0, kind))
     return total
 
 

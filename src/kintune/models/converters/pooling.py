@@ -63,14 +63,16 @@ def _places(node: Node, data: relax.Expr, largest: relax.Expr, windows: Windows,
                 inside = tirx.all(inside, index >= 0, index < sizes[axis])
                 bounded.append(tirx.max(tirx.min(index, sizes[axis] - 1), 0))
                 flat = flat * sizes[axis] + tirx.Cast("int64", bounded[-1])
-            same = tirx.all(inside, values[(image, channel, *bounded)] == tops[(image, channel, *places)])
+            source, place = (image, channel, *bounded), (image, channel, *places)
+            same = tirx.all(inside, values[source] == tops[place])
             return te.min(tirx.Select(same, flat, none), axis=taps)
 
         return te.compute(tops.shape, at, name="place")
 
     def flat(first: te.Tensor) -> te.Tensor:
         def at(image: Any, channel: Any, *places: Any) -> Any:
-            index: Any = first[(image, channel, *places)]
+            place = (image, channel, *places)
+            index: Any = first[place]
             if by_column:
                 whole, index = index, tirx.Cast("int64", 0)
                 rest = math.prod(sizes)
