@@ -111,9 +111,10 @@ def test_a_file_is_read_and_kept_by_name_when_it_is_large(tmp_path: Path, monkey
 )  # fmt: skip
 def test_a_value_that_does_not_fit_is_refused(given_: Any, dtype: str, shape: tuple[int, ...]) -> None:
     with pytest.raises(
-        ModelError, match=r"model.onnx: the constant x .*but the model's input is|does not fit|too large"
+        ModelError,
+        match=r"m: the constant x has the shape .*, but the model's input has|does not fit|too large",
     ):
-        fit_constant("model.onnx", "x", constant_of("x", given_), np.dtype(dtype), shape)
+        fit_constant("m", "x", constant_of("x", given_), np.dtype(dtype), shape)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +155,7 @@ def test_what_contradicts_the_model_is_named(samples: Any) -> None:
     shapes = {"x": (2, 12)}
     with pytest.raises(ModelError, match="a constant is given for 'size', but the model's inputs are x, sizes"):
         read(path, shapes, {"size": constant_of("size", 1)})
-    with pytest.raises(ModelError, match="the constant sizes is 1x3, but the model's input is r"):
+    with pytest.raises(ModelError, match="the constant sizes has the shape 1x3, but the model's input has r"):
         read(path, shapes, {"sizes": constant_of("sizes", [[2, 3, 4]])})
     with pytest.raises(ModelError, match=r"does not fit the model's input, whose elements are int64"):
         read(path, shapes, {"sizes": constant_of("sizes", [2.5, 3])})

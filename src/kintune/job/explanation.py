@@ -15,9 +15,10 @@ from kintune.graph.inputs import Array
 from kintune.graph.lower import lower
 from kintune.graph.tensors import array_of, leaves_of
 from kintune.measure.numerics import compare_outputs
+from kintune.models.constants import constant_values
 
 if TYPE_CHECKING:
-    from kintune.models.model import Model
+from kintune.models.model import Model
 
 __all__ = ["first_uncompilable", "first_wrong"]
 
@@ -108,7 +109,8 @@ def _tensors(model: Model, inputs: Mapping[str, Array]) -> dict[str, Array]:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
         names = [value.name for value in session.get_outputs()]
-        found = session.run(names, {value.name: inputs[value.name] for value in session.get_inputs()})
+        feeds = {**inputs, **{name: constant_values(constant) for name, constant in model.constants.items()}}
+        found = session.run(names, {value.name: feeds[value.name] for value in session.get_inputs()})
     except Exception:  # a name is all that is missing then
         return {}
     return dict(zip(names, found, strict=True))

@@ -136,7 +136,7 @@ def fit_constant(
         if not fits:
             wanted = "x".join(str(size) or "?" for size in declared) or "a scalar"
             shape = "x".join(map(str, given.shape)) or "a scalar"
-            raise ModelError(f"{label}: the constant {name} is {shape}, but the model's input is {wanted}")
+            raise ModelError(f"{label}: the constant {name} has the shape {shape}, but the model's input has {wanted}")
     return _converted(label, name, values, dtype)
 
 
