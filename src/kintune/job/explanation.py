@@ -18,7 +18,7 @@ from kintune.measure.numerics import compare_outputs
 from kintune.models.constants import constant_values
 
 if TYPE_CHECKING:
-from kintune.models.model import Model
+    from kintune.models.model import Model
 
 __all__ = ["first_uncompilable", "first_wrong"]
 
