@@ -46,4 +46,5 @@ class KintuneExecutable:
 
     def run(self) -> list[Array]:
         """Run once."""
-        return list(self._executable.run(self._inputs).values())
+        outputs = self._executable.run(self._inputs)
+        return [outputs[tensor.name] for tensor in self._executable.outputs]  # one that the model names twice, twice
