@@ -1,6 +1,7 @@
-"""Sums of half-precision products in float32, as the other runtimes form them.
+"""Sums of half precision in float32, as the other runtimes form them.
 
-A float16 or bfloat16 product that is also summed in its own type loses a digit over a few hundred terms.
+A float16 or bfloat16 product that is also summed in its own type loses a digit over a few hundred terms; so do norms,
+means and softmax.
 """
 
 from __future__ import annotations
@@ -25,9 +26,20 @@ _SUMMING: dict[str, tuple[Any, tuple[str, ...]]] = {
 }
 """Operator name -> its function, and the attributes that are handed on."""
 
+_WIDENED = frozenset(
+    f"relax.{name}"
+    for name in (
+        *("nn.layer_norm", "nn.group_norm", "nn.instance_norm", "nn.rms_norm", "nn.softmax", "nn.log_softmax"),
+        *("nn.avg_pool1d", "nn.avg_pool2d", "nn.avg_pool3d", "nn.gelu", "nn.gelu_tanh", "nn.silu"),
+        *("sum", "mean", "variance", "std", "prod", "cumsum", "cumprod", "exp", "log", "erf", "tanh", "sigmoid"),
+        *("sqrt", "rsqrt", "power", "sin", "cos"),
+    )
+)
+"""Operators that are computed in float32 as a whole, and rounded once."""
+
 
 def accumulate_in_float32(module: tvm.IRModule) -> tvm.IRModule:
-    """The module with every half-precision matrix product and convolution summed in float32 and rounded once."""
+    """The module with half-precision products, norms, sums and functions computed in float32 and rounded once."""
     mutator = _Accumulate()
     summed = tvm.IRModule(dict(module.functions_items()), attrs=module.attrs)
     summed["main"] = mutator.visit_expr(module["main"])
@@ -38,9 +50,25 @@ def accumulate_in_float32(module: tvm.IRModule) -> tvm.IRModule:
 class _Accumulate(relax.PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: relax.Call) -> Any:
         call = self.visit_expr_post_order(call)
-        operator, attributes = _SUMMING.get(getattr(call.op, "name", ""), (None, ()))
-        if operator is None or str(call.ty.dtype) not in _HALVES:
+        name = getattr(call.op, "name", "")
+        operator, attributes = _SUMMING.get(name, (None, ()))
+        if name not in _WIDENED and operator is None:
             return call
+        if str(call.ty.dtype) not in _HALVES:
+            return call
+        if operator is None:
+            return self._widened(call)
         kept = {name: getattr(call.attrs, name) for name in attributes}
         summed = self.builder_.emit(operator(*call.args, **kept, out_dtype="float32"))
         return relax.op.astype(summed, str(call.ty.dtype))
+
+    def _widened(self, call: relax.Call) -> Any:
+        """`call` on float32, rounded to its type."""
+        arguments = [
+            self.builder_.emit(relax.op.astype(argument, "float32"))
+            if isinstance(argument.ty, relax.TensorType) and str(argument.ty.dtype) in _HALVES
+            else argument
+            for argument in call.args
+        ]
+        wide = self.builder_.emit(relax.Call(call.op, arguments, call.attrs))
+        return relax.op.astype(wide, str(call.ty.dtype))

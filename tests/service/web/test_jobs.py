@@ -35,12 +35,6 @@ def test_a_job_is_queued_and_shown(anna: TestClient, model: int) -> None:
     assert [step["state"] for step in job["steps"]] == ["queued"]
 
 
-def test_constants_are_kept_with_the_job(anna: TestClient, model: int) -> None:
-    constants = {"sizes": [1, 3, 8, 8], "flag": True, "scale": 0.5}
-    job = submit(anna, model, constants=constants).json()["id"]
-    assert anna.get(f"/api/v1/jobs/{job}").json()["wanted"]["constants"] == constants
-
-
 def test_the_same_key_gets_the_same_job(anna: TestClient, model: int) -> None:
     first, again = submit(anna, model, "k1", minutes=2.0), submit(anna, model, "k1", minutes=2.0)
     assert (first.status_code, again.status_code) == (201, 200)
@@ -63,7 +57,6 @@ def test_the_same_key_for_another_job_is_refused(anna: TestClient, model: int) -
         {"priority": 1e6}, {"device": "a b"}, {"device": "gpu9"}, {"device": ""}, {"target_ms": 0}, {"seed": -1},
         {"seed": 1 << 64},
         {"shapes": {"x": [-1, 4]}}, {"shapes": {"x": "1x4"}}, {"shapes": {"": [1]}}, {"shapes": {"x": [1] * 40}},
-        {"constants": {"x": "/etc/hostname.npy"}}, {"constants": {"": 1}}, {"constants": {"x": [[1], [1, 2]]}},
         {"webhook": "ftp://a.example"}, {"webhook": "http://u:p@a.example"}, {"webhook": "nonsense"}, {"unknown": 1},
         {"share": "yes"},
     ],

@@ -46,5 +46,4 @@ class KintuneExecutable:
 
     def run(self) -> list[Array]:
         """Run once."""
-        outputs = self._executable.run(self._inputs)
-        return [outputs[tensor.name] for tensor in self._executable.outputs]  # one that the model names twice, twice
+        return list(self._executable.run(self._inputs).values())

@@ -1,0 +1,18 @@
+"""Converters of PyTorch's core operators to Relax, one file a group.
+
+Each group offers `CONVERTERS`: an operator's name with its overload, and the function that converts it.
+"""
+
+from __future__ import annotations
+
+from kintune.models.torch_converters import elementwise, images, linear, reduction, tensors
+from kintune.models.torch_converters.translation import Converter
+
+__all__ = ["CONVERTERS"]
+
+_GROUPS = (elementwise, images, linear, reduction, tensors)
+
+CONVERTERS: dict[str, Converter] = {
+    name: converter for group in _GROUPS for name, converter in group.CONVERTERS.items()
+}
+"""Operator of aten, like "add.Tensor" -> its converter."""

@@ -1,0 +1,502 @@
+"""Functions of one element each: arithmetic, comparisons, logic, elementary functions, activations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from tvm import relax
+
+from kintune.models.torch_converters.translation import (
+    HALVES,
+    Converter,
+    Expression,
+    NotConvertible,
+    Translation,
+    dtype_of,
+    is_float,
+    is_integer,
+    shape_of,
+    torch_type,
+)
+
+__all__ = ["CONVERTERS", "operands"]
+
+_NUMBERS = (bool, int, float)
+
+
+def common_type(*values: Any) -> str:
+    """The element type in which PyTorch combines `values`: tensors, and numbers, which weigh less."""
+
+    def example(value: Any) -> Any:
+        if isinstance(value, _NUMBERS):
+            return value
+        return torch.empty((1,) * len(shape_of(value)), dtype=torch_type(dtype_of(value)))
+
+    first, second = (example(value) for value in values)
+    return str(torch.result_type(first, second)).removeprefix("torch.")
+
+
+def operands(t: Translation, *values: Any, dtype: str) -> list[Expression]:
+    """Tensors and numbers as tensors of one element type."""
+    return [t.const(value, dtype) if isinstance(value, _NUMBERS) else t.cast(value, dtype) for value in values]
+
+
+def _computed_in(dtype: str, *values: Any) -> str:
+    """The type to compute in: numbers that half precision cannot hold are not rounded to it beforehand."""
+    if dtype in HALVES and any(
+        isinstance(value, float) and float(torch.tensor(value, dtype=torch_type(dtype))) != value for value in values
+    ):
+        return "float32"
+    return dtype
+
+
+def _unary(operator: Callable[..., Any], wide: bool = True) -> Converter:
+    """A function of one tensor; integers become floats where the result is one."""
+
+    def convert(t: Translation, a: SimpleNamespace) -> Expression:
+        value = t.cast(a.self, t.result.dtype) if is_float(t.result.dtype) else a.self
+        return t.finish(t.emit(operator(t.wide(value) if wide else value)))
+
+    return convert
+
+
+def _rounding(operator: Callable[..., Any]) -> Converter:
+    def convert(t: Translation, a: SimpleNamespace) -> Expression:
+        if not is_float(dtype_of(a.self)):
+            return a.self
+        return t.finish(t.emit(operator(t.wide(a.self))))
+
+    return convert
+
+
+def _test(operator: Callable[..., Any], otherwise: bool) -> Converter:
+    """isnan and the like, whose answer for integers is known."""
+
+    def convert(t: Translation, a: SimpleNamespace) -> Expression:
+        if not is_float(dtype_of(a.self)):
+            return t.full(t.result.shape, otherwise, "bool")
+        return t.emit(operator(t.wide(a.self)))
+
+    return convert
+
+
+def _add(t: Translation, a: SimpleNamespace) -> Expression:
+    return _sum(t, a.self, a.other, getattr(a, "alpha", 1))
+
+
+def _sub(t: Translation, a: SimpleNamespace) -> Expression:
+    return _sum(t, a.self, a.other, getattr(a, "alpha", 1), relax.op.subtract)
+
+
+def _rsub(t: Translation, a: SimpleNamespace) -> Expression:
+    alpha = getattr(a, "alpha", 1)
+    dtype = _computed_in(t.result.dtype, a.self, a.other)
+    left, right = operands(t, a.other, a.self, dtype=dtype)
+    if alpha != 1:
+        right = t.emit(relax.op.multiply(right, t.const(alpha, dtype)))
+    return t.finish(t.emit(relax.op.subtract(left, right)))
+
+
+def _sum(t: Translation, left: Any, right: Any, alpha: Any, operator: Callable[..., Any] = relax.op.add) -> Expression:
+    if t.result.dtype == "bool":
+        return t.emit(relax.op.logical_or(*operands(t, left, right, dtype="bool")))
+    dtype = _computed_in(t.result.dtype, left, right, alpha)
+    if isinstance(right, _NUMBERS):
+        right, alpha = right * alpha, 1
+    left, right = operands(t, left, right, dtype=dtype)
+    if alpha != 1:
+        right = t.emit(relax.op.multiply(right, t.const(alpha, dtype)))
+    return t.finish(t.emit(operator(left, right)))
+
+
+def _mul(t: Translation, a: SimpleNamespace) -> Expression:
+    if t.result.dtype == "bool":
+        return t.emit(relax.op.logical_and(*operands(t, a.self, a.other, dtype="bool")))
+    left, right = operands(t, a.self, a.other, dtype=_computed_in(t.result.dtype, a.self, a.other))
+    return t.finish(t.emit(relax.op.multiply(left, right)))
+
+
+def _div(t: Translation, a: SimpleNamespace) -> Expression:
+    mode = getattr(a, "rounding_mode", None)
+    dtype = t.result.dtype
+    if is_integer(dtype):
+        left, right = operands(t, a.self, a.other, dtype=dtype)
+        return t.emit((relax.op.floor_divide if mode == "floor" else relax.op.divide)(left, right))
+    left, right = operands(t, a.self, a.other, dtype="float32" if dtype in HALVES else dtype)
+    if mode == "floor":
+        return t.finish(_floored_quotient(t, left, right))
+    quotient = t.emit(relax.op.divide(left, right))
+    return t.finish(t.emit(relax.op.trunc(quotient)) if mode == "trunc" else quotient)
+
+
+def _floored_quotient(t: Translation, left: Expression, right: Expression) -> Expression:
+    """Rounded down as PyTorch does it: from the remainder, so that no quotient is rounded up to a whole number."""
+    zero = t.const(0, dtype_of(left))
+    remainder = t.emit(relax.op.mod(left, right))
+    quotient = t.emit(relax.op.divide(t.emit(relax.op.subtract(left, remainder)), right))
+    opposite = t.emit(relax.op.logical_xor(t.emit(relax.op.less(remainder, zero)), t.emit(relax.op.less(right, zero))))
+    below = t.emit(relax.op.logical_and(t.emit(relax.op.not_equal(remainder, zero)), opposite))
+    lowered = t.emit(relax.op.subtract(quotient, t.const(1, dtype_of(left))))
+    exact = t.emit(relax.op.round(t.emit(relax.op.where(below, lowered, quotient))))
+    by_zero = t.emit(relax.op.equal(right, zero))
+    return t.emit(relax.op.where(by_zero, t.emit(relax.op.divide(left, right)), exact))
+
+
+def _remainder(t: Translation, a: SimpleNamespace) -> Expression:
+    """The remainder with the sign of the divisor."""
+    dtype = t.result.dtype
+    left, right = operands(t, a.self, a.other, dtype="float32" if dtype in HALVES else dtype)
+    if is_integer(dtype):
+        return t.emit(relax.op.floor_mod(left, right))
+    zero = t.const(0, dtype_of(left))
+    remainder = t.emit(relax.op.mod(left, right))
+    opposite = t.emit(relax.op.logical_xor(t.emit(relax.op.less(remainder, zero)), t.emit(relax.op.less(right, zero))))
+    moved = t.emit(relax.op.logical_and(t.emit(relax.op.not_equal(remainder, zero)), opposite))
+    return t.finish(t.emit(relax.op.where(moved, t.emit(relax.op.add(remainder, right)), remainder)))
+
+
+def _fmod(t: Translation, a: SimpleNamespace) -> Expression:
+    """The remainder with the sign of the dividend."""
+    dtype = t.result.dtype
+    left, right = operands(t, a.self, a.other, dtype="float32" if dtype in HALVES else dtype)
+    return t.finish(t.emit(relax.op.mod(left, right)))
+
+
+def _pow(t: Translation, a: SimpleNamespace) -> Expression:
+    base, exponent, dtype = a.self, a.exponent, t.result.dtype
+    if dtype == "bool":
+        raise NotConvertible("a power of booleans")
+    if isinstance(exponent, _NUMBERS):
+        value = t.wide(t.cast(base, dtype))
+        if float(exponent).is_integer() and 0 <= exponent <= 64:
+            return t.finish(_whole_power(t, value, int(exponent)))
+        if is_float(dtype):
+            special = {0.5: (relax.op.sqrt,), -0.5: (relax.op.rsqrt,)}.get(float(exponent))
+            if special:
+                return t.finish(t.emit(special[0](value)))
+            if exponent in (-1, -2):
+                one = t.const(1, dtype_of(value))
+                return t.finish(t.emit(relax.op.divide(one, _whole_power(t, value, -int(exponent)))))
+    if is_integer(dtype):
+        left, right = operands(t, base, exponent, dtype="float64")
+        return t.cast(t.emit(relax.op.round(t.emit(relax.op.power(left, right)))), dtype)
+    left, right = operands(t, base, exponent, dtype="float32" if dtype in HALVES else dtype)
+    return t.finish(t.emit(relax.op.power(left, right)))
+
+
+def _whole_power(t: Translation, value: Expression, exponent: int) -> Expression:
+    """By repeated squaring."""
+    result = None
+    while exponent:
+        if exponent & 1:
+            result = value if result is None else t.emit(relax.op.multiply(result, value))
+        exponent >>= 1
+        if exponent:
+            value = t.emit(relax.op.multiply(value, value))
+    return result if result is not None else t.full(shape_of(value), 1, dtype_of(value))
+
+
+def _compare(operator: Callable[..., Any]) -> Converter:
+    def convert(t: Translation, a: SimpleNamespace) -> Expression:
+        dtype = common_type(a.self, a.other)
+        dtype = _computed_in(dtype, a.self, a.other)
+        left, right = operands(t, a.self, a.other, dtype="int32" if dtype == "bool" else dtype)
+        return t.emit(operator(left, right))
+
+    return convert
+
+
+def _logical(operator: Callable[..., Any]) -> Converter:
+    return lambda t, a: t.emit(operator(*operands(t, a.self, a.other, dtype="bool")))
+
+
+def _logical_not(t: Translation, a: SimpleNamespace) -> Expression:
+    return t.emit(relax.op.logical_not(t.cast(a.self, "bool")))
+
+
+def _bitwise(operator: Callable[..., Any], logical: Callable[..., Any]) -> Converter:
+    def convert(t: Translation, a: SimpleNamespace) -> Expression:
+        used = logical if t.result.dtype == "bool" else operator
+        return t.emit(used(*operands(t, a.self, a.other, dtype=t.result.dtype)))
+
+    return convert
+
+
+def _bitwise_not(t: Translation, a: SimpleNamespace) -> Expression:
+    return t.emit((relax.op.logical_not if t.result.dtype == "bool" else relax.op.bitwise_not)(a.self))
+
+
+def _shift(operator: Callable[..., Any]) -> Converter:
+    return lambda t, a: t.emit(operator(*operands(t, a.self, a.other, dtype=t.result.dtype)))
+
+
+def extreme(t: Translation, operator: Callable[..., Any], left: Expression, right: Expression) -> Expression:
+    """The larger or smaller of two tensors; what is not a number stays that, on either side.
+
+    A maximum of the compiler yields its second operand where the comparison with the first is not true.
+    """
+    result = t.emit(operator(left, right))
+    if not is_float(dtype_of(left)):
+        return result
+    return t.emit(relax.op.where(t.emit(relax.op.isnan(t.wide(left))), left, result))
+
+
+def _extreme(operator: Callable[..., Any]) -> Converter:
+    def convert(t: Translation, a: SimpleNamespace) -> Expression:
+        if t.result.dtype == "bool":
+            logical = relax.op.logical_or if operator is relax.op.maximum else relax.op.logical_and
+            return t.emit(logical(*operands(t, a.self, a.other, dtype="bool")))
+        return extreme(t, operator, *operands(t, a.self, a.other, dtype=t.result.dtype))
+
+    return convert
+
+
+def _clamp(t: Translation, a: SimpleNamespace) -> Expression:
+    """Between bounds that are numbers or tensors; the upper one wins."""
+    dtype = t.result.dtype
+    value = t.cast(a.self, dtype)
+    for bound, operator in (
+        (getattr(a, "min", None), relax.op.maximum),
+        (getattr(a, "max", None), relax.op.minimum),
+    ):
+        if bound is None:
+            continue
+        if isinstance(bound, _NUMBERS):
+            value = bounded(t, operator, value, bound)
+        else:
+            value = extreme(t, operator, value, t.cast(bound, dtype))
+    return value
+
+
+def bounded(t: Translation, operator: Callable[..., Any], value: Expression, bound: float) -> Expression:
+    """`value` no smaller (maximum) or larger (minimum) than a number; NaN stays, being the second operand."""
+    dtype = dtype_of(value)
+    if is_integer(dtype):
+        if not math.isfinite(bound):
+            unbounded = (bound > 0) == (operator is relax.op.minimum)
+            return value if unbounded else t.full(shape_of(value), torch.iinfo(torch_type(dtype)).max, dtype)
+        limits = torch.iinfo(torch_type(dtype))
+        bound = min(max(int(bound), limits.min), limits.max)
+    elif math.isinf(bound) and (bound > 0) == (operator is relax.op.minimum):
+        return value
+    return t.emit(operator(t.const(bound, dtype), value))
+
+
+def _relu(t: Translation, a: SimpleNamespace) -> Expression:
+    return t.emit(relax.op.nn.relu(a.self)) if is_float(t.result.dtype) else bounded(t, relax.op.maximum, a.self, 0)
+
+
+def _hardtanh(t: Translation, a: SimpleNamespace) -> Expression:
+    return bounded(t, relax.op.minimum, bounded(t, relax.op.maximum, a.self, a.min_val), a.max_val)
+
+
+def _leaky_relu(t: Translation, a: SimpleNamespace) -> Expression:
+    return t.finish(t.emit(relax.op.nn.leakyrelu(t.wide(a.self), float(a.negative_slope))))
+
+
+def _elu(t: Translation, a: SimpleNamespace) -> Expression:
+    value = t.wide(a.self)
+    dtype = dtype_of(value)
+    scaled = value if a.input_scale == 1 else t.emit(relax.op.multiply(value, t.const(a.input_scale, dtype)))
+    grown = t.emit(relax.op.multiply(_expm1_of(t, scaled), t.const(a.alpha * a.scale, dtype)))
+    linear = value if a.scale == 1 else t.emit(relax.op.multiply(value, t.const(a.scale, dtype)))
+    return t.finish(t.emit(relax.op.where(t.emit(relax.op.greater(value, t.const(0, dtype))), linear, grown)))
+
+
+def _gelu(t: Translation, a: SimpleNamespace) -> Expression:
+    value = t.wide(a.self)
+    dtype = dtype_of(value)
+    half = t.const(0.5, dtype)
+    one = t.const(1, dtype)
+    if a.approximate == "tanh":
+        cube = t.emit(relax.op.multiply(t.emit(relax.op.multiply(value, value)), value))
+        inner = t.emit(relax.op.add(value, t.emit(relax.op.multiply(cube, t.const(0.044715, dtype)))))
+        grown = t.emit(relax.op.tanh(t.emit(relax.op.multiply(inner, t.const(math.sqrt(2 / math.pi), dtype)))))
+    else:
+        grown = t.emit(relax.op.erf(t.emit(relax.op.multiply(value, t.const(math.sqrt(0.5), dtype)))))
+    factor = t.emit(relax.op.multiply(t.emit(relax.op.add(grown, one)), half))
+    return t.finish(t.emit(relax.op.multiply(value, factor)))
+
+
+def _expm1_of(t: Translation, value: Expression) -> Expression:
+    """exp(x) - 1 = tanh(x / 2) (exp(x) + 1), which loses nothing near zero."""
+    dtype = dtype_of(value)
+    half = t.emit(relax.op.tanh(t.emit(relax.op.multiply(value, t.const(0.5, dtype)))))
+    grown = t.emit(relax.op.add(t.emit(relax.op.exp(value)), t.const(1, dtype)))
+    return t.emit(relax.op.multiply(half, grown))
+
+
+def _expm1(t: Translation, a: SimpleNamespace) -> Expression:
+    return t.finish(_expm1_of(t, t.wide(t.cast(a.self, t.result.dtype))))
+
+
+def _log1p(t: Translation, a: SimpleNamespace) -> Expression:
+    """log(1 + x), corrected by how 1 + x was rounded."""
+    value = t.wide(t.cast(a.self, t.result.dtype))
+    dtype = dtype_of(value)
+    one = t.const(1, dtype)
+    sum_ = t.emit(relax.op.add(value, one))
+    logarithm = t.emit(relax.op.log(sum_))
+    ratio = t.emit(relax.op.divide(value, t.emit(relax.op.subtract(sum_, one))))
+    corrected = t.emit(relax.op.multiply(logarithm, ratio))
+    tiny = t.emit(relax.op.equal(sum_, one))
+    large = t.emit(relax.op.greater(value, t.const(1e7, dtype)))
+    return t.finish(t.emit(relax.op.where(tiny, value, t.emit(relax.op.where(large, logarithm, corrected)))))
+
+
+def _scaled_log(base: float) -> Converter:
+    def convert(t: Translation, a: SimpleNamespace) -> Expression:
+        value = t.wide(t.cast(a.self, t.result.dtype))
+        logarithm = t.emit(relax.op.log(value))
+        return t.finish(t.emit(relax.op.multiply(logarithm, t.const(1 / math.log(base), dtype_of(value)))))
+
+    return convert
+
+
+def _exp2(t: Translation, a: SimpleNamespace) -> Expression:
+    value = t.wide(t.cast(a.self, t.result.dtype))
+    return t.finish(t.emit(relax.op.power(t.const(2, dtype_of(value)), value)))
+
+
+def _erfc(t: Translation, a: SimpleNamespace) -> Expression:
+    value = t.wide(t.cast(a.self, t.result.dtype))
+    return t.finish(t.emit(relax.op.subtract(t.const(1, dtype_of(value)), t.emit(relax.op.erf(value)))))
+
+
+def _reciprocal(t: Translation, a: SimpleNamespace) -> Expression:
+    value = t.wide(t.cast(a.self, t.result.dtype))
+    return t.finish(t.emit(relax.op.divide(t.const(1, dtype_of(value)), value)))
+
+
+def _round(t: Translation, a: SimpleNamespace) -> Expression:
+    if not is_float(dtype_of(a.self)):
+        return a.self
+    value = t.wide(a.self)
+    decimals = getattr(a, "decimals", 0)
+    if not decimals:
+        return t.finish(t.emit(relax.op.round(value)))
+    scale = t.const(10.0 ** abs(decimals), dtype_of(value))
+    up, down = (relax.op.multiply, relax.op.divide) if decimals > 0 else (relax.op.divide, relax.op.multiply)
+    return t.finish(t.emit(down(t.emit(relax.op.round(t.emit(up(value, scale)))), scale)))
+
+
+def _sign(t: Translation, a: SimpleNamespace) -> Expression:
+    if t.result.dtype == "bool":
+        return a.self
+    return t.finish(t.emit(relax.op.sign(t.wide(a.self))))
+
+
+def _where(t: Translation, a: SimpleNamespace) -> Expression:
+    return t.emit(relax.op.where(t.cast(a.condition, "bool"), *operands(t, a.self, a.other, dtype=t.result.dtype)))
+
+
+def _masked_fill(t: Translation, a: SimpleNamespace) -> Expression:
+    return t.emit(relax.op.where(a.mask, *operands(t, a.value, a.self, dtype=t.result.dtype)))
+
+
+def _atan2(t: Translation, a: SimpleNamespace) -> Expression:
+    left, right = (t.wide(value) for value in operands(t, a.self, a.other, dtype=t.result.dtype))
+    return t.finish(t.emit(relax.op.atan2(left, right)))
+
+
+def _hypot(t: Translation, a: SimpleNamespace) -> Expression:
+    """Scaled by the larger side, so that no square overflows."""
+    left, right = (t.emit(relax.op.abs(t.wide(value))) for value in operands(t, a.self, a.other, dtype=t.result.dtype))
+    long, short = t.emit(relax.op.maximum(left, right)), t.emit(relax.op.minimum(left, right))
+    ratio = t.emit(relax.op.divide(short, long))
+    one = t.const(1, dtype_of(long))
+    root = t.emit(relax.op.sqrt(t.emit(relax.op.add(t.emit(relax.op.multiply(ratio, ratio)), one))))
+    equal = t.emit(relax.op.equal(short, long))  # zero by zero, infinity by infinity
+    same = t.emit(relax.op.multiply(long, t.const(math.sqrt(2), dtype_of(long))))
+    return t.finish(t.emit(relax.op.where(equal, same, t.emit(relax.op.multiply(long, root)))))
+
+
+def _prelu(t: Translation, a: SimpleNamespace) -> Expression:
+    value, slope = t.wide(a.self), t.wide(a.weight)
+    negative = t.emit(relax.op.multiply(value, slope))
+    return t.finish(
+        t.emit(relax.op.where(t.emit(relax.op.greater(value, t.const(0, dtype_of(value)))), value, negative))
+    )
+
+
+def _to_copy(t: Translation, a: SimpleNamespace) -> Expression:
+    return t.finish(a.self)
+
+
+_COPIES: tuple[str, ...] = ("_to_copy.default", "clone.default", "alias.default", "detach.default", "detach_.default")
+_COPIES += ("lift_fresh_copy.default", "contiguous.default", "to.dtype", "_unsafe_copy.default", "dropout.default")
+_FUNCTIONS: tuple[str, ...] = ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "log")
+_FUNCTIONS += ("rsqrt", "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh")
+_COMPARISONS = {
+    "eq": relax.op.equal,
+    "ne": relax.op.not_equal,
+    "lt": relax.op.less,
+    "le": relax.op.less_equal,
+    "gt": relax.op.greater,
+    "ge": relax.op.greater_equal,
+}
+_BITWISE = {
+    "and": (relax.op.bitwise_and, relax.op.logical_and),
+    "or": (relax.op.bitwise_or, relax.op.logical_or),
+    "xor": (relax.op.bitwise_xor, relax.op.logical_xor),
+}
+
+CONVERTERS: dict[str, Converter] = {
+    **{f"{name}.default": _unary(getattr(relax.op, name)) for name in _FUNCTIONS},
+    **{f"{name}.default": _rounding(getattr(relax.op, name)) for name in ("ceil", "floor", "trunc")},
+    **{f"{name}.{kind}": _compare(op) for name, op in _COMPARISONS.items() for kind in ("Tensor", "Scalar")},
+    **{f"logical_{name}.default": _logical(getattr(relax.op, f"logical_{name}")) for name in ("and", "or", "xor")},
+    **{
+        f"bitwise_{name}.{kind}": _bitwise(*ops)
+        for name, ops in _BITWISE.items()
+        for kind in ("Tensor", "Scalar", "Scalar_Tensor")
+    },
+    **{f"{name}.{kind}": op for name, op in (("add", _add), ("sub", _sub)) for kind in ("Tensor", "Scalar")},
+    **{f"rsub.{kind}": _rsub for kind in ("Tensor", "Scalar")},
+    **{f"mul.{kind}": _mul for kind in ("Tensor", "Scalar")},
+    **{f"div.{kind}": _div for kind in ("Tensor", "Scalar", "Tensor_mode", "Scalar_mode")},
+    **{f"remainder.{kind}": _remainder for kind in ("Tensor", "Scalar", "Scalar_Tensor")},
+    **{f"fmod.{kind}": _fmod for kind in ("Tensor", "Scalar")},
+    **{f"pow.{kind}": _pow for kind in ("Tensor_Scalar", "Tensor_Tensor", "Scalar")},
+    **{
+        f"bitwise_{side}_shift.{kind}": _shift(getattr(relax.op, f"{side}_shift"))
+        for side in ("left", "right")
+        for kind in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
+    },
+    **{f"clamp.{kind}": _clamp for kind in ("default", "Tensor")},
+    **{f"where.{kind}": _where for kind in ("self", "ScalarSelf", "ScalarOther", "Scalar")},
+    **{f"masked_fill.{kind}": _masked_fill for kind in ("Scalar", "Tensor")},
+    **dict.fromkeys(_COPIES, _to_copy),
+    "abs.default": _unary(relax.op.abs, wide=False),
+    "neg.default": _unary(relax.op.negative, wide=False),
+    "isnan.default": _test(relax.op.isnan, otherwise=False),
+    "isinf.default": _test(relax.op.isinf, otherwise=False),
+    "isfinite.default": _test(relax.op.isfinite, otherwise=True),
+    "logical_not.default": _logical_not,
+    "bitwise_not.default": _bitwise_not,
+    "maximum.default": _extreme(relax.op.maximum),
+    "minimum.default": _extreme(relax.op.minimum),
+    "relu.default": _relu,
+    "hardtanh.default": _hardtanh,
+    "leaky_relu.default": _leaky_relu,
+    "elu.default": _elu,
+    "gelu.default": _gelu,
+    "_prelu_kernel.default": _prelu,
+    "expm1.default": _expm1,
+    "log1p.default": _log1p,
+    "log2.default": _scaled_log(2),
+    "log10.default": _scaled_log(10),
+    "exp2.default": _exp2,
+    "erfc.default": _erfc,
+    "reciprocal.default": _reciprocal,
+    "round.default": _round,
+    "round.decimals": _round,
+    "sign.default": _sign,
+    "atan2.default": _atan2,
+    "hypot.default": _hypot,
+}
+"""Operator of aten -> its converter."""

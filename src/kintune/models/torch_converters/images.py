@@ -1,0 +1,95 @@
+"""Pooling and resizing of images."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from tvm import relax
+
+from kintune.models.torch_converters.translation import (
+    Converter,
+    Expression,
+    NotConvertible,
+    Translation,
+    dtype_of,
+    shape_of,
+)
+
+__all__ = ["CONVERTERS"]
+
+
+def _max_pool(t: Translation, a: SimpleNamespace) -> Expression:
+    if 1 in t.used:
+        raise NotConvertible("the indices of a pooling as a result")
+    rank = len(a.kernel_size)
+    whole = shape_of(a.self)
+    batched = len(whole) == rank + 2
+    value = a.self if batched else t.reshape(a.self, [1, *whole])
+    operator = getattr(relax.op.nn, f"max_pool{rank}d")
+    pooled = t.emit(
+        operator(
+            value,
+            list(a.kernel_size),
+            strides=list(a.stride) or list(a.kernel_size),
+            padding=list(a.padding) * (1 if len(a.padding) == rank else rank),
+            dilation=list(a.dilation) * (1 if len(a.dilation) == rank else rank),
+            ceil_mode=a.ceil_mode,
+        )
+    )
+    stated = t.results[0]
+    expected = stated.shape if stated is not None else ()
+    if shape_of(pooled)[0 if batched else 1 :] != expected:
+        raise NotConvertible(f"windows that end outside, of which PyTorch keeps {expected}")
+    return (t.reshape(pooled, expected), None)
+
+
+def _scales(a: SimpleNamespace, rank: int) -> list[float | None]:
+    """How much larger each axis shall be, where that was said instead of a size."""
+    factors = getattr(a, "scale_factors", None)
+    if factors:
+        return list(factors)
+    names = {1: ["scales"], 2: ["scales_h", "scales_w"]}[rank]
+    return [getattr(a, name, None) for name in names]
+
+
+def _nearest(t: Translation, a: SimpleNamespace) -> Expression:
+    value = getattr(a, "input", None) if hasattr(a, "input") else a.self
+    rank = len(t.result.shape) - 2
+    for i, scale in enumerate(_scales(a, rank)):
+        size, wanted = shape_of(value)[i + 2], t.result.shape[i + 2]
+        if size != wanted:
+            places = torch.arange(size, dtype=torch.float32).reshape(1, 1, size)
+            origin = torch.ops.aten.upsample_nearest1d.default(places, [wanted], scale)
+            value = t.take(value, origin.flatten().to(torch.int64), i + 2)
+    return value
+
+
+def _bilinear(t: Translation, a: SimpleNamespace) -> Expression:
+    """Between two neighbours along one axis after another."""
+    value: Any = getattr(a, "input", None) if hasattr(a, "input") else a.self
+    value = t.wide(value)
+    dtype = dtype_of(value)
+    for i, scale in enumerate(_scales(a, 2)):
+        axis = i + 2
+        size, wanted = shape_of(value)[axis], t.result.shape[axis]
+        if a.align_corners:
+            at = np.arange(wanted) * ((size - 1) / (wanted - 1) if wanted > 1 else 0)
+        else:
+            at = np.maximum((np.arange(wanted) + 0.5) * (1 / scale if scale else size / wanted) - 0.5, 0)
+        low = np.minimum(np.floor(at + 1e-9).astype(np.int64), size - 1)
+        share = t.const(np.clip(at - low, 0, 1).reshape([-1 if j == axis else 1 for j in range(4)]), dtype)
+        first, second = t.take(value, low, axis), t.take(value, np.minimum(low + 1, size - 1), axis)
+        step = t.emit(relax.op.multiply(t.emit(relax.op.subtract(second, first)), share))
+        value = t.emit(relax.op.add(first, step))
+    return t.finish(value)
+
+
+CONVERTERS: dict[str, Converter] = {
+    **{f"max_pool{n}d_with_indices.default": _max_pool for n in (2, 3)},
+    **{f"upsample_nearest2d.{kind}": _nearest for kind in ("vec", "default")},
+    **{f"upsample_bilinear2d.{kind}": _bilinear for kind in ("vec", "default")},
+}
+"""Operator of aten -> its converter."""

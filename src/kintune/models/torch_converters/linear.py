@@ -1,0 +1,280 @@
+"""Products, convolutions, attention and normalisation; half precision is summed in float32 and rounded once."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+import tvm
+from tvm import relax
+
+from kintune.models.torch_converters.translation import (
+    HALVES,
+    Converter,
+    Expression,
+    NotConvertible,
+    Translation,
+    dtype_of,
+    shape_of,
+)
+
+__all__ = ["CONVERTERS"]
+
+
+def product(t: Translation, left: Expression, right: Expression) -> Expression:
+    """A matrix product; of half precision in float32, which the caller rounds."""
+    wide = "float32" if dtype_of(left) in HALVES else None
+    return t.emit(relax.op.matmul(left, right, out_dtype=wide))
+
+
+def _named(a: SimpleNamespace, *names: str) -> Expression:
+    """The argument that goes by one of several names, as operators of one kind differ in."""
+    return next(getattr(a, name) for name in names if hasattr(a, name))
+
+
+def _matmul(t: Translation, a: SimpleNamespace) -> Expression:
+    return t.finish(product(t, a.self, _named(a, "other", "mat2", "vec")))
+
+
+def _linear(t: Translation, a: SimpleNamespace) -> Expression:
+    weight = a.weight
+    if len(shape_of(weight)) == 2:
+        weight = t.emit(relax.op.permute_dims(weight))
+    result = product(t, a.input, weight)
+    if a.bias is not None:
+        result = t.emit(relax.op.add(result, t.wide(a.bias)))
+    return t.finish(result)
+
+
+def _sum_of_product(t: Translation, a: SimpleNamespace) -> Expression:
+    """beta * self + alpha * (a @ b)."""
+    left, right = _named(a, "mat1", "batch1", "mat"), _named(a, "mat2", "batch2", "vec")
+    result = product(t, left, right)
+    if a.alpha != 1:
+        result = t.emit(relax.op.multiply(result, t.const(a.alpha, dtype_of(result))))
+    if a.beta != 0:
+        bias = t.cast(a.self, dtype_of(result))
+        if a.beta != 1:
+            bias = t.emit(relax.op.multiply(bias, t.const(a.beta, dtype_of(result))))
+        result = t.emit(relax.op.add(result, bias))
+    return t.finish(result)
+
+
+def _convolution(t: Translation, a: SimpleNamespace) -> Expression:
+    rank = len(shape_of(a.input)) - 2
+    wide = "float32" if dtype_of(a.input) in HALVES else None
+    spatial = {1: "W", 2: "HW", 3: "DHW"}.get(rank)
+    if spatial is None:
+        raise NotConvertible(f"a convolution over {rank} axes")
+
+    def each(values: Any) -> list[int]:
+        return [int(v) for v in (list(values) * rank if len(values) == 1 else values)]
+
+    settings: dict[str, Any] = {
+        "strides": each(a.stride),
+        "padding": each(a.padding),
+        "dilation": each(a.dilation),
+        "groups": a.groups,
+        "data_layout": f"NC{spatial}",
+        "out_dtype": wide,
+    }
+    if not a.transposed:
+        operator = getattr(relax.op.nn, f"conv{rank}d")
+        result = t.emit(operator(a.input, a.weight, kernel_layout=f"OI{spatial}", **settings))
+    elif rank == 3 or settings["dilation"] != [1] * rank:
+        result = _spread_convolution(t, a, spatial, settings, each(a.output_padding))
+    else:
+        operator = getattr(relax.op.nn, f"conv{rank}d_transpose")
+        result = t.emit(
+            operator(
+                a.input,
+                a.weight,
+                kernel_layout=f"IO{spatial}",
+                output_padding=each(a.output_padding),
+                **settings,
+            )
+        )
+    if a.bias is not None:
+        bias = t.reshape(t.wide(a.bias), [1, shape_of(a.bias)[0], *[1] * rank])
+        result = t.emit(relax.op.add(result, bias))
+    return t.finish(result)
+
+
+def _spread_convolution(
+    t: Translation, a: SimpleNamespace, spatial: str, settings: dict[str, Any], extra: list[int]
+) -> Expression:
+    """A transposed convolution as a convolution of the input with zeros between its elements."""
+    value, weight, groups = a.input, a.weight, a.groups
+    rank = len(spatial)
+    for i, stride in enumerate(settings["strides"]):
+        axis = i + 2
+        shape = [*shape_of(value)]
+        if stride > 1:
+            spread = t.reshape(value, [*shape[: axis + 1], 1, *shape[axis + 1 :]])
+            widths = [0] * (2 * (len(shape) + 1))
+            widths[2 * (axis + 1) + 1] = stride - 1
+            spread = t.emit(relax.op.nn.pad(spread, widths, "constant", 0.0))
+            shape[axis] *= stride
+            value = t.slice(t.reshape(spread, shape), axis, 0, shape[axis] - stride + 1)
+    ins, outs, *kernel = shape_of(weight)
+    weight = t.reshape(weight, [groups, ins // groups, outs, *kernel])
+    weight = t.emit(relax.op.permute_dims(weight, [0, 2, 1, *range(3, 3 + rank)]))
+    weight = t.reshape(weight, [groups * outs, ins // groups, *kernel])
+    for i in range(rank):
+        weight = t.emit(relax.op.flip(weight, i + 2))
+    low = [d * (k - 1) - p for d, k, p in zip(settings["dilation"], kernel, settings["padding"], strict=True)]
+    high = [amount + more for amount, more in zip(low, extra, strict=True)]
+    for i in range(rank):  # a negative amount takes elements away
+        size = shape_of(value)[i + 2]
+        value = t.slice(value, i + 2, max(-low[i], 0), size - max(-high[i], 0))
+    settings = {
+        **settings,
+        "strides": [1] * rank,
+        "padding": [*(max(v, 0) for v in low), *(max(v, 0) for v in high)],
+    }
+    operator = getattr(relax.op.nn, f"conv{rank}d")
+    return t.emit(operator(value, weight, kernel_layout=f"OI{spatial}", **settings))
+
+
+def _attention(t: Translation, a: SimpleNamespace) -> Expression:
+    """softmax(query @ key^T * scale + mask) @ value; rows that see nothing yield zeros."""
+    if a.dropout_p:
+        raise NotConvertible("attention with dropout")
+    query, key, value = a.query, a.key, a.value
+    dtype = dtype_of(query)
+    if a.enable_gqa:
+        key, value = (_repeat_heads(t, part, shape_of(query)[-3]) for part in (key, value))
+    *_, rows, width = shape_of(query)
+    columns = shape_of(key)[-2]
+    scale = 1 / math.sqrt(width) if a.scale is None else a.scale
+    axes = list(range(len(shape_of(key))))
+    axes[-1], axes[-2] = axes[-2], axes[-1]
+    scores = product(t, query, t.emit(relax.op.permute_dims(key, axes)))
+    scores = t.emit(relax.op.multiply(scores, t.const(scale, dtype_of(scores))))
+    mask = a.attn_mask
+    if a.is_causal:
+        mask = t.const(np.tril(np.ones((rows, columns), bool)), "bool")
+    empty = None
+    if mask is not None:
+        if dtype_of(mask) == "bool":
+            scores = t.emit(relax.op.where(mask, scores, t.const(-math.inf, dtype_of(scores))))
+            seen = mask
+        else:
+            mask = t.cast(mask, dtype_of(scores))
+            scores = t.emit(relax.op.add(scores, mask))
+            seen = t.emit(relax.op.greater(mask, t.const(-math.inf, dtype_of(mask))))
+        if not isinstance(mask, tvm.ir.GenericConst) or not _every_row_sees(mask.value.numpy()):
+            count = t.emit(relax.op.max(t.cast(seen, "int8"), axis=[-1], keepdims=True))
+            empty = t.emit(relax.op.equal(count, t.const(0, "int8")))
+    weights = t.emit(relax.op.nn.softmax(scores, axis=-1))
+    if empty is not None:
+        weights = t.emit(relax.op.where(empty, t.const(0, dtype_of(weights)), weights))
+    return t.finish(product(t, t.cast(weights, dtype), value))
+
+
+def _every_row_sees(mask: Any) -> bool:
+    visible = mask if mask.dtype == bool else np.asarray(mask, np.float32) > -np.inf
+    return bool(visible.any(-1).all())
+
+
+def _repeat_heads(t: Translation, value: Expression, heads: int) -> Expression:
+    """Each head of keys or values for the group of query heads that shares it."""
+    *batch, own, rows, width = shape_of(value)
+    if own == heads:
+        return value
+    spread = t.expand(t.reshape(value, [*batch, own, 1, rows, width]), [*batch, own, heads // own, rows, width])
+    return t.reshape(spread, [*batch, heads, rows, width])
+
+
+def _softmax(t: Translation, a: SimpleNamespace) -> Expression:
+    return _along(t, a, relax.op.nn.softmax)
+
+
+def _log_softmax(t: Translation, a: SimpleNamespace) -> Expression:
+    return _along(t, a, relax.op.nn.log_softmax)
+
+
+def _along(t: Translation, a: SimpleNamespace, operator: Any) -> Expression:
+    value = t.wide(t.cast(a.self, t.result.dtype))
+    rank = len(shape_of(value))
+    if not rank:
+        return t.finish(t.reshape(t.emit(operator(t.reshape(value, [1]), axis=0)), []))
+    return t.finish(t.emit(operator(value, axis=a.dim % rank)))
+
+
+def _affine(t: Translation, a: SimpleNamespace, shape: list[int], dtype: str) -> tuple[Expression, Expression]:
+    """Scale and offset of a norm, ones and zeros where it has none."""
+    ones, zeros = torch.ones(shape), torch.zeros(shape)
+    weight, bias = a.weight, a.bias
+    return (
+        t.const(ones, dtype) if weight is None else t.cast(weight, dtype),
+        t.const(zeros, dtype) if bias is None else t.cast(bias, dtype),
+    )
+
+
+def _layer_norm(t: Translation, a: SimpleNamespace) -> Expression:
+    if t.used & {1, 2}:
+        raise NotConvertible("mean and deviation of a layer norm as results")
+    value = t.wide(a.input)
+    shape = [int(size) for size in a.normalized_shape]
+    scale, offset = _affine(t, a, shape, dtype_of(value))
+    result = t.emit(relax.op.nn.layer_norm(value, scale, offset, axes=list(range(-len(shape), 0)), epsilon=a.eps))
+    return (t.cast(result, dtype_of(a.input)), None, None)
+
+
+def _group_norm(t: Translation, a: SimpleNamespace) -> Expression:
+    if t.used & {1, 2}:
+        raise NotConvertible("mean and deviation of a group norm as results")
+    value = t.wide(a.input)
+    shape = shape_of(value)
+    scale, offset = _affine(t, a, [shape[1]], dtype_of(value))
+    flat = t.reshape(value, [shape[0], shape[1], math.prod(shape[2:])])
+    result = t.emit(
+        relax.op.nn.group_norm(flat, scale, offset, num_groups=a.group, channel_axis=1, axes=[2], epsilon=a.eps)
+    )
+    return (t.cast(t.reshape(result, shape), dtype_of(a.input)), None, None)
+
+
+def _batch_norm(t: Translation, a: SimpleNamespace) -> Expression:
+    value = t.wide(a.input)
+    scale, offset = _affine(t, a, [shape_of(value)[1]], dtype_of(value))
+    mean, variance = (t.cast(part, dtype_of(value)) for part in (a.running_mean, a.running_var))
+    norm = t.emit(relax.op.nn.batch_norm(value, scale, offset, mean, variance, axis=1, epsilon=a.eps, training=False))
+    return (t.cast(t.emit(norm[0]), dtype_of(a.input)), None, None)
+
+
+def _batch_statistics(t: Translation, a: SimpleNamespace) -> Expression:
+    """A norm by the statistics of its own input: instance norms arrive so."""
+    value = t.wide(a.input)
+    shape = shape_of(value)
+    axes = [0, *range(2, len(shape))]
+    one = [1, shape[1], *[1] * (len(shape) - 2)]
+    mean = t.emit(relax.op.mean(value, axis=axes, keepdims=True))
+    offset = t.emit(relax.op.subtract(value, mean))
+    variance = t.emit(relax.op.mean(t.emit(relax.op.multiply(offset, offset)), axis=axes, keepdims=True))
+    free = t.emit(relax.op.add(variance, t.const(a.eps, dtype_of(value))))
+    result = t.emit(relax.op.multiply(offset, t.emit(relax.op.rsqrt(free))))
+    if a.weight is not None:
+        result = t.emit(relax.op.multiply(result, t.reshape(t.wide(a.weight), one)))
+    if a.bias is not None:
+        result = t.emit(relax.op.add(result, t.reshape(t.wide(a.bias), one)))
+    return (t.cast(result, dtype_of(a.input)), None, None)
+
+
+CONVERTERS: dict[str, Converter] = {
+    **dict.fromkeys(("mm.default", "bmm.default", "matmul.default", "mv.default"), _matmul),
+    "linear.default": _linear,
+    **dict.fromkeys(("addmm.default", "baddbmm.default", "addmv.default"), _sum_of_product),
+    "convolution.default": _convolution,
+    "scaled_dot_product_attention.default": _attention,
+    **dict.fromkeys(("_softmax.default", "softmax.int"), _softmax),
+    **dict.fromkeys(("_log_softmax.default", "log_softmax.int"), _log_softmax),
+    "native_layer_norm.default": _layer_norm,
+    "native_group_norm.default": _group_norm,
+    "_native_batch_norm_legit_no_training.default": _batch_norm,
+    "_native_batch_norm_legit.no_stats": _batch_statistics,
+}
+"""Operator of aten -> its converter."""

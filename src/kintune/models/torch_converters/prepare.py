@@ -1,0 +1,168 @@
+"""An exported program made simple: sizes fixed, composite operators written out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from numpy.typing import NDArray
+from torch.export.graph_signature import OutputKind, TensorArgument
+from torch.utils import _pytree as pytree
+
+from kintune.errors import ModelError
+from kintune.graph.inputs import numpy_dtype
+from kintune.models.constants import fit_constant
+from kintune.models.shapes import Dimension, resolve, unknown_constant, with_constants
+
+if TYPE_CHECKING:
+    from kintune.job.payloads import Constant
+
+__all__ = ["fit_constants", "input_names", "output_names", "prepare"]
+
+_KEPT: tuple[str, ...] = ("scaled_dot_product_attention.default", "linear.default", "matmul.default", "roll.default")
+_KEPT += tuple(f"{kind}_pad{n}d.default" for kind in ("reflection", "replication") for n in (1, 2, 3))
+_WRITTEN_OUT: tuple[str, ...] = ("grid_sampler_2d", "upsample_bicubic2d", "upsample_trilinear3d")
+_WRITTEN_OUT += ("adaptive_max_pool2d", "index_add", "triu_indices", "tril_indices", "native_dropout", "signbit")
+_WRITTEN_OUT += ("affine_grid_generator", "nan_to_num", "diagonal_scatter", "upsample_nearest3d", "copysign")
+_WRITTEN_OUT += ("_upsample_nearest_exact2d",)
+
+
+def fit_constants(
+    label: str, program: torch.export.ExportedProgram, constants: Mapping[str, Constant]
+) -> dict[str, NDArray[Any]]:
+    """The values of constants in the types and shapes of the program's inputs."""
+    nodes = _placeholders(program)
+    fitted: dict[str, NDArray[Any]] = {}
+    for name, given in constants.items():
+        if name not in nodes:
+            raise unknown_constant(label, name, list(nodes))
+        dtype = numpy_dtype(str(nodes[name].meta["val"].dtype).removeprefix("torch."))
+        fitted[name] = fit_constant(label, name, given, dtype, _dimensions(nodes[name]))
+    return fitted
+
+
+def prepare(
+    label: str,
+    program: torch.export.ExportedProgram,
+    shapes: Mapping[str, tuple[int, ...]],
+    constants: Mapping[str, NDArray[Any]],
+) -> Any:
+    """`program` with all sizes fixed, in core operators and a few larger ones that have converters.
+
+    Raises:
+        ShapeError: an open dimension that is not bound, or a shape that contradicts the program.
+        ModelError: an input that is no tensor, or state that running the program would change.
+    """
+    declared = {name: _dimensions(node) for name, node in _placeholders(program).items()}
+    fixed = resolve(label, declared, with_constants(label, shapes, constants))
+    if any(isinstance(size, str) for shape in declared.values() for size in shape):
+        program = _specialised(label, program, fixed)
+    program = program.run_decompositions(_decompositions())
+    _refuse_changes(label, program)
+    return program
+
+
+def input_names(program: torch.export.ExportedProgram) -> list[str]:
+    """Names of the inputs that are tensors; numbers were fixed when the program was exported."""
+    return list(_placeholders(program))
+
+
+def output_names(program: torch.export.ExportedProgram) -> list[str]:
+    """Names from the structure that `forward` returns, of tensors alone: keys of a dict, fields, else numbers."""
+    arguments = [s.arg for s in program.graph_signature.output_specs if s.kind == OutputKind.USER_OUTPUT]
+    structure = program.call_spec.out_spec
+    kept = [isinstance(argument, TensorArgument) for argument in arguments]
+    if len(arguments) == 1 or structure is None:
+        return ["output"] * sum(kept)
+    leaves, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(list(range(len(kept))), structure))
+    paths = [".".join(_key_text(key) for key in keys) for keys, _ in leaves]
+    named = [text if text and not text[0].isdigit() else f"output_{text or i}" for i, text in enumerate(paths)]
+    return [name for name, tensor in zip(named, kept, strict=True) if tensor]
+
+
+def _key_text(key: Any) -> str:
+    """One step of a path into a structure."""
+    for attribute in ("key", "idx", "name"):
+        if hasattr(key, attribute):
+            return str(getattr(key, attribute))
+    return str(key)
+
+
+def _placeholders(program: torch.export.ExportedProgram) -> dict[str, Any]:
+    names = {name for name in program.graph_signature.user_inputs if isinstance(name, str)}
+    return {
+        node.name: node
+        for node in program.graph.nodes
+        if node.op == "placeholder" and node.name in names and isinstance(node.meta.get("val"), torch.Tensor)
+    }
+
+
+def _dimensions(node: Any) -> tuple[Dimension, ...]:
+    return tuple(size if isinstance(size, int) else str(size) for size in node.meta["val"].shape)
+
+
+def _specialised(
+    label: str, program: torch.export.ExportedProgram, fixed: Mapping[str, tuple[int, ...]]
+) -> torch.export.ExportedProgram:
+    """Exported anew for inputs of these sizes, which makes numbers of all that follows from them."""
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    leaves: list[Any] = []
+    for spec in program.graph_signature.input_specs:
+        if spec.kind != torch.export.graph_signature.InputKind.USER_INPUT:
+            continue
+        if isinstance(spec.arg, TensorArgument):
+            leaves.append(torch.zeros(fixed[spec.arg.name], dtype=nodes[spec.arg.name].meta["val"].dtype))
+        elif hasattr(spec.arg, "value"):
+            leaves.append(spec.arg.value)
+        else:
+            raise ModelError(f"{label}: input {spec.arg.name} is a number left open; export it with a fixed one")
+    args, kwargs = pytree.tree_unflatten(leaves, program.call_spec.in_spec)
+    try:
+        return torch.export.export(program.module(), args, kwargs)
+    except Exception as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise ModelError(
+            f"{label}: does not work with these shapes: {(lines or ['no reason given'])[0][:300]}"
+        ) from error
+
+
+def _decompositions() -> Any:
+    aten = torch.ops.aten
+    table = torch.export.default_decompositions()
+    for name in _KEPT:
+        packet, overload = name.split(".")
+        table.pop(getattr(getattr(aten, packet), overload), None)
+    table.update(torch._decomp.get_decompositions([getattr(aten, n) for n in _WRITTEN_OUT if hasattr(aten, n)]))
+    return table
+
+
+def _refuse_changes(label: str, program: torch.export.ExportedProgram) -> None:
+    """Refuse programs that change an input, or read state that they change: a compiled one keeps none."""
+    signature = program.graph_signature
+    mutated = signature.user_inputs_to_mutate
+    if mutated:
+        name = next(iter(mutated.values()))
+        raise ModelError(f"{label}: changes its input {name} in place; return the new value instead")
+    buffers = set(signature.buffers_to_mutate.values())
+    if not buffers:
+        return
+    users = {name for name, buffer in signature.inputs_to_buffers.items() if buffer in buffers}
+    output = next(node for node in program.graph.nodes if node.op == "output")
+    values = [
+        value
+        for spec, value in zip(signature.output_specs, output.args[0], strict=True)
+        if spec.kind == OutputKind.USER_OUTPUT and isinstance(value, torch.fx.Node)
+    ]
+    seen: set[Any] = set()
+    while values:
+        node = values.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.name in users:
+            raise ModelError(
+                f"{label}: reads and changes its buffer {signature.inputs_to_buffers[node.name]}, which a compiled "
+                "program does not keep; pass the state as an input and return the new one"
+            )
+        values.extend(node.all_input_nodes)

@@ -1,0 +1,351 @@
+"""From a prepared program to one Relax function, node by node."""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+import tvm
+from numpy.typing import NDArray
+from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
+from tvm import relax
+from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+from kintune.errors import ModelError, UnsupportedOperators
+from kintune.models.graph_file import first_line
+from kintune.models.torch_converters import CONVERTERS
+from kintune.models.torch_converters.translation import (
+    NotConvertible,
+    Result,
+    Translation,
+    constant,
+    dtype_of,
+    shape_of,
+)
+
+__all__ = ["Imported", "describe", "translate"]
+
+_LARGEST_FOLDED = 1 << 24  # bytes that a constant may have which is larger than what it is computed from
+_RANDOM = ("rand", "randn", "randint", "randperm", "bernoulli", "multinomial", "normal", "uniform", "exponential")
+_CHECKS = ("_assert", "sym_constrain_range", "_guards_fn")
+_SHAPE_ONLY = ("full_like", "zeros_like", "ones_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")
+_STOCK = frozenset(
+    {
+        *("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default", "max_pool2d_with_indices.default"),
+        *("max_pool3d_with_indices.default", "adaptive_avg_pool1d.default", "_adaptive_avg_pool2d.default"),
+        *("_adaptive_avg_pool3d.default", "upsample_nearest2d.vec", "upsample_bilinear2d.vec", "scatter.src"),
+        *(
+            "scatter.value",
+            "scatter_add.default",
+            "scatter_reduce.two",
+            "index_put.default",
+            "upsample_nearest2d.default",
+        ),
+        *("bucketize.Tensor", "upsample_bilinear2d.default", "_unsafe_index_put.default"),
+    }
+)
+"""Operators that the compiler's own importer converts well; it is wrong about many others."""
+
+
+def describe(node: torch.fx.Node) -> str:
+    """A node for people: its operator and the module it belongs to, or the user's line."""
+    name = _operator(node)
+    stack = node.meta.get("nn_module_stack") or {}
+    path = next((entry[0] for entry in reversed(list(stack.values())) if entry[0]), "")
+    if path:
+        return f"aten.{name} '{path}'"
+    trace = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines() if line.strip()]
+    return f"aten.{name} in {trace[-1][:120]!r}" if trace else f"aten.{name} '{node.name}'"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A module of one function `main`; the node that each of its variables came from; each node as messages name it."""
+
+    module: tvm.IRModule
+    sources: dict[str, str]
+    nodes: dict[str, str]
+
+
+def translate(label: str, program: torch.export.ExportedProgram, constants: Mapping[str, NDArray[Any]]) -> Imported:
+    """Import a prepared program; inputs that have values in `constants` are no parameters.
+
+    Raises:
+        UnsupportedOperators: operators that have no converter, all of them.
+        ModelError: an operator with arguments that cannot be handled, named with the user's module or line.
+    """
+    return _Program(label, program, constants).translate()
+
+
+def _operator(node: torch.fx.Node) -> str:
+    target = node.target
+    return target if isinstance(target, str) else str(getattr(target, "__name__", target))
+
+
+class _Program:
+    def __init__(
+        self, label: str, program: torch.export.ExportedProgram, constants: Mapping[str, NDArray[Any]]
+    ) -> None:
+        self.label = label
+        self.constants = constants
+        self.program = program
+        self.builder = relax.BlockBuilder()
+        self.t = Translation(self.builder)
+        self.stock = ExportedProgramImporter()
+        self.stock.block_builder = self.builder
+        self.values: dict[torch.fx.Node, Any] = {}
+        self.materialised: dict[torch.fx.Node, Any] = {}
+
+    def translate(self) -> Imported:
+        nodes = list(self.program.graph.nodes)
+        parameters = self._bind_inputs(nodes)
+        self._fold(nodes)
+        self._refuse_missing(nodes)
+        described: dict[str, str] = {}
+        with self.builder.function("main", parameters):
+            with self.builder.dataflow():
+                for node in nodes:
+                    if node.op == "call_function" and node not in self.values and not _is_check(node):
+                        described[node.name] = describe(node)
+                        self.values[node] = self._convert(node)
+                outputs = self.builder.emit_output(self._outputs(nodes[-1]))
+            self.builder.emit_func_output(outputs)
+        module = self.builder.get()
+        module["main"] = module["main"].with_attr("num_input", len(parameters))
+        module = relax.transform.DeadCodeElimination()(module)
+        return Imported(module, self._sources(module["main"]), described)
+
+    def _bind_inputs(self, nodes: list[torch.fx.Node]) -> list[Any]:
+        parameters: list[Any] = []
+        placeholders = {node.name: node for node in nodes if node.op == "placeholder"}
+        for spec in self.program.graph_signature.input_specs:
+            node = placeholders[spec.arg.name]
+            if spec.kind == InputKind.USER_INPUT:
+                if not isinstance(spec.arg, TensorArgument):
+                    self.values[node] = getattr(spec.arg, "value", None)
+                    continue
+                result = _result(node.meta["val"])
+                if node.name in self.constants:
+                    self.values[node] = _tensor(self.constants[node.name], node.meta["val"].dtype)
+                    continue
+                self.values[node] = relax.Var(node.name, relax.TensorType(list(result.shape), result.dtype))
+                parameters.append(self.values[node])
+            elif spec.target in self.program.state_dict:
+                self.values[node] = self.program.state_dict[spec.target].detach()
+            elif spec.target in self.program.constants and isinstance(
+                self.program.constants[spec.target], torch.Tensor
+            ):
+                self.values[node] = self.program.constants[spec.target].detach()
+            else:
+                raise ModelError(f"{self.label}: {spec.arg.name} is neither a tensor nor a number")
+        return parameters
+
+    def _fold(self, nodes: list[torch.fx.Node]) -> None:
+        """Compute what depends on no input with PyTorch itself."""
+        with torch.no_grad():
+            for node in nodes:
+                if node.op == "get_attr":
+                    value = getattr(self.program.graph_module, str(node.target), None)
+                    if isinstance(value, torch.Tensor):
+                        self.values[node] = value
+                if node.op != "call_function" or isinstance(node.target, torch._ops.HigherOrderOperator):
+                    continue
+                packet = _operator(node).split(".")[0]
+                if packet in _SHAPE_ONLY or packet in ("full", "scalar_tensor"):
+                    self._fold_filled(node)
+                elif not _is_check(node) and not packet.removesuffix("_like").startswith(_RANDOM):
+                    self._fold_one(node)
+
+    def _fold_filled(self, node: torch.fx.Node) -> None:
+        name, value = _operator(node).split(".")[0], node.meta["val"]
+        fill: Any = 1 if "ones" in name else 0
+        if name in ("full", "full_like"):
+            fill = node.args[1]
+        elif name == "new_full":
+            fill = node.args[2]
+        elif name == "scalar_tensor":
+            fill = node.args[0]
+        if isinstance(fill, torch.fx.Node):
+            fill = self.values.get(fill, fill)
+        if isinstance(fill, int | float | bool) and _settled(value):
+            # One element, seen as many.
+            self.values[node] = torch.full((), fill, dtype=value.dtype).expand(tuple(value.shape))
+
+    def _fold_one(self, node: torch.fx.Node) -> None:
+        if not all(self._is_constant(argument) for argument in node.all_input_nodes):
+            return
+        result = node.meta.get("val")
+        sizes = [value.numel() * value.element_size() for value in pytree_tensors(result)]
+        given = sum(
+            value.numel() * value.element_size()
+            for argument in node.all_input_nodes
+            for value in pytree_tensors(self.values[argument])
+        )
+        if sum(sizes) > max(_LARGEST_FOLDED, 2 * given) or not all(map(_settled, pytree_tensors(result))):
+            return
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda argument: self.values[argument])
+        assert callable(node.target)
+        self.values[node] = node.target(*args, **kwargs)
+
+    def _is_constant(self, node: torch.fx.Node) -> bool:
+        return node in self.values and not isinstance(self.values[node], relax.Expr)
+
+    def _refuse_missing(self, nodes: list[torch.fx.Node]) -> None:
+        missing: Counter[str] = Counter()
+        for node in nodes:
+            if node.op != "call_function" or node in self.values or _is_check(node) or node.target is operator.getitem:
+                continue
+            name = _operator(node)
+            values = pytree_tensors(node.meta.get("val"))
+            if not all(map(_settled, values)):
+                raise ModelError(
+                    f"{self.label}: the shape of the result of {describe(node)} depends on the data, so the model "
+                    "cannot be compiled; export it with fixed sizes"
+                )
+            if any(value.is_complex() for value in values):
+                name = f"{name} on complex numbers"
+            elif name in CONVERTERS or name in _STOCK:
+                continue
+            missing[name] += 1
+        if missing:
+            raise UnsupportedOperators(self.label, dict(missing))
+
+    def _convert(self, node: torch.fx.Node) -> Any:
+        value = node.meta.get("val")
+        t = self.t
+        t.name = node.name
+        if isinstance(value, torch.Tensor):
+            t.result, t.results = _result(value), ()
+        elif isinstance(value, list | tuple):
+            t.results = tuple(_result(part) if isinstance(part, torch.Tensor) else None for part in value)
+        t.used = frozenset(int(user.args[1]) for user in node.users if user.target is operator.getitem)
+        try:
+            if node.target is operator.getitem:
+                source = self.values[node.args[0]]
+                result = source[node.args[1]]
+            elif any(0 in part.shape for part in pytree_tensors(value)) and isinstance(value, torch.Tensor):
+                result = t.nothing()
+            elif _operator(node) in CONVERTERS:
+                result = CONVERTERS[_operator(node)](t, self._arguments(node))
+            else:
+                result = self._stock(node)
+            return self._checked(node, result)
+        except ModelError:
+            raise
+        except NotConvertible as error:
+            raise ModelError(f"{self.label}: {describe(node)} ({node.name}) cannot be imported: {error}") from error
+        except Exception as error:  # an operator of the compiler raises whatever it dislikes
+            raise ModelError(
+                f"{self.label}: {describe(node)} ({node.name}) cannot be imported: {first_line(error)}"
+            ) from error
+
+    def _checked(self, node: torch.fx.Node, result: Any) -> Any:
+        """`result`, which must be what PyTorch says of it."""
+        if isinstance(node.meta.get("val"), torch.Tensor) and isinstance(result, relax.Expr):
+            stated = self.t.result
+            if shape_of(result) != stated.shape:
+                raise NotConvertible(f"its result has shape {shape_of(result)} where PyTorch says {stated.shape}")
+            return self.t.cast(result, stated.dtype)
+        return result
+
+    def _arguments(self, node: torch.fx.Node) -> SimpleNamespace:
+        """The node's arguments by the names of the operator's schema, defaults filled in."""
+        schema = node.target._schema
+        given: dict[str, Any] = {}
+        for i, argument in enumerate(schema.arguments):
+            if i < len(node.args):
+                given[argument.name] = node.args[i]
+            elif argument.name in node.kwargs:
+                given[argument.name] = node.kwargs[argument.name]
+            else:
+                given[argument.name] = argument.default_value
+        return SimpleNamespace(
+            **{name: torch.fx.node.map_arg(value, self._expression) for name, value in given.items()}
+        )
+
+    def _expression(self, node: torch.fx.Node) -> Any:
+        """A node's value as converters want it: tensors as expressions."""
+        value = self.values[node]
+        if isinstance(value, torch.Tensor):
+            if node not in self.materialised:
+                self.materialised[node] = self._constant(value)
+            return self.materialised[node]
+        return value
+
+    def _constant(self, value: torch.Tensor) -> Any:
+        if value.numel() > 4096 and all(stride == 0 for stride in value.stride()):
+            return self.t.expand(constant(value.flatten()[:1].reshape(())), tuple(value.shape))
+        return constant(value)
+
+    def _stock(self, node: torch.fx.Node) -> Any:
+        """The compiler's own converter; it computes in float32 what is of half precision."""
+        half = any(value.dtype in (torch.float16, torch.bfloat16) for value in pytree_tensors(node.meta["val"]))
+        for argument in node.all_input_nodes:
+            value = self._expression(argument)
+            widen = half and isinstance(value, relax.Expr) and "float" in dtype_of(value)
+            self.stock.env[argument] = self.t.cast(value, "float32") if widen else value
+        converter = self.stock.convert_map.get(_operator(node))
+        if converter is None:
+            raise NotConvertible("the compiler does not know it")
+        if "with_indices" in _operator(node) and 1 in self.t.used:
+            raise NotConvertible("the indices of a pooling as a result")
+        if node.kwargs.get("divisor_override") or (len(node.args) > 6 and node.args[6]):
+            raise NotConvertible("a divisor of its own")
+        result = converter(node)
+        if isinstance(result, relax.Expr) and isinstance(result.ty, relax.TupleType):
+            first = self.t.emit(result[0])
+            wanted = next(part for part in self.t.results if part is not None)
+            return (self.t.cast(first, wanted.dtype), None)
+        if isinstance(result, relax.Expr) and not isinstance(result, relax.Var):
+            result = self.t.emit(result)
+        return result
+
+    def _outputs(self, output: torch.fx.Node) -> Any:
+        values: list[Any] = []
+        for spec, value in zip(self.program.graph_signature.output_specs, output.args[0], strict=True):
+            if spec.kind == OutputKind.USER_OUTPUT and isinstance(spec.arg, TensorArgument):
+                self.t.name = "output"
+                values.append(self._expression(value))
+        if not values:
+            raise ModelError(f"{self.label}: returns no tensor")
+        return values[0] if len(values) == 1 else relax.Tuple(values)
+
+    def _sources(self, main: Any) -> dict[str, str]:
+        """The node behind each variable; one that an operator made on the way belongs to the next that is known."""
+        names = [binding.var.name for block in main.body.blocks for binding in block.bindings]
+        sources: dict[str, str] = {}
+        last = ""
+        for name in reversed(names):
+            last = self.t.sources.get(name, last)
+            if last:
+                sources[name] = last
+        return sources
+
+
+def _tensor(array: NDArray[Any], dtype: torch.dtype) -> torch.Tensor:
+    values = array.astype("float32") if dtype == torch.bfloat16 else array
+    return torch.from_numpy(np.array(values)).to(dtype)
+
+
+def _is_check(node: torch.fx.Node) -> bool:
+    return _operator(node).startswith(_CHECKS) or not node.users
+
+
+def _result(value: torch.Tensor) -> Result:
+    return Result(tuple(int(size) for size in value.shape), str(value.dtype).removeprefix("torch."))
+
+
+def _settled(value: torch.Tensor) -> bool:
+    """Whether all sizes are numbers."""
+    return all(isinstance(size, int) for size in value.shape)
+
+
+def pytree_tensors(value: Any) -> list[torch.Tensor]:
+    """The tensors in a value, which may be a tuple of some."""
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]

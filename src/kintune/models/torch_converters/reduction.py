@@ -1,0 +1,221 @@
+"""Reductions, scans, sorting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from tvm import relax
+
+from kintune.models.torch_converters.translation import (
+    Converter,
+    Expression,
+    Translation,
+    dtype_of,
+    is_float,
+    shape_of,
+)
+
+__all__ = ["CONVERTERS"]
+
+
+def _axes(value: Expression, dims: Any) -> list[int]:
+    """The axes that `dims` (a number, several, none: all) stands for, not negative."""
+    rank = len(shape_of(value))
+    if dims is None or (isinstance(dims, list | tuple) and not dims):
+        return list(range(rank))
+    given = [dims] if isinstance(dims, int) else list(dims)
+    return sorted(dim % rank for dim in given) if rank else []
+
+
+def _reduce(t: Translation, operator: Callable[..., Any], value: Expression, dims: Any, keep: bool) -> Expression:
+    """`operator` over `dims`; a reduction over no axis changes nothing but the shape."""
+    axes = _axes(value, dims)
+    if not axes:
+        return value
+    return t.emit(operator(value, axis=axes, keepdims=keep))
+
+
+def _sum(t: Translation, a: SimpleNamespace) -> Expression:
+    value = t.wide(a.self)
+    if dtype_of(value) != t.result.dtype and not (is_float(t.result.dtype) and is_float(dtype_of(value))):
+        value = t.cast(value, t.result.dtype)
+    return t.finish(_reduce(t, relax.op.sum, t.wide(value), getattr(a, "dim", None), getattr(a, "keepdim", False)))
+
+
+def _mean(t: Translation, a: SimpleNamespace) -> Expression:
+    value = t.wide(t.cast(a.self, t.result.dtype))
+    return t.finish(_reduce(t, relax.op.mean, value, getattr(a, "dim", None), getattr(a, "keepdim", False)))
+
+
+def _prod(t: Translation, a: SimpleNamespace) -> Expression:
+    value = t.wide(t.cast(a.self, t.result.dtype))
+    return t.finish(_reduce(t, relax.op.prod, value, getattr(a, "dim", None), getattr(a, "keepdim", False)))
+
+
+def _amount(operator: Callable[..., Any]) -> Converter:
+    """The largest or smallest element."""
+
+    def convert(t: Translation, a: SimpleNamespace) -> Expression:
+        value = t.cast(a.self, "int8") if dtype_of(a.self) == "bool" else t.wide(a.self)
+        return t.finish(_reduce(t, operator, value, getattr(a, "dim", None), getattr(a, "keepdim", False)))
+
+    return convert
+
+
+def _holds(operator: Callable[..., Any]) -> Converter:
+    """Whether any or all elements are not zero."""
+
+    def convert(t: Translation, a: SimpleNamespace) -> Expression:
+        value = t.cast(t.cast(a.self, "bool"), "int8")
+        return t.cast(
+            t.cast(_reduce(t, operator, value, getattr(a, "dim", None), getattr(a, "keepdim", False)), "bool"),
+            t.result.dtype,
+        )
+
+    return convert
+
+
+def _with_place(operator: Callable[..., Any], place: Callable[..., Any]) -> Converter:
+    """The largest or smallest element along one axis, and where it is."""
+
+    def convert(t: Translation, a: SimpleNamespace) -> Expression:
+        if not shape_of(a.self):
+            return (a.self, t.full((), 0, "int64"))
+        value = t.cast(a.self, "int8") if dtype_of(a.self) == "bool" else t.wide(a.self)
+        axis = a.dim % len(shape_of(value))
+        largest = t.cast(t.emit(operator(value, axis=[axis], keepdims=a.keepdim)), dtype_of(a.self))
+        where = t.emit(place(value, axis=axis, keepdims=a.keepdim)) if 1 in t.used else None
+        return (largest, t.cast(where, "int64") if where is not None else None)
+
+    return convert
+
+
+def _place(operator: Callable[..., Any]) -> Converter:
+    def convert(t: Translation, a: SimpleNamespace) -> Expression:
+        value = t.cast(a.self, "int8") if dtype_of(a.self) == "bool" else t.wide(a.self)
+        if not shape_of(value):
+            return t.full((), 0, "int64")
+        if a.dim is None:
+            flat = t.reshape(value, [math.prod(shape_of(value))])
+            return t.reshape(t.cast(t.emit(operator(flat, axis=0)), "int64"), t.result.shape)
+        return t.cast(t.emit(operator(value, axis=a.dim % len(shape_of(value)), keepdims=a.keepdim)), "int64")
+
+    return convert
+
+
+def _variance(t: Translation, a: SimpleNamespace) -> tuple[Expression, Expression, str]:
+    """Variance and mean in full precision, and the type to return."""
+    value = t.wide(a.self)
+    dims = getattr(a, "dim", None)
+    axes = _axes(value, dims)
+    keep = getattr(a, "keepdim", False)
+    count = math.prod(shape_of(value)[axis] for axis in axes)
+    correction = getattr(a, "correction", 1)
+    correction = 1 if correction is None else correction
+    mean = _reduce(t, relax.op.mean, value, dims, True)
+    offset = t.emit(relax.op.subtract(value, mean))
+    total = _reduce(t, relax.op.sum, t.emit(relax.op.multiply(offset, offset)), dims, keep)
+    free = count - correction
+    variance = t.emit(relax.op.divide(total, t.const(max(free, 0), dtype_of(value))))
+    kept = shape_of(variance)
+    return variance, t.reshape(mean, kept), dtype_of(a.self)
+
+
+def _var(t: Translation, a: SimpleNamespace) -> Expression:
+    return t.finish(_variance(t, a)[0])
+
+
+def _std(t: Translation, a: SimpleNamespace) -> Expression:
+    return t.finish(t.emit(relax.op.sqrt(_variance(t, a)[0])))
+
+
+def _var_mean(t: Translation, a: SimpleNamespace) -> Expression:
+    variance, mean, dtype = _variance(t, a)
+    return (t.cast(variance, dtype), t.cast(mean, dtype))
+
+
+def _vector_norm(t: Translation, a: SimpleNamespace) -> Expression:
+    value = t.wide(t.cast(a.self, t.result.dtype))
+    dtype = dtype_of(value)
+    size = t.emit(relax.op.abs(value))
+    order = float(a.ord)
+    if math.isinf(order):
+        return t.finish(_reduce(t, relax.op.max if order > 0 else relax.op.min, size, a.dim, a.keepdim))
+    if order == 0:
+        present = t.cast(t.cast(size, "bool"), dtype)
+        return t.finish(_reduce(t, relax.op.sum, present, a.dim, a.keepdim))
+    if order == 1:
+        return t.finish(_reduce(t, relax.op.sum, size, a.dim, a.keepdim))
+    if order == 2:
+        total = _reduce(t, relax.op.sum, t.emit(relax.op.multiply(value, value)), a.dim, a.keepdim)
+        return t.finish(t.emit(relax.op.sqrt(total)))
+    powers = t.emit(relax.op.power(size, t.const(order, dtype)))
+    total = _reduce(t, relax.op.sum, powers, a.dim, a.keepdim)
+    return t.finish(t.emit(relax.op.power(total, t.const(1 / order, dtype))))
+
+
+def _scan(operator: Callable[..., Any]) -> Converter:
+    """A running sum or product."""
+
+    def convert(t: Translation, a: SimpleNamespace) -> Expression:
+        value = t.wide(t.cast(a.self, t.result.dtype))
+        if not shape_of(value):
+            return t.finish(value)
+        axis = a.dim % len(shape_of(value))
+        return t.finish(t.emit(operator(value, axis=axis, dtype=dtype_of(value))))
+
+    return convert
+
+
+def _topk(t: Translation, a: SimpleNamespace) -> Expression:
+    value = _sortable(t, a.self)
+    if not shape_of(value):
+        return (a.self, t.full((), 0, "int64"))
+    axis = a.dim % len(shape_of(value))
+    both = t.emit(relax.op.topk(value, k=a.k, axis=axis, ret_type="both", largest=a.largest, dtype="int64"))
+    return (t.cast(t.emit(both[0]), dtype_of(a.self)), t.emit(both[1]))
+
+
+def _sort(t: Translation, a: SimpleNamespace) -> Expression:
+    value = _sortable(t, a.self)
+    if not shape_of(value):
+        return (a.self, t.full((), 0, "int64"))
+    axis = a.dim % len(shape_of(value))
+    size = shape_of(value)[axis]
+    both = t.emit(relax.op.topk(value, k=size, axis=axis, ret_type="both", largest=a.descending, dtype="int64"))
+    return (t.cast(t.emit(both[0]), dtype_of(a.self)), t.emit(both[1]))
+
+
+def _sortable(t: Translation, value: Expression) -> Expression:
+    """`value` in a type that sorting knows."""
+    dtype = dtype_of(value)
+    if dtype in ("bool", "int8", "int16", "uint8"):
+        return t.cast(value, "int32")
+    return t.wide(value)
+
+
+CONVERTERS: dict[str, Converter] = {
+    **dict.fromkeys(("sum.default", "sum.dim_IntList"), _sum),
+    **dict.fromkeys(("mean.default", "mean.dim"), _mean),
+    **dict.fromkeys(("prod.default", "prod.dim_int"), _prod),
+    **dict.fromkeys(("max.default", "amax.default"), _amount(relax.op.max)),
+    **dict.fromkeys(("min.default", "amin.default"), _amount(relax.op.min)),
+    **dict.fromkeys(("any.default", "any.dim", "any.dims"), _holds(relax.op.max)),
+    **dict.fromkeys(("all.default", "all.dim", "all.dims"), _holds(relax.op.min)),
+    "max.dim": _with_place(relax.op.max, relax.op.argmax),
+    "min.dim": _with_place(relax.op.min, relax.op.argmin),
+    "argmax.default": _place(relax.op.argmax),
+    "argmin.default": _place(relax.op.argmin),
+    **dict.fromkeys(("var.correction", "var.default", "var.dim"), _var),
+    **dict.fromkeys(("std.correction",), _std),
+    **dict.fromkeys(("var_mean.correction",), _var_mean),
+    "linalg_vector_norm.default": _vector_norm,
+    "cumsum.default": _scan(relax.op.cumsum),
+    "cumprod.default": _scan(relax.op.cumprod),
+    "topk.default": _topk,
+    **dict.fromkeys(("sort.default", "sort.stable"), _sort),
+}
+"""Operator of aten -> its converter."""

@@ -1,0 +1,306 @@
+"""Operators that move elements: shapes, slices, joins, lookups."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+import tvm
+from tvm import relax
+
+from kintune.models.torch_converters.translation import (
+    Converter,
+    Expression,
+    Translation,
+    dtype_of,
+    is_integer,
+    shape_of,
+)
+
+__all__ = ["CONVERTERS"]
+
+
+def _view(t: Translation, a: SimpleNamespace) -> Expression:
+    return t.reshape(a.self, t.result.shape)
+
+
+def _expand(t: Translation, a: SimpleNamespace) -> Expression:
+    return t.expand(a.self, t.result.shape)
+
+
+def _permute(t: Translation, a: SimpleNamespace) -> Expression:
+    rank = len(shape_of(a.self))
+    return t.emit(relax.op.permute_dims(a.self, [dim % rank for dim in a.dims])) if rank else a.self
+
+
+def _transpose(t: Translation, a: SimpleNamespace) -> Expression:
+    axes = list(range(len(shape_of(a.self))))
+    if axes:
+        first, second = getattr(a, "dim0", 0), getattr(a, "dim1", 1)
+        axes[first], axes[second] = axes[second], axes[first]
+    return t.emit(relax.op.permute_dims(a.self, axes)) if len(axes) > 1 else a.self
+
+
+def _slice(t: Translation, a: SimpleNamespace) -> Expression:
+    axis = a.dim % len(shape_of(a.self))
+    begin, end, step = slice(a.start, a.end, a.step).indices(shape_of(a.self)[axis])
+    return t.nothing() if 0 in t.result.shape else t.slice(a.self, axis, begin, end, step)
+
+
+def _select(t: Translation, a: SimpleNamespace) -> Expression:
+    axis = a.dim % len(shape_of(a.self))
+    at = a.index % shape_of(a.self)[axis]
+    return t.reshape(t.slice(a.self, axis, at, at + 1), t.result.shape)
+
+
+def _split(t: Translation, a: SimpleNamespace) -> Expression:
+    """Parts of given sizes along one axis; parts that nothing reads are left out."""
+    axis = getattr(a, "dim", 0) % len(shape_of(a.self))
+    parts: list[Any] = []
+    begin = 0
+    for number, result in enumerate(t.results):
+        assert result is not None
+        end = begin + result.shape[axis]
+        parts.append(t.slice(a.self, axis, begin, end) if number in t.used else None)
+        begin = end
+    return tuple(parts)
+
+
+def _unbind(t: Translation, a: SimpleNamespace) -> Expression:
+    axis = a.dim % len(shape_of(a.self))
+    return tuple(
+        t.reshape(t.slice(a.self, axis, i, i + 1), result.shape) if i in t.used and result is not None else None
+        for i, result in enumerate(t.results)
+    )
+
+
+def _cat(t: Translation, a: SimpleNamespace) -> Expression:
+    """Joined along an axis; tensors without elements, which may be of rank 1, add nothing."""
+    full = [value for value in a.tensors if 0 not in shape_of(value)]
+    if not full:
+        return t.nothing()
+    return t.concat([t.cast(value, t.result.dtype) for value in full], a.dim % len(t.result.shape))
+
+
+def _stack(t: Translation, a: SimpleNamespace) -> Expression:
+    axis = a.dim % len(t.result.shape)
+    shape = [*t.result.shape]
+    shape[axis] = 1
+    return t.concat([t.reshape(t.cast(value, t.result.dtype), shape) for value in a.tensors], axis)
+
+
+def _pad(t: Translation, a: SimpleNamespace) -> Expression:
+    """Constant padding; a negative amount takes elements away."""
+    value, rank = a.self, len(shape_of(a.self))
+    before, after = [0] * rank, [0] * rank
+    for i in range(len(a.pad) // 2):
+        axis = rank - 1 - i
+        low, high = a.pad[2 * i], a.pad[2 * i + 1]
+        value = t.slice(value, axis, max(-low, 0), shape_of(value)[axis] - max(-high, 0))
+        before[axis], after[axis] = max(low, 0), max(high, 0)
+    if not any(before + after):
+        return value
+    widths = [amount for pair in zip(before, after, strict=True) for amount in pair]
+    fill = 0 if a.value is None else a.value
+    if math.isfinite(fill) and dtype_of(value) != "bool":
+        return t.emit(relax.op.nn.pad(value, widths, "constant", float(fill)))
+    for axis in range(rank):
+        parts = [value]
+        for amount, place in ((before[axis], 0), (after[axis], 2)):
+            if amount:
+                shape = [*shape_of(value)]
+                shape[axis] = amount
+                parts.insert(place, t.full(shape, fill, dtype_of(value)))
+        value = t.concat(parts, axis)
+    return value
+
+
+def _mirrored(mode: str) -> Converter:
+    """Padding with the tensor's own elements, one axis after another."""
+
+    def convert(t: Translation, a: SimpleNamespace) -> Expression:
+        value, rank = a.self, len(shape_of(a.self))
+        for i in range(len(a.padding) // 2):
+            axis = rank - 1 - i
+            low, high = a.padding[2 * i], a.padding[2 * i + 1]
+            size = shape_of(value)[axis]
+            if low or high:
+                at = np.arange(-low, size + high)
+                if mode == "replicate":
+                    at = np.clip(at, 0, size - 1)
+                else:
+                    at = np.abs(at)
+                    at = np.where(at >= size, 2 * (size - 1) - at, at)
+                value = t.take(value, at, axis)
+        return value
+
+    return convert
+
+
+def _moved(t: Translation, a: SimpleNamespace, operator: Any, *arguments: Any) -> Expression:
+    """Any operator that only moves elements, as a lookup through a table of where each element comes from."""
+    count = math.prod(shape_of(a.self))
+    if not count or 0 in t.result.shape:
+        return t.nothing()
+    origin = operator(torch.arange(count).reshape(shape_of(a.self)), *arguments)
+    return t.take(t.reshape(a.self, [count]), origin, 0)
+
+
+def _roll(t: Translation, a: SimpleNamespace) -> Expression:
+    value = a.self
+    if not a.dims:
+        value = t.reshape(value, [math.prod(shape_of(value))])
+    dims = [dim % len(shape_of(value)) for dim in a.dims] or [0]
+    for shift, axis in zip(a.shifts, dims, strict=True):
+        size = shape_of(value)[axis]
+        at = -shift % size if size else 0
+        if at:
+            value = t.concat([t.slice(value, axis, at, size), t.slice(value, axis, 0, at)], axis)
+    return t.reshape(value, t.result.shape)
+
+
+def _flip(t: Translation, a: SimpleNamespace) -> Expression:
+    value = a.self
+    for dim in a.dims:
+        value = t.emit(relax.op.flip(value, dim % len(shape_of(value)))) if shape_of(value) else value
+    return value
+
+
+def _repeat(t: Translation, a: SimpleNamespace) -> Expression:
+    return t.nothing() if 0 in t.result.shape else t.emit(relax.op.tile(a.self, list(a.repeats)))
+
+
+def _embedding(t: Translation, a: SimpleNamespace) -> Expression:
+    return t.emit(relax.op.take(a.weight, a.indices, axis=0))
+
+
+def _index_select(t: Translation, a: SimpleNamespace) -> Expression:
+    if not shape_of(a.self):
+        return t.reshape(a.self, t.result.shape)
+    index = t.reshape(a.index, [math.prod(shape_of(a.index))])
+    return t.emit(relax.op.take(a.self, index, axis=a.dim % len(shape_of(a.self))))
+
+
+def _wrapped(t: Translation, index: Expression, size: int) -> Expression:
+    """Indices that may count from the end, as indices from the start."""
+    zero = t.const(0, dtype_of(index))
+    if isinstance(index, tvm.ir.GenericConst):
+        values = index.value.numpy()
+        return index if (values >= 0).all() else t.const(np.where(values < 0, values + size, values), dtype_of(index))
+    from_end = t.emit(relax.op.add(index, t.const(size, dtype_of(index))))
+    return t.emit(relax.op.where(t.emit(relax.op.less(index, zero)), from_end, index))
+
+
+def _index(t: Translation, a: SimpleNamespace) -> Expression:
+    """Lookup by one index tensor or several, which are broadcast against each other."""
+    shape = shape_of(a.self)
+    axes = [axis for axis, index in enumerate(a.indices) if index is not None]
+    indices = [a.indices[axis] for axis in axes]
+    if 0 in t.result.shape:
+        return t.nothing()
+    if any(not is_integer(dtype_of(index)) for index in indices):
+        raise ValueError("an index of booleans, whose result has a size that depends on the data")
+    wrapped = [t.cast(_wrapped(t, i, shape[axis]), "int64") for i, axis in zip(indices, axes, strict=True)]
+    if len(axes) == 1:
+        return t.emit(relax.op.take(a.self, wrapped[0], axis=axes[0]))
+    joint = np.broadcast_shapes(*[shape_of(index) for index in wrapped])
+    others = [axis for axis in range(len(shape)) if axis not in axes]
+    flat = wrapped[0]
+    for index, axis in zip(wrapped[1:], axes[1:], strict=True):
+        flat = t.emit(relax.op.add(t.emit(relax.op.multiply(flat, t.const(shape[axis], "int64"))), index))
+    first = a.self if axes + others == list(range(len(shape))) else t.emit(relax.op.permute_dims(a.self, axes + others))
+    rest = [shape[axis] for axis in others]
+    table = t.reshape(first, [math.prod(shape[axis] for axis in axes), *rest])
+    found = t.emit(relax.op.take(table, flat, axis=0))
+    adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
+    lead = axes[0] if adjacent else 0
+    if lead:
+        count = len(joint)
+        order = [*range(count, count + lead), *range(count), *range(count + lead, count + len(rest))]
+        found = t.emit(relax.op.permute_dims(found, order))
+    return t.reshape(found, t.result.shape)
+
+
+def _gather(t: Translation, a: SimpleNamespace) -> Expression:
+    """One element for each index, all other coordinates being the index's own."""
+    shape, where = shape_of(a.self), shape_of(a.index)
+    if not shape or 0 in where:
+        return t.nothing() if 0 in where else t.reshape(a.self, t.result.shape)
+    axis = a.dim % len(shape)
+    strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    base = np.zeros(where, np.int64)
+    for i, size in enumerate(where):
+        if i != axis:
+            base += (np.arange(size) * strides[i]).reshape([-1 if j == i else 1 for j in range(len(where))])
+    moved = t.emit(relax.op.multiply(t.cast(a.index, "int64"), t.const(strides[axis], "int64")))
+    at = t.emit(relax.op.add(moved, t.const(base, "int64")))
+    return t.emit(relax.op.take(t.reshape(a.self, [math.prod(shape)]), at, axis=0))
+
+
+def _slice_scatter(t: Translation, a: SimpleNamespace) -> Expression:
+    """A slice replaced: what is before it, the new values, what is after it."""
+    shape = shape_of(a.self)
+    axis = a.dim % len(shape)
+    size = shape[axis]
+    begin, end, step = slice(a.start, a.end, a.step).indices(size)
+    places = list(range(begin, end, step))
+    if not places:
+        return a.self
+    if step == 1:
+        parts = [t.slice(a.self, axis, 0, begin)] if begin else []
+        parts.append(t.cast(a.src, dtype_of(a.self)))
+        parts += [t.slice(a.self, axis, end, size)] if end < size else []
+        return t.concat(parts, axis)
+    origin = np.arange(size)
+    origin[places] = size + np.arange(len(places))
+    return t.take(t.concat([a.self, t.cast(a.src, dtype_of(a.self))], axis), origin, axis)
+
+
+def _select_scatter(t: Translation, a: SimpleNamespace) -> Expression:
+    shape = [*shape_of(a.self)]
+    axis = a.dim % len(shape)
+    at = a.index % shape[axis]
+    shape[axis] = 1
+    a.src = t.reshape(a.src, shape)
+    a.start, a.end, a.step = at, at + 1, 1
+    return _slice_scatter(t, a)
+
+
+CONVERTERS: dict[str, Converter] = {
+    **dict.fromkeys(
+        (
+            *("view.default", "_unsafe_view.default", "reshape.default", "unsqueeze.default", "squeeze.default"),
+            *("squeeze.dim", "squeeze.dims", "flatten.using_ints", "unflatten.int", "view_copy.default"),
+        ),
+        _view,
+    ),
+    "expand.default": _expand,
+    "copy.default": lambda t, a: t.expand(t.cast(a.src, t.result.dtype), t.result.shape),
+    "permute.default": _permute,
+    **dict.fromkeys(("transpose.int", "t.default"), _transpose),
+    "slice.Tensor": _slice,
+    "select.int": _select,
+    **dict.fromkeys(("split_with_sizes.default", "split.Tensor", "chunk.default", "split.sizes"), _split),
+    "unbind.int": _unbind,
+    "cat.default": _cat,
+    "stack.default": _stack,
+    "constant_pad_nd.default": _pad,
+    **{f"reflection_pad{n}d.default": _mirrored("reflect") for n in (1, 2, 3)},
+    **{f"replication_pad{n}d.default": _mirrored("replicate") for n in (1, 2, 3)},
+    "roll.default": _roll,
+    "flip.default": _flip,
+    "repeat.default": _repeat,
+    "diagonal.default": lambda t, a: _moved(t, a, torch.diagonal, a.offset, a.dim1, a.dim2),
+    "as_strided.default": lambda t, a: _moved(t, a, torch.as_strided, a.size, a.stride, a.storage_offset or 0),
+    "unfold.default": lambda t, a: _moved(t, a, torch.ops.aten.unfold.default, a.dimension, a.size, a.step),
+    "embedding.default": _embedding,
+    "index_select.default": _index_select,
+    **dict.fromkeys(("index.Tensor", "_unsafe_index.Tensor"), _index),
+    "gather.default": _gather,
+    "slice_scatter.default": _slice_scatter,
+    "select_scatter.default": _select_scatter,
+}
+"""Operator of aten -> its converter."""

@@ -1,0 +1,174 @@
+"""What converters of PyTorch's operators work with: values, element types, and a place to emit Relax operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+import tvm
+from tvm import relax
+
+if TYPE_CHECKING:
+    from types import SimpleNamespace
+
+__all__ = [
+    "HALVES",
+    "Converter",
+    "NotConvertible",
+    "Result",
+    "Translation",
+    "dtype_of",
+    "is_float",
+    "is_integer",
+    "shape_of",
+]
+
+_ALIGNMENT = 64  # bytes; the compiler takes no other memory
+
+HALVES = frozenset({"float16", "bfloat16"})
+"""Element types in which nothing is summed and no transcendental function is computed."""
+
+Expression: TypeAlias = Any
+"""A Relax expression; TVM has no types to check."""
+
+Converter: TypeAlias = "Callable[[Translation, SimpleNamespace], Any]"
+"""Converts one node: from its arguments, by the names that the operator's schema gives them, to its result."""
+
+
+class NotConvertible(Exception):
+    """An operator is known, but not with these arguments; the message says which."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The shape and the element type that PyTorch states for a tensor."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def shape_of(value: Expression) -> tuple[int, ...]:
+    """The sizes of a tensor, all of them fixed."""
+    return tuple(int(size) for size in value.ty.shape.values)
+
+
+def dtype_of(value: Expression) -> str:
+    """The element type of a tensor as text, like "float32"."""
+    return str(value.ty.dtype)
+
+
+def is_float(dtype: str) -> bool:
+    """Whether `dtype` is a floating-point type."""
+    return "float" in dtype
+
+
+def is_integer(dtype: str) -> bool:
+    """Whether `dtype` is an integer type; bool is none."""
+    return "int" in dtype
+
+
+def torch_type(dtype: str) -> torch.dtype:
+    """PyTorch's name of an element type."""
+    found: torch.dtype = getattr(torch, dtype)
+    return found
+
+
+class Translation:
+    """The function that is being built.
+
+    `result` is what PyTorch states of the node at hand when it yields one tensor, and `results` one of these for each
+    tensor of a tuple.  `used` tells which results of a tuple anything reads.
+    """
+
+    def __init__(self, builder: relax.BlockBuilder) -> None:
+        self.builder = builder
+        self.result = Result((), "float32")
+        self.results: tuple[Result | None, ...] = ()
+        self.used: frozenset[int] = frozenset()
+        self.name = "value"
+        self.sources: dict[str, str] = {}
+
+    def emit(self, expression: Expression) -> Expression:
+        """Bind `expression` to a variable named after the node at hand."""
+        variable = self.builder.emit(expression, self.name)
+        self.sources[variable.name] = self.name
+        return variable
+
+    def const(self, value: Any, dtype: str) -> Expression:
+        """A constant of rank 0 (from a number) or of the array's own rank."""
+        tensor = torch.as_tensor(value).to(torch_type(dtype))
+        return constant(tensor)
+
+    def cast(self, value: Expression, dtype: str) -> Expression:
+        """`value` with elements of type `dtype`."""
+        source = dtype_of(value)
+        if source == dtype:
+            return value
+        if dtype == "bool":
+            return self.emit(relax.op.not_equal(value, self.const(0, source)))
+        if source in HALVES and is_integer(dtype):  # through a type that every target converts
+            value = self.emit(relax.op.astype(value, "float32"))
+        if is_integer(source) and dtype in HALVES:
+            value = self.emit(relax.op.astype(value, "float32"))
+        if source == "bool" and dtype in HALVES:
+            value = self.emit(relax.op.astype(value, "float32"))
+        if source in HALVES and dtype in HALVES:
+            value = self.emit(relax.op.astype(value, "float32"))
+        return self.emit(relax.op.astype(value, dtype))
+
+    def wide(self, value: Expression) -> Expression:
+        """`value`, in float32 when its type is of half precision."""
+        return self.cast(value, "float32") if dtype_of(value) in HALVES else value
+
+    def finish(self, value: Expression) -> Expression:
+        """`value` with the element type of the node's result."""
+        return self.cast(value, self.result.dtype)
+
+    def reshape(self, value: Expression, shape: Sequence[int]) -> Expression:
+        """`value` with another shape of as many elements."""
+        if shape_of(value) == tuple(shape):
+            return value
+        if 0 in shape:  # an operator of Relax reads 0 as "as before"
+            return self.emit(relax.op.full(list(shape), self.const(0, dtype_of(value)), dtype_of(value)))
+        return self.emit(relax.op.reshape(value, list(shape)))
+
+    def expand(self, value: Expression, shape: Sequence[int]) -> Expression:
+        """`value` repeated along its dimensions of size 1, and along new ones in front."""
+        if shape_of(value) == tuple(shape):
+            return value
+        return self.emit(relax.op.broadcast_to(value, list(shape)))
+
+    def slice(self, value: Expression, axis: int, begin: int, end: int, step: int = 1) -> Expression:
+        """The elements begin, begin + step, ... before `end` along one axis."""
+        if (begin, end, step) == (0, shape_of(value)[axis], 1):
+            return value
+        return self.emit(relax.op.strided_slice(value, [axis], [begin], [end], [step]))
+
+    def concat(self, values: Sequence[Expression], axis: int) -> Expression:
+        """`values` one after another along an axis."""
+        return values[0] if len(values) == 1 else self.emit(relax.op.concat(list(values), axis=axis))
+
+    def take(self, value: Expression, indices: Any, axis: int) -> Expression:
+        """The slices of `value` at constant indices along an axis."""
+        return self.emit(relax.op.take(value, self.const(indices, "int64"), axis=axis))
+
+    def nothing(self) -> Expression:
+        """The node's result where it has no elements, or does not depend on any."""
+        return self.full(self.result.shape, 0, self.result.dtype)
+
+    def full(self, shape: Sequence[int], value: Any, dtype: str) -> Expression:
+        """A tensor of equal elements."""
+        return self.expand(self.const(value, dtype), shape)  # an operator that fills does not take infinities
+
+
+def constant(tensor: torch.Tensor) -> Expression:
+    """A constant that shares its memory with `tensor` where that is possible."""
+    tensor = tensor.detach()
+    if tensor.layout != torch.strided:
+        tensor = tensor.to_dense()
+    tensor = tensor.cpu().resolve_conj().resolve_neg().contiguous()
+    if tensor.data_ptr() % _ALIGNMENT:
+        tensor = tensor.clone()  # PyTorch's own allocations are aligned
+    return relax.const(tvm.runtime.from_dlpack(tensor))

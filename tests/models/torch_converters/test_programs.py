@@ -1,0 +1,308 @@
+"""Small modules of many operators, compared with PyTorch itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kintune.errors import ModelError, UnsupportedOperators
+from kintune.models.ref import parse_ref
+from kintune.models.torch import export_module
+
+torch = pytest.importorskip("torch")
+functional = torch.nn.functional
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::torch.*")]
+
+Compare = Callable[..., Any]
+
+
+@pytest.fixture
+def compare(tmp_path: Path, run_module: Any) -> Compare:
+    """Export a function or module, import it, run it, and compare each result with PyTorch's in type, shape, values."""
+
+    def check(function: Any, *inputs: Any, tolerance: float = 1e-5) -> Any:
+        from kintune.models.importer import load
+
+        class Module(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.inner = function
+
+            def forward(self, *values: Any) -> Any:
+                return self.inner(*values)
+
+        module = function if isinstance(function, torch.nn.Module) else Module()
+        model = load(export_module(module, inputs, tmp_path))
+        arrays = [_array(value) for value in inputs]
+        got = run_module(model, {t.name: a for t, a in zip(model.inputs, arrays, strict=True)})
+        with torch.no_grad():
+            wanted = torch.utils._pytree.tree_leaves(module.eval()(*inputs))
+        assert len(got) == len(wanted) == len(model.outputs)
+        for ours, theirs in zip(got, map(_array, wanted), strict=True):
+            assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+            np.testing.assert_allclose(
+                ours.astype(np.float64), theirs.astype(np.float64), rtol=tolerance, atol=tolerance
+            )
+        return model
+
+    return check
+
+
+def _array(tensor: Any) -> Any:
+    import ml_dtypes
+
+    if tensor.dtype == torch.bfloat16:
+        return tensor.detach().float().numpy().astype(ml_dtypes.bfloat16)
+    return tensor.detach().numpy()
+
+
+def draw(*shape: int, seed: int = 0) -> Any:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_summed_in_float32(compare: Compare, dtype: str) -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.conv = torch.nn.Conv2d(3, 8, 3)
+            self.norm = torch.nn.BatchNorm2d(8)
+            self.up = torch.nn.ConvTranspose2d(8, 4, 2, 2)
+            self.group = torch.nn.GroupNorm(2, 4)
+            self.layer = torch.nn.LayerNorm(12)
+            self.head = torch.nn.Linear(12, 5)
+
+        def forward(self, image: Any) -> Any:
+            x = self.group(self.up(self.norm(self.conv(image))))
+            y = self.layer(functional.avg_pool2d(x, 1) * 0.1)
+            return self.head(functional.gelu(y)).softmax(-1), (x @ x).mean((2, 3)), torch.tanh(x).sum()
+
+    target = getattr(torch, dtype)
+    compare(Net().to(target), draw(1, 3, 8, 8).to(target), tolerance=3e-2)
+
+
+def test_types_are_promoted_as_pytorch_does(compare: Compare) -> None:
+    def net(x: Any, i: Any, b: Any) -> Any:
+        return (
+            *(x + i, i + b, i * 2.5, i / 3, i // 3, torch.log(i + 9), b * b, b + b, i**2, i > 0.5, x.half() * 0.1),
+            *(b.sum(), b.any(), b.all(1), i.prod(1), i.float().std(), x.var(1, correction=0), torch.sqrt(i + 9)),
+        )
+
+    whole = torch.arange(-6, 6).reshape(3, 4)
+    compare(net, draw(3, 4), whole, whole > 1)
+
+
+def test_division_rounds_as_pytorch_does(compare: Compare) -> None:
+    def net(x: Any, y: Any, i: Any, j: Any) -> Any:
+        modes = [torch.div(p, q, rounding_mode=m) for p, q in ((x, y), (i, j)) for m in ("floor", "trunc")]
+        return (*modes, x % y, i % j, torch.fmod(x, y), torch.fmod(i, j), x.remainder(0.7))
+
+    i, j = torch.arange(-6, 6), torch.tensor([1, -2, 3, -4, 5, -6] * 2)
+    compare(net, draw(12) * 5, draw(12, seed=1), i, j)
+
+
+def test_infinities_and_nan_pass(compare: Compare) -> None:
+    def net(x: Any, mask: Any) -> Any:
+        filled = x.masked_fill(mask, float("-inf"))
+        return (
+            *(filled, torch.where(mask, float("inf"), x), torch.full((2, 3), float("-inf")) + x[:2, :3]),
+            *(torch.maximum(x, filled), torch.minimum(filled, x), x.clamp(-0.5, 0.5), x.clamp(min=filled)),
+            *(functional.pad(x, (1, 1), value=float("-inf")), filled.softmax(-1), torch.isnan(x)),
+        )
+
+    x = draw(3, 4)
+    x[1, 1] = float("nan")
+    compare(net, x, torch.arange(12).reshape(3, 4) % 3 == 0)
+
+
+def test_tensors_are_moved(compare: Compare) -> None:
+    def net(x: Any, i: Any) -> Any:
+        return (
+            *(torch.cat([x, torch.zeros(0), x], 1), x[:, ::2, 1:-1], x.flip(1), x.roll((1, -2), (1, 2)), x.tril()),
+            *(x.unsqueeze(1).squeeze(-3), x[:, i], x[i - 1, i], x.gather(1, i.reshape(1, 2, 1).expand(2, 2, 4))),
+            *(x.index_select(2, i), torch.stack(x.unbind(1), 0), x.repeat(2, 1, 1), x.diagonal(0, 1, 2)),
+            *(
+                functional.pad(x, (2, 1), mode="reflect"),
+                functional.pad(x, (2, 1), mode="replicate"),
+                x.unfold(2, 2, 1),
+            ),
+            *(functional.pad(x, (1, 2), mode="circular"), functional.pad(x, (-1, 2)), x.chunk(2, 1)[1]),
+            *(torch.einsum("bij,bkj->bik", x, x), functional.pixel_shuffle(x.reshape(1, 4, 2, 3), 2)),
+        )
+
+    compare(net, draw(2, 3, 4), torch.tensor([1, 2]) - 1)
+
+
+def test_order_and_sums_along_axes(compare: Compare) -> None:
+    def net(x: Any) -> Any:
+        return (
+            *(
+                *x.topk(2, 1),
+                *x.sort(1, descending=True),
+                x.argmax(1),
+                x.argmin(),
+                *x.max(1),
+                x.cumsum(1),
+                x.amax((0, 1)),
+            ),
+            *(x.norm(), x.norm(1, 1), x.norm(float("inf"), 1), x.logsumexp(1), x.mean(), *torch.var_mean(x, 1)),
+        )
+
+    compare(net, draw(3, 5))
+
+
+def test_attention(compare: Compare) -> None:
+    attend = functional.scaled_dot_product_attention
+
+    def net(q: Any, k: Any, v: Any, mask: Any, bias: Any) -> Any:
+        wide_k, wide_v = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
+        return (
+            *(attend(q, k, v, enable_gqa=True), attend(q, wide_k, wide_v, attn_mask=mask)),
+            *(attend(q, wide_k, wide_v, is_causal=True), attend(q, wide_k, wide_v, attn_mask=bias, scale=0.3)),
+        )
+
+    mask = torch.arange(30).reshape(5, 6) % 4 != 0
+    mask[2] = False
+    bias = draw(5, 6).masked_fill(~mask, float("-inf"))
+    compare(net, draw(1, 4, 5, 8), draw(1, 2, 6, 8, seed=1), draw(1, 2, 6, 8, seed=2), mask, bias)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_images_are_sampled(compare: Compare, mode: str) -> None:
+    def net(x: Any, grid: Any) -> Any:
+        corners = {} if mode == "nearest" else {"align_corners": True}
+        return (
+            functional.grid_sample(x, grid, mode=mode, padding_mode="reflection", align_corners=False),
+            functional.grid_sample(x, grid, mode=mode, align_corners=True),
+            functional.interpolate(x, size=(9, 12), mode=mode, **corners),
+            functional.interpolate(x, scale_factor=2, mode=mode),
+        )
+
+    compare(net, draw(1, 2, 5, 6), draw(1, 4, 3, 2, seed=1) * 0.8, tolerance=1e-4)
+
+
+def test_convolutions(compare: Compare) -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.one = torch.nn.ConvTranspose1d(4, 6, 3, 2, 1, output_padding=1, groups=2)
+            self.two = torch.nn.ConvTranspose2d(4, 2, 3, 2, 1, output_padding=1, dilation=2)
+            self.three = torch.nn.ConvTranspose3d(4, 2, 2, 2)
+            self.same = torch.nn.Conv2d(4, 4, 3, padding="same", groups=4, dilation=2)
+            self.instance = torch.nn.InstanceNorm2d(4, affine=True)
+
+        def forward(self, x: Any) -> Any:
+            return (
+                *(self.one(x[:, :, 0]), self.two(x), self.three(x[..., None]), self.same(x), self.instance(x)),
+                *(functional.max_pool2d(x, 2, ceil_mode=True), functional.adaptive_avg_pool2d(x, (2, 3))),
+            )
+
+    compare(Net(), draw(1, 4, 5, 7), tolerance=1e-4)
+
+
+def test_recurrent_layers_are_unrolled(compare: Compare) -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.first = torch.nn.LSTM(4, 3, bidirectional=True, batch_first=True)
+            self.second = torch.nn.GRU(6, 2)
+
+        def forward(self, x: Any) -> Any:
+            return self.second(self.first(x)[0])
+
+    compare(Net(), draw(2, 3, 4))
+
+
+def test_outputs_of_every_kind(tmp_path: Path, run_module: Any) -> None:
+    from kintune.models.importer import load
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+            self.weight = torch.nn.Parameter(torch.ones(2))
+
+        def forward(self, x: Any, scale: float, unused: Any = None) -> Any:
+            self.calls.add_(1)
+            return {"y": x * scale, "none": None, "x": x, "weight": self.weight}
+
+    program = torch.export.export(Net(), (draw(2), 2.5))
+    path = tmp_path / "net.pt2"
+    torch.export.save(program, path)
+    model = load(parse_ref(str(path)))
+    assert [tensor.name for tensor in model.inputs] == ["x"]
+    assert [tensor.name for tensor in model.outputs] == ["y", "x", "weight"]
+    y, x, weight = run_module(model, {"x": np.float32([1, 2])})
+    assert (y.tolist(), x.tolist(), weight.tolist()) == ([2.5, 5.0], [1.0, 2.0], [1.0, 1.0])
+
+
+def test_what_follows_from_open_sizes_is_computed(tmp_path: Path, run_module: Any) -> None:
+    from kintune.models.importer import load
+
+    class Net(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            rows, columns = x.shape
+            return x.reshape(-1) * torch.arange(rows * columns) + rows, x.new_full((rows, 1), -np.inf)
+
+    dims = {0: torch.export.Dim("rows"), 1: torch.export.Dim("columns")}
+    path = tmp_path / "net.pt2"
+    torch.export.save(torch.export.export(Net(), (draw(3, 4),), dynamic_shapes=(dims,)), path)
+    x = draw(2, 5)
+    got = run_module(load(parse_ref(str(path), ["x=2x5"])), {"x": x.numpy()})
+    for ours, theirs in zip(got, Net()(x), strict=True):
+        np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-6)
+
+
+def test_each_variable_leads_to_the_users_module(compare: Compare) -> None:
+    torch.manual_seed(0)
+    model = compare(torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU()), draw(2, 4))
+    bindings = [b for block in model.module["main"].body.blocks for b in block.bindings]
+    assert set(model.sources) >= {binding.var.name for binding in bindings[:-1]}
+    assert set(model.sources.values()) <= set(model.nodes)
+    assert set(model.nodes.values()) == {"aten.linear.default '0'", "aten.relu.default '1'"}
+
+
+def test_what_cannot_be_imported_is_named(tmp_path: Path) -> None:
+    from kintune.models.importer import load
+
+    class Spectrum(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.fft.rfft(x).abs()
+
+    class Branch(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.cond(x.sum() > 0, lambda v: v + 1, lambda v: v - 1, (x,))
+
+    class State(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("past", torch.zeros(4))
+
+        def forward(self, x: Any) -> Any:
+            self.past.add_(x)
+            return self.past * 2
+
+    class InPlace(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.add_(1) * 2
+
+    class Found(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x[x > 0]
+
+    for module, error, message in (
+        (Spectrum(), UnsupportedOperators, r"_fft_r2c\.default on complex numbers x1"),
+        (Branch(), UnsupportedOperators, r"cond x1"),
+        (State(), ModelError, "reads and changes its buffer past"),
+        (InPlace(), ModelError, "changes its input x in place"),
+        (Found(), ModelError, "depends on the data"),
+    ):
+        with pytest.raises(error, match=message):
+            load(export_module(module, (draw(4),), tmp_path))
