@@ -74,7 +74,7 @@ class _Reading:
     def fixed(self) -> set[Any]:
         """The buffers whose layout must stay."""
         data = self._data()
-        found, pending = set(self._undeclared), []
+        found, pending = set(self._undeclared), list[Any]()
         for buffer, index in self._accesses:
             if index & data:
                 found.add(buffer)

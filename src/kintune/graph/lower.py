@@ -14,6 +14,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from kintune.graph.axes import CountAxesFromFront
 from kintune.graph.canonical import LowerScalars, RaiseScalars
 from kintune.graph.fold import FoldTensors
 from kintune.graph.layout_marks import CheckLayoutMarks
@@ -72,8 +73,19 @@ def lower(module: tvm.IRModule, target: tvm.target.Target, *, conservative: bool
 
 def _graph_passes(target: tvm.target.Target, conservative: bool) -> list[tvm.transform.Pass]:
     if conservative:
-        return [relax.transform.DecomposeOpsForInference(), FoldTensors(), relax.transform.FoldConstant()]
-    passes = [relax.transform.DecomposeOpsForInference(), FoldTensors(), relax.transform.FoldConstant(), RaiseScalars()]
+        return [
+            CountAxesFromFront(),
+            relax.transform.DecomposeOpsForInference(),
+            FoldTensors(),
+            relax.transform.FoldConstant(),
+        ]
+    passes = [
+        CountAxesFromFront(),
+        relax.transform.DecomposeOpsForInference(),
+        FoldTensors(),
+        relax.transform.FoldConstant(),
+        RaiseScalars(),
+    ]
     if target.kind.name == "llvm":
         passes.append(relax.transform.ConvertLayout(_CPU_LAYOUTS))
     return [
