@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kintune.models.converters import arithmetic, convolution, normalisation, pooling
+from kintune.models.converters import arithmetic, convolution, normalisation, pooling, resize
 
 __all__ = ["CONVERTERS"]
 
-_GROUPS = (arithmetic, convolution, normalisation, pooling)
+_GROUPS = (arithmetic, convolution, normalisation, pooling, resize)
 
 CONVERTERS: dict[str, Any] = {name: converter for group in _GROUPS for name, converter in group.CONVERTERS.items()}
 """Operator name -> the converter to use for it."""
