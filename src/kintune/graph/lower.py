@@ -16,6 +16,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.graph.axes import CountAxesFromFront
 from kintune.graph.canonical import LowerScalars, RaiseScalars
+from kintune.graph.extremes import keep_nan
 from kintune.graph.fold import FoldTensors
 from kintune.graph.layout_marks import CheckLayoutMarks
 from kintune.graph.rewriting import operator_of
@@ -49,6 +50,7 @@ def lower(module: tvm.IRModule, target: tvm.target.Target, *, conservative: bool
 
     The attribute `num_input` of `main`, if present, is ignored: every parameter of an imported `main` is an input.
     """
+    keep_nan()
     with target:
         module = tvm.transform.Sequential(_graph_passes(target, conservative) + _operator_passes())(module)
         inputs = len(module["main"].params)
