@@ -78,8 +78,9 @@ def _relu(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 def _clip(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     def clip(x: te.Tensor, low: Any, high: Any) -> te.Tensor:
-        least, most = (tirx.const(float(bound.value) if _is_float(call) else int(bound.value), x.dtype)
-                       for bound in (low, high))
+        least, most = (
+            tirx.const(float(bound.value) if _is_float(call) else int(bound.value), x.dtype) for bound in (low, high)
+        )
         return te.compute(
             x.shape, lambda *i: tirx.max(least, tirx.min(most, x(*i))), name="compute", tag=topi.tag.ELEMWISE
         )
@@ -93,6 +94,6 @@ def _is_float(call: relax.Call) -> bool:
 
 def _is_number(expression: relax.Expr) -> bool:
     """Whether an operand is a constant without NaN."""
-    return isinstance(expression, tvm.ir.GenericConst) and not np.isnan(
-        expression.value.numpy().astype(np.float64)
-    ).any()
+    return (
+        isinstance(expression, tvm.ir.GenericConst) and not np.isnan(expression.value.numpy().astype(np.float64)).any()
+    )

@@ -1,65 +1,295 @@
-"""Bounds and pairwise extremes as element-wise operators that fusion can see.
+"""Element-wise arithmetic of one and of several operands.
 
-The stock ones emit `Clip` as finished loops and `Max`/`Min` as stack-and-reduce over a new axis; layout conversion and
-fusion then cannot see the cheap element-wise operator that a ReLU6 is.  These emit Relax's own binary operators.
+Bounds and pairwise extremes are binary operators of Relax, which layout conversion and fusion can see; lowering keeps
+what is not a number in them (`graph/extremes.py`).
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import tvm
-from tvm import relax
-from tvm.relax.frontend.onnx import onnx_frontend
+from tvm import relax, te, tirx, topi
+
+from kintune.models.converters.node import Converter, Node, constant_of, dtype_of, is_float, numpy_type, shape_of
 
 __all__ = ["CONVERTERS"]
 
-
-class Clip(onnx_frontend.OnnxOpConverter):  # type: ignore[misc]
-    """`Clip` as maximum and minimum; a bound that is absent, infinite or NaN bounds nothing."""
-
-    @classmethod
-    def _impl_v1(cls, builder: Any, inputs: Any, attributes: Any, parameters: Any) -> Any:
-        dtype = inputs[0].ty.dtype
-        bounds = [attributes.get(name) for name in ("min", "max")]
-        constants = [None if bound is None else relax.const(float(bound), dtype) for bound in bounds]
-        return cls._impl_v11(builder, [inputs[0], *constants], attributes, parameters)
-
-    @classmethod
-    def _impl_v11(cls, builder: Any, inputs: Any, _attributes: Any, _parameters: Any) -> Any:
-        result = inputs[0]
-        for bound, operator in zip(list(inputs)[1:3], (relax.op.maximum, relax.op.minimum), strict=False):
-            if bound is None or (isinstance(bound, tvm.ir.GenericConst) and not np.isfinite(bound.value.numpy()).all()):
-                continue
-            result = builder.normalize(operator(result, bound))
-        return result
-
-    _impl_v12 = _impl_v13 = _impl_v11
+_NARROW = frozenset({"float16", "bfloat16"})
+_MOST_FACTORS = 8  # up to which a power of integers is written out as products
 
 
-class _Pairwise(onnx_frontend.OnnxOpConverter):  # type: ignore[misc]
-    operator: Any = None
-
-    @classmethod
-    def _impl_v1(cls, builder: Any, inputs: Any, _attributes: Any, _parameters: Any) -> Any:
-        return functools.reduce(lambda left, right: builder.normalize(cls.operator(left, right)), inputs)
-
-    _impl_v6 = _impl_v8 = _impl_v12 = _impl_v13 = _impl_v1
+def _like(value: float, tensor: relax.Expr) -> relax.Expr:
+    """A scalar of the tensor's element type."""
+    return relax.const(np.array(value).astype(numpy_type(dtype_of(tensor))), dtype_of(tensor))
 
 
-class Max(_Pairwise):
-    """`Max` folded over its inputs, broadcasting."""
-
-    operator = staticmethod(relax.op.maximum)
+def _as(node: Node, tensor: relax.Expr, dtype: str) -> relax.Expr:
+    return tensor if dtype_of(tensor) == dtype else node.emit(relax.op.astype(tensor, dtype))
 
 
-class Min(_Pairwise):
-    """`Min` folded over its inputs, broadcasting."""
+def _clip(node: Node) -> relax.Expr:
+    """Maximum, then minimum; a constant bound that is infinite, NaN or the type's own bounds nothing."""
+    data = node.required(0)
+    if node.opset < 11:
+        bounds = [node.attributes.get(name) for name in ("min", "max")]
+        limits = [None if bound is None else _like(bound, data) for bound in bounds]
+    else:
+        limits = [node.operand(1), node.operand(2)]
+    for limit, operator, least in zip(limits, (relax.op.maximum, relax.op.minimum), (True, False), strict=True):
+        if limit is not None and not _bounds_nothing(limit, least):
+            data = node.emit(operator(data, limit))
+    return data
 
-    operator = staticmethod(relax.op.minimum)
+
+def _bounds_nothing(limit: relax.Expr, least: bool) -> bool:
+    value = constant_of(limit)
+    if value is None:
+        return False
+    if is_float(dtype_of(limit)):
+        number = float(value.reshape(-1)[0])
+        return bool(np.isnan(number)) or number == (-np.inf if least else np.inf)
+    limits = np.iinfo(value.dtype)
+    return int(value.reshape(-1)[0]) == (limits.min if least else limits.max)
 
 
-CONVERTERS: dict[str, Any] = {"Clip": Clip, "Max": Max, "Min": Min}
+def _folded(operator: Callable[[Any, Any], Any]) -> Callable[[Node], relax.Expr]:
+    """One operator between all operands, broadcasting."""
+
+    def convert(node: Node) -> relax.Expr:
+        operands = [operand for operand in node.operands if operand is not None]
+        return functools.reduce(lambda left, right: node.emit(operator(left, right)), operands)
+
+    return convert
+
+
+def _mean(node: Node) -> relax.Expr:
+    total = _folded(relax.op.add)(node)
+    return relax.op.divide(total, _like(len(node.operands), total)) if len(node.operands) > 1 else total
+
+
+def _legacy(node: Node) -> tuple[relax.Expr, relax.Expr]:
+    """The two operands; before operator set 7 the second may be aligned with the first from an axis on."""
+    left, right = node.required(0), node.required(1)
+    axis = node.attributes.get("axis")
+    if node.opset < 7 and node.attributes.get("broadcast", 0) and axis is not None:
+        shape = shape_of(right)
+        after = len(shape_of(left)) - int(axis) % len(shape_of(left)) - len(shape)
+        right = node.emit(relax.op.reshape(right, [*shape, *[1] * after]))
+    return left, right
+
+
+def _binary(operator: Callable[[Any, Any], Any]) -> Callable[[Node], relax.Expr]:
+    return lambda node: operator(*_legacy(node))
+
+
+def _divide(node: Node) -> relax.Expr:
+    """Of integers, the quotient rounded to zero."""
+    left, right = _legacy(node)
+    if is_float(dtype_of(left)):
+        return relax.op.divide(left, right)
+    divisor = constant_of(right)
+    if divisor is not None and not divisor.all():
+        raise ValueError("it divides integers by 0")
+    return _elementwise(node, tirx.truncdiv, "quotient", left, right)
+
+
+def _modulo(node: Node) -> relax.Expr:
+    """The remainder, with the sign of the dividend (`fmod`) or of the divisor."""
+    left, right = node.required(0), node.required(1)
+    if not is_float(dtype_of(left)):
+        divisor = constant_of(right)
+        if divisor is not None and not divisor.all():
+            raise ValueError("it divides integers by 0")
+        function = tirx.truncmod if node.attributes.get("fmod", 0) else tirx.floormod
+        return _elementwise(node, function, "remainder", left, right)
+    own = dtype_of(left)
+    wide = "float32" if own in _NARROW else own
+    left, right = _as(node, left, wide), _as(node, right, wide)
+    remainder = node.emit(_elementwise(node, tirx.fmod, "remainder", left, right))
+    if not node.attributes.get("fmod", 0):
+        wrong = relax.op.less(node.emit(relax.op.multiply(remainder, right)), _like(0, right))
+        remainder = node.emit(relax.op.where(node.emit(wrong), relax.op.add(remainder, right), remainder))
+    return _as(node, remainder, own)
+
+
+def _elementwise(node: Node, function: Callable[..., Any], name: str, *operands: relax.Expr) -> relax.Expr:
+    """An element-wise function that Relax has no operator for, as a kernel that fuses like one."""
+
+    def kernel(*tensors: te.Tensor) -> te.Tensor:
+        shape = np.broadcast_shapes(*(tuple(map(int, tensor.shape)) for tensor in tensors))
+
+        def compute(*indices: Any) -> Any:
+            return function(*(_at(tensor, indices) for tensor in tensors))
+
+        return te.compute(shape, compute, name=f"T_{name}", tag=topi.tag.BROADCAST)
+
+    return node.builder.call_te(kernel, *operands, primfunc_name_hint=name)
+
+
+def _at(tensor: te.Tensor, indices: tuple[Any, ...]) -> Any:
+    own = indices[len(indices) - len(tensor.shape) :]
+    return tensor(*(0 if int(size) == 1 else index for size, index in zip(tensor.shape, own, strict=True)))
+
+
+def _power(node: Node) -> relax.Expr:
+    """A power of the base's element type.
+
+    Integer exponents up to 8 are products.  What is left of integers is computed in float64, as onnxruntime does.
+    """
+    base, exponent = _legacy(node)
+    own = dtype_of(base)
+    value = constant_of(exponent)
+    if value is not None and value.size == 1:
+        number = float(value.reshape(-1)[0])
+        shape = np.broadcast_shapes(shape_of(base), value.shape)
+        if number.is_integer() and 1 <= number <= _MOST_FACTORS and shape == shape_of(base):
+            return _repeated_product(node, base, int(number))
+        if number == 0.5 and is_float(own) and shape == shape_of(base):
+            return relax.op.sqrt(base)
+    wide = {"float32": "float32", "float64": "float64"}.get(own, "float32" if own in _NARROW else "float64")
+    result = node.emit(relax.op.power(_as(node, base, wide), _as(node, exponent, wide)))
+    return _as(node, result, own)
+
+
+def _repeated_product(node: Node, base: relax.Expr, exponent: int) -> relax.Expr:
+    if exponent == 1:
+        return base
+    half = _repeated_product(node, base, exponent // 2)
+    square = node.emit(relax.op.multiply(half, half))
+    return node.emit(relax.op.multiply(square, base)) if exponent % 2 else square
+
+
+def _unary(operator: Callable[[Any], Any]) -> Callable[[Node], relax.Expr]:
+    return lambda node: operator(node.required(0))
+
+
+def _real(operator: Callable[[Any], Any]) -> Callable[[Node], relax.Expr]:
+    """A function of reals: half precision is computed in float32."""
+
+    def convert(node: Node) -> relax.Expr:
+        data = node.required(0)
+        own = dtype_of(data)
+        if own not in _NARROW:
+            return operator(data)
+        return relax.op.astype(node.emit(operator(_as(node, data, "float32"))), own)
+
+    return convert
+
+
+def _sign(node: Node) -> relax.Expr:
+    """-1, 0 or 1; what is neither, zero or not a number, is itself."""
+    data = node.required(0)
+    if dtype_of(data).startswith("uint"):
+        return relax.op.minimum(data, _like(1, data))
+    below = node.emit(relax.op.where(relax.op.less(data, _like(0, data)), _like(-1, data), data))
+    return relax.op.where(relax.op.greater(data, _like(0, data)), _like(1, data), below)
+
+
+def _negative(node: Node) -> relax.Expr:
+    data = node.required(0)
+    return relax.op.negative(data) if is_float(dtype_of(data)) else relax.op.subtract(_like(0, data), data)
+
+
+def _absolute(node: Node) -> relax.Expr:
+    data = node.required(0)
+    dtype = dtype_of(data)
+    if dtype.startswith("uint"):
+        return data
+    return relax.op.abs(data) if is_float(dtype) else relax.op.maximum(data, node.emit(_negative(node)))
+
+
+def _reciprocal(node: Node) -> relax.Expr:
+    data = node.required(0)
+    return relax.op.divide(_like(1, data), data)
+
+
+def _is_infinite(node: Node) -> relax.Expr:
+    data = node.required(0)
+    kinds = [
+        node.emit(relax.op.equal(data, _like(value, data)))
+        for name, value in (("detect_positive", np.inf), ("detect_negative", -np.inf))
+        if node.attributes.get(name, 1)
+    ]
+    if not kinds:
+        return relax.const(np.zeros(shape_of(data), np.bool_), "bool")
+    return kinds[0] if len(kinds) == 1 else relax.op.logical_or(*kinds)
+
+
+def _shift(node: Node) -> relax.Expr:
+    left, right = node.required(0), node.required(1)
+    if node.attributes.get("direction") == "LEFT":
+        return relax.op.left_shift(left, right)
+    return relax.op.right_shift(left, right)
+
+
+def _bit_cast(node: Node) -> relax.Expr:
+    """The same bits as another element type of the same width."""
+    data, dtype = node.required(0), node.element_type("to")
+    if numpy_type(dtype).itemsize != numpy_type(dtype_of(data)).itemsize or "bool" in (dtype, dtype_of(data)):
+        raise ValueError(f"{dtype_of(data)} cannot be read as {dtype}")
+    if dtype == dtype_of(data):
+        return data
+    return _elementwise(node, lambda x: tirx.reinterpret(dtype, x), "bit_cast", data)
+
+
+CONVERTERS: dict[str, Converter] = {
+    name: Converter(convert)
+    for name, convert in {
+        "Abs": _absolute,
+        "Acos": _real(relax.op.acos),
+        "Acosh": _real(relax.op.acosh),
+        "Add": _binary(relax.op.add),
+        "And": _binary(relax.op.logical_and),
+        "Asin": _real(relax.op.asin),
+        "Asinh": _real(relax.op.asinh),
+        "Atan": _real(relax.op.atan),
+        "Atanh": _real(relax.op.atanh),
+        "BitCast": _bit_cast,
+        "BitShift": _shift,
+        "BitwiseAnd": _binary(relax.op.bitwise_and),
+        "BitwiseNot": _unary(relax.op.bitwise_not),
+        "BitwiseOr": _binary(relax.op.bitwise_or),
+        "BitwiseXor": _binary(relax.op.bitwise_xor),
+        "Ceil": _unary(relax.op.ceil),
+        "Clip": _clip,
+        "Cos": _real(relax.op.cos),
+        "Cosh": _real(relax.op.cosh),
+        "Div": _divide,
+        "Equal": _binary(relax.op.equal),
+        "Erf": _real(relax.op.erf),
+        "Exp": _real(relax.op.exp),
+        "Floor": _unary(relax.op.floor),
+        "Greater": _binary(relax.op.greater),
+        "GreaterOrEqual": _binary(relax.op.greater_equal),
+        "IsInf": _is_infinite,
+        "IsNaN": _unary(relax.op.isnan),
+        "Less": _binary(relax.op.less),
+        "LessOrEqual": _binary(relax.op.less_equal),
+        "Log": _real(relax.op.log),
+        "Max": _folded(relax.op.maximum),
+        "Mean": _mean,
+        "Min": _folded(relax.op.minimum),
+        "Mod": _modulo,
+        "Mul": _binary(relax.op.multiply),
+        "Neg": _negative,
+        "Not": _unary(relax.op.logical_not),
+        "Or": _binary(relax.op.logical_or),
+        "Pow": _power,
+        "Reciprocal": _reciprocal,
+        "Round": _unary(relax.op.round),
+        "Sigmoid": _real(relax.op.sigmoid),
+        "Sign": _sign,
+        "Sin": _real(relax.op.sin),
+        "Sinh": _real(relax.op.sinh),
+        "Sqrt": _real(relax.op.sqrt),
+        "Sub": _binary(relax.op.subtract),
+        "Sum": _folded(relax.op.add),
+        "Tan": _real(relax.op.tan),
+        "Tanh": _real(relax.op.tanh),
+        "Xor": _binary(relax.op.logical_xor),
+    }.items()
+}
 """Operator name -> the converter to use for it."""

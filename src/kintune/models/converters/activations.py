@@ -1,0 +1,223 @@
+"""Activation functions, element by element; half precision is computed in float32 where digits would be lost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from kintune.models.converters.node import Converter, Node, dtype_of, numpy_type, shape_of
+
+__all__ = ["CONVERTERS"]
+
+_NARROW = frozenset({"float16", "bfloat16"})
+_SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
+
+
+def _like(value: float, tensor: relax.Expr) -> relax.Expr:
+    return relax.const(np.array(value).astype(numpy_type(dtype_of(tensor))), dtype_of(tensor))
+
+
+def _number(node: Node, name: str, default: float) -> float:
+    return float(node.attributes.get(name, default))
+
+
+def _widened(activation: Callable[[Node, Any], Any]) -> Converter:
+    """A converter of an activation that is computed in float32 where the operand is narrower."""
+
+    def convert(node: Node) -> relax.Expr:
+        data = node.required(0)
+        own = dtype_of(data)
+        if own not in _NARROW:
+            return activation(node, data)
+        wide = node.emit(relax.op.astype(data, "float32"))
+        return relax.op.astype(node.emit(activation(node, wide)), own)
+
+    return Converter(convert)
+
+
+def _plain(activation: Callable[[Node, Any], Any]) -> Converter:
+    return Converter(lambda node: activation(node, node.required(0)))
+
+
+def _below_zero(node: Node, data: Any, below: Any) -> Any:
+    """`data`, but `below` where it is negative."""
+    return relax.op.where(node.emit(relax.op.less(data, _like(0, data))), node.emit(below), data)
+
+
+def _relu(_node: Node, data: Any) -> Any:
+    return relax.op.nn.relu(data) if dtype_of(data).startswith("float") else relax.op.maximum(data, _like(0, data))
+
+
+def _leaky_relu(node: Node, data: Any) -> Any:
+    return relax.op.nn.leakyrelu(data, _number(node, "alpha", 0.01))
+
+
+def _parametric_relu(node: Node, data: Any) -> Any:
+    slope = node.required(1)
+    shape, own = shape_of(data), shape_of(slope)
+    rank = len(shape)
+    wide = [i for i, size in enumerate(own) if size != 1]
+    if len(wide) == 1 and len(own) <= rank:
+        axis = wide[0] + rank - len(own)
+        return relax.op.nn.prelu(data, node.emit(relax.op.reshape(slope, [own[wide[0]]])), axis)
+    if not wide and rank and len(own) <= rank:
+        channels = shape[min(1, rank - 1)]
+        each = node.emit(relax.op.broadcast_to(node.emit(relax.op.reshape(slope, [1])), [channels]))
+        return relax.op.nn.prelu(data, each, min(1, rank - 1))
+    return _below_zero(node, data, relax.op.multiply(data, slope))
+
+
+def _exponential(node: Node, data: Any, alpha: float, width: float) -> Any:
+    """`data`, but `alpha * (exp(data / width) - 1)` where it is negative."""
+    scaled = data if width == 1 else node.emit(relax.op.divide(data, _like(width, data)))
+    power = node.emit(relax.op.subtract(node.emit(relax.op.exp(scaled)), _like(1, data)))
+    return _below_zero(node, data, power if alpha == 1 else relax.op.multiply(power, _like(alpha, data)))
+
+
+def _elu(node: Node, data: Any) -> Any:
+    return _exponential(node, data, _number(node, "alpha", 1), 1)
+
+
+def _celu(node: Node, data: Any) -> Any:
+    alpha = _number(node, "alpha", 1)
+    return _exponential(node, data, alpha, alpha)
+
+
+def _selu(node: Node, data: Any) -> Any:
+    curve = node.emit(_exponential(node, data, _number(node, "alpha", _SELU_ALPHA), 1))
+    return relax.op.multiply(curve, _like(_number(node, "gamma", _SELU_GAMMA), data))
+
+
+def _thresholded_relu(node: Node, data: Any) -> Any:
+    above = node.emit(relax.op.greater(data, _like(_number(node, "alpha", 1), data)))
+    return relax.op.where(above, data, _like(0, data))
+
+
+def _between_zero_and_one(node: Node, data: Any, alpha: float, beta: float) -> Any:
+    """`alpha * data + beta`, bounded by 0 and 1."""
+    line = node.emit(relax.op.add(node.emit(relax.op.multiply(data, _like(alpha, data))), _like(beta, data)))
+    return relax.op.minimum(node.emit(relax.op.maximum(line, _like(0, data))), _like(1, data))
+
+
+def _hard_sigmoid(node: Node, data: Any) -> Any:
+    return _between_zero_and_one(node, data, _number(node, "alpha", 0.2), _number(node, "beta", 0.5))
+
+
+def _hard_swish(node: Node, data: Any) -> Any:
+    return relax.op.multiply(data, node.emit(_between_zero_and_one(node, data, 1 / 6, 0.5)))
+
+
+def _swish(node: Node, data: Any) -> Any:
+    alpha = _number(node, "alpha", 1)
+    gate = data if alpha == 1 else node.emit(relax.op.multiply(data, _like(alpha, data)))
+    return relax.op.multiply(data, node.emit(relax.op.sigmoid(gate)))
+
+
+def _softplus(node: Node, data: Any) -> Any:
+    """`log(1 + exp(data))`, written so that the exponential does not overflow."""
+    power = node.emit(relax.op.exp(node.emit(relax.op.negative(node.emit(relax.op.abs(data))))))
+    rest = node.emit(relax.op.log(node.emit(relax.op.add(power, _like(1, data)))))
+    return relax.op.add(node.emit(relax.op.nn.relu(data)), rest)
+
+
+def _mish(node: Node, data: Any) -> Any:
+    return relax.op.multiply(data, node.emit(relax.op.tanh(node.emit(_softplus(node, data)))))
+
+
+def _softsign(node: Node, data: Any) -> Any:
+    return relax.op.divide(data, node.emit(relax.op.add(node.emit(relax.op.abs(data)), _like(1, data))))
+
+
+def _gelu(node: Node, data: Any) -> Any:
+    emit, like = node.emit, lambda value: _like(value, data)
+    if node.attributes.get("approximate", "none") == "tanh":
+        cube = emit(relax.op.multiply(emit(relax.op.multiply(data, data)), data))
+        inner = emit(relax.op.add(data, emit(relax.op.multiply(cube, like(0.044715)))))
+        curve = emit(relax.op.tanh(emit(relax.op.multiply(inner, like(math.sqrt(2 / math.pi))))))
+    else:
+        curve = emit(relax.op.erf(emit(relax.op.multiply(data, like(math.sqrt(0.5))))))
+    half = emit(relax.op.multiply(data, like(0.5)))
+    return relax.op.multiply(half, emit(relax.op.add(curve, like(1))))
+
+
+def _shrink(node: Node, data: Any) -> Any:
+    lambd, bias = _number(node, "lambd", 0.5), _number(node, "bias", 0)
+    emit = node.emit
+    wide = data if dtype_of(data).startswith("float") else emit(relax.op.astype(data, "float64"))
+    above = emit(
+        relax.op.where(
+            emit(relax.op.greater(wide, _like(lambd, wide))),
+            emit(relax.op.subtract(wide, _like(bias, wide))),
+            _like(0, wide),
+        )
+    )
+    result = emit(
+        relax.op.where(
+            emit(relax.op.less(wide, _like(-lambd, wide))), emit(relax.op.add(wide, _like(bias, wide))), above
+        )
+    )
+    return result if wide is data else relax.op.astype(result, dtype_of(data))
+
+
+def _normalised(operator: Callable[..., Any]) -> Converter:
+    """Softmax and its like; before operator set 13 over all dimensions from the axis on."""
+
+    def convert(node: Node) -> relax.Expr:
+        data = node.required(0)
+        shape = shape_of(data)
+        axis = int(node.attributes.get("axis", -1 if node.opset >= 13 else 1))
+        if not -len(shape) <= axis <= len(shape) - (node.opset >= 13 and len(shape) > 0):
+            raise ValueError(f"axis {axis} is out of range for a tensor of {len(shape)} dimensions")
+        axis = axis + len(shape) if axis < 0 else axis
+        if node.opset >= 13 or axis == len(shape) - 1:
+            return operator(node, data, axis)
+        flat = node.emit(relax.op.reshape(data, [math.prod(shape[:axis]), math.prod(shape[axis:])]))
+        return relax.op.reshape(node.emit(operator(node, flat, 1)), list(shape))
+
+    return Converter(convert)
+
+
+def _wide(operator: Callable[..., Any]) -> Callable[..., Any]:
+    def apply(node: Node, data: Any, axis: int) -> Any:
+        own = dtype_of(data)
+        if own not in _NARROW:
+            return operator(data, axis)
+        return relax.op.astype(node.emit(operator(node.emit(relax.op.astype(data, "float32")), axis)), own)
+
+    return apply
+
+
+def _hardmax(node: Node, data: Any, axis: int) -> Any:
+    """1 at the first greatest element, else 0."""
+    shape, dtype = shape_of(data), dtype_of(data)
+    found = node.emit(relax.op.argmax(data, axis, True))
+    positions = np.arange(shape[axis]).reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    hit = node.emit(relax.op.equal(found, relax.const(positions.astype(np.int64), "int64")))
+    return relax.op.astype(hit, dtype)
+
+
+CONVERTERS: dict[str, Converter] = {
+    "Celu": _widened(_celu),
+    "Elu": _widened(_elu),
+    "Gelu": _widened(_gelu),
+    "HardSigmoid": _plain(_hard_sigmoid),
+    "HardSwish": _plain(_hard_swish),
+    "Hardmax": _normalised(_hardmax),
+    "LeakyRelu": _plain(_leaky_relu),
+    "LogSoftmax": _normalised(_wide(relax.op.nn.log_softmax)),
+    "Mish": _widened(_mish),
+    "PRelu": _plain(_parametric_relu),
+    "Relu": _plain(_relu),
+    "Selu": _widened(_selu),
+    "Shrink": _plain(_shrink),
+    "Softmax": _normalised(_wide(relax.op.nn.softmax)),
+    "Softplus": _widened(_softplus),
+    "Softsign": _plain(_softsign),
+    "Swish": _widened(_swish),
+    "ThresholdedRelu": _plain(_thresholded_relu),
+}
+"""Operator name -> the converter to use for it."""

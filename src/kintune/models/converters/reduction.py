@@ -1,0 +1,214 @@
+"""Reductions over axes, running sums and products, positions of extremes, and the k greatest."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from kintune.models.converters.node import Converter, Node, dtype_of, is_float, shape_of
+
+__all__ = ["CONVERTERS"]
+
+_NARROW = frozenset({"float16", "bfloat16"})
+
+Reduce = Callable[[Any, Sequence[int], bool], Any]
+"""A reduction of a tensor over axes, which are kept with one element or dropped."""
+
+
+def _axes(node: Node, rank: int) -> list[int]:
+    """The axes to reduce, none where nothing is reduced."""
+    given = node.given_integers("axes", 1)
+    if given:
+        return sorted({axis % rank for axis in given if _within(axis, rank)})
+    return [] if node.attributes.get("noop_with_empty_axes", 0) else list(range(rank))
+
+
+def _within(axis: int, rank: int) -> bool:
+    if not -rank <= axis < rank:
+        raise ValueError(f"axis {axis} is out of range for a tensor of {rank} dimensions")
+    return True
+
+
+def _reduction(
+    reduce: Callable[[Node, Any, Sequence[int], bool], Any], element: Callable[[Node, Any], Any] | None = None
+) -> Converter:
+    """A converter of a reduction; `element` is what is left of it where nothing is reduced (default: the operand)."""
+
+    def convert(node: Node) -> relax.Expr:
+        data = node.required(0)
+        axes = _axes(node, len(shape_of(data)))
+        if not axes:
+            return data if element is None else element(node, data)
+        return reduce(node, data, axes, bool(node.attributes.get("keepdims", 1)))
+
+    return Converter(convert)
+
+
+def _in(dtypes: Callable[[str], str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Makes a reduction work in another element type, and return the operand's."""
+
+    def decorate(reduce: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(reduce)
+        def wrapped(node: Node, data: Any, *rest: Any) -> Any:
+            own = dtype_of(data)
+            other = dtypes(own)
+            if other == own:
+                return reduce(node, data, *rest)
+            return relax.op.astype(node.emit(reduce(node, node.emit(relax.op.astype(data, other)), *rest)), own)
+
+        return wrapped
+
+    return decorate
+
+
+def _summing_type(dtype: str) -> str:
+    return "float32" if dtype in _NARROW else dtype
+
+
+def _real_type(dtype: str) -> str:
+    if dtype in _NARROW:
+        return "float32"
+    return dtype if is_float(dtype) else "float64"
+
+
+def _ordered_type(dtype: str) -> str:
+    return "uint8" if dtype == "bool" else dtype
+
+
+def _plain(operator: Callable[..., Any], dtypes: Callable[[str], str]) -> Callable[..., Any]:
+    @_in(dtypes)
+    def reduce(_node: Node, data: Any, axes: Sequence[int], keep: bool) -> Any:
+        return operator(data, list(axes), keep)
+
+    return reduce
+
+
+_sum = _plain(relax.op.sum, _summing_type)
+_product = _plain(relax.op.prod, _summing_type)
+_maximum = _plain(relax.op.max, _ordered_type)
+_minimum = _plain(relax.op.min, _ordered_type)
+
+
+@_in(_summing_type)
+def _mean(node: Node, data: Any, axes: Sequence[int], keep: bool) -> Any:
+    if is_float(dtype_of(data)):
+        return relax.op.mean(data, list(axes), keep)
+    total = node.emit(relax.op.sum(data, list(axes), keep))
+    count = int(np.prod([shape_of(data)[axis] for axis in axes]))
+    return relax.op.divide(total, relax.const(count, dtype_of(data)))
+
+
+@_in(_summing_type)
+def _absolute_sum(node: Node, data: Any, axes: Sequence[int], keep: bool) -> Any:
+    return relax.op.sum(node.emit(relax.op.abs(data)), list(axes), keep)
+
+
+@_in(_summing_type)
+def _sum_of_squares(node: Node, data: Any, axes: Sequence[int], keep: bool) -> Any:
+    return relax.op.sum(node.emit(relax.op.multiply(data, data)), list(axes), keep)
+
+
+@_in(_real_type)
+def _norm(node: Node, data: Any, axes: Sequence[int], keep: bool) -> Any:
+    return relax.op.sqrt(node.emit(_sum_of_squares(node, data, axes, keep)))
+
+
+@_in(_real_type)
+def _log_of_sum(node: Node, data: Any, axes: Sequence[int], keep: bool) -> Any:
+    return relax.op.log(node.emit(relax.op.sum(data, list(axes), keep)))
+
+
+@_in(_real_type)
+def _log_of_sum_of_exponentials(node: Node, data: Any, axes: Sequence[int], keep: bool) -> Any:
+    """Exponentials of differences to the greatest element, so that none overflows; infinities stay out of that."""
+    dtype = dtype_of(data)
+    greatest = node.emit(relax.op.max(data, list(axes), True))
+    offset = node.emit(relax.op.where(relax.op.isfinite(greatest), greatest, relax.const(0, dtype)))
+    total = node.emit(relax.op.sum(relax.op.exp(relax.op.subtract(data, offset)), list(axes), True))
+    result = node.emit(relax.op.add(relax.op.log(total), offset))
+    return result if keep else relax.op.squeeze(result, list(axes))
+
+
+@_in(_real_type)
+def _log(_node: Node, data: Any) -> Any:
+    return relax.op.log(data)
+
+
+def _arg(operator: Callable[..., Any]) -> Converter:
+    def convert(node: Node) -> relax.Expr:
+        data = node.required(0)
+        shape = shape_of(data)
+        axis = int(node.attributes.get("axis", 0))
+        _within(axis, len(shape))
+        axis %= len(shape)
+        keep = bool(node.attributes.get("keepdims", 1))
+        if not node.attributes.get("select_last_index", 0):
+            return operator(data, axis, keep)
+        found = node.emit(operator(node.emit(relax.op.flip(data, axis)), axis, keep))
+        return relax.op.subtract(relax.const(shape[axis] - 1, "int64"), found)
+
+    return Converter(convert)
+
+
+def _running(operator: Callable[..., Any]) -> Converter:
+    """A running sum or product: reversed means from the end, exclusive leaves the element itself out."""
+
+    def convert(node: Node) -> relax.Expr:
+        data = node.required(0)
+        given = node.constant(1, "axis")
+        rank = len(shape_of(data))
+        axis = int(np.reshape(given if given is not None else 0, -1)[0])
+        _within(axis, rank)
+        axis %= rank
+        dtype = dtype_of(data)
+        wide = _summing_type(dtype)
+        data = data if wide == dtype else node.emit(relax.op.astype(data, wide))
+        backwards = bool(node.attributes.get("reverse", 0))
+        data = node.emit(relax.op.flip(data, axis)) if backwards else data
+        result = node.emit(operator(data, axis, wide, bool(node.attributes.get("exclusive", 0))))
+        result = node.emit(relax.op.flip(result, axis)) if backwards else result
+        return result if wide == dtype else relax.op.astype(result, dtype)
+
+    return Converter(convert)
+
+
+def _greatest(node: Node) -> relax.Expr:
+    """The k greatest (or least) elements along an axis, in order, and where they are."""
+    data = node.required(0)
+    given = node.given_integers("k", 1)
+    axis = int(node.attributes.get("axis", -1))
+    shape = shape_of(data)
+    _within(axis, len(shape))
+    axis %= len(shape)
+    count = 1 if given is None else given[0]
+    if not 0 <= count <= shape[axis]:
+        raise ValueError(f"k is {count}, but dimension {axis} has {shape[axis]} elements")
+    if count == 0:
+        empty = [0 if i == axis else size for i, size in enumerate(shape)]
+        return relax.Tuple([relax.op.zeros(empty, dtype_of(data)), relax.op.zeros(empty, "int64")])
+    largest = bool(node.attributes.get("largest", 1))
+    return relax.op.topk(data, count, axis, ret_type="both", largest=largest, dtype="int64")
+
+
+CONVERTERS: dict[str, Converter] = {
+    "ArgMax": _arg(relax.op.argmax),
+    "ArgMin": _arg(relax.op.argmin),
+    "CumProd": _running(relax.op.cumprod),
+    "CumSum": _running(relax.op.cumsum),
+    "ReduceL1": _reduction(_absolute_sum, lambda _, data: relax.op.abs(data)),
+    "ReduceL2": _reduction(_norm, lambda _, data: relax.op.abs(data)),
+    "ReduceLogSum": _reduction(_log_of_sum, _log),
+    "ReduceLogSumExp": _reduction(_log_of_sum_of_exponentials),
+    "ReduceMax": _reduction(_maximum),
+    "ReduceMean": _reduction(_mean),
+    "ReduceMin": _reduction(_minimum),
+    "ReduceProd": _reduction(_product),
+    "ReduceSum": _reduction(_sum),
+    "ReduceSumSquare": _reduction(_sum_of_squares, lambda _, data: relax.op.multiply(data, data)),
+    "TopK": Converter(_greatest),
+}
+"""Operator name -> the converter to use for it."""

@@ -1,0 +1,322 @@
+"""Shapes: asked for, changed, and parts of tensors cut out and put together.  All sizes are known by now."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from kintune.models.converters.node import Converter, Node, constant_of, dtype_of, numpy_type, shape_of
+
+__all__ = ["CONVERTERS"]
+
+
+def _axis(axis: int, rank: int) -> int:
+    """An axis that may count from the end, from the start."""
+    if not -rank <= axis < rank:
+        raise ValueError(f"axis {axis} is out of range for a tensor of {rank} dimensions")
+    return axis % rank
+
+
+def _known(node: Node, name: str, index: int) -> tuple[int, ...]:
+    """Integers that the node cannot do without."""
+    given = node.given_integers(name, index)
+    if given is None:
+        raise ValueError(f"it has no {name}")
+    return given
+
+
+def _empty(shape: tuple[int, ...] | list[int], dtype: str) -> relax.Expr:
+    return relax.const(np.zeros(shape, numpy_type(dtype)), dtype)
+
+
+def _shape(node: Node) -> relax.Expr:
+    shape = shape_of(node.required(0))
+    end = node.attributes.get("end")
+    return relax.const(np.array(shape[int(node.attributes.get("start", 0)) : end], np.int64), "int64")
+
+
+def _size(node: Node) -> relax.Expr:
+    return relax.const(np.int64(math.prod(shape_of(node.required(0)))), "int64")
+
+
+def _reshape(node: Node) -> relax.Expr:
+    data = node.required(0)
+    shape, wanted = shape_of(data), list(_known(node, "shape", 1))
+    if not node.attributes.get("allowzero", 0):
+        if any(size == 0 and i >= len(shape) for i, size in enumerate(wanted)):
+            raise ValueError(f"shape {wanted} keeps a dimension that a tensor of {len(shape)} does not have")
+        wanted = [shape[i] if size == 0 else size for i, size in enumerate(wanted)]
+    if wanted.count(-1) == 1:
+        rest = -math.prod(wanted)
+        wanted[wanted.index(-1)] = math.prod(shape) // rest if rest else 0
+    if min(wanted, default=0) < 0 or math.prod(wanted) != math.prod(shape):
+        raise ValueError(f"a tensor of shape {list(shape)} cannot have shape {wanted}")
+    return data if tuple(wanted) == shape else relax.op.reshape(data, wanted)
+
+
+def _flatten(node: Node) -> relax.Expr:
+    data = node.required(0)
+    shape = shape_of(data)
+    axis = int(node.attributes.get("axis", 1))
+    if not -len(shape) <= axis <= len(shape):
+        raise ValueError(f"axis {axis} is out of range for a tensor of {len(shape)} dimensions")
+    axis = axis + len(shape) if axis < 0 else axis
+    return relax.op.reshape(data, [math.prod(shape[:axis]), math.prod(shape[axis:])])
+
+
+def _squeeze(node: Node) -> relax.Expr:
+    data = node.required(0)
+    shape = shape_of(data)
+    given = node.given_integers("axes", 1)
+    axes = [i for i, size in enumerate(shape) if size == 1] if given is None else []
+    axes = axes if given is None else sorted({_axis(axis, len(shape)) for axis in given})
+    if any(shape[axis] != 1 for axis in axes):
+        raise ValueError(f"axes {axes} of shape {list(shape)} do not all have one element")
+    return relax.op.squeeze(data, axes) if axes else data
+
+
+def _unsqueeze(node: Node) -> relax.Expr:
+    data = node.required(0)
+    given = _known(node, "axes", 1)
+    axes = sorted({_axis(axis, len(shape_of(data)) + len(given)) for axis in given})
+    if len(axes) != len(given):
+        raise ValueError(f"axes {list(given)} are not all different")
+    return relax.op.expand_dims(data, axes) if axes else data
+
+
+def _transpose(node: Node) -> relax.Expr:
+    data = node.required(0)
+    rank = len(shape_of(data))
+    order = node.integers("perm", tuple(reversed(range(rank))))
+    if sorted(order) != list(range(rank)):
+        raise ValueError(f"perm {list(order)} is no order of {rank} dimensions")
+    return data if order == tuple(range(rank)) else relax.op.permute_dims(data, list(order))
+
+
+def _concat(node: Node) -> relax.Expr:
+    parts = [part for part in node.operands if part is not None]
+    axis = _axis(int(node.attributes.get("axis", 1 if node.opset < 4 else 0)), len(shape_of(parts[0])))
+    filled = [part for part in parts if 0 not in shape_of(part)]
+    if not filled:
+        shape = list(shape_of(parts[0]))
+        shape[axis] = sum(shape_of(part)[axis] for part in parts)
+        return _empty(shape, dtype_of(parts[0]))
+    return filled[0] if len(filled) == 1 else relax.op.concat(filled, axis)
+
+
+def _split(node: Node) -> relax.Expr:
+    data = node.required(0)
+    shape = shape_of(data)
+    axis = _axis(int(node.attributes.get("axis", 0)), len(shape))
+    given = node.given_integers("split", 1)
+    if given is None:
+        count = int(node.attributes.get("num_outputs", node.outputs))
+        most = -(-shape[axis] // count)
+        given = tuple(min(most, shape[axis] - most * i) for i in range(count))
+    if sum(given) != shape[axis] or min(given) < 0:
+        raise ValueError(f"parts of {list(given)} are not the {shape[axis]} elements of axis {axis}")
+    ends = np.cumsum(given).tolist()
+    if len(given) == 1:
+        return relax.Tuple([data])
+    if all(given):
+        return relax.op.split(data, ends[:-1], axis)
+    return relax.Tuple([_cut(data, {axis: range(end - size, end)}) for size, end in zip(given, ends, strict=True)])
+
+
+def _slice(node: Node) -> relax.Expr:
+    data = node.required(0)
+    shape = shape_of(data)
+    starts, ends = _known(node, "starts", 1), _known(node, "ends", 2)
+    axes, steps = node.given_integers("axes", 3), node.given_integers("steps", 4)
+    axes = tuple(range(len(starts))) if axes is None else axes
+    steps = (1,) * len(starts) if steps is None else steps
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise ValueError("its starts, ends, axes and steps are not as many as each other")
+    if 0 in steps:
+        raise ValueError("a step is 0")
+    kept = {}
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        axis = _axis(axis, len(shape))
+        kept[axis] = range(*_bounds(start, end, step, shape[axis]), step)
+    return _cut(data, kept)
+
+
+def _bounds(start: int, end: int, step: int, size: int) -> tuple[int, int]:
+    """Where a slice starts and ends, neither outside by more than one; the end may be -1 when it runs backwards."""
+    start, end = (bound + size if bound < 0 else bound for bound in (start, end))
+    if step > 0:
+        return min(max(start, 0), size), min(max(end, 0), size)
+    return min(max(start, 0), size - 1), min(max(end, -1), size - 1)
+
+
+def _cut(data: relax.Expr, kept: dict[int, range]) -> relax.Expr:
+    """The elements of `data` at these positions of some axes."""
+    shape = list(shape_of(data))
+    if any(len(positions) == 0 for positions in kept.values()):
+        return _empty([len(kept.get(i, range(size))) for i, size in enumerate(shape)], dtype_of(data))
+    kept = {axis: positions for axis, positions in kept.items() if positions != range(shape[axis])}
+    if not kept:
+        return data
+    begins = [positions[0] for positions in kept.values()]
+    # An end before the first element is counted from the end, where -1 would be the last element.
+    ends = [
+        positions[-1] + 1 if positions.step > 0 else (positions[-1] - 1 if positions[-1] else -shape[axis] - 1)
+        for axis, positions in kept.items()
+    ]
+    steps = [positions.step for positions in kept.values()]
+    return relax.op.strided_slice(data, list(kept), begins, ends, steps, assume_inbound=False)
+
+
+def _expand(node: Node) -> relax.Expr:
+    data = node.required(0)
+    shape = np.broadcast_shapes(shape_of(data), _known(node, "shape", 1))
+    return data if shape == shape_of(data) else relax.op.broadcast_to(data, list(shape))
+
+
+def _tile(node: Node) -> relax.Expr:
+    data = node.required(0)
+    shape = shape_of(data)
+    if node.opset < 6:
+        count, axis = _known(node, "tiles", 1)[0], _known(node, "axis", 2)[0]
+        repeats = tuple(count if i == axis else 1 for i in range(len(shape)))
+    else:
+        repeats = _known(node, "repeats", 1)
+    if len(repeats) != len(shape):
+        raise ValueError(f"{len(repeats)} repeats are not one for each of {len(shape)} dimensions")
+    if 0 in repeats:
+        return _empty([size * times for size, times in zip(shape, repeats, strict=True)], dtype_of(data))
+    return data if set(repeats) <= {1} else relax.op.tile(data, list(repeats))
+
+
+def _eye_like(node: Node) -> relax.Expr:
+    data = node.required(0)
+    dtype = node.element_type("dtype") or dtype_of(data)
+    rows, columns = shape_of(data)
+    return relax.const(np.eye(rows, columns, int(node.attributes.get("k", 0))).astype(numpy_type(dtype)), dtype)
+
+
+def _trilu(node: Node) -> relax.Expr:
+    data = node.required(0)
+    given = node.constant(1, "diagonal")
+    rows, columns = shape_of(data)[-2:]
+    offset = int(given.reshape(-1)[0]) if given is not None else 0
+    part = np.triu if node.attributes.get("upper", 1) else np.tril
+    mask = relax.const(part(np.ones((rows, columns), np.bool_), offset), "bool")
+    return relax.op.where(mask, data, relax.const(np.zeros((), numpy_type(dtype_of(data))), dtype_of(data)))
+
+
+def _range(node: Node) -> relax.Expr:
+    start, limit, step = (node.constant(index, "bounds") for index in range(3))
+    if start is None or limit is None or step is None:
+        raise ValueError("it has no start, limit and step")
+    return relax.const(np.arange(start.item(), limit.item(), step.item(), start.dtype), str(start.dtype))
+
+
+def _constant_of_shape(node: Node) -> relax.Expr:
+    shape = _known(node, "shape", 0)
+    value = node.attributes.get("value")
+    from onnx import numpy_helper
+
+    values = numpy_helper.to_array(value) if value is not None else np.zeros(1, np.float32)
+    return relax.const(np.full(shape, values.reshape(-1)[0], values.dtype), str(values.dtype))
+
+
+def _compress(node: Node) -> relax.Expr:
+    data, condition = node.required(0), node.constant(1, "condition")
+    if condition is None:
+        raise ValueError("it has no condition")
+    taken = np.flatnonzero(condition).astype(np.int64)
+    axis = node.attributes.get("axis")
+    if axis is None:
+        data = node.emit(relax.op.reshape(data, [-1]))
+    axis = _axis(int(axis or 0), len(shape_of(data)))
+    if not taken.size:
+        return _empty([0 if i == axis else size for i, size in enumerate(shape_of(data))], dtype_of(data))
+    return relax.op.take(data, relax.const(taken, "int64"), axis)
+
+
+def _of_the_data(_node: Node) -> relax.Expr:
+    raise ValueError("the shape of its result depends on the data, so the model cannot be compiled ahead of time")
+
+
+def _identity(node: Node) -> Any:
+    return node.required(0)
+
+
+def _constant(node: Node) -> relax.Expr:
+    from onnx import numpy_helper
+
+    values = numpy_helper.to_array(node.attributes["value"])
+    return relax.const(values, str(values.dtype))
+
+
+def _depth_to_space(node: Node) -> relax.Expr:
+    data = node.required(0)
+    batch, channels, height, width = shape_of(data)
+    block = int(node.attributes["blocksize"])
+    if channels % (block * block):
+        raise ValueError(f"{channels} channels are not a multiple of blocks of {block * block}")
+    rest = channels // (block * block)
+    if node.attributes.get("mode", "DCR") == "DCR":
+        split, order = [batch, block, block, rest, height, width], [0, 3, 4, 1, 5, 2]
+    else:
+        split, order = [batch, rest, block, block, height, width], [0, 1, 4, 2, 5, 3]
+    moved = node.emit(relax.op.permute_dims(node.emit(relax.op.reshape(data, split)), order))
+    return relax.op.reshape(moved, [batch, rest, height * block, width * block])
+
+
+def _space_to_depth(node: Node) -> relax.Expr:
+    data = node.required(0)
+    batch, channels, height, width = shape_of(data)
+    block = int(node.attributes["blocksize"])
+    if height % block or width % block:
+        raise ValueError(f"a picture of {height}x{width} cannot be cut into blocks of {block}")
+    split = [batch, channels, height // block, block, width // block, block]
+    moved = node.emit(relax.op.permute_dims(node.emit(relax.op.reshape(data, split)), [0, 3, 5, 1, 2, 4]))
+    return relax.op.reshape(moved, [batch, channels * block * block, height // block, width // block])
+
+
+def _where(node: Node) -> relax.Expr:
+    condition, taken, other = node.required(0), node.required(1), node.required(2)
+    known = constant_of(condition)
+    if known is not None and known.size and (known.all() or not known.any()):
+        shape = np.broadcast_shapes(*map(shape_of, (condition, taken, other)))
+        chosen = taken if known.all() else other
+        return chosen if shape_of(chosen) == shape else relax.op.broadcast_to(chosen, list(shape))
+    return relax.op.where(condition, taken, other)
+
+
+CONVERTERS: dict[str, Converter] = {
+    name: Converter(convert)
+    for name, convert in {
+        "Compress": _compress,
+        "Concat": _concat,
+        "Constant": _constant,
+        "ConstantOfShape": _constant_of_shape,
+        "DepthToSpace": _depth_to_space,
+        "Expand": _expand,
+        "EyeLike": _eye_like,
+        "Flatten": _flatten,
+        "Identity": _identity,
+        "NonMaxSuppression": _of_the_data,
+        "NonZero": _of_the_data,
+        "Range": _range,
+        "Reshape": _reshape,
+        "Shape": _shape,
+        "Size": _size,
+        "Slice": _slice,
+        "SpaceToDepth": _space_to_depth,
+        "Split": _split,
+        "Squeeze": _squeeze,
+        "Tile": _tile,
+        "Transpose": _transpose,
+        "Trilu": _trilu,
+        "Unique": _of_the_data,
+        "Unsqueeze": _unsqueeze,
+        "Where": _where,
+    }.items()
+}
+"""Operator name -> the converter to use for it."""
