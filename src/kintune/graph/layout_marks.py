@@ -40,7 +40,8 @@ def fixed_layouts(function: tvm.tirx.PrimFunc) -> frozenset[int]:
     """The positions of the parameters of a PrimFunc that must stay in the layout they have.
 
     They are: what is read or written at an index that depends on data; what such an index is computed from, through
-    any number of blocks; and what a block reads without declaring it.  Where the function branches on data, or calls
+    any number of blocks; what a block reads without declaring it; and what one block reads at several places, since the
+    new layout follows one of them.  Where the function branches on data, or calls
     code that the compiler does not see, they are all.
     """
     reading = _Reading(function.body)
@@ -57,7 +58,7 @@ class _Reading:
         self.opaque = False
         self._sources: defaultdict[Any, set[Any]] = defaultdict(set)  # buffer or variable -> what it is computed from
         self._accesses: list[tuple[Any, set[Any]]] = []  # buffer, what its index is computed from
-        self._undeclared: set[Any] = set()
+        self._fixed: set[Any] = set()
         tvm_ffi.structural_walk(
             body,
             [
@@ -74,7 +75,7 @@ class _Reading:
     def fixed(self) -> set[Any]:
         """The buffers whose layout must stay."""
         data = self._data()
-        found, pending = set(self._undeclared), list[Any]()
+        found, pending = set(self._fixed), list[Any]()
         for buffer, index in self._accesses:
             if index & data:
                 found.add(buffer)
@@ -111,7 +112,9 @@ class _Reading:
         for variable, value in zip(block.iter_vars, realize.iter_values, strict=True):
             self._define(variable.var, (value,))
         declared = {region.source for region in block.reads}
-        self._undeclared |= _loaded_directly(block) - declared
+        loaded = _loaded_directly(block)
+        self._fixed |= loaded.keys() - declared
+        self._fixed |= {buffer for buffer, places in loaded.items() if len(places) > 1}
 
     def _visit_branch(self, branch: Any) -> None:
         self.opaque |= bool(_names_in([branch.condition]) & {buffer for buffer, _ in self._accesses})
@@ -129,12 +132,12 @@ def _names_in(expressions: Iterable[Any]) -> set[Any]:
     return names
 
 
-def _loaded_directly(block: Any) -> set[Any]:
-    """The buffers that a block loads from outside the blocks within it."""
-    found: set[Any] = set()
+def _loaded_directly(block: Any) -> dict[Any, set[str]]:
+    """The buffers that a block loads from outside the blocks within it, and the indices at which it does."""
+    found: dict[Any, set[str]] = {}
 
     def load(node: Any) -> None:
-        found.add(node.source)
+        found.setdefault(node.source, set()).add(str(list(node.indices)))
 
     def skip(_node: Any) -> Any:
         return tvm_ffi.WalkResult.SKIP

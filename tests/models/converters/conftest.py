@@ -82,7 +82,11 @@ def reference(model: ModelProto, feeds: Mapping[str, NDArray[Any]]) -> list[NDAr
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return list(onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, dict(feeds)))
+    return list(
+        onnxruntime.InferenceSession(model.SerializeToString(), options).run(
+            None, {name: np.asarray(value) for name, value in feeds.items()}
+        )
+    )
 
 
 def computed(path: Path, feeds: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
@@ -100,7 +104,7 @@ def computed(path: Path, feeds: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]
     target = tvm.target.Target(json.loads(resolve_target("native", 1)))
     program = assemble(lower(model.module, target), {}, target)
     machine = relax.VirtualMachine(program.executable, tvm.cpu())
-    inputs = [tvm.runtime.tensor(np.ascontiguousarray(feeds[tensor.name])) for tensor in model.inputs]
+    inputs = [tvm.runtime.tensor(np.array(feeds[tensor.name])) for tensor in model.inputs]
     result = machine["main"](*inputs, *program.weights)
     results = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
     return [value.numpy() for value in results]

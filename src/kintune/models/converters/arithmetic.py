@@ -108,11 +108,17 @@ def _modulo(node: Node) -> relax.Expr:
     own = dtype_of(left)
     wide = "float32" if own in _NARROW else own
     left, right = _as(node, left, wide), _as(node, right, wide)
-    remainder = node.emit(_elementwise(node, tirx.fmod, "remainder", left, right))
+    remainder = node.emit(_elementwise(node, _float_remainder, "remainder", left, right))
     if not node.attributes.get("fmod", 0):
         wrong = relax.op.less(node.emit(relax.op.multiply(remainder, right)), _like(0, right))
         remainder = node.emit(relax.op.where(node.emit(wrong), relax.op.add(remainder, right), remainder))
     return _as(node, remainder, own)
+
+
+def _float_remainder(dividend: Any, divisor: Any) -> Any:
+    """The C library's, which is exact."""
+    dtype = str(dividend.ty)
+    return tirx.call_pure_extern(dtype, "fmodf" if dtype == "float32" else "fmod", dividend, divisor)
 
 
 def _elementwise(node: Node, function: Callable[..., Any], name: str, *operands: relax.Expr) -> relax.Expr:

@@ -1,0 +1,129 @@
+"""Element-wise arithmetic, compared with onnxruntime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.tvm
+
+REALS = ("Acosh", "Asinh", "Atan", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor", "Log", "Round", "Sigmoid", "Sin")
+REALS += ("Sinh", "Sqrt", "Tan", "Tanh", "Reciprocal", "Neg", "Abs", "Sign")
+
+
+def values(dtype: str = "float32") -> Any:
+    return np.array([[1.25, 2.5, 3.5, 0.5], [1.5, 7.0, 1e-3, 4.0]], dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_functions_of_reals(compare: Any, make_case: Any, dtype: str) -> None:
+    only_float32 = {"Acosh", "Asinh", "Atan", "Cosh", "Sinh", "Tan", "Erf", "Cos", "Round"}
+    names = [name for name in REALS if dtype == "float32" or name not in only_float32]
+    tolerance = 2e-3 if dtype == "float16" else 1e-5
+    compare([make_case(name, values(dtype) + (name == "Acosh")) for name in names], 17, tolerance, tolerance)
+
+
+def test_what_is_not_a_number_stays_that(compare: Any, make_case: Any) -> None:
+    x = np.array([[np.nan, 1, -2, np.inf], [-np.inf, 0.5, np.nan, 0]], np.float32)
+    z = np.array([[1, np.nan, -1, 2], [3, np.nan, np.nan, -0.5]], np.float32)
+    low, high = np.float32(-0.5), np.float32(0.75)
+    compare(
+        [
+            make_case("Max", x, z),
+            make_case("Max", z, x, low, constant=[2]),
+            make_case("Min", low, x, constant=[0]),
+            make_case("Min", x, z),
+            make_case("Clip", x, low, high, constant=[1, 2]),
+            make_case("Clip", x, high, low, constant=[1, 2]),
+            make_case("Clip", x, low, high),
+            make_case("Clip", x, None, high, constant=[2]),
+            make_case("Clip", x),
+            make_case("Relu", x),
+            make_case("Sign", x),
+            make_case("LeakyRelu", x),
+            make_case("IsInf", x),
+            make_case("IsInf", x, detect_negative=0),
+            make_case("IsInf", x, detect_positive=0),
+            make_case("IsNaN", x),
+        ],
+        17,
+    )
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "int8", "uint8"])
+def test_integers(compare: Any, make_case: Any, dtype: str) -> None:
+    signs = 1 if dtype.startswith("u") else -1
+    a = np.array([[7, 8, 9], [100, 0, 5]], dtype)
+    a[0, 0] *= signs
+    b = np.array([2, 3, 4], dtype)
+    wide = dtype in ("int32", "int64")
+    cases = [make_case("Max", a, b), make_case("Min", a, b), make_case("Mod", a, b), make_case("Mod", a, b, fmod=1)]
+    cases += [make_case("Clip", a, np.array(1, dtype), np.array(8, dtype), constant=[1, 2]), make_case("Abs", a)]
+    cases += [make_case("Sign", a)]
+    if wide:
+        b = b * np.array([1, -1, 1], dtype)
+        cases += [make_case("Div", a, b), make_case("Mod", a, b), make_case("Mod", a, b, fmod=1)]
+        cases += [
+            make_case("Neg", a),
+            make_case("Pow", a, abs(b)),
+            make_case("Pow", a, np.array(3, dtype), constant=[1]),
+        ]
+        cases += [make_case("Pow", a, np.array([2.0, 1.0, 0.0], np.float32)), make_case("Add", a, b)]
+    compare(cases, 17)
+
+
+def test_powers_have_the_type_of_their_base(compare: Any, make_case: Any) -> None:
+    x = values()
+    compare(
+        [
+            make_case("Pow", x, np.array([2, 3, -1, 0], np.int64)),
+            make_case("Pow", x, np.array([0.5, 1.5, -1, 0], np.float32)),
+            *(make_case("Pow", x, np.float32(power), constant=[1]) for power in (0.5, 1, 2, 3, 5, -2, 2.5)),
+            make_case("Pow", x, np.full((3, 1, 4), 2, np.float32), constant=[1]),
+            make_case("Mod", x, np.array([0.4, -0.7, 2, -3], np.float32), fmod=1),
+        ],
+        17,
+    )
+
+
+def test_bits(compare: Any, make_case: Any) -> None:
+    a, b = np.array([1, 200, 77], np.uint8), np.array([1, 2, 3], np.uint8)
+    compare(
+        [
+            make_case("BitShift", a, b, direction="LEFT"),
+            make_case("BitShift", a, b, direction="RIGHT"),
+            make_case("BitwiseAnd", a, b),
+            make_case("BitwiseOr", a, b),
+            make_case("BitwiseXor", a, b),
+            make_case("BitwiseNot", a.astype(np.int32)),
+            make_case("Not", a > 5),
+            make_case("Xor", a > 5, b > 1),
+        ],
+        18,
+    )
+
+
+def test_several_operands_broadcast(compare: Any, make_case: Any) -> None:
+    x, row, column = values(), np.array([1, 2, 3, 4], np.float32), np.array([[5], [6]], np.float32)
+    compare([make_case(name, x, row, column) for name in ("Sum", "Mean", "Max", "Min")], 17)
+    compare([make_case(name, x) for name in ("Sum", "Mean", "Max", "Min")], 17)
+
+
+def test_old_operands_are_aligned_from_an_axis_on(compare: Any, make_case: Any) -> None:
+    x, y = np.ones((2, 3, 4, 5), np.float32), np.arange(12, dtype=np.float32).reshape(3, 4)
+    wanted = x + y[None, :, :, None]
+    compare([make_case("Add", x, y, broadcast=1, axis=1)], 6, expected=[wanted])
+
+
+def test_casts(compare: Any, make_case: Any) -> None:
+    x = np.array([0.4, -1.6, 2.5, 100.0, 0], np.float32)
+    compare(
+        [
+            *(make_case("Cast", x, to=kind) for kind in (1, 3, 5, 6, 7, 9, 10, 11)),
+            *(make_case("Cast", np.array([-3, 0, 300], np.int64), to=kind) for kind in (1, 2, 3, 5, 6, 9, 12)),
+            make_case("CastLike", x, np.zeros(1, np.int32)),
+        ],
+        17,
+    )
