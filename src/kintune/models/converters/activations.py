@@ -133,7 +133,11 @@ def _softsign(node: Node, data: Any) -> Any:
 
 
 def _gelu(node: Node, data: Any) -> Any:
-    emit, like = node.emit, lambda value: _like(value, data)
+    emit = node.emit
+
+    def like(value: float) -> relax.Expr:
+        return _like(value, data)
+
     if node.attributes.get("approximate", "none") == "tanh":
         cube = emit(relax.op.multiply(emit(relax.op.multiply(data, data)), data))
         inner = emit(relax.op.add(data, emit(relax.op.multiply(cube, like(0.044715)))))

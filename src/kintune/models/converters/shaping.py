@@ -212,7 +212,8 @@ def _range(node: Node) -> relax.Expr:
     start, limit, step = (node.constant(index, "bounds") for index in range(3))
     if start is None or limit is None or step is None:
         raise ValueError("it has no start, limit and step")
-    return relax.const(np.arange(start.item(), limit.item(), step.item(), start.dtype), str(start.dtype))
+    values = np.arange(start.item(), limit.item(), step.item()).astype(start.dtype)
+    return relax.const(values, str(start.dtype))
 
 
 def _constant_of_shape(node: Node) -> relax.Expr:

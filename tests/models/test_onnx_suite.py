@@ -1,0 +1,63 @@
+"""ONNX's own backend suite: each case is right, or refused by name before anything is built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.models_page import LIST, PAGE, read_list, refused_list, table_of, written_table
+from tests.support.onnx_suite import REFUSED, RIGHT, Verdict, run_suite
+
+pytestmark = [pytest.mark.tvm, pytest.mark.timeout(1200)]
+
+BROKEN = Path(__file__).with_name("onnx_suite_broken.txt")
+UPDATE = "python -m tests.support.models_page writes it anew"
+
+Verdicts = dict[str, Verdict]
+
+
+@pytest.fixture(scope="module")
+def verdicts() -> Verdicts:
+    return run_suite()
+
+
+def faults(verdicts: Verdicts) -> dict[str, str]:
+    return {
+        name: f"{verdict.kind}: {verdict.reason}"
+        for name, verdict in verdicts.items()
+        if verdict.kind not in (RIGHT, REFUSED)
+    }
+
+
+def test_no_case_is_wrong_or_fails_after_it_was_taken(verdicts: Verdicts) -> None:
+    broken = faults(verdicts)
+    known = read_list(BROKEN.read_text()) if BROKEN.exists() else {}
+    assert {name: why for name, why in broken.items() if name not in known} == {}
+    assert sorted(name for name in known if name not in broken) == [], "these are right now: take them off the list"
+
+
+def test_the_list_of_refused_cases_only_gets_shorter(verdicts: Verdicts) -> None:
+    listed = read_list(LIST.read_text())
+    refused = read_list(refused_list(verdicts))
+    assert {name: why for name, why in refused.items() if name not in listed} == {}, "refused, and not listed"
+    assert sorted(listed.keys() - refused.keys()) == [], f"listed, and no longer refused: {UPDATE}"
+    assert listed == refused, f"the reasons changed: {UPDATE}"
+
+
+def test_most_cases_are_right(verdicts: Verdicts) -> None:
+    assert len(verdicts) > 1000
+    assert sum(verdict.kind == RIGHT for verdict in verdicts.values()) >= 678
+
+
+def test_the_page_is_current(verdicts: Verdicts) -> None:
+    assert written_table(PAGE.read_text()) == table_of(verdicts), UPDATE
+
+
+def test_programs_of_the_rule_compute_the_same() -> None:
+    assert faults(run_suite(rules=True, share=12)).keys() <= read_list(BROKEN.read_text()).keys()
+
+
+@pytest.mark.slow
+def test_programs_of_the_rule_compute_the_same_in_all_cases() -> None:
+    assert faults(run_suite(rules=True)) == {}

@@ -1,0 +1,121 @@
+"""Writes what the run of ONNX's suite told: the list of refused cases, and the table in `docs/models.md`.
+
+As a program: `python -m tests.support.models_page` runs the suite and writes both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.support.onnx_suite import REFUSED, RIGHT, Verdict, run_suite
+
+__all__ = ["LIST", "PAGE", "read_list", "refused_list", "table_of", "written_table"]
+
+ROOT = Path(__file__).parents[2]
+LIST = ROOT / "tests/models/onnx_suite_refused.txt"
+PAGE = ROOT / "docs/models.md"
+
+BEGIN = "<!-- from here on written by: python -m tests.support.models_page -->"
+
+_MISSING = re.compile(r"operators that cannot be imported: (.*); replace them")
+_AT_NODE = re.compile(r"operator (\S+) \(node (.*?)\)")
+_HEAD = "# Cases of ONNX's backend suite that are refused, and why.  Written by: python -m tests.support.models_page\n"
+
+
+def refused_list(verdicts: Mapping[str, Verdict]) -> str:
+    """The text of the list: a line for each refused case."""
+    return _HEAD + "".join(
+        f"{name}: {verdict.reason}\n" for name, verdict in sorted(verdicts.items()) if verdict.kind == REFUSED
+    )
+
+
+def read_list(text: str) -> dict[str, str]:
+    """The refused cases and their reasons, from such a text."""
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return {name: reason for name, _, reason in (line.partition(": ") for line in lines)}
+
+
+def table_of(verdicts: Mapping[str, Verdict]) -> str:
+    """The generated part of the page: counts, then a row for each operator."""
+    kinds = Counter(verdict.kind for verdict in verdicts.values())
+    right: Counter[str] = Counter()
+    refused: Counter[str] = Counter()
+    reasons: dict[str, Counter[str]] = defaultdict(Counter)
+    opsets: dict[str, set[int]] = defaultdict(set)
+    fixed: dict[str, set[str]] = defaultdict(set)
+    for verdict in verdicts.values():
+        for operator in verdict.operators:
+            opsets[operator].add(verdict.opset)
+        if verdict.kind == RIGHT:
+            right.update(verdict.operators)
+            for what in verdict.constants:
+                name, _, operator = what.partition(" of ")
+                fixed[operator].add(name)
+        elif verdict.kind == REFUSED:
+            for operator in _blamed(verdict):
+                refused[operator] += 1
+                reasons[operator][_reason(verdict)] += 1
+    rows = [
+        f"| {operator} | {right[operator] or ''} | {refused[operator] or ''} | {_several(reasons[operator])} "
+        f"| {_ranges(opsets[operator])} | {', '.join(f'`{name}`' for name in sorted(fixed[operator]))} |"
+        for operator in sorted(opsets, key=lambda name: ("::" in name, name.lower()))
+        if right[operator] or refused[operator]
+    ]
+    counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    return (
+        f"{BEGIN}\n\nOf {len(verdicts)} cases: {counts}.\n\n"
+        "| operator | cases right | refused | why refused | opsets tried | inputs that must be constants |\n"
+        "|---|---|---|---|---|---|\n" + "\n".join(rows) + "\n"
+    )
+
+
+def written_table(page: str) -> str:
+    """The generated part of a page that was written before."""
+    return page[page.index(BEGIN) :]
+
+
+def _blamed(verdict: Verdict) -> set[str]:
+    """The operators because of which a case was refused; all that it has, where nothing more is known."""
+    if missing := _MISSING.search(verdict.reason):
+        return {item.rpartition(" x")[0] for item in missing[1].split(", ")}
+    if (node := _AT_NODE.search(verdict.reason)) and node[1] in verdict.operators:
+        return {node[1]}
+    return set(verdict.operators)
+
+
+def _reason(verdict: Verdict) -> str:
+    """A reason without what only this case has."""
+    if _MISSING.search(verdict.reason):
+        return "not known"
+    text = _AT_NODE.sub("", verdict.reason).strip()
+    text = re.sub(r"^(cannot be imported: )", "", text)
+    return re.sub(r"\d+", "N", text).replace("|", "/")
+
+
+def _several(reasons: Counter[str]) -> str:
+    return "; ".join(f"{reason}" for reason, _ in sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _ranges(numbers: set[int]) -> str:
+    """Numbers as ranges of neighbours, as in "9, 11 to 13"."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs)
+
+
+def write(verdicts: Mapping[str, Verdict]) -> None:
+    """Write both files."""
+    LIST.write_text(refused_list(verdicts))
+    page = PAGE.read_text()
+    PAGE.write_text(page[: page.index(BEGIN)] + table_of(verdicts))
+
+
+if __name__ == "__main__":
+    write(run_suite())

@@ -1,0 +1,278 @@
+"""Runs ONNX's backend suite through the importer and the compiler, in worker processes: a crash costs one case.
+
+As a program: `python -m tests.support.onnx_suite [--rules] [--processes N] [NAME ...]` tells what is not right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from tests.support.onnx_cases import Case, as_constants, cases, deciding_inputs, operators, reference
+
+__all__ = ["NOT_RUN", "REFUSED", "RIGHT", "Verdict", "run_suite"]
+
+RIGHT = "right"
+REFUSED = "refused"
+WRONG = "wrong"
+FAILED = "failed after import"
+INTERNAL = "internal error"
+CRASHED = "crashed"
+NOT_RUN = "not run by onnxruntime"
+
+_MODULE = "tests.support.onnx_suite"
+
+
+class Verdict(NamedTuple):
+    """How a case went: `kind` is one of the above, `reason` says what was wrong.
+
+    `constants` tells which inputs had to be fixed, by what they do; `operators` are those in the model, of `opset`.
+    """
+
+    kind: str
+    reason: str
+    constants: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+    opset: int = 0
+
+
+def run_suite(
+    *, rules: bool = False, processes: int = 2, names: Iterable[str] = (), share: int = 1
+) -> dict[str, Verdict]:
+    """Try all cases, or those in `names`; with `share` only every so many of them.
+
+    With `rules` each subgraph gets the first program of the rule instead of the compiler's default schedule.
+    """
+    wanted = set(names)
+    with tempfile.TemporaryDirectory(prefix="kintune-onnx-suite-") as folder:
+        listed = subprocess.run(
+            [sys.executable, "-W", "ignore", "-m", _MODULE, "--write", folder],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.split()
+        todo = [name for name in listed if not wanted or name in wanted][::share]
+        with ThreadPoolExecutor(processes) as pool:
+            parts = pool.map(lambda start: _work_off(todo[start::processes], folder, rules), range(processes))
+            found = {name: verdict for part in parts for name, verdict in part.items()}
+    return {name: found[name] for name in sorted(found) if found[name].kind != NOT_RUN}
+
+
+def _work_off(names: Sequence[str], folder: str, rules: bool) -> dict[str, Verdict]:
+    """Have cases tried one after another by a worker, which is replaced when it crashes."""
+    found: dict[str, Verdict] = {}
+    queue = list(reversed(names))
+    while queue:
+        command = [sys.executable, "-W", "ignore", "-m", _MODULE, "--work", folder, *(["--rules"] if rules else [])]
+        environment = {**os.environ, "TVM_NUM_THREADS": "1"}
+        with subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as worker:
+            assert worker.stdin is not None
+            assert worker.stdout is not None
+            while queue:
+                name = queue.pop()
+                worker.stdin.write(name + "\n")
+                worker.stdin.flush()
+                line = worker.stdout.readline()
+                if not line:
+                    found[name] = Verdict(CRASHED, f"the worker ended with {worker.wait()}")
+                    break
+                kind, reason, *more = json.loads(line)
+                found[name] = Verdict(kind, reason, tuple(more[0]), tuple(more[1]), more[2])
+            worker.stdin.close()
+    return found
+
+
+def _serve(folder: str, rules: bool) -> None:
+    """Try the cases whose names come in, and answer with a line for each; nothing else may be written between them."""
+    answers: IO[str] = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    trial = _Trial(rules)
+    for line in sys.stdin:
+        case: Case = pickle.loads((Path(folder) / line.strip()).read_bytes())
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            verdict = trial.try_case(case, Path(place))
+        answers.write(json.dumps(verdict) + "\n")
+        answers.flush()
+
+
+class _Trial:
+    """Compiles and runs cases in this process."""
+
+    def __init__(self, rules: bool) -> None:
+        import tvm
+
+        from kintune.measure.target import resolve_target
+
+        self._rules = rules
+        self._text = resolve_target("native", 1)
+        self._target = tvm.target.Target(json.loads(self._text))
+
+    def try_case(self, case: Case, place: Path) -> Verdict:
+        """Import with all inputs open, and where that is refused with those fixed that decide shapes; then compare."""
+        known = reference(case)
+        if known is None:
+            return Verdict(NOT_RUN, "")
+        proto = case.proto
+        facts = tuple(sorted(operators(proto))), max((each.version for each in proto.opset_import), default=0)
+        kind, reason = self._attempt(case, proto, case.feeds, known, place)
+        deciding = deciding_inputs(proto)
+        values = {name: value for name, value in case.feeds.items() if name in deciding}
+        if kind != REFUSED or not values:
+            return Verdict(kind, reason, (), *facts)
+        feeds = {name: value for name, value in case.feeds.items() if name not in values}
+        kind, reason = self._attempt(case, as_constants(proto, values), feeds, known, place)
+        return Verdict(kind, reason, tuple(sorted({deciding[name] for name in values})), *facts)
+
+    def _attempt(
+        self,
+        case: Case,
+        proto: onnx.ModelProto,
+        feeds: Mapping[str, NDArray[Any]],
+        known: Sequence[NDArray[Any]],
+        place: Path,
+    ) -> tuple[str, str]:
+        from kintune.errors import KintuneError
+        from kintune.models.importer import load
+        from kintune.models.ref import parse_ref
+
+        path = place / "model.onnx"
+        onnx.save(proto, path)
+        open_inputs = {
+            value.name
+            for value in proto.graph.input
+            if any(not dimension.dim_value for dimension in value.type.tensor_type.shape.dim)
+        }
+        shapes = [f"{name}={'x'.join(map(str, value.shape))}" for name, value in feeds.items() if name in open_inputs]
+        try:
+            model = load(parse_ref(str(path), [shape for shape in shapes if shape[-1] != "="]))
+        except KintuneError as error:
+            return REFUSED, str(error).replace(f"{path}: ", "")
+        except Exception as error:
+            return INTERNAL, f"import: {_line(error)}"
+        try:
+            outputs = self._run(model, feeds)
+        except KintuneError as error:
+            return FAILED, _line(error)
+        except Exception as error:
+            return INTERNAL, _line(error)
+        difference = _difference(outputs, case, known)
+        return (WRONG, difference) if difference else (RIGHT, "")
+
+    def _run(self, model: Any, feeds: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+        from kintune.graph.assemble import assemble
+        from kintune.graph.executable import Executable, describe_build
+        from kintune.graph.lower import lower
+
+        lowered = lower(model.module, self._target)
+        program = assemble(lowered, self._chosen(lowered) if self._rules else {}, self._target)
+        description = describe_build(
+            model_name=model.name,
+            model_digest=model.digest,
+            target=self._text,
+            threads=1,
+            inputs=model.inputs,
+            outputs=model.outputs,
+            chosen={},
+        )
+        executable = Executable.create(program.executable, program.weights, description)
+        taken = {tensor.name for tensor in executable.inputs}
+        return list(executable.run({name: value for name, value in feeds.items() if name in taken}).values())
+
+    def _chosen(self, lowered: Any) -> dict[str, Any]:
+        """The rule's first program of each subgraph that has one."""
+        from kintune.space.machine import Machine
+        from kintune.space.sketches import generate_sketches
+        from kintune.space.tvm_space import TvmSpace
+
+        sketches = [s for w in lowered.workloads for s in generate_sketches(w.digest, w.module, self._target)]
+        by_digest = {sketch.digest: sketch for sketch in sketches}
+        modules = {workload.digest: workload.module for workload in lowered.workloads}
+        space = TvmSpace(modules, sketches, self._target, Machine(8, 16, 1), 1)
+        chosen = {}
+        for digest in modules:
+            drafts = [draft for draft in space.verify(space.rules(digest, 2)) if draft]
+            if drafts:
+                chosen[digest] = (by_digest[drafts[0].candidate.sketch], drafts[0].candidate)
+        return chosen
+
+
+def _difference(outputs: Sequence[NDArray[Any]], case: Case, known: Sequence[NDArray[Any]]) -> str:
+    """What is wrong with the outputs; empty if nothing is.
+
+    They may differ from the suite's as far as the suite allows, or else twice as far as onnxruntime's do.
+    """
+    if len(outputs) != len(case.outputs):
+        return f"{len(outputs)} outputs instead of {len(case.outputs)}"
+    for number, (got, wanted, theirs) in enumerate(zip(outputs, case.outputs, known, strict=True)):
+        if (got.shape, got.dtype) != (wanted.shape, wanted.dtype):
+            return f"output {number} is {got.dtype}{list(got.shape)} instead of {wanted.dtype}{list(wanted.shape)}"
+        with np.errstate(all="ignore"):
+            if wanted.dtype.kind == "f" or got.dtype == bool:
+                allowed = case.atol + case.rtol * np.abs(wanted.astype(np.float64))
+                away, as_theirs = (
+                    np.abs(each.astype(np.float64) - wanted.astype(np.float64)) for each in (got, theirs)
+                )
+                same = (got == wanted) | (np.isnan(got) & np.isnan(wanted)) | (got == theirs)
+                if (bad := ~(same | (away <= allowed) | (away <= 2 * as_theirs))).any():
+                    where = tuple(int(index[0]) for index in np.nonzero(bad))
+                    return f"output {number} at {list(where)} is {got[where]} instead of {wanted[where]}"
+            elif (bad := (got != wanted) & (got != theirs)).any():
+                where = tuple(int(index[0]) for index in np.nonzero(bad))
+                return f"output {number} at {list(where)} is {got[where]} instead of {wanted[where]}"
+    return ""
+
+
+def _line(error: BaseException) -> str:
+    """The last line of an error's text with its kind, which is what the compiler puts the cause in."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    return f"{type(error).__name__}: {lines[-1][-300:]}"
+
+
+def _main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog=f"python -m {_MODULE}")
+    parser.add_argument("--write", metavar="FOLDER", help=argparse.SUPPRESS)
+    parser.add_argument("--work", metavar="FOLDER", help=argparse.SUPPRESS)
+    parser.add_argument("--rules", action="store_true", help="programs of the rule instead of default schedules")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--json", metavar="FILE", help="write all verdicts there")
+    parser.add_argument("names", nargs="*", help="cases; all if there are none")
+    given = parser.parse_args(arguments)
+    if given.write:
+        for case in cases():
+            (Path(given.write) / case.name).write_bytes(pickle.dumps(case))
+            print(case.name)
+    elif given.work:
+        _serve(given.work, given.rules)
+    else:
+        found = run_suite(rules=given.rules, processes=given.processes, names=given.names)
+        for name, verdict in found.items():
+            if verdict.kind != RIGHT or given.names:
+                print(f"{verdict.kind:20} {name}  {verdict.reason} {' '.join(verdict.constants)}")
+        print(Counter(verdict.kind for verdict in found.values()))
+        if given.json:
+            Path(given.json).write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])
