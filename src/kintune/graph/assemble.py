@@ -7,11 +7,13 @@ from typing import NamedTuple
 
 import tvm
 from tvm import relax, te
+from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.errors import BuildError, cause_line
 from kintune.graph.elementary import use_vector_functions
 from kintune.graph.extremes import keep_nan
 from kintune.graph.lower import Lowered
+from kintune.graph.rewriting import rewriting_pass
 from kintune.measure.cuda.codegen import compiling_for
 from kintune.measure.cuda.gpus import GPU
 from kintune.space.candidate import UNTUNED, Candidate, Sketch
@@ -78,6 +80,18 @@ def _scheduled(
     return module
 
 
+@mutator
+class _AllocateEmptyTensors(PyExprMutator):  # type: ignore[misc]
+    """Tensors without elements are made when they are wanted: a library's constants cannot be empty."""
+
+    def visit_generic_const_(self, constant: tvm.ir.GenericConst) -> relax.Expr:
+        shape = [int(size) for size in getattr(constant.value, "shape", ())]
+        if 0 not in shape:
+            return constant
+        allocate = relax.op.builtin.alloc_tensor(relax.ShapeExpr(shape), str(constant.ty.dtype), 0)
+        return self.builder_.emit(allocate)
+
+
 def _SplitWeightPacking() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
     """`SplitLayoutRewritePreproc` for the scheduled functions alone: it refuses functions without blocks."""
 
@@ -127,6 +141,7 @@ def _compile(module: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Exe
             *default_schedules(target),
             relax.transform.RewriteDataflowReshape(),
             relax.transform.ToNonDataflow(),
+            rewriting_pass("AllocateEmptyTensors", _AllocateEmptyTensors),
             relax.transform.RemovePurityChecking(),
             relax.transform.CallTIRRewrite(),
             relax.transform.StaticPlanBlockMemory(),

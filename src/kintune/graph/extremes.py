@@ -7,6 +7,7 @@ the first is looked at too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax, te, tirx, topi
-from tvm.relax.transform.legalize_ops import binary
+from tvm.relax.transform.legalize_ops import binary, statistical
 
 __all__ = ["keep_nan"]
 
@@ -30,6 +31,8 @@ def keep_nan() -> None:
         ("relax.minimum", _pairwise(topi.minimum, tirx.min)),
         ("relax.nn.relu", _relu),
         ("relax.clip", _clip),
+        ("relax.max", _over_axes(topi.max, tirx.max, -math.inf)),
+        ("relax.min", _over_axes(topi.min, tirx.min, math.inf)),
     ):
         tvm.ir.register_op_attr(name, _RULE, rule, level=_LEVEL)
 
@@ -66,6 +69,43 @@ def _broadcast(a: te.Tensor, b: te.Tensor, element: Callable[[Any, Any], Any], n
         return tirx.Select(tirx.isnan(x), x, element(x, y))
 
     return te.compute(shape, compute, name=f"T_{name}", tag=topi.tag.BROADCAST)
+
+
+def _over_axes(
+    function: Any, element: Callable[[Any, Any], Any], identity: float
+) -> Callable[[relax.BlockBuilder, relax.Call], relax.Expr]:
+    """An extreme over axes: infinite where all is infinite, and NaN where anything is."""
+    usual = statistical._statistical(function)
+
+    def combine(found: Any, value: Any) -> Any:
+        return tirx.Select(tirx.isnan(found), found, element(found, value))
+
+    def legalise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        if not _is_float(call):
+            return usual(builder, call)
+        rank = int(call.args[0].ty.ndim)
+        axes = call.attrs.axis
+        reduced = range(rank) if axes is None else sorted(int(axis) % rank for axis in axes)
+        name = function.__name__
+
+        def over(x: te.Tensor) -> te.Tensor:
+            along = {axis: te.reduce_axis((0, x.shape[axis]), f"k{axis}") for axis in reduced}
+            kept = [axis for axis in range(rank) if axis not in along]
+            shape = [x.shape[axis] for axis in kept]
+            if call.attrs.keepdims:
+                shape = [1 if axis in along else x.shape[axis] for axis in range(rank)]
+            reduce = te.comm_reducer(combine, lambda dtype: tirx.const(identity, dtype), name=name)
+
+            def compute(*indices: Any) -> Any:
+                outer = iter(indices if not call.attrs.keepdims else [indices[axis] for axis in kept])
+                at = [along[axis] if axis in along else next(outer) for axis in range(rank)]
+                return reduce(x(*at), axis=list(along.values()))
+
+            return te.compute(shape, compute, name=f"{name}_red", tag=topi.tag.COMM_REDUCE)
+
+        return builder.call_te(over, *call.args, primfunc_name_hint=name)
+
+    return legalise
 
 
 def _relu(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
