@@ -23,17 +23,7 @@ def _operands(rewrite: Any, shape: tuple[int, ...], constant: Any) -> tuple[int,
     return first, second
 
 
-def test_a_scalar_gets_the_rank_of_its_partner() -> None:
-    from kintune.graph.canonical import RaiseScalars
-
-    assert _operands(RaiseScalars(), (1, 8, 4, 4), 6.0) == (4, 4)
-    assert _operands(RaiseScalars(), (8, 4), 6.0) == (2, 0)
-    assert _operands(RaiseScalars(), (1, 8, 4, 4), [6.0] * 4) == (4, 4)
-    assert _operands(RaiseScalars(), (1, 8, 4), [6.0] * 4) == (3, 1)
-    assert _operands(RaiseScalars(), (1, 8, 4), [6.0]) == (3, 3)
-
-
-def test_a_single_element_becomes_a_scalar_again() -> None:
+def test_a_single_element_becomes_a_scalar() -> None:
     from kintune.graph.canonical import LowerScalars
 
     assert _operands(LowerScalars(), (1, 8, 4, 4), [[[[6.0]]]]) == (4, 0)

@@ -15,16 +15,16 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.graph.axes import CountAxesFromFront
-from kintune.graph.canonical import LowerScalars, RaiseScalars
+from kintune.graph.canonical import LowerScalars
 from kintune.graph.extremes import keep_nan
 from kintune.graph.fold import FoldTensors
+from kintune.graph.layout import ChooseLayouts
 from kintune.graph.layout_marks import CheckLayoutMarks
 from kintune.graph.rewriting import operator_of
 from kintune.graph.workload import Workload, describe, standalone
 
 __all__ = ["Lowered", "lower"]
 
-_CPU_LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"], "relax.nn.conv2d_transpose": ["NCHW", "IOHW"]}
 _CALL_KERNEL = "relax.call_tir"
 
 
@@ -86,10 +86,9 @@ def _graph_passes(target: tvm.target.Target, conservative: bool) -> list[tvm.tra
         relax.transform.DecomposeOpsForInference(),
         FoldTensors(),
         relax.transform.FoldConstant(),
-        RaiseScalars(),
     ]
     if target.kind.name == "llvm":
-        passes.append(relax.transform.ConvertLayout(_CPU_LAYOUTS))
+        passes.append(ChooseLayouts())
     return [
         *passes,
         relax.transform.CanonicalizeBindings(),

@@ -1,0 +1,114 @@
+"""Orders of axes: how a tensor lies in memory against how a network speaks of it.
+
+An order `p` of a tensor says that its axis `i` is the axis `p[i]` of what is stored.  A convolution's result of shape
+(N, C, H, W) that is stored as (N, H, W, C) has the order (0, 3, 1, 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["arranged", "compose", "expanded", "identity", "inverse", "is_copy_free", "reduced", "reshaped", "stored"]
+
+Order = tuple[int, ...]
+Shape = tuple[int, ...]
+
+
+def identity(rank: int) -> Order:
+    """The order of a tensor that is stored as the network speaks of it."""
+    return tuple(range(rank))
+
+
+def inverse(order: Sequence[int]) -> Order:
+    """The axes of the tensor in the order in which they are stored: what to transpose by to store it so."""
+    return tuple(sorted(range(len(order)), key=lambda axis: order[axis]))
+
+
+def compose(order: Sequence[int], axes: Sequence[int]) -> Order:
+    """The order of the tensor's transpose by `axes`, with nothing moved."""
+    return tuple(order[axis] for axis in axes)
+
+
+def stored(shape: Sequence[int], order: Sequence[int]) -> Shape:
+    """The shape of what is stored of a tensor of a shape."""
+    return tuple(shape[axis] for axis in inverse(order))
+
+
+def arranged(shape: Sequence[int], order: Sequence[int]) -> Order:
+    """The axes of more than one element as they lie in memory: all that an order says of the elements' places."""
+    return tuple(axis for axis in inverse(order) if shape[axis] != 1)
+
+
+def is_copy_free(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether a tensor stored in one order has its elements where it has them stored in the other."""
+    return arranged(shape, one) == arranged(shape, other)
+
+
+def expanded(order: Sequence[int], rank: int) -> Order:
+    """The order of the tensor with axes of one element put in front, up to a rank."""
+    more = rank - len(order)
+    return (*range(more), *(axis + more for axis in order))
+
+
+def reduced(order: Sequence[int], removed: Sequence[int]) -> Order:
+    """The order of the tensor without the axes `removed`."""
+    kept = [order[axis] for axis in range(len(order)) if axis not in removed]
+    places = {place: i for i, place in enumerate(sorted(kept))}
+    return tuple(places[place] for place in kept)
+
+
+def reshaped(shape: Shape, order: Order, wanted: Shape) -> Order | None:
+    """The order in which a tensor of `shape`, reshaped to `wanted`, lies where the elements already are.
+
+    None when elements would have to move: an axis that is merged or split must lie beside those it belongs to.
+    """
+    if 0 in shape or 0 in wanted:
+        return None
+    groups = _groups(shape, wanted)
+    if groups is None:
+        return None
+    memory = list(arranged(shape, order))
+    after: list[int] = []
+    first = {group[0]: (group, results) for group, results in groups}
+    at = 0
+    while at < len(memory):
+        if memory[at] not in first:
+            return None
+        group, results = first[memory[at]]
+        if memory[at : at + len(group)] != group:
+            return None
+        after += results
+        at += len(group)
+    return inverse(_with_ones(after, wanted))
+
+
+def _groups(shape: Shape, wanted: Shape) -> list[tuple[list[int], list[int]]] | None:
+    """The least groups of axes of more than one element whose products are equal, in order."""
+    sources = [axis for axis, extent in enumerate(shape) if extent != 1]
+    targets = [axis for axis, extent in enumerate(wanted) if extent != 1]
+    groups: list[tuple[list[int], list[int]]] = []
+    while sources or targets:
+        if not sources or not targets:
+            return None
+        group, results = [sources.pop(0)], [targets.pop(0)]
+        have, want = shape[group[0]], wanted[results[0]]
+        while have != want:
+            if have < want and sources:
+                group.append(sources.pop(0))
+                have *= shape[group[-1]]
+            elif have > want and targets:
+                results.append(targets.pop(0))
+                want *= wanted[results[-1]]
+            else:
+                return None
+        groups.append((group, results))
+    return groups
+
+
+def _with_ones(memory: Sequence[int], shape: Shape) -> list[int]:
+    """Axes as they lie in memory, those of one element each after the axis before it."""
+    places = list(memory)
+    for axis, extent in enumerate(shape):
+        if extent == 1:
+            places.insert(places.index(axis - 1) + 1 if axis else 0, axis)
+    return places
