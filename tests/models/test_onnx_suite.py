@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.support.models_page import LIST, PAGE, read_list, refused_list, table_of, written_table
@@ -11,7 +9,6 @@ from tests.support.onnx_suite import REFUSED, RIGHT, Verdict, run_suite
 
 pytestmark = [pytest.mark.tvm, pytest.mark.timeout(1200)]
 
-BROKEN = Path(__file__).with_name("onnx_suite_broken.txt")
 UPDATE = "python -m tests.support.models_page writes it anew"
 
 Verdicts = dict[str, Verdict]
@@ -31,10 +28,7 @@ def faults(verdicts: Verdicts) -> dict[str, str]:
 
 
 def test_no_case_is_wrong_or_fails_after_it_was_taken(verdicts: Verdicts) -> None:
-    broken = faults(verdicts)
-    known = read_list(BROKEN.read_text()) if BROKEN.exists() else {}
-    assert {name: why for name, why in broken.items() if name not in known} == {}
-    assert sorted(name for name in known if name not in broken) == [], "these are right now: take them off the list"
+    assert faults(verdicts) == {}
 
 
 def test_the_list_of_refused_cases_only_gets_shorter(verdicts: Verdicts) -> None:
@@ -46,8 +40,8 @@ def test_the_list_of_refused_cases_only_gets_shorter(verdicts: Verdicts) -> None
 
 
 def test_most_cases_are_right(verdicts: Verdicts) -> None:
-    assert len(verdicts) > 1000
-    assert sum(verdict.kind == RIGHT for verdict in verdicts.values()) >= 678
+    assert len(verdicts) > 1050
+    assert sum(verdict.kind == RIGHT for verdict in verdicts.values()) >= 1000
 
 
 def test_the_page_is_current(verdicts: Verdicts) -> None:
@@ -55,7 +49,7 @@ def test_the_page_is_current(verdicts: Verdicts) -> None:
 
 
 def test_programs_of_the_rule_compute_the_same() -> None:
-    assert faults(run_suite(rules=True, share=12)).keys() <= read_list(BROKEN.read_text()).keys()
+    assert faults(run_suite(rules=True, share=12)) == {}
 
 
 @pytest.mark.slow
