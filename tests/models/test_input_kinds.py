@@ -117,3 +117,36 @@ def test_an_index_that_is_computed_stays_unknown(tmp_path: Path) -> None:
     ]
     found = imported(tmp_path, nodes, {"x": (7, [4])}, table=np.ones((3, 2), np.float32))
     assert described(found["x"]) == ("", 0)
+
+
+def test_indices_are_bounded_only_where_each_is_looked_up(tmp_path: Path) -> None:
+    from onnx import helper
+
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["a"]),
+        helper.make_node("Cast", ["small"], ["wide"], to=7),
+        helper.make_node("Add", ["wide", "two"], ["moved"]),
+        helper.make_node("Gather", ["table", "moved"], ["b"]),
+        helper.make_node("Slice", ["some", "start", "end"], ["part"]),
+        helper.make_node("Gather", ["table", "part"], ["c"]),
+        helper.make_node("Less", ["padded", "zero"], ["is_padding"]),
+        helper.make_node("Where", ["is_padding", "zero", "padded"], ["replaced"]),
+        helper.make_node("Gather", ["table", "replaced"], ["d"]),
+        helper.make_node("Sum", ["a", "b", "c", "d"], ["y"]),
+    ]
+    found = imported(
+        tmp_path,
+        nodes,
+        {"ids": (7, [3]), "small": (3, [3]), "some": (7, [5]), "padded": (7, [3])},
+        table=np.ones((50, 4), np.float32),
+        two=np.int64(2),
+        zero=np.int64(0),
+        start=np.array([1]),
+        end=np.array([4]),
+    )
+    assert {name: tensor.bounds for name, tensor in found.items()} == {
+        "ids": (-50, 49),
+        "small": (-52, 47),
+        "some": None,
+        "padded": None,
+    }

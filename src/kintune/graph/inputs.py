@@ -24,7 +24,8 @@ def arrange_inputs(tensors: Sequence[Tensor], given: Sequence[Any]) -> list[Arra
     """The arrays of a model's inputs in its order.
 
     `given` is one mapping of names to arrays, or one array an input.  Raises InputError when an input is missing,
-    unknown, or of another dtype or shape than the model's.
+    unknown, of another dtype or shape than the model's, or holds an
+    index outside of its `bounds`.
     """
     expected = [tensor.name for tensor in tensors]
     if len(given) == 1 and isinstance(given[0], Mapping):
@@ -59,7 +60,10 @@ def _drawn(tensor: Tensor, generator: np.random.Generator, longest: int) -> Any:
     shape = tensor.shape
     if tensor.bounds is not None:
         least, greatest = tensor.bounds
-        return generator.integers(max(least, min(0, greatest)), greatest, shape, endpoint=True)
+        least = max(least, min(0, greatest))
+        if tensor.values == "ids":
+            greatest = max(least, min(greatest, tensor.below - 1))
+        return generator.integers(least, greatest, shape, endpoint=True)
     match tensor.values:
         case "mask":
             return _mask(shape, generator)
@@ -137,8 +141,10 @@ def _checked(tensor: Tensor, value: Any) -> Array:
         least, greatest = tensor.bounds
         for value in (int(array.min()), int(array.max())):
             if not least <= value <= greatest:
+                position = [int(at) for at in np.argwhere(array == value)[0]]
                 raise InputError(
-                    f"input {tensor.name!r} holds {value}, an index that must lie between {least} and {greatest}"
+                    f"input {tensor.name!r} holds {value} at {position}, an index that must lie between {least} and "
+                    f"{greatest}"
                 )
     return array
 

@@ -1,7 +1,8 @@
 """What values each input of an imported module stands for, found by what is done with it.
 
 Whoever draws inputs needs that: an index has to lie in its table, and a mask of random numbers masks nothing.  See
-`kintune.graph.inputs.draw_inputs`.
+`kintune.graph.inputs.draw_inputs`.  An input whose every element is an index of a table also gets `bounds`, which are
+checked before each run, since kernels do not check what they read.
 """
 
 from __future__ import annotations
@@ -45,13 +46,21 @@ _CHANNELS = (1, 3, 4)
 _IMAGE_SIDE = 8  # pixels; less is no image
 _FEWEST = 3  # of which one may be chosen; two are a mask's
 _BYTES = ("uint8", "int8")
+_WIDE = ("int32", "int64")  # integers that hold any index
+_UNBOUNDED = 1 << 64
 
 
 class _Trace(NamedTuple):
-    """A value that is `inputs[position] + offset`, moved."""
+    """A value that is `inputs[position] + offset`, moved.
+
+    `whole` is False where elements may have been left out or changed.  `wrapped` is the number added to negative
+    values, 0 where none is.
+    """
 
     position: int
     offset: int
+    whole: bool = True
+    wrapped: int = 0
 
 
 class _Found:
@@ -61,6 +70,13 @@ class _Found:
         self.below: dict[int, int] = {}
         self.conditions: set[int] = set()
         self.indices: set[int] = set()
+        self.bounds: dict[int, tuple[int, int]] = {}
+
+    def bound(self, trace: _Trace, size: int) -> None:
+        """Every element of the traced value is an index of a table of `size` entries."""
+        least, greatest = self.bounds.get(trace.position, (-_UNBOUNDED, _UNBOUNDED))
+        lowest = -trace.wrapped - trace.offset
+        self.bounds[trace.position] = max(least, lowest), min(greatest, size - 1 - trace.offset)
 
     def note(self, trace: _Trace, size: int) -> None:
         """The traced value is one of `size`, counted from 0."""
@@ -79,7 +95,8 @@ def _with_kind(position: int, tensor: Tensor, found: _Found) -> Tensor:
     integral = tensor.dtype.startswith(("int", "uint"))
     kind = ""
     if position in found.below:
-        return msgspec.structs.replace(tensor, values="ids", below=found.below[position])
+        bounds = _kept(found.bounds.get(position), tensor.dtype)
+        return msgspec.structs.replace(tensor, values="ids", below=found.below[position], bounds=bounds)
     if position in found.indices and "mask" not in name:
         return tensor
     if "mask" in name or (position in found.conditions and (integral or tensor.dtype == "bool")):
@@ -91,6 +108,15 @@ def _with_kind(position: int, tensor: Tensor, found: _Found) -> Tensor:
     elif _is_image(tensor):
         kind = "image"
     return msgspec.structs.replace(tensor, values=kind)
+
+
+def _kept(bounds: tuple[int, int] | None, dtype: str) -> tuple[int, int] | None:
+    """The bounds within what the type holds; None where nothing is within."""
+    if bounds is None or not dtype.startswith(("int", "uint")):
+        return None
+    limits = np.iinfo(dtype)
+    least, greatest = max(bounds[0], int(limits.min)), min(bounds[1], int(limits.max))
+    return (least, greatest) if least <= greatest else None
 
 
 def _is_image(tensor: Tensor) -> bool:
@@ -107,6 +133,8 @@ def _look(main: relax.Function) -> _Found:
     found = _Found()
     traces: dict[Any, _Trace] = {parameter: _Trace(i, 0) for i, parameter in enumerate(main.params)}
     touched: dict[Any, set[int]] = {parameter: {i} for i, parameter in enumerate(main.params)}
+    negative: dict[_Trace, list[relax.Var]] = {}
+    numbers: dict[Any, Any] = {}
     if not isinstance(main.body, relax.SeqExpr):
         return found
     for block in main.body.blocks:
@@ -117,7 +145,9 @@ def _look(main: relax.Function) -> _Found:
                     traces[binding.var] = traces[value]
                 touched[binding.var] = touched.get(value, set())
             elif isinstance(value, relax.Call):
-                trace = _read(value, traces, touched, found)
+                if (sizes := _sizes_read(value, numbers)) is not None:
+                    numbers[binding.var] = sizes
+                trace = _read(binding.var, value, traces, touched, negative, numbers, found)
                 if trace is not None:
                     traces[binding.var] = trace
                 touched[binding.var] = _reached(value, touched)
@@ -127,8 +157,19 @@ def _look(main: relax.Function) -> _Found:
     return found
 
 
-def _read(call: relax.Call, traces: dict[Any, _Trace], touched: dict[Any, set[int]], found: _Found) -> _Trace | None:
-    """Note what this call tells of inputs; the trace of its result."""
+def _read(
+    variable: relax.Var,
+    call: relax.Call,
+    traces: dict[Any, _Trace],
+    touched: dict[Any, set[int]],
+    negative: dict[_Trace, list[relax.Var]],
+    numbers: dict[Any, Any],
+    found: _Found,
+) -> _Trace | None:
+    """Note what this call tells of inputs; the trace of its result, which is `variable`.
+
+    `negative` holds, by trace, the variables that say where its value is negative, and `numbers` the sizes of shapes.
+    """
     name = str(getattr(call.op, "name", ""))
     arguments = list(call.args)
     known = [traces.get(argument) for argument in arguments]
@@ -137,6 +178,8 @@ def _read(call: relax.Call, traces: dict[Any, _Trace], touched: dict[Any, set[in
         size = _size(name, call)
         if (trace := known[index]) is not None and size is not None and size > trace.offset:
             found.note(trace, size)
+            if name == "relax.take" and str(call.attrs.mode) == "fast" and trace.whole and trace.wrapped in (0, size):
+                found.bound(trace, size)
         else:
             found.indices |= touched.get(arguments[index], set())
     elif name in _INDEXED:
@@ -148,16 +191,35 @@ def _read(call: relax.Call, traces: dict[Any, _Trace], touched: dict[Any, set[in
     elif name == "relax.where" and known[0] is not None:
         found.conditions.add(known[0].position)
     elif name in _MOVES:
-        return known[0]
+        return None if known[0] is None else known[0]._replace(whole=known[0].whole and _keeps_all(name, call))
     if name == "relax.add":
         for trace, other in ((known[0], arguments[1]), (known[1], arguments[0])):
-            if trace is not None and (constant := _number(other)) is not None:
-                return _Trace(trace.position, trace.offset + constant)
+            if trace is not None and (constant := _number(other, numbers)) is not None:
+                return trace._replace(offset=trace.offset + constant, whole=trace.whole and not trace.wrapped)
     if name == "relax.where":  # an index that is counted from the end when it is negative
         branches = [trace for trace in known[1:] if trace is not None]
         if branches and _reached(call, touched) == {branches[0].position}:
-            return min(branches, key=lambda trace: trace.offset)
+            lowest = min(branches, key=lambda trace: trace.offset)
+            size = max(branches, key=lambda trace: trace.offset).offset - lowest.offset
+            whole = len(branches) == 2 and all(trace.whole and not trace.wrapped for trace in branches)
+            # negative values alone are moved: the branch for them comes first
+            whole = (
+                whole
+                and size > 0
+                and known[2] == lowest
+                and any(call.args[0].same_as(v) for v in negative.get(lowest, ()))
+            )
+            return lowest._replace(whole=whole, wrapped=size if whole else 0)
+    if name == "relax.less" and known[0] is not None and _number(arguments[1]) == 0:
+        negative.setdefault(known[0], []).append(variable)
     return None
+
+
+def _keeps_all(name: str, call: relax.Call) -> bool:
+    """Whether this move keeps every element, and every value that an index may have."""
+    if name == "relax.strided_slice":
+        return False
+    return name != "relax.astype" or str(call.attrs.dtype) in _WIDE
 
 
 def _reached(call: relax.Call, touched: dict[Any, set[int]]) -> set[int]:
@@ -203,8 +265,27 @@ def _choices(expression: Any) -> int:
     return int(values.size)
 
 
-def _number(expression: Any) -> int | None:
-    """The one integer that a constant holds throughout, else None."""
+def _sizes_read(call: relax.Call, numbers: dict[Any, Any]) -> Any:
+    """The sizes that this call takes from a tensor's shape, which importers do without folding it; else None."""
+    name = str(getattr(call.op, "name", ""))
+    if name == "relax.shape_of":
+        shape = getattr(call.args[0].ty, "shape", None)
+        if isinstance(shape, relax.ShapeExpr) and all(isinstance(size, int | tvm.tirx.IntImm) for size in shape.values):
+            return np.array([int(size) for size in shape.values], np.int64)
+    elif name == "relax.shape_to_tensor":
+        return numbers.get(call.args[0])
+    elif name == "relax.take" and call.args[0] in numbers and (at := _number(call.args[1])) is not None:
+        sizes = numbers[call.args[0]]
+        if sizes.ndim == 1 and -len(sizes) <= at < len(sizes):
+            return sizes[at]
+    return None
+
+
+def _number(expression: Any, numbers: dict[Any, Any] | None = None) -> int | None:
+    """The one integer that a constant or a size in `numbers` holds throughout, else None."""
+    if numbers and expression in numbers:
+        sizes = np.asarray(numbers[expression])
+        return int(sizes) if not sizes.ndim else None
     if not isinstance(expression, tvm.ir.GenericConst):
         return None
     values = expression.value.numpy().ravel()
