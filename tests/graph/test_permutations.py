@@ -64,6 +64,24 @@ def test_a_reshape_that_moves_nothing_is_a_reshape_of_what_is_stored(
     assert np.array_equal(kept.transpose(after), x.reshape(wanted))
 
 
+@given(_reshapes())
+def test_a_regrouped_tensor_is_reshaped_in_place(
+    case: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
+) -> None:
+    shape, order, wanted = case
+    near = permutations.regrouped(shape, order, wanted)
+    assert near is not None
+    assert permutations.reshaped(shape, near, wanted) is not None
+
+
+def test_blocks_of_channels_move_into_rows_and_columns() -> None:
+    """The depth-to-space operator: channels stay last."""
+    shape, order = (1, 3, 8, 2, 8, 2), (0, 5, 1, 3, 2, 4)
+    near = permutations.regrouped(shape, order, (1, 3, 16, 16))
+    assert near is not None
+    assert permutations.reshaped(shape, near, (1, 3, 16, 16)) == (0, 3, 1, 2)
+
+
 @given(_ordered(), st.data())
 def test_orders_that_differ_in_axes_of_one_element_lie_alike(
     case: tuple[tuple[int, ...], tuple[int, ...]], data: st.DataObject

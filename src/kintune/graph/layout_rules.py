@@ -123,10 +123,14 @@ def _reshape(tensors: Tensors, call: relax.Call) -> Result | None:
     wanted = static_shape(relax.Var("result", call.ty))
     if view is None or wanted is None:
         return None
-    order = permutations.reshaped(view.shape, view.order, wanted)
+    data, order = view.stored, permutations.reshaped(view.shape, view.order, wanted)
     if order is None:
-        return None
-    return Result(relax.op.reshape(view.stored, permutations.stored(wanted, order)), order, view.firm)
+        before = permutations.regrouped(view.shape, view.order, wanted) if view.firm else None
+        order = None if before is None else permutations.reshaped(view.shape, before, wanted)
+        if before is None or order is None or order == permutations.identity(len(order)):
+            return None
+        data = tensors.arrange(view, before)
+    return Result(relax.op.reshape(data, permutations.stored(wanted, order)), order, view.firm)
 
 
 def _reduce(tensors: Tensors, call: relax.Call) -> Result | None:

@@ -20,6 +20,8 @@ from kintune.graph.extremes import keep_nan
 from kintune.graph.fold import FoldTensors
 from kintune.graph.layout import ChooseLayouts
 from kintune.graph.layout_marks import CheckLayoutMarks
+from kintune.graph.patterns import InlineRepeats, RepeatsBroadcast
+from kintune.graph.quantising import divide_exactly
 from kintune.graph.rewriting import operator_of
 from kintune.graph.workload import Workload, describe, standalone
 
@@ -51,6 +53,7 @@ def lower(module: tvm.IRModule, target: tvm.target.Target, *, conservative: bool
     The attribute `num_input` of `main`, if present, is ignored: every parameter of an imported `main` is an input.
     """
     keep_nan()
+    divide_exactly()
     with target:
         module = tvm.transform.Sequential(_graph_passes(target, conservative) + _operator_passes())(module)
         inputs = len(module["main"].params)
@@ -103,9 +106,11 @@ def _operator_passes() -> list[tvm.transform.Pass]:
     return [
         relax.transform.LegalizeOps(),
         relax.transform.AnnotateTIROpPattern(),
+        RepeatsBroadcast(),
         relax.transform.FoldConstant(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
+        InlineRepeats(),
         relax.transform.DeadCodeElimination(),
     ]
 

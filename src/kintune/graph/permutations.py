@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["arranged", "compose", "expanded", "identity", "inverse", "is_copy_free", "reduced", "reshaped", "stored"]
+__all__ = [
+    "arranged",
+    "compose",
+    "expanded",
+    "identity",
+    "inverse",
+    "is_copy_free",
+    "reduced",
+    "regrouped",
+    "reshaped",
+    "stored",
+]
 
 Order = tuple[int, ...]
 Shape = tuple[int, ...]
@@ -80,6 +91,19 @@ def reshaped(shape: Shape, order: Order, wanted: Shape) -> Order | None:
         after += results
         at += len(group)
     return inverse(_with_ones(after, wanted))
+
+
+def regrouped(shape: Shape, order: Order, wanted: Shape) -> Order | None:
+    """An order near the tensor's own from which its reshape to `wanted` moves nothing.
+
+    Axes that are merged or split together lie together, where the first of them lay; so channels that were last stay
+    last when blocks of them move into the rows and columns.
+    """
+    groups = None if 0 in shape or 0 in wanted else _groups(shape, wanted)
+    if groups is None:
+        return None
+    together = sorted((group for group, _ in groups), key=lambda group: order[group[0]])
+    return inverse(_with_ones([axis for group in together for axis in group], shape))
 
 
 def _groups(shape: Shape, wanted: Shape) -> list[tuple[list[int], list[int]]] | None:

@@ -204,6 +204,12 @@ def _summed(
     shape = list(shape_of(data))
     size = shape[axis]
     shape[axis] = len(first)
+    if (
+        weights is None
+        and len(first) % size == 0
+        and np.array_equal(first, np.arange(len(first)) // (len(first) // size))
+    ):
+        return node.emit(relax.op.repeat(data, len(first) // size, axis))
     a, b, c = _line(x, first)
     count = 1 if weights is None else weights.shape[1]
 

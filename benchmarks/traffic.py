@@ -1,0 +1,47 @@
+"""Which kernels of a network move how much memory, and how much of it in kernels that only move.
+
+    python benchmarks/traffic.py MODEL [--shape NAME=DIMxDIM...] [--conservative]
+
+Counts, nothing is run: for each kernel its calls, bytes (operands read and written once) and share.  The last line is
+the share of the kernels without a reduction, which compute element by element or copy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import tvm
+
+from kintune.graph.lower import Lowered, lower
+from kintune.measure.target import resolve_target
+from kintune.models.importer import load
+from kintune.models.ref import parse_ref
+
+
+def share_without_reduction(lowered: Lowered) -> float:
+    """The part of the network's bytes that kernels without a reduction move, from 0 to 1."""
+    total = sum(w.weight * w.bytes for w in lowered.workloads)
+    return sum(w.weight * w.bytes for w in lowered.workloads if not w.reduces) / total if total else 0.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--shape", action="append", default=[])
+    parser.add_argument("--conservative", action="store_true", help="lower without choosing layouts")
+    options = parser.parse_args()
+    target = tvm.target.Target(json.loads(resolve_target("native", 1)))
+    lowered = lower(load(parse_ref(options.model, options.shape)).module, target, conservative=options.conservative)
+    total = sum(w.weight * w.bytes for w in lowered.workloads)
+    print(f"{'MB':>9} {'share':>6} {'calls':>5}  reduces  kernel")
+    for w in sorted(lowered.workloads, key=lambda w: -w.weight * w.bytes):
+        moved = w.weight * w.bytes
+        shape = "x".join(str(extent) for extent in w.module["main"].params[-1].shape)
+        mark = "yes" if w.reduces else "-"
+        print(f"{moved / 1e6:9.2f} {moved / total:6.1%} {w.weight:5}  {mark:7}  {w.signature} -> {shape}")
+    print(f"{total / 1e6:.1f} MB, without a reduction {share_without_reduction(lowered):.1%}")
+
+
+if __name__ == "__main__":
+    main()

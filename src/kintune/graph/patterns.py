@@ -1,0 +1,53 @@
+"""How enlarged feature maps are fused, where the compiler's own analysis says less than is true.
+
+An element that is repeated along an axis is read like one that is broadcast along it.  Feature pyramids add a map that
+is enlarged so to what a convolution gives: as its epilogue, which reads the small map.
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm.s_tir import Schedule
+
+__all__ = ["InlineRepeats", "RepeatsBroadcast"]
+
+_PATTERN = "op_pattern"
+_BROADCAST, _INJECTIVE = 1, 2
+_BLOCK = "T_repeat"
+
+
+def RepeatsBroadcast() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+    """A pass after which repeating may be fused like a broadcast, into the epilogue of a convolution too."""
+
+    def mark(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        for variable, function in list(module.functions_items()):
+            if not isinstance(function, tvm.tirx.PrimFunc) or not variable.name_hint.startswith("repeat"):
+                continue
+            if function.attrs is not None and int(function.attrs.get(_PATTERN, -1)) == _INJECTIVE:
+                module.update_func(variable, function.with_attr(_PATTERN, _BROADCAST))
+        return module
+
+    return tvm.transform.module_pass(mark, opt_level=0, name="RepeatsBroadcast")
+
+
+def InlineRepeats() -> tvm.transform.Pass:  # noqa: N802
+    """A pass that leaves no block for a repetition in a fused function: what reads it reads what is repeated."""
+
+    def inline(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        for variable, function in list(module.functions_items()):
+            if isinstance(function, tvm.tirx.PrimFunc) and "_repeat" in variable.name_hint:
+                module.update_func(variable, _without_repeats(function))
+        return module
+
+    return tvm.transform.module_pass(inline, opt_level=0, name="InlineRepeats")
+
+
+def _without_repeats(function: tvm.tirx.PrimFunc) -> tvm.tirx.PrimFunc:
+    schedule = Schedule(tvm.IRModule({"main": function}), debug_mask=0, error_render_level="none")
+    root = schedule.get_sblock("root", func_name="main")
+    results = {schedule.get(block).name_hint for block in schedule.get_output_blocks(root)}
+    for block in schedule.get_child_blocks(root):
+        name = schedule.get(block).name_hint
+        if name.startswith(_BLOCK) and name not in results:
+            schedule.compute_inline(block)
+    return schedule.mod["main"]

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    import tvm
+
+    from tests.graph.conftest import RunsProgram
+
+pytestmark = pytest.mark.tvm
+
+
+def test_an_enlarged_map_is_added_in_the_epilogue_of_a_convolution(
+    cpu: tvm.target.Target, run_program: RunsProgram
+) -> None:
+    from tvm import relax
+
+    from kintune.graph.assemble import assemble
+    from kintune.graph.lower import lower
+    from kintune.space.sketches import generate_sketches
+
+    rng = np.random.default_rng(2)
+    small, large = rng.random((1, 8, 4, 4), dtype="float32"), rng.random((1, 3, 8, 8), dtype="float32")
+    weight = rng.random((8, 3, 1, 1), dtype="float32")
+    builder = relax.BlockBuilder()
+    x, y = (relax.Var("input", relax.TensorType(array.shape, "float32")) for array in (small, large))
+    with builder.function("main", [x, y]):
+        with builder.dataflow():
+            lateral = builder.emit(relax.op.nn.conv2d(y, relax.const(weight)))
+            top = builder.emit(relax.op.nn.conv2d(x, relax.const(np.eye(8, dtype="float32")[:, :, None, None])))
+            enlarged = builder.emit(relax.op.repeat(builder.emit(relax.op.repeat(top, 2, 2)), 2, 3))
+            found = builder.emit_output(relax.op.add(lateral, enlarged))
+        builder.emit_func_output(found)
+    lowered = lower(builder.get(), cpu)
+    (fused,) = [w for w in lowered.workloads if "repeat" in w.signature]
+    assert fused.reduces
+    assert generate_sketches(fused.digest, fused.module, cpu)
+    (result,) = run_program(assemble(lowered, {}, cpu), small, large)
+    wanted = np.einsum("oi,nihw->nohw", weight[:, :, 0, 0], large) + small.repeat(2, 2).repeat(2, 3)
+    np.testing.assert_allclose(result, wanted, rtol=1e-5)
+
+
+def test_a_repetition_that_is_a_result_stays(cpu: tvm.target.Target, run_program: RunsProgram) -> None:
+    from tvm import relax
+
+    from kintune.graph.assemble import assemble
+    from kintune.graph.lower import lower
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((2, 3), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            found = builder.emit_output(relax.op.repeat(builder.emit(relax.op.repeat(relax.op.exp(x), 2, 0)), 3, 1))
+        builder.emit_func_output(found)
+    array = np.arange(6, dtype="float32").reshape(2, 3)
+    (result,) = run_program(assemble(lower(builder.get(), cpu), {}, cpu), array)
+    np.testing.assert_allclose(result, np.exp(array).repeat(2, 0).repeat(3, 1), rtol=1e-6)
