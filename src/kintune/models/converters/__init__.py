@@ -12,7 +12,9 @@ from kintune.models.converters import (
     arithmetic,
     casts,
     convolution,
+    indexing,
     normalisation,
+    padding,
     pooling,
     reduction,
     resize,
@@ -22,7 +24,20 @@ from kintune.models.converters import (
 
 __all__ = ["CONVERTERS"]
 
-_GROUPS = (activations, arithmetic, casts, convolution, normalisation, pooling, reduction, resize, sequences, shaping)
+_GROUPS = (
+    activations,
+    arithmetic,
+    casts,
+    convolution,
+    indexing,
+    normalisation,
+    padding,
+    pooling,
+    reduction,
+    resize,
+    sequences,
+    shaping,
+)
 
 CONVERTERS: dict[str, Any] = {name: converter for group in _GROUPS for name, converter in group.CONVERTERS.items()}
 """Operator name -> the converter to use for it."""
