@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -18,6 +20,7 @@ from kintune.measure.rivals.rival import Subject
 __all__ = ["OnnxRuntime"]
 
 _ERRORS_ONLY = 3
+_IN_BYTES = (b"MatMulInteger", b"ConvInteger", b"QLinearMatMul", b"QLinearConv")
 _NEWEST_FORMAT = re.compile(r"max supported IR version: (\d+)")
 _EXTERNAL_DATA = "session.model_external_initializers_file_folder_path"
 
@@ -64,7 +67,11 @@ class OnnxRuntime:
         options.inter_op_num_threads = 1
         options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
         options.log_severity_level = _ERRORS_ONLY
-        if self._exact:
+        if self._exact and _multiplies_bytes(path):  # on CPUs without VNNI its products saturate unless told not to
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+            options.add_session_config_entry("session.x64quantprecision", "1")
+            options.add_session_config_entry("session.disable_quant_qdq", "1")
+        elif self._exact:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         else:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
@@ -101,6 +108,15 @@ def _open(path: str, options: Any) -> Any:
     model.ir_version = int(known.group(1))
     options.add_session_config_entry(_EXTERNAL_DATA, str(Path(path).parent))
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
+
+
+def _multiplies_bytes(path: str) -> bool:
+    """Whether the file names an operator that multiplies in 8 bits."""
+    with open(path, "rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return False
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return any(content.find(name) >= 0 for name in _IN_BYTES)
 
 
 def _replace_weights(path: str, options: Any, seed: int) -> list[Any]:
