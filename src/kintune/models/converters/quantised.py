@@ -1,0 +1,159 @@
+"""Quantised tensors: integers that stand for `(q - zero_point) * scale`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from kintune.models.converters.node import Converter, Node, dtype_of, is_integer, numpy_type, shape_of
+
+__all__ = ["CONVERTERS"]
+
+_QUANTISED = frozenset({"int8", "uint8", "int16", "uint16"})
+_DEQUANTISED = _QUANTISED | {"int32"}
+
+
+def _like(value: float, tensor: relax.Expr) -> relax.Expr:
+    return relax.const(np.array(value).astype(numpy_type(dtype_of(tensor))), dtype_of(tensor))
+
+
+def _as(node: Node, tensor: relax.Expr, dtype: str) -> relax.Expr:
+    return tensor if dtype_of(tensor) == dtype else node.emit(relax.op.astype(tensor, dtype))
+
+
+def _axis(node: Node, data: relax.Expr) -> int:
+    rank = len(shape_of(data))
+    if rank <= 1:
+        return 0
+    axis = int(node.attributes.get("axis", 1))
+    if not -rank <= axis < rank:
+        raise ValueError(f"axis {axis} is out of range for a tensor of {rank} dimensions")
+    return axis % rank
+
+
+def _spread(node: Node, values: relax.Expr, data: relax.Expr, axis: int, block: int) -> relax.Expr:
+    """Values of blocks along an axis, one for each element of `data`."""
+    shape = list(shape_of(values))
+    count, size = shape[axis], shape_of(data)[axis]
+    if not (count - 1) * block < size <= count * block or len(shape) != len(shape_of(data)):
+        raise ValueError(f"{count} blocks of {block} elements do not cover axis {axis} of {size} elements")
+    apart = node.emit(relax.op.reshape(values, [*shape[: axis + 1], 1, *shape[axis + 1 :]]))
+    each = node.emit(relax.op.broadcast_to(apart, [*shape[: axis + 1], block, *shape[axis + 1 :]]))
+    whole = node.emit(relax.op.reshape(each, [*shape[:axis], count * block, *shape[axis + 1 :]]))
+    return whole if count * block == size else node.emit(relax.op.strided_slice(whole, [axis], [0], [size], [1]))
+
+
+def _saturated(node: Node, rounded: relax.Expr, dtype: str) -> relax.Expr:
+    """Whole numbers as integers of `dtype`; those beyond its bounds become the bounds."""
+    limits = np.iinfo(dtype)
+    above = node.emit(relax.op.maximum(rounded, _like(limits.min, rounded)))
+    return relax.op.astype(node.emit(relax.op.minimum(above, _like(limits.max, rounded))), dtype)
+
+
+def _quantised(node: Node, data: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, dtype: str) -> relax.Expr:
+    """`data / scale`, rounded to the nearest and then to the even number, and moved by the zero point."""
+    rounded = node.emit(relax.op.round(node.emit(relax.op.divide(data, scale))))
+    if zero is not None:
+        rounded = node.emit(relax.op.add(rounded, _as(node, zero, dtype_of(rounded))))
+    return _saturated(node, rounded, dtype)
+
+
+def _quantize(node: Node) -> relax.Expr:
+    data, scale, zero = node.required(0), node.required(1), node.operand(2)
+    dtype = node.element_type("output_dtype") or ("uint8" if zero is None else dtype_of(zero))
+    if dtype not in _QUANTISED:
+        raise ValueError(f"quantisation to {dtype} is not supported")
+    axis, block = _axis(node, data), int(node.attributes.get("block_size", 0))
+    if block:
+        wide = _as(node, data, "float32")
+        scale = _spread(node, _as(node, scale, "float32"), data, axis, block)
+        point = None if zero is None else _spread(node, zero, data, axis, block)
+        return _quantised(node, wide, scale, point, dtype)
+    return relax.op.quantize(data, scale, _like_zero(zero, dtype), axis=axis, out_dtype=dtype)
+
+
+def _like_zero(zero: relax.Expr | None, dtype: str) -> relax.Expr:
+    return relax.const(0, dtype) if zero is None else zero
+
+
+def _dequantize(node: Node) -> relax.Expr:
+    data, scale, zero = node.required(0), node.required(1), node.operand(2)
+    if dtype_of(data) not in _DEQUANTISED:
+        raise ValueError(f"dequantisation of {dtype_of(data)} is not supported")
+    dtype = node.element_type("output_dtype") or dtype_of(scale)
+    axis, block = _axis(node, data), int(node.attributes.get("block_size", 0))
+    if not block:
+        return relax.op.dequantize(data, scale, _like_zero(zero, dtype_of(data)), axis=axis, out_dtype=dtype)
+    whole = _as(node, data, "int32")
+    if zero is not None:
+        moved = _spread(node, _as(node, zero, "int32"), data, axis, block)
+        whole = node.emit(relax.op.subtract(whole, moved))
+    scale = _spread(node, _as(node, scale, "float32"), data, axis, block)
+    return _as(node, node.emit(relax.op.multiply(_as(node, whole, "float32"), scale)), dtype)
+
+
+def _dynamic_quantize(node: Node) -> relax.Expr:
+    """To bytes, over the range of the elements with 0; of zeros alone the scale is 1."""
+    data, emit = node.required(0), node.emit
+    zero = _like(0, data)
+    greatest, least = emit(relax.op.maximum(zero, relax.op.max(data))), emit(relax.op.minimum(zero, relax.op.min(data)))
+    extent = emit(relax.op.divide(emit(relax.op.subtract(greatest, least)), _like(255, data)))
+    scale = emit(relax.op.where(emit(relax.op.equal(extent, zero)), _like(1, data), extent))
+    offset = emit(relax.op.round(emit(relax.op.divide(emit(relax.op.negative(least)), scale))))
+    scale = node.builder.emit(scale)
+    point = node.builder.emit(_saturated(node, offset, "uint8"))
+    return relax.Tuple([_quantised(node, data, scale, point, "uint8"), scale, point])
+
+
+def _centred(node: Node, data: relax.Expr, zero: relax.Expr | None, rows: bool) -> relax.Expr:
+    """The integers less their zero point, which may be one for each row or column."""
+    whole = _as(node, data, "int32")
+    if zero is None:
+        return whole
+    point = _as(node, zero, "int32")
+    shape = shape_of(point)
+    if len(shape) == 1 and shape[0] > 1:
+        point = node.emit(relax.op.expand_dims(point, [1] if rows else [0]))
+    elif len(shape) == 1:
+        point = node.emit(relax.op.reshape(point, []))
+    return node.emit(relax.op.subtract(whole, point))
+
+
+def _integer_product(node: Node) -> relax.Expr:
+    left = _centred(node, node.required(0), node.operand(2), rows=True)
+    right = _centred(node, node.required(1), node.operand(3), rows=False)
+    return relax.op.matmul(left, right, out_dtype="int32")
+
+
+def _per_row(node: Node, values: relax.Expr) -> relax.Expr:
+    """Scales of rows, shaped to meet a product."""
+    values = _as(node, values, "float32")
+    shape = shape_of(values)
+    return node.emit(relax.op.expand_dims(values, [1])) if len(shape) == 1 and shape[0] > 1 else values
+
+
+def _quantised_product(node: Node) -> relax.Expr:
+    """The product of two quantised matrices, quantised again."""
+    a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = (node.required(index) for index in range(8))
+    if not all(is_integer(dtype_of(tensor)) for tensor in (a, b, zero)):
+        raise ValueError("it multiplies tensors that are no integers")
+    left, right = _centred(node, a, a_zero, rows=True), _centred(node, b, b_zero, rows=False)
+    product = _as(node, node.emit(relax.op.matmul(left, right, out_dtype="int32")), "float32")
+    factor = node.emit(relax.op.multiply(_per_row(node, a_scale), _as(node, b_scale, "float32")))
+    factor = node.emit(relax.op.divide(factor, _as(node, scale, "float32")))
+    return _quantised(node, node.emit(relax.op.multiply(product, factor)), _like(1, product), zero, dtype_of(zero))
+
+
+CONVERTERS: dict[str, Any] = {
+    name: Converter(convert)
+    for name, convert in {
+        "DequantizeLinear": _dequantize,
+        "DynamicQuantizeLinear": _dynamic_quantize,
+        "MatMulInteger": _integer_product,
+        "QLinearMatMul": _quantised_product,
+        "QuantizeLinear": _quantize,
+    }.items()
+}
+"""Operator name -> the converter to use for it."""
