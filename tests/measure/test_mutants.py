@@ -76,7 +76,6 @@ def network(path: Path, half: bool = False) -> None:
 
 @pytest.fixture(scope="module", params=["single", "half"])
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
-    pytest.importorskip("onnxruntime")
     import tvm
 
     from kintune.graph.lower import lower

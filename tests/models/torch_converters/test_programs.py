@@ -12,8 +12,9 @@ import pytest
 from kintune.errors import ModelError, UnsupportedOperators
 from kintune.models.ref import parse_ref
 from kintune.models.torch import export_module
+from tests.support.tools import require
 
-torch = pytest.importorskip("torch")
+torch = require("torch")
 functional = torch.nn.functional
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::torch.*")]
 
