@@ -198,17 +198,22 @@ class _Finder:
 @contextmanager
 def _without_packages(hidden: set[str]) -> Iterator[None]:
     """No module of these packages is found, or is among those that were imported before."""
-    finders = list(sys.meta_path)
     kept = {}
     if any(name in sys.modules for name in hidden):
         kept = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in hidden}
     for name in kept:
         del sys.modules[name]
-    sys.meta_path[:] = [
-        _Finder(each, hidden) if each is PathFinder or isinstance(each, _Finder) else each for each in finders
-    ]
+    wrapped = {
+        position: _Finder(each, hidden)
+        for position, each in enumerate(sys.meta_path)
+        if each is PathFinder or isinstance(each, _Finder)
+    }
+    originals = [(finder, sys.meta_path[position]) for position, finder in wrapped.items()]
+    sys.meta_path[:] = [wrapped.get(position, each) for position, each in enumerate(sys.meta_path)]
     try:
         yield
-    finally:
-        sys.meta_path[:] = finders
+    finally:  # what was imported meanwhile may have finders of its own, which stay
+        sys.meta_path[:] = [
+            next((original for finder, original in originals if each is finder), each) for each in sys.meta_path
+        ]
         sys.modules.update(kept)
