@@ -57,9 +57,16 @@ def _epilogue(text: str) -> str | None:
     """The last store that computes from a load stores what it has loaded."""
     for store in reversed(list(_STORE.finditer(text))):
         load = _LOAD.search(store["value"])
-        if load is not None and load[0] != store["value"].strip() and load[0] not in store["head"]:
+        if load is None or _is_cast(store["value"], load[0]):
+            continue
+        if load[0] != store["value"].strip() and load[0] not in store["head"]:
             return text[: store.start("value")] + load[0] + text[store.end("value") :]
     return None
+
+
+def _is_cast(value: str, load: str) -> bool:
+    """Whether the value is what is loaded, in another type: a store converts it anyhow."""
+    return value.strip().startswith("T.Cast(") and value.strip().endswith(f", {load})")
 
 
 def _operand(text: str) -> str | None:
