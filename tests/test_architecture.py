@@ -17,7 +17,9 @@ SOURCES = sorted(path for path in (ROOT / "src").rglob("*.py") if "migrations" n
 """All modules; migrations are scripts that Alembic runs, and offer nothing."""
 
 MAX_LINES = 500
-LONGER_FOR_A_REASON: dict[str, str] = {}
+LONGER_FOR_A_REASON: dict[str, str] = {
+    "models/torch_converters/elementwise.py": "one importer, whose parts share its state"
+}
 """Files past the limit: path below `src/kintune` and why."""
 
 FRONT_SIDE = re.compile(
