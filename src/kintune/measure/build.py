@@ -9,7 +9,7 @@ import tvm_ffi
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from tvm.tirx.buffer import BufferType
 
-from kintune.errors import BuildError, KintuneError
+from kintune.errors import BuildError, KintuneError, cause_line
 from kintune.graph.elementary import use_vector_functions
 from kintune.measure.artifact import library_of
 from kintune.measure.cuda.codegen import compiling_for
@@ -50,7 +50,7 @@ def build_module(target: tvm.target.Target, workload: tvm.IRModule, scheduled: t
     except KintuneError:
         raise
     except Exception as error:  # lowering and LLVM raise many types for a bad schedule
-        raise BuildError(f"{type(error).__name__}: {_first_line(error)}") from error
+        raise BuildError(f"{type(error).__name__}: {cause_line(error)}") from error
     return Built(candidate=candidate, artifact=artifact, operands=operands)
 
 
@@ -93,7 +93,3 @@ def _compile(module: tvm.IRModule, target: tvm.target.Target) -> bytes:
     with passes, compiling_for(target):
         executable = tvm.compile(module, target)
     return library_of(executable, architecture_of(target))
-
-
-def _first_line(error: object) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")[:300]

@@ -15,11 +15,10 @@ from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from kintune.errors import ModelError
+from kintune.errors import ModelError, cause_line
 from kintune.models.converters import CONVERTERS
 from kintune.models.converters.node import attribute_value, constant_of, dtype_of, numpy_type, shape_of
 from kintune.models.evaluation import evaluate
-from kintune.models.graph_file import first_line
 
 __all__ = ["KNOWN", "Conversion"]
 
@@ -86,7 +85,7 @@ class Conversion:
             except Exception as error:  # converters raise whatever they stumble over
                 name = node.name or f"of {next(filter(None, node.output), 'no output')}"
                 raise ModelError(
-                    f"{self._label}: operator {node.op_type} (node {name}) cannot be imported: {first_line(error)}"
+                    f"{self._label}: operator {node.op_type} (node {name}) cannot be imported: {cause_line(error)}"
                 ) from error
             for name, result in zip(node.output, results, strict=False):
                 if name:

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper, inliner, numpy_helper
 
-from kintune.errors import ModelError
+from kintune.errors import ModelError, cause_line
 from kintune.models.external import ExternalData
 from kintune.models.sorting import sort_nodes
 from kintune.models.walk import nested_tensors, nodes
@@ -23,7 +23,7 @@ from kintune.models.walk import nested_tensors, nodes
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["GraphFile", "first_line", "open_graph", "readable_names"]
+__all__ = ["GraphFile", "open_graph", "readable_names"]
 
 _LARGE = 64 * 1024
 _PROTOBUF_LIMIT = 2**31 - 1
@@ -116,7 +116,7 @@ def _check(file: GraphFile) -> None:
     try:
         onnx.checker.check_model(model)
     except (onnx.checker.ValidationError, ValueError) as error:
-        raise ModelError(f"{file.path}: is not a valid ONNX model: {first_line(error)}") from error
+        raise ModelError(f"{file.path}: is not a valid ONNX model: {cause_line(error)}") from error
 
 
 @contextmanager
@@ -126,12 +126,6 @@ def readable_names(path: Path) -> Iterator[None]:
         yield
     except UnicodeDecodeError as error:
         raise ModelError(f"{path}: is not a valid ONNX model: it holds text that is not UTF-8") from error
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text that says something, without its own context markers."""
-    lines = (line.strip() for line in str(error).splitlines())
-    return next((line for line in lines if line), type(error).__name__)[:300]
 
 
 def _parse(path: Path) -> ModelProto:
@@ -181,7 +175,7 @@ def _values(path: Path, tensor: TensorProto, external: ExternalData) -> NDArray[
     try:
         values: NDArray[Any] = np.asarray(numpy_helper.to_array(tensor))
     except (TypeError, ValueError, KeyError, OverflowError, MemoryError) as error:
-        raise ModelError(f"{path}: weight {tensor.name!r} is damaged: {first_line(error)}") from error
+        raise ModelError(f"{path}: weight {tensor.name!r} is damaged: {cause_line(error)}") from error
     if values.shape != tuple(tensor.dims) or values.size != math.prod(tensor.dims):
         raise ModelError(f"{path}: weight {tensor.name!r} is damaged: its values do not fill its shape")
     return values
@@ -192,5 +186,5 @@ def _inlined(path: Path, model: ModelProto) -> ModelProto:
     try:
         inlined: ModelProto = inliner.inline_local_functions(model)
     except Exception as error:  # the inliner raises whatever its C++ side throws
-        raise ModelError(f"{path}: its local functions cannot be inlined: {first_line(error)}") from error
+        raise ModelError(f"{path}: its local functions cannot be inlined: {cause_line(error)}") from error
     return inlined

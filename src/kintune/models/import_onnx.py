@@ -10,10 +10,9 @@ import tvm
 from onnx import ModelProto, defs, inliner
 from tvm import relax
 
-from kintune.errors import ModelError, UnsupportedOperators
+from kintune.errors import ModelError, UnsupportedOperators, cause_line
 from kintune.models.accumulate import accumulate_in_float32
 from kintune.models.conversion import KNOWN, Conversion
-from kintune.models.graph_file import first_line
 from kintune.models.quiet import quiet
 from kintune.models.slimming import slim
 from kintune.models.sources import described_nodes, trace
@@ -80,7 +79,7 @@ def import_onnx(model: OnnxModel) -> Imported:
     except ModelError:
         raise
     except Exception as error:  # the compiler raises whatever it stumbles over
-        raise ModelError(f"{label}: cannot be imported: {first_line(error)}") from error
+        raise ModelError(f"{label}: cannot be imported: {cause_line(error)}") from error
     module = _bind_weights(module, model, [value.name for value in proto.graph.input])
     module = accumulate_in_float32(module)
     return Imported(module, trace(module["main"], conversion.sources), described_nodes(proto, model.proto))

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kintune.errors import ModelError
+from kintune.errors import ModelError, cause_line
 from kintune.models.constants import store_constant
 from kintune.models.digest import exported_digest
-from kintune.models.graph_file import first_line
 from kintune.models.model import Model
 from kintune.models.quiet import quiet
 from kintune.models.signature import signature
@@ -54,7 +53,7 @@ def load_exported(ref: ModelRef) -> Model:
         except ModelError:
             raise
         except Exception as error:  # reader and importer raise whatever they stumble over
-            raise ModelError(f"{path}: cannot be imported: {first_line(error)}") from error
+            raise ModelError(f"{path}: cannot be imported: {cause_line(error)}") from error
     inputs, outputs = signature(label, imported.module, *names)
     return Model(
         name=ref.name,
@@ -77,7 +76,7 @@ def _digest(path: Path, shapes: Mapping[str, tuple[int, ...]], constants: Mappin
                 raise ModelError(f"{path}: is not an archive that torch.export.save wrote")
         return exported_digest(path, shapes, constants)
     except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise ModelError(f"{path}: is not a PyTorch exported program, or is incomplete: {first_line(error)}") from error
+        raise ModelError(f"{path}: is not a PyTorch exported program, or is incomplete: {cause_line(error)}") from error
 
 
 def _open(path: Path) -> torch.export.ExportedProgram:
@@ -86,4 +85,4 @@ def _open(path: Path) -> torch.export.ExportedProgram:
     try:
         return torch.export.load(path)
     except Exception as error:  # the reader raises whatever it stumbles over
-        raise ModelError(f"{path}: PyTorch cannot read this exported program: {first_line(error)}") from error
+        raise ModelError(f"{path}: PyTorch cannot read this exported program: {cause_line(error)}") from error

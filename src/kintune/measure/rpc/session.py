@@ -11,7 +11,7 @@ from typing import Any
 import tvm.rpc
 from tvm.rpc import base
 
-from kintune.errors import DeviceError
+from kintune.errors import DeviceError, cause_line
 from kintune.measure.rpc.address import Address, require_loopback
 
 __all__ = ["SESSION_S", "Session"]
@@ -43,7 +43,7 @@ class Session:
             self.device: Any = self._session.cpu(0)
             self._session.get_function("runtime.config_threadpool")(_BIG_CORES, threads)
         except _GARBAGE as error:
-            raise DeviceError(f"the RPC server at {address} cannot be used: {_first_line(error)}") from error
+            raise DeviceError(f"the RPC server at {address} cannot be used: {cause_line(error)}") from error
         self._loaded = 0
 
     def load(self, library: bytes) -> Any:
@@ -93,7 +93,3 @@ def _knock(host: str, port: int, patience_s: float) -> None:
         answer = line.recv(4, socket.MSG_WAITALL)
     if answer != struct.pack("<i", base.RPC_CODE_MISMATCH):
         raise ConnectionError("who answers is no RPC server")
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]

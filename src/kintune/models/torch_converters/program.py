@@ -17,8 +17,7 @@ from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
-from kintune.errors import ModelError, UnsupportedOperators
-from kintune.models.graph_file import first_line
+from kintune.errors import ModelError, UnsupportedOperators, cause_line
 from kintune.models.torch_converters import CONVERTERS
 from kintune.models.torch_converters.translation import (
     NotConvertible,
@@ -50,7 +49,7 @@ _STOCK = frozenset(
         *("bucketize.Tensor", "upsample_bilinear2d.default", "_unsafe_index_put.default"),
     }
 )
-"""Operators that the compiler's own importer converts well; it is wrong about many others."""
+"""Operators that are left to the compiler's own importer."""
 
 
 def describe(node: torch.fx.Node) -> str:
@@ -242,7 +241,7 @@ class _Program:
             raise ModelError(f"{self.label}: {describe(node)} ({node.name}) cannot be imported: {error}") from error
         except Exception as error:  # an operator of the compiler raises whatever it dislikes
             raise ModelError(
-                f"{self.label}: {describe(node)} ({node.name}) cannot be imported: {first_line(error)}"
+                f"{self.label}: {describe(node)} ({node.name}) cannot be imported: {cause_line(error)}"
             ) from error
 
     def _checked(self, node: torch.fx.Node, result: Any) -> Any:
