@@ -13,15 +13,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.tvm
 
 
-def test_when_nothing_builds_the_job_has_failed_with_counts(empty_place: Place) -> None:
+def test_without_a_linker_that_works_the_job_ends_before_it_tunes(empty_place: Place) -> None:
     linker = empty_place.folder / "linker"
     linker.write_text("#!/bin/sh\necho 'no space for symbols' >&2\nexit 1\n")
     linker.chmod(0o755)
     command = empty_place.tune("--trials", 4, "--json", "report.json", CC=str(linker))
-    assert command.wait() == 1
+    assert command.wait() == 2
     (line,) = [line for line in command.err.splitlines() if line.startswith("kintune: error")]
-    assert "build_failed x" in line
-    assert "no space for symbols" in line
+    assert "cannot be tuned: linking failed: exit code 1, no space for symbols" in line  # and no node is blamed
     assert not list(empty_place.folder.glob("*.kt*"))
     assert not (empty_place.folder / "report.json").exists()
     assert empty_place.query("SELECT state FROM runs") == [("failed",)]

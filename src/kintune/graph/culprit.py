@@ -14,23 +14,41 @@ if TYPE_CHECKING:
 __all__ = ["beginning", "first_culprit"]
 
 
-def first_culprit(model: Model, attempt: Callable[[tvm.IRModule], object], ends: Collection[str] | None = None) -> str:
-    """The first node of `model` with which `attempt` raises, as messages name it; empty where nobody knows.
+def first_culprit(
+    model: Model,
+    attempt: Callable[[tvm.IRModule], object],
+    ends: Collection[str] | None = None,
+    kind: type[Exception] = Exception,
+) -> str:
+    """The first node of `model` with which `attempt` raises an error of this `kind`, as messages name it.
 
-    `attempt` raises for the whole module.  It is called with beginnings of the network, found by bisection: as often as
-    the logarithm of the network's size says.  With `ends`, they end with variables of these names alone.
+    Empty where it does not raise one for the whole network either, or where no name is known.  It is called with
+    beginnings of the network, found by bisection: as often as the logarithm of the network's size says.  With `ends`,
+    they end with variables of these names alone.
+
+    Raises:
+        Exception: what `attempt` raises of any other kind.
     """
     names = [str(binding.var.name) for binding in _bindings(model.module["main"])]
     counts = [number for number, name in enumerate(names, start=1) if ends is None or name in ends]
+
+    def fails(position: int) -> bool:
+        try:
+            attempt(beginning(model.module, counts[position]))
+        except kind:
+            return True
+        return False
+
     fine, bad = -1, len(counts) - 1  # positions of beginnings that go well, and that do not
+    if not counts or not fails(bad):
+        return ""
     while bad - fine > 1:
         middle = (fine + bad) // 2
-        try:
-            attempt(beginning(model.module, counts[middle]))
-            fine = middle
-        except Exception:  # whatever it raises for the whole
+        if fails(middle):
             bad = middle
-    tensor = model.sources.get(names[counts[bad] - 1], "") if counts else ""
+        else:
+            fine = middle
+    tensor = model.sources.get(names[counts[bad] - 1], "")
     return model.nodes.get(tensor, tensor)
 
 

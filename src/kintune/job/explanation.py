@@ -31,17 +31,14 @@ def first_uncompilable(model: Model, target: tvm.target.Target) -> str:
     def attempt(module: tvm.IRModule) -> None:
         assemble(lower(module, target, conservative=True), {}, target)
 
-    try:
-        attempt(model.module)
-    except Exception:  # whatever the compiler raises
-        return first_culprit(model, attempt)
-    return ""
+    return first_culprit(model, attempt)
 
 
 def first_wrong(model: Model, target: tvm.target.Target, inputs: Mapping[str, Array]) -> str:
     """The first node whose result differs from onnxruntime's on these `inputs`, as messages name it.
 
-    Empty where nobody knows: the model is no ONNX file, or onnxruntime cannot show what is computed inside.
+    Empty where nobody knows: the model is no ONNX file, onnxruntime cannot show what is computed inside, or something
+    else than a difference ends the search, as a linker that does not work.
     """
     expected = _tensors(model, inputs)
     if not expected:
@@ -56,7 +53,10 @@ def first_wrong(model: Model, target: tvm.target.Target, inputs: Mapping[str, Ar
                 if compared.disagreement:
                     raise NumericsError(compared.disagreement)
 
-    return first_culprit(model, attempt, holders)
+    try:
+        return first_culprit(model, attempt, holders, NumericsError)
+    except Exception:  # a name is all that is missing then
+        return ""
 
 
 def _holders(model: Model, expected: Mapping[str, Array]) -> dict[str, Array]:

@@ -73,7 +73,7 @@ def test_what_is_replayed_is_what_stock_built(ground: Ground, stock_turns: list[
     modules = {workload.digest: workload.module for workload in ground.lowered.workloads}
     sketches = {sketch.digest: sketch for turn in stock_turns for sketch in turn.sketches}
     programs = [program for turn in stock_turns for program in turn.programs]
-    assert len(programs) >= 2
+    assert programs  # how many of its rounds improve on earlier ones depends on measured times
     for program in programs:
         candidate = program.candidate
         replayed = Replayer(modules[candidate.workload], ground.target)(sketches[candidate.sketch], candidate)
