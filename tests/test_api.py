@@ -102,6 +102,27 @@ def test_a_model_says_that_it_must_be_tuned_first(call: str) -> None:
         getattr(kt.load(ZOO), call)()
 
 
+def test_sets_of_inputs_may_be_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, list[float]]] = []
+
+    def look(request: Any, _: Any) -> Any:
+        for path in request.inputs:
+            with np.load(path) as arrays:
+                seen.append({name: arrays[name].tolist() for name in arrays.files})
+        return example_report()
+
+    monkeypatch.setattr("kintune.front.run.tune", look)
+    model = kt.load(ZOO)
+    model.tune(inputs=[{"x": np.zeros(2)}, {"x": np.ones(2)}], progress=False)
+    model.compile(inputs={"file": np.ones(1)}, progress=False)  # type: ignore[arg-type]
+    assert seen == [{"x": [0.0, 0.0]}, {"x": [1.0, 1.0]}, {"file": [1.0]}]
+    nothing: Any
+    for nothing in ([], [np.zeros(1)], [{"x": {}}]):
+        with pytest.raises(InputError, match="array"):
+            model.tune(inputs=nothing, progress=False)
+    assert len(seen) == 3
+
+
 @pytest.mark.parametrize("call", ["run", "evaluate", "save"])
 def test_a_result_says_that_it_must_be_built_first(fake_front: FakeFront, call: str) -> None:
     with pytest.raises(OrderError, match=r"result\.build\(\)"):

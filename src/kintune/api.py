@@ -15,7 +15,9 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_TRIALS", "Model", "Result", "load", "open", "tune_all"]
 
 Shapes = Mapping[str, Sequence[int]]
+Inputs = str | os.PathLike[str] | Sequence[Mapping[str, Any]]
 
 
 def load(
@@ -121,7 +124,7 @@ class Model:
         kin: bool = True,
         round_size: int | None = None,
         seed: int = 0,
-        inputs: str | os.PathLike[str] | None = None,
+        inputs: Inputs | None = None,
         rtol: float = 1e-3,
         atol: float = 1e-3,
         records: str | os.PathLike[str] | None = None,
@@ -145,39 +148,42 @@ class Model:
         keep their promise ("guarded"), or nothing ("none").  With `carry`, good programs of a subgraph are tried on its
         siblings; with `kin`, the search starts from programs and models of other networks in the records.
 
-        Outputs are compared within `rtol` and `atol`, on `inputs` (the path of an `.npz` file) or on random ones.  What
-        earlier runs measured is reused, and an unfinished run of the same model, target and options goes on, unless
-        `fresh`.  `progress` shows on the terminal, or calls a function with each report.
+        Outputs are compared within `rtol` and `atol`, on `inputs` or on random ones.  `inputs` is the path of an `.npz`
+        file, or has several sets, on all of which outputs are compared: the path of a directory of such files, or a
+        list of mappings of names to arrays.  What earlier runs measured is reused, and an unfinished run of the same
+        model, target and options goes on, unless `fresh`.  `progress` shows on the terminal, or calls a function with
+        each report.
 
         Raises InputError (or a child) when something handed in is wrong, before any work; JobFailed when nothing could
         be measured; NumericsError when the result does not compute what the model computes.
         """
         from kintune.front import run
 
-        request = tune_request(
-            self.ref,
-            target,
-            device=device,
-            threads=threads,
-            trials=trials,
-            minutes=minutes,
-            until_ms=until_ms,
-            families=families,
-            foresee=foresee,
-            carry=carry,
-            kin=kin,
-            round_size=round_size,
-            seed=seed,
-            inputs=inputs,
-            rtol=rtol,
-            atol=atol,
-            records=records,
-            output=output,
-            fresh=fresh,
-            log=log,
-        )
-        with _watching(progress, f"{self.name}, target {target}") as watch:
-            return Result(run.tune(request, watch))
+        with _as_files(inputs) as files:
+            request = tune_request(
+                self.ref,
+                target,
+                device=device,
+                threads=threads,
+                trials=trials,
+                minutes=minutes,
+                until_ms=until_ms,
+                families=families,
+                foresee=foresee,
+                carry=carry,
+                kin=kin,
+                round_size=round_size,
+                seed=seed,
+                inputs=files,
+                rtol=rtol,
+                atol=atol,
+                records=records,
+                output=output,
+                fresh=fresh,
+                log=log,
+            )
+            with _watching(progress, f"{self.name}, target {target}") as watch:
+                return Result(run.tune(request, watch))
 
     def compile(
         self,
@@ -186,7 +192,7 @@ class Model:
         device: str = "cpu",
         threads: int | None = None,
         seed: int = 0,
-        inputs: str | os.PathLike[str] | None = None,
+        inputs: Inputs | None = None,
         rtol: float = 1e-3,
         atol: float = 1e-3,
         records: str | os.PathLike[str] | None = None,
@@ -205,21 +211,22 @@ class Model:
         """
         from kintune.front import run
 
-        request = compile_request(
-            self.ref,
-            target,
-            device=device,
-            threads=threads,
-            seed=seed,
-            inputs=inputs,
-            rtol=rtol,
-            atol=atol,
-            records=records,
-            output=output,
-            log=log,
-        )
-        with _watching(progress, f"{self.name}, target {target}") as watch:
-            return Result(run.tune(request, watch))
+        with _as_files(inputs) as files:
+            request = compile_request(
+                self.ref,
+                target,
+                device=device,
+                threads=threads,
+                seed=seed,
+                inputs=files,
+                rtol=rtol,
+                atol=atol,
+                records=records,
+                output=output,
+                log=log,
+            )
+            with _watching(progress, f"{self.name}, target {target}") as watch:
+                return Result(run.tune(request, watch))
 
     def build(self) -> NoReturn:
         """Raise OrderError: there is nothing to build before tuning."""
@@ -284,14 +291,15 @@ def tune_all(
     weights = priorities if priorities is not None else [1.0] * len(models)
     if len(weights) != len(models):
         raise InputError(f"priorities: there are {len(weights)} of them for {len(models)} models; name one for each")
-    requests = [
-        tune_request(model.ref, target, output=out, priority=weight, **options)
-        for model, out, weight in zip(models, outputs, weights, strict=True)
-    ]
-    log = None if schedule is None else os.fspath(schedule)
-    scheduling = Scheduling(policy, bundling=bundling, pipelined=pipelined, log=log)
-    with _watching_all(progress, target, policy, [model.name for model in models]) as watch:
-        endings = tune_all(requests, scheduling, watch)
+    with _as_files(options.pop("inputs", None)) as files:
+        requests = [
+            tune_request(model.ref, target, output=out, priority=weight, inputs=files, **options)
+            for model, out, weight in zip(models, outputs, weights, strict=True)
+        ]
+        log = None if schedule is None else os.fspath(schedule)
+        scheduling = Scheduling(policy, bundling=bundling, pipelined=pipelined, log=log)
+        with _watching_all(progress, target, policy, [model.name for model in models]) as watch:
+            endings = tune_all(requests, scheduling, watch)
     return [ending if isinstance(ending, KintuneError) else Result(ending) for ending in endings]
 
 
@@ -309,6 +317,23 @@ def _is_torch_module(source: object) -> bool:
     """Whether this is a PyTorch module, found out without importing PyTorch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(source, torch.nn.Module)
+
+
+@contextlib.contextmanager
+def _as_files(inputs: Inputs | None) -> Iterator[str | os.PathLike[str] | None]:
+    """The path of the inputs' file or directory; of arrays one that is there as long as they are needed."""
+    if inputs is None or isinstance(inputs, (str, os.PathLike)):
+        yield inputs
+        return
+    from kintune.graph.inputs import write_arrays
+
+    sets = [inputs] if isinstance(inputs, Mapping) else list(inputs)
+    if not sets or not all(isinstance(one, Mapping) for one in sets):
+        raise InputError("inputs must be a path, or a list of one or more mappings of input names to arrays")
+    with tempfile.TemporaryDirectory(prefix="kintune-inputs-") as directory:
+        for number, one in enumerate(sets):
+            write_arrays(Path(directory, f"inputs[{number:0{len(str(len(sets) - 1))}}].npz"), one)
+        yield directory
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kintune.errors import InputError
 
-__all__ = ["check_readable", "check_writable", "write_whole"]
+__all__ = ["check_readable", "check_writable", "readable_files", "write_whole"]
 
 
 def check_writable(path: str | os.PathLike[str], what: str) -> Path:
@@ -47,6 +47,23 @@ def check_readable(path: str | os.PathLike[str], what: str) -> Path:
     if not os.access(target, os.R_OK):
         raise InputError(f"{what} {path} cannot be read; check its permissions")
     return target
+
+
+def readable_files(path: str | os.PathLike[str], suffix: str, what: str) -> tuple[Path, ...]:
+    """The absolute path of a file, or those of the files with this suffix in a directory, in the order of their names.
+
+    Raises InputError when there is none, or one cannot be read; `what` names them in errors.
+    """
+    target = _absolute(path)
+    if not target.is_dir():
+        return (check_readable(path, what),)
+    try:
+        names = sorted(name for name in os.listdir(target) if name.endswith(suffix))
+    except OSError as error:
+        raise InputError(f"{what} {path} cannot be listed: {error.strerror or error}") from error
+    if not names:
+        raise InputError(f"{what} {path}: there is no {suffix} file in this directory")
+    return tuple(check_readable(target / name, what) for name in names)
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from kintune import api
 from kintune.errors import InputError
+from kintune.job.payloads import Tensor
 
 if TYPE_CHECKING:
     from conftest import Kintune
@@ -47,7 +48,56 @@ def test_the_document_describes_the_outputs(kintune: Kintune) -> None:
     assert document["schema_version"] == 1
     assert document["outputs"][0] == {
         "name": "y/0", "shape": [1, 3], "dtype": "float32", "minimum": 2.0, "mean": 6.0, "maximum": 12.0,
+        "input": None,
     }  # fmt: skip
+
+
+class Adder(Doubler):
+    """The same, which says what its input is."""
+
+    inputs = (Tensor("x", (1, 3), "float32"),)
+
+    def run(self, *inputs: Any) -> dict[str, Any]:  # type: ignore[override]
+        return {"y/0": inputs[0] + 1}
+
+
+def test_a_directory_of_inputs_gives_one_of_outputs(kintune: Kintune, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "open", lambda path: Adder())
+    Path("sets").mkdir()
+    for name, value in (("b", 1.0), ("a", 2.0)):
+        np.savez(f"sets/{name}.npz", x=np.full((1, 3), value, np.float32))
+    said = kintune("run", "m.kt", "--input", "sets", "--output", "results", "--json", "d.json")
+    assert said.code == 0
+    found = {path.name: float(np.load(path)["y/0"][0, 0]) for path in Path("results").iterdir()}
+    assert found == {"a.npz": 3.0, "b.npz": 2.0}
+    outputs = json.loads(Path("d.json").read_text())["outputs"]
+    assert [(output["input"], output["mean"]) for output in outputs] == [("a.npz", 3.0), ("b.npz", 2.0)]
+    assert kintune("run", "m.kt", "--input", "sets").code == 0
+
+
+@pytest.mark.parametrize(
+    ("output", "wrong", "told"),
+    [
+        ("sets", None, "is the directory of the inputs"),
+        ("x.npz", None, "is a file"),
+        ("results", {"x": np.zeros((1, 2), np.float32)}, "b.npz: input 'x' has shape (1, 2)"),
+        ("results", {"x": np.zeros((1, 3))}, "b.npz: input 'x' is float64"),
+        ("results", {}, "b.npz: input 'x' is missing"),
+        ("results", {"x": np.zeros((1, 3), np.float32), "z": np.zeros(1)}, "b.npz: no input is called 'z'"),
+    ],
+)
+def test_a_directory_is_looked_at_before_anything_runs(
+    kintune: Kintune, monkeypatch: pytest.MonkeyPatch, output: str, wrong: dict[str, Any] | None, told: str
+) -> None:
+    monkeypatch.setattr(api, "open", lambda path: Adder())
+    Path("sets").mkdir()
+    np.savez("sets/a.npz", x=np.zeros((1, 3), np.float32))
+    if wrong is not None:
+        np.savez("sets/b.npz", **wrong)
+    said = kintune("run", "m.kt", "--input", "sets", "--output", output)
+    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert told in said.err
+    assert not Path("results").exists()
 
 
 def save_objects() -> None:

@@ -45,7 +45,18 @@ def test_what_was_asked_for_reaches_the_tuner(kintune: Kintune, fake_front: Fake
     assert (request.target, request.threads, request.fresh, request.records) == ("llvm", 3, True, "r.sqlite")
     assert request.output == str(tmp_path / "out.kt")
     assert request.log == str(tmp_path / "out.log")
-    assert request.inputs == str(tmp_path / "x.npz")
+    assert request.inputs == (str(tmp_path / "x.npz"),)
+
+
+def test_a_directory_of_inputs_is_its_files_by_name(kintune: Kintune, fake_front: FakeFront, tmp_path: Path) -> None:
+    (tmp_path / "sets").mkdir()
+    said = kintune("tune", ZOO, "--quiet", "--input", "sets")
+    assert (said.code, said.err.count("\n"), fake_front.requests) == (2, 1, [])
+    assert "sets: there is no .npz file in this directory" in said.err
+    for name in ("b.npz", "a.npz", "notes.txt"):
+        (tmp_path / "sets" / name).touch()
+    assert kintune("tune", ZOO, "--quiet", "--input", "sets").code == 0
+    assert fake_front.requests[0].inputs == (str(tmp_path / "sets" / "a.npz"), str(tmp_path / "sets" / "b.npz"))
 
 
 def test_without_a_limit_there_are_a_thousand_trials(kintune: Kintune, fake_front: FakeFront, tmp_path: Path) -> None:

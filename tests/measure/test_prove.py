@@ -140,10 +140,25 @@ def test_the_tolerance_decides(files: Files) -> None:
     loose = msgspec.structs.replace(QUICK, atol=100.0)
     inputs = Path(files.good).with_name("bias.npz")
     np.savez(inputs, x=np.ones((4, 48), np.float32), bias=np.full(10, 1e3, np.float32))
-    proof = proof_of(loose, tuned=files.wrong, untuned=files.good, inputs=str(inputs), compare=())
+    proof = proof_of(loose, tuned=files.wrong, untuned=files.good, inputs=(str(inputs),), compare=())
     assert proof.within_tolerance
     assert proof.max_abs_error is not None
     assert proof.max_abs_error > 0.01
+
+
+def test_all_sets_of_inputs_are_compared_and_the_first_is_timed(files: Files, tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in ("zeros.npz", "more.npz", "ones.npz")]
+    for path, value in zip(paths, (0.0, 0.0, 1.0), strict=True):  # of zeros, no weight matters
+        np.savez(path, x=np.full((4, 48), value, np.float32), bias=np.full(10, 0.5, np.float32))
+    common: dict[str, Any] = {"tuned": files.wrong, "onnx": str(files.onnx), "compare": ("onnxruntime",)}
+    named = tuple(Path(path).name for path in paths)
+    assert proof_of(**common, inputs=tuple(paths[:2]), input_names=named[:2]).within_tolerance
+    proof = proof_of(**common, inputs=tuple(paths), input_names=named)
+    assert proof.within_tolerance is False
+    assert proof.disagreement.endswith("(onnxruntime, ones.npz)")
+    assert set(proof.latency_ms) == {"tuned", "onnxruntime"}
+    good = proof_of(tuned=files.good, onnx=str(files.onnx), inputs=tuple(paths), input_names=named, timed=False)
+    assert good.within_tolerance
 
 
 def test_without_a_reference_nothing_is_claimed(files: Files) -> None:
@@ -178,7 +193,7 @@ def test_a_tuned_network_that_does_not_run_is_no_proof(files: Files, tmp_path: P
 
 def test_wrong_inputs_are_refused_before_anything_runs(files: Files, tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", x=np.zeros((4, 48), np.float32))
-    with pytest.raises(InputError, match="input 'bias' is missing"):
-        proof_of(tuned=files.good, inputs=str(tmp_path / "x.npz"))
+    with pytest.raises(InputError, match=r"x\.npz: input 'bias' is missing"):
+        proof_of(tuned=files.good, inputs=(str(tmp_path / "x.npz"),))
     with pytest.raises(InputError, match="no such file"):
-        proof_of(tuned=files.good, inputs=str(tmp_path / "none.npz"))
+        proof_of(tuned=files.good, inputs=(str(tmp_path / "none.npz"),))

@@ -20,7 +20,7 @@ __all__ = ["command"]
 @click.option("--device", default="cpu", show_default=True, help="What it will run on, as for 'kintune tune'.")
 @click.option("--threads", type=int, help="Threads that the model will run on.  [default: all physical cores]")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs that are drawn.")
-@click.option("--input", "inputs", metavar="FILE.npz", help="Compare outputs on these inputs.  [default: random ones]")
+@click.option("--input", "inputs", metavar="FILE.npz|DIR", help="Compare on these inputs.  [default: random ones]")
 @click.option("--rtol", type=float, default=1e-3, show_default=True, help="Relative tolerance of outputs.")
 @click.option("--atol", type=float, default=1e-3, show_default=True, help="Absolute tolerance of outputs.")
 @records_option

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
 import click
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from kintune import api
-from kintune.cli.arrays import read_arrays, write_arrays
+from kintune.cli.arrays import read_arrays
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
-from kintune.files import check_writable
+from kintune.errors import InputError
+from kintune.files import check_writable, readable_files
+from kintune.graph.inputs import load_arranged, write_arrays
 
 __all__ = ["OutputSummary", "RunDocument", "command"]
 
 
 class OutputSummary(msgspec.Struct, frozen=True):
-    """One output: its shape and dtype, and the smallest, mean and largest of its values."""
+    """One output: its shape and dtype, and the smallest, mean and largest of its values.
+
+    `input` is the file that it was computed from, where there are several.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -24,10 +33,11 @@ class OutputSummary(msgspec.Struct, frozen=True):
     minimum: float
     mean: float
     maximum: float
+    input: str | None = None
 
 
 class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The document of `kintune run --json`; `output` is where the arrays were written, if anywhere."""
+    """The document of `kintune run --json`; `output` is the file or directory that arrays were written to, if any."""
 
     schema_version: int = 1
     executable: str
@@ -37,31 +47,72 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.command("run", short_help="Run a tuned model on inputs from a file.")
 @click.argument("executable", metavar="FILE.kt")
-@click.option("--input", "inputs", metavar="FILE.npz", required=True, help="The inputs, an array by each input's name.")
-@click.option("--output", metavar="FILE.npz", help="Write the outputs here, by their names.")
+@click.option(
+    "--input",
+    "inputs",
+    metavar="FILE.npz|DIR",
+    required=True,
+    help="The inputs, an array by each input's name; or a directory of such files, which are all run.",
+)
+@click.option(
+    "--output", metavar="FILE.npz|DIR", help="Write the outputs here, by their names; to files of the same names."
+)
 @json_option
 def command(executable: str, inputs: str, output: str | None, json_target: JsonTarget) -> None:
     """Run the tuned model FILE.kt once on inputs from a file, and describe or write its outputs.
 
+    With a directory of files, it runs once on each, and the outputs go to files of the same names in another one.
+
     FILE.kt holds machine code: run only what you trust.
     """
-    target = None if output is None else check_writable(output, "--output")
-    arrays = read_arrays(inputs)
-    results = api.open(executable).run(arrays)
-    if target is not None:
-        write_arrays(target, results)
-    summaries = tuple(_summarize(name, array) for name, array in results.items())
-    document = RunDocument(executable=executable, outputs=summaries, output=None if target is None else str(target))
+    if not Path(inputs).is_dir():
+        target = None if output is None else check_writable(output, "--output")
+        results = api.open(executable).run(read_arrays(inputs))
+        if target is not None:
+            write_arrays(target, results)
+        summaries = [_summarize(name, array) for name, array in results.items()]
+    else:
+        target = None if output is None else _directory(output, inputs)
+        summaries = list(_run_all(api.open(executable), readable_files(inputs, ".npz", "--input"), target))
+    document = RunDocument(
+        executable=executable, outputs=tuple(summaries), output=None if target is None else str(target)
+    )
     write_document(json_target, document)
     for said in summaries:
         shape = "x".join(str(extent) for extent in said.shape) or "scalar"
         values = f"min {said.minimum:g}, mean {said.mean:g}, max {said.maximum:g}"
-        echo(f"{said.name}: {said.dtype} {shape}, {values}", json_target)
+        source = "" if said.input is None else f"{said.input}: "
+        echo(f"{source}{said.name}: {said.dtype} {shape}, {values}", json_target)
     if target is not None:
         echo(f"The outputs are in {target}", json_target)
 
 
-def _summarize(name: str, array: npt.NDArray[np.generic]) -> OutputSummary:
+def _directory(output: str, inputs: str) -> Path:
+    """The directory for outputs, which may be there.  Raises InputError when it cannot be, or is that of the inputs."""
+    target = Path(output).expanduser().absolute()
+    if target.exists() and not target.is_dir():
+        raise InputError(f"--output {output} is a file; name a directory, as --input is one")
+    if target.exists() and target.samefile(inputs):
+        raise InputError(f"--output {output} is the directory of the inputs, which would be overwritten; name another")
+    check_writable(target / ".npz" if target.is_dir() else target, "--output")
+    return target
+
+
+def _run_all(opened: Any, files: Sequence[Path], target: Path | None) -> Iterator[OutputSummary]:
+    """Run on each file, all of which are looked at first; write the outputs to files of the same names in `target`."""
+    for file in files:
+        load_arranged(opened.inputs, file)
+    if target is not None:
+        target.mkdir(exist_ok=True)
+    for file in files:
+        results = opened.run(*load_arranged(opened.inputs, file))
+        if target is not None:
+            write_arrays(target / file.name, results)
+        for name, array in results.items():
+            yield _summarize(name, array, file.name)
+
+
+def _summarize(name: str, array: npt.NDArray[np.generic], source: str | None = None) -> OutputSummary:
     values = array.astype(np.float64)
     ends = (float(values.min()), float(values.mean()), float(values.max())) if values.size else (0.0, 0.0, 0.0)
-    return OutputSummary(name, array.shape, str(array.dtype), *ends)
+    return OutputSummary(name, array.shape, str(array.dtype), *ends, source)

@@ -46,7 +46,7 @@ Ending: TypeAlias = "api.Result | KintuneError"
 @click.option("--no-kin", is_flag=True, help="Do not start from what other networks' subgraphs have taught.")
 @click.option("--round-size", type=int, help="Programs of a full round.  [default: 32]")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything drawn at random.")
-@click.option("--input", "inputs", metavar="FILE.npz", help="Compare outputs on these inputs.  [default: random ones]")
+@click.option("--input", "inputs", metavar="FILE.npz|DIR", help="Compare on these inputs.  [default: random ones]")
 @click.option("--rtol", type=float, default=1e-3, show_default=True, help="Relative tolerance of outputs.")
 @click.option("--atol", type=float, default=1e-3, show_default=True, help="Absolute tolerance of outputs.")
 @records_option

@@ -9,7 +9,7 @@ from typing import cast, get_args
 import msgspec
 
 from kintune.errors import InputError
-from kintune.files import check_readable, check_writable
+from kintune.files import check_writable, readable_files
 from kintune.front.request import TuneRequest
 from kintune.job.payloads import ModelRef, Options
 from kintune.search.family import check_algorithm
@@ -60,7 +60,7 @@ def tune_request(
         records=None if records is None else os.fspath(records),
         output=str(check_writable(output or f"{model.name}.kt", "the output")),
         fresh=fresh,
-        inputs=None if inputs is None else str(check_readable(inputs, "the inputs")),
+        inputs=() if inputs is None else tuple(map(str, readable_files(inputs, ".npz", "the inputs"))),
         log=None if log is None else str(check_writable(log, "the log")),
         priority=_positive("priority", priority) or 1.0,
     )

@@ -108,7 +108,7 @@ class Ticket:
             protocol=about.protocol,
             options=request.options,
             output=request.output,
-            inputs=request.inputs,
+            input_files=request.inputs,
             cores=cores,
             device=station.device,
             devices=station.count,

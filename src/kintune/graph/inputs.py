@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import os
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from kintune.errors import InputError
+from kintune.files import write_whole
 from kintune.job.payloads import Tensor
 
-__all__ = ["Array", "arrange_inputs", "draw_inputs", "load_inputs", "numpy_dtype"]
+__all__ = [
+    "Array",
+    "arrange_inputs",
+    "draw_inputs",
+    "load_arranged",
+    "load_inputs",
+    "numpy_dtype",
+    "write_arrays",
+]
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -117,6 +128,34 @@ def load_inputs(path: str | os.PathLike[str]) -> dict[str, Array]:
         raise InputError(f"{path}: no such file") from None
     except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
         raise InputError(f"{path}: not an .npz file of plain arrays: {error}") from error
+
+
+def load_arranged(tensors: Sequence[Tensor], path: str | os.PathLike[str]) -> list[Array]:
+    """The arrays of a model's inputs in its order, from an `.npz` file.
+
+    Raises InputError as `load_inputs` and `arrange_inputs` do; the message begins with the file.
+    """
+    loaded = load_inputs(path)
+    try:
+        return arrange_inputs(tensors, [loaded])
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write arrays as an `.npz` file, all at once; any name will do.
+
+    Raises InputError when one is no array of numbers, or the disk refuses.
+    """
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                try:
+                    np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+                except ValueError as error:
+                    raise InputError(f"{name!r} is no array of numbers: {error}") from error
+    write_whole(path, buffer.getvalue())
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:

@@ -129,7 +129,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     protocol: Protocol
     options: Options
     output: str
-    inputs: str | None = None  # an .npz with the user's own inputs for the proof
+    input_files: tuple[str, ...] = ()  # .npz files with the user's own inputs for the proof, a set each
     cores: int = 1  # of the host, for selecting and building
     device: str = "cpu"  # the type of device to time on, as the scheduler knows it
     devices: int = 1  # how many of them there are

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
 
 import msgspec
 
@@ -40,6 +41,7 @@ _PACKAGE_S = 0.5 * _HOURS
 _PROVE_S = 0.5 * _HOURS
 _CHECK_S = 300.0
 _EXPLAIN_S = 120.0
+_SET_S = 30.0
 
 _encode = msgspec.msgpack.encode
 
@@ -83,7 +85,9 @@ class Works:
 
     def check(self, packaged: Packaged) -> Work:
         """Run a draft once and compare its outputs with those of others."""
-        return self._compare(StageName.CHECK, packaged, self._spec.options.compare, _CHECK_S, timed=False)
+        return self._compare(
+            StageName.CHECK, packaged, self._spec.options.compare, _CHECK_S + self._more_s, timed=False
+        )
 
     def peak(self) -> Work:
         """Measure what the device reaches at its best."""
@@ -154,7 +158,7 @@ class Works:
 
     def prove(self, packaged: Packaged) -> Work:
         """Compare the executable with the untuned network and with others, in numbers and in speed."""
-        return self._compare(StageName.PROVE, packaged, self._spec.options.compare, _PROVE_S, timed=True)
+        return self._compare(StageName.PROVE, packaged, self._spec.options.compare, _PROVE_S + self._more_s, timed=True)
 
     def _compare(
         self, kind: str, packaged: Packaged, others: tuple[str, ...], timeout_s: float, *, timed: bool
@@ -166,14 +170,15 @@ class Works:
             onnx=packaged.onnx,
             exported=packaged.exported,
             constants=packaged.constants,
-            inputs=spec.inputs,
+            inputs=spec.input_files,
+            input_names=tuple(PurePath(path).name for path in spec.input_files),
             seed=options.seed,
             compare=others,
             timed=timed,
         )
         stage = self._stage(kind, kind, self._device(), then=None if timed else self._here())
         constants = (constant.path or None for constant in item.constants.values())
-        files = (item.tuned, item.untuned, item.onnx, item.exported, item.inputs, *constants)
+        files = (item.tuned, item.untuned, item.onnx, item.exported, *item.inputs, *constants)
         named = tuple(file for file in files if file is not None)
         return Work(stage, "device", _encode(self._conditions()), (_encode(item),), timeout_s, files=named)
 
@@ -185,6 +190,11 @@ class Works:
     def duration_key(self, kind: str) -> str:
         """What stages of this kind are expected to take as long as: those of the same model, whichever job's."""
         return f"{self._spec.model.name}/{kind}"
+
+    @property
+    def _more_s(self) -> float:
+        """What comparing on all sets of inputs but the first may take besides, in seconds."""
+        return _SET_S * max(0, len(self._spec.input_files) - 1)
 
     def _conditions(self) -> ProveContext:
         spec = self._spec

@@ -14,7 +14,7 @@ from kintune.errors import BuildError, KintuneError, ModelError, OrderError, cau
 from kintune.graph.assemble import assemble
 from kintune.graph.culprit import first_culprit
 from kintune.graph.executable import Executable, describe_build
-from kintune.graph.inputs import arrange_inputs, draw_inputs, load_inputs
+from kintune.graph.inputs import draw_inputs, load_arranged, load_inputs
 from kintune.graph.lower import Lowered, lower
 from kintune.graph.naming import nodes_of
 from kintune.graph.worth import is_tunable
@@ -46,8 +46,8 @@ class Workshop:
         """Import the model, lower it for the target, and list its subgraphs with their sketches."""
         target = tvm.target.Target(_target(spec))
         model = load(spec.model)
-        if spec.inputs is not None:  # refused now rather than by the proof, after all the work
-            arrange_inputs(model.inputs, (load_inputs(spec.inputs),))
+        for path in spec.input_files:  # refused now rather than by the proof, after all the work
+            load_arranged(model.inputs, path)
         lowered, conservative, notes = _lowered(model, target, conservative=spec.conservative)
         tunable = is_tunable(lowered.workloads)
         sketches = [
@@ -128,7 +128,8 @@ class Workshop:
         target = tvm.target.Target(_target(spec))
         if culprit := first_uncompilable(model, target):
             return culprit
-        inputs = draw_inputs(model.inputs, spec.options.seed) if spec.inputs is None else load_inputs(spec.inputs)
+        given = spec.input_files
+        inputs = load_inputs(given[0]) if given else draw_inputs(model.inputs, spec.options.seed)
         return first_wrong(model, target, inputs)
 
     def package(self, chosen: Mapping[str, Candidate]) -> Packaged:

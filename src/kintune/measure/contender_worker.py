@@ -9,20 +9,23 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import msgspec
 import numpy as np
 
 from kintune.errors import InputError, OrderError, WireError
-from kintune.graph.inputs import Array, arrange_inputs, draw_inputs, load_inputs
+from kintune.graph.inputs import Array, arrange_inputs, draw_inputs, load_arranged
 from kintune.measure.contest import CONTEST, Contest, Order, Prepare, Turn, Turned
 from kintune.measure.noise import moved
 from kintune.measure.rivals import KINTUNE, Rival, make_rival
 from kintune.wire import worker
+
+if TYPE_CHECKING:
+    from kintune.measure.rpc.executable import BoardExecutable
 
 __all__ = ["ContenderHandler", "main"]
 
@@ -37,7 +40,7 @@ class ContenderHandler:
 
     def __init__(self) -> None:
         self._contest: Contest | None = None
-        self._rival: Rival | None = None
+        self._network: Rival | BoardExecutable | None = None
         self._run: _Run | None = None
 
     def begin(self, kind: str, context: bytes) -> None:
@@ -70,22 +73,25 @@ class ContenderHandler:
             raise InputError(reason)
         inputs = _inputs(contest, contest.inputs)
         if contest.board and contest.subject.executable:
-            return _on_board(contest.board, contest.subject.executable, contest.threads, inputs)
+            from kintune.measure.rpc.executable import BoardExecutable
+
+            board = BoardExecutable(contest.board)
+            board.prepare(contest.subject.executable, contest.threads, inputs)
+            self._network = board
+            return board.run_timed
         rival.prepare(contest.subject, contest.threads, inputs)
-        self._rival = rival
+        self._network = rival
         return partial(_run_here, rival)
 
     def _feed(self, turn: Turn) -> None:
         """Give the network the turn's own inputs, if it has any."""
-        if self._contest is None or (turn.inputs is None and not turn.noise):
+        if self._contest is None or self._network is None or (turn.inputs is None and not turn.noise):
             return
-        if self._rival is None:
-            raise OrderError("a network on a board has one set of inputs")
         inputs = _inputs(self._contest, turn.inputs or self._contest.inputs)
         if turn.noise:
-            self._rival.disturb(turn.noise)
+            self._network.disturb(turn.noise)
             inputs = {name: moved(array, (turn.noise, 1, i)) for i, (name, array) in enumerate(inputs.items())}
-        self._rival.feed(inputs)
+        self._network.feed(inputs)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -95,8 +101,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _inputs(contest: Contest, path: str | None) -> dict[str, Array]:
     """The inputs in a file, or those of the contest's seed, in the model's order."""
-    values = draw_inputs(contest.tensors, contest.seed) if path is None else load_inputs(path)
-    arrays = arrange_inputs(contest.tensors, [values])
+    if path is None:
+        arrays = arrange_inputs(contest.tensors, [draw_inputs(contest.tensors, contest.seed)])
+    else:
+        arrays = load_arranged(contest.tensors, path)
     return dict(zip((tensor.name for tensor in contest.tensors), arrays, strict=True))
 
 
@@ -104,14 +112,6 @@ def _run_here(rival: Rival) -> tuple[float, list[Array]]:
     started = time.perf_counter()
     outputs = rival.run()
     return time.perf_counter() - started, outputs
-
-
-def _on_board(address: str, path: str, threads: int, inputs: Mapping[str, Array]) -> _Run:
-    from kintune.measure.rpc.executable import BoardExecutable
-
-    executable = BoardExecutable(address)
-    executable.prepare(path, threads, inputs)
-    return executable.run_timed
 
 
 def _take(run: _Run, turn: Turn) -> Turned:

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from kintune.errors import NumericsError
-from kintune.graph.inputs import arrange_inputs, draw_inputs, load_inputs
+from kintune.graph.inputs import load_arranged
 from kintune.graph.package import read_manifest
 from kintune.job.payloads import Proof
 from kintune.measure.contender import Contender
@@ -50,8 +50,8 @@ def prove_executable(
 ) -> Proof:
     """Prove one executable; raises as `prove` does.  A rival that fails is recorded in `skipped` and ends nothing."""
     manifest = read_manifest(item.tuned)
-    values = draw_inputs(manifest.inputs, item.seed) if item.inputs is None else load_inputs(item.inputs)
-    arrange_inputs(manifest.inputs, [values])
+    for path in item.inputs:
+        load_arranged(manifest.inputs, path)
     with tempfile.TemporaryDirectory(prefix="kintune-proof-") as directory, ExitStack() as contenders:
         trial = Trial(conditions, item, manifest, Path(directory), board)
         latency = trial.run_untuned() if item.timed else {}
@@ -121,6 +121,6 @@ def _located(item: ProveItem) -> ProveItem:
         untuned=found(item.untuned),
         onnx=found(item.onnx),
         exported=found(item.exported),
-        inputs=found(item.inputs),
+        inputs=tuple(map(locate, item.inputs)),
         constants={name: located(constant, locate) for name, constant in item.constants.items()},
     )

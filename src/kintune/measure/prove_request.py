@@ -33,8 +33,9 @@ class ProveItem(msgspec.Struct, frozen=True):
     """Prove one executable: `tuned` is its path, `untuned` that of the same network under the default schedule.
 
     The model itself is `onnx` (a file) or `exported` (a PyTorch exported program), whichever there is; `compare` names
-    the rivals to run on it, which are given `constants` for the inputs that the executables lack.  `inputs` is an
-    `.npz` by the inputs' names; without it they are drawn from `seed`.
+    the rivals to run on it, which are given `constants` for the inputs that the executables lack.  `inputs` are
+    `.npz` files by the inputs' names, a set each, called `input_names`; without any they are drawn from `seed`.
+    Outputs are compared on each set, times are those on the first.
 
     With `timed` False the executable only runs once, beside the references, and no latency is taken; the references are
     then all that know the model, whatever `compare` says.
@@ -45,7 +46,8 @@ class ProveItem(msgspec.Struct, frozen=True):
     onnx: str | None = None
     exported: str | None = None
     constants: dict[str, Constant] = {}
-    inputs: str | None = None
+    inputs: tuple[str, ...] = ()
+    input_names: tuple[str, ...] = ()
     seed: int = 0
     compare: tuple[str, ...] = ("onnxruntime", "openvino", "torch")
     timed: bool = True

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -47,6 +48,7 @@ class Trial:
         self.board = board
         self._directory = directory
         self._cores = choose_cores(1 if board else conditions.threads)  # a board has others
+        self._sets: tuple[str | None, ...] = item.inputs or (None,)
         self.skipped: dict[str, str] = {}
 
     def run_untuned(self) -> dict[str, tuple[float, ...]]:
@@ -77,18 +79,25 @@ class Trial:
         """All of these, beside each other, as those that are asked for numbers; None for each that cannot."""
         entering = [contenders.enter_context(self._contender(name, exact=True)) for name in names]
         with ThreadPoolExecutor(len(entering)) as pool:
-            return list(pool.map(self._run_once, entering))
+            return list(pool.map(partial(self._run_once, exact=True), entering))
 
     def enter(self, name: str, contenders: ExitStack) -> Contender | None:
         """A contender that is prepared and has run once; None, with the reason in `skipped`, when it cannot."""
         return self._run_once(contenders.enter_context(self._contender(name)))
 
-    def _run_once(self, contender: Contender) -> Contender | None:
+    def _once(self, name: str, at: int, noise: int = 0) -> Turn:
+        """A single run on this set of inputs whose outputs are kept."""
+        path = self._sets[at] if len(self._sets) > 1 else None
+        return msgspec.structs.replace(_ONCE, outputs=self._outputs_of(name, at), inputs=path, noise=noise)
+
+    def _run_once(self, contender: Contender, exact: bool = False) -> Contender | None:
         seconds = self.conditions.prepare_seconds
-        once = msgspec.structs.replace(_ONCE, outputs=self._outputs_of(contender.name))
+        others = range(1, len(self._sets)) if exact else ()
         try:
             contender.prepare(seconds)
-            contender.turn(once, seconds)
+            for at in others:
+                contender.turn(self._once(contender.name, at), seconds)
+            contender.turn(self._once(contender.name, 0), seconds)  # the last one: it is what the race goes on with
         except EngineError as error:
             self.skipped[contender.name] = str(error)
             contender.close()
@@ -107,25 +116,28 @@ class Trial:
 
         Of `references`, those still there, one is run with noise where a value is out of tolerance.
         """
-        ran = tuple(name for name in (UNTUNED, *_MODELS) if Path(self._outputs_of(name)).exists())
-        found = {name: self._compare(name, ()) for name in ran}
-        if any(difference.disagreement for difference in found.values()):
-            samples = self._samples(references)
-            if samples:
-                found = {name: self._compare(name, samples) if f.disagreement else f for name, f in found.items()}
-        worst = Difference(0.0, 0.0, "")
-        for difference in found.values():
-            worst = worse(worst, difference)
-        return worst, ran
+        worst, compared = Difference(0.0, 0.0, ""), set()
+        for at in range(len(self._sets)):
+            ran = [name for name in (UNTUNED, *_MODELS) if Path(self._outputs_of(name, at)).exists()]
+            found = {name: self._compare(name, at, ()) for name in ran}
+            if any(difference.disagreement for difference in found.values()):
+                samples = self._samples(references, at)
+                if samples:
+                    found = {n: self._compare(n, at, samples) if f.disagreement else f for n, f in found.items()}
+            for difference in found.values():
+                worst = worse(worst, difference)
+            compared.update(ran)
+        return worst, tuple(name for name in (UNTUNED, *_MODELS) if name in compared)
 
-    def _compare(self, reference: str, samples: Sequence[Sequence[Array]]) -> Difference:
+    def _compare(self, reference: str, at: int, samples: Sequence[Sequence[Array]]) -> Difference:
         names = [tensor.name for tensor in self.manifest.outputs]
-        tuned, expected = self._outputs(TUNED), self._outputs(reference)
+        tuned, expected = self._outputs(TUNED, at), self._outputs(reference, at)
         samples = [sample for sample in samples if [a.shape for a in sample] == [a.shape for a in expected]]
         found = compare_outputs(names, tuned, expected, self.conditions.rtol, self.conditions.atol, samples)
-        return found._replace(disagreement=found.disagreement and f"{found.disagreement} ({reference})")
+        source = f"{reference}, {self.item.input_names[at]}" if len(self.item.input_names) > 1 else reference
+        return found._replace(disagreement=found.disagreement and f"{found.disagreement} ({source})")
 
-    def _samples(self, references: Sequence[Contender]) -> list[list[Array]]:
+    def _samples(self, references: Sequence[Contender], at: int) -> list[list[Array]]:
         """What the model computes otherwise: with its weights and inputs moved, and by onnxruntime at its fastest."""
         taken = []
         reference = next((r for r in references if r.name != UNTUNED), next(iter(references), None))
@@ -134,15 +146,16 @@ class Trial:
             try:
                 for noise in range(1, _SAMPLES + 1):
                     name = f"noise {noise}"
-                    turn = msgspec.structs.replace(_ONCE, outputs=self._outputs_of(name), noise=noise)
-                    reference.turn(turn, seconds)
-                    taken.append(self._outputs(name))
+                    reference.turn(self._once(name, at, noise), seconds)
+                    taken.append(self._outputs(name, at))
             except EngineError as error:
                 self.skipped[f"{reference.name} with noise"] = str(error)
         if any(r.name == "onnxruntime" for r in references):
-            with self._contender("onnxruntime", label=_FAST) as fast:
-                if self._run_once(fast) is not None:
-                    taken.append(self._outputs(_FAST))
+            if not Path(self._outputs_of(_FAST, at)).exists():
+                with self._contender("onnxruntime", label=_FAST) as fast:
+                    self._run_once(fast, exact=True)
+            if Path(self._outputs_of(_FAST, at)).exists():
+                taken.append(self._outputs(_FAST, at))
         return taken
 
     def _contender(self, name: str, exact: bool = False, label: str | None = None) -> Contender:
@@ -156,7 +169,7 @@ class Trial:
             rival=KINTUNE if name in ours else name,
             subject=subject,
             tensors=self.manifest.inputs,
-            inputs=self.item.inputs,
+            inputs=self._sets[0],
             seed=self.item.seed,
             threads=self.conditions.threads if name in ours else len(self._cores),
             cores=self._cores if self.item.timed and (name == TUNED or not exact) else _all_processors(),
@@ -165,11 +178,12 @@ class Trial:
         )
         return Contender(label or name, contest)
 
-    def _outputs_of(self, name: str) -> str:
-        return str(self._directory / f"{name}.npz")
+    def _outputs_of(self, name: str, at: int = 0) -> str:
+        """Where the outputs of the set of inputs with this number go."""
+        return str(self._directory / (f"{name} {at}.npz" if at else f"{name}.npz"))
 
-    def _outputs(self, name: str) -> list[Array]:
-        return list(load_inputs(self._outputs_of(name)).values())
+    def _outputs(self, name: str, at: int) -> list[Array]:
+        return list(load_inputs(self._outputs_of(name, at)).values())
 
 
 def _all_processors() -> tuple[int, ...]:

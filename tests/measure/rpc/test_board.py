@@ -153,13 +153,15 @@ def test_a_network_of_ours_runs_on_a_board(board: str, tmp_path: Path, monkeypat
     monkeypatch.setenv("TVM_NUM_THREADS", "1")
     here = make_tiny_network(tmp_path).executable
     here.save(tmp_path / "tiny.kt")
-    inputs = draw_inputs(here.inputs, 3)
     there = BoardExecutable(board)
-    there.prepare(str(tmp_path / "tiny.kt"), 1, inputs)
-    seconds, outputs = there.run_timed()
-    assert 0 < seconds < 10
-    for output, expected in zip(outputs, here.run(inputs).values(), strict=True):
-        np.testing.assert_array_equal(output, expected)
+    there.prepare(str(tmp_path / "tiny.kt"), 1, draw_inputs(here.inputs, 3))
+    for seed in (3, 4):
+        inputs = draw_inputs(here.inputs, seed)
+        there.feed(inputs)
+        seconds, outputs = there.run_timed()
+        assert 0 < seconds < 10
+        for output, expected in zip(outputs, here.run(inputs).values(), strict=True):
+            np.testing.assert_array_equal(output, expected)
 
 
 def test_a_tracker_is_a_source_of_boards(start_stock: Callable[..., int], native: str) -> None:

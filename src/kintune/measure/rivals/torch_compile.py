@@ -31,6 +31,7 @@ class TorchCompile:
 
     def __init__(self, exact: bool = False) -> None:
         self._exact = exact
+        self._own_weights: dict[str, Array] = {}
 
     def unavailable(self, subject: Subject) -> str | None:
         """It needs an exported program, PyTorch and a C++ compiler."""
@@ -73,9 +74,11 @@ class TorchCompile:
         import torch
 
         with torch.no_grad():
-            for number, (_, weight) in enumerate(sorted(self._module.state_dict().items())):
+            for number, (name, weight) in enumerate(sorted(self._module.state_dict().items())):
                 if weight.dtype.is_floating_point:
-                    weight.copy_(_tensor(moved(_own(weight), (seed, number))).to(weight.dtype))
+                    if name not in self._own_weights:
+                        self._own_weights[name] = _own(weight).copy()
+                    weight.copy_(_tensor(moved(self._own_weights[name], (seed, number))).to(weight.dtype))
 
     def run(self) -> list[Array]:
         """Run once."""

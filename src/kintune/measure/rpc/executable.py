@@ -8,7 +8,7 @@ from typing import Any
 
 import tvm
 
-from kintune.errors import InputError
+from kintune.errors import InputError, OrderError
 from kintune.graph.inputs import Array
 from kintune.graph.package import Package
 from kintune.graph.tensors import array_of, leaves_of, tensor_of
@@ -28,6 +28,8 @@ class BoardExecutable:
     def __init__(self, address: str) -> None:
         self._address = parse_address(address)
         self._session: Session | None = None
+        self._tensors: tuple[Tensor, ...] = ()
+        self._weights: list[Any] = []
         self._machine: Any = None
 
     def prepare(self, path: str, threads: int, inputs: Mapping[str, Array]) -> None:
@@ -43,11 +45,21 @@ class BoardExecutable:
         self._session = session = Session(self._address, threads, _PATIENCE_S)
         device = session.device
         self._machine = tvm.runtime.vm.VirtualMachine(session.load(package.library), device)
-        weights = [tensor_of(block).copyto(device) for block in package.weights]
-        sent = [_sent(inputs[tensor.name], tensor, device) for tensor in package.manifest.inputs]
-        self._machine.set_input(_MAIN, *sent, *weights)
+        self._weights = [tensor_of(block).copyto(device) for block in package.weights]
+        self._tensors = package.manifest.inputs
+        self.feed(inputs)
         self._timed = self._machine.time_evaluator(_RUN, device, number=1, repeat=1)
         self._has_run = False
+
+    def feed(self, inputs: Mapping[str, Array]) -> None:
+        """Send these; what follows runs on them."""
+        if self._session is None:
+            raise OrderError("the network was not sent yet; prepare it first")
+        sent = [_sent(inputs[tensor.name], tensor, self._session.device) for tensor in self._tensors]
+        self._machine.set_input(_MAIN, *sent, *self._weights)
+
+    def disturb(self, seed: int) -> None:
+        """Its weights stay as they are."""
 
     def run_timed(self) -> tuple[float, list[Array]]:
         """Run once; the seconds that took on the board, and the outputs.
