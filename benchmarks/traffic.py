@@ -3,7 +3,7 @@
     python benchmarks/traffic.py MODEL [--shape NAME=DIMxDIM...] [--conservative]
 
 Counts, nothing is run: for each kernel its calls, bytes (operands read and written once) and share.  The last line is
-the share of the kernels without a reduction, which compute element by element or copy.
+the share of the kernels without a reduction, which compute element by element or copy.  A reshape alone is no kernel.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 import tvm
 
 from kintune.graph.lower import Lowered, lower
+from kintune.graph.workload import Workload
 from kintune.measure.target import resolve_target
 from kintune.models.importer import load
 from kintune.models.ref import parse_ref
@@ -21,8 +22,14 @@ from kintune.models.ref import parse_ref
 
 def share_without_reduction(lowered: Lowered) -> float:
     """The part of the network's bytes that kernels without a reduction move, from 0 to 1."""
-    total = sum(w.weight * w.bytes for w in lowered.workloads)
-    return sum(w.weight * w.bytes for w in lowered.workloads if not w.reduces) / total if total else 0.0
+    kernels = _kernels(lowered)
+    total = sum(w.weight * w.bytes for w in kernels)
+    return sum(w.weight * w.bytes for w in kernels if not w.reduces) / total if total else 0.0
+
+
+def _kernels(lowered: Lowered) -> list[Workload]:
+    """What runs as a kernel: a reshape only gives its operand another shape."""
+    return [w for w in lowered.workloads if w.signature != "reshape"]
 
 
 def main() -> None:
@@ -33,11 +40,11 @@ def main() -> None:
     options = parser.parse_args()
     target = tvm.target.Target(json.loads(resolve_target("native", 1)))
     lowered = lower(load(parse_ref(options.model, options.shape)).module, target, conservative=options.conservative)
-    total = sum(w.weight * w.bytes for w in lowered.workloads)
+    total = sum(w.weight * w.bytes for w in _kernels(lowered))
     print(f"{'MB':>9} {'share':>6} {'calls':>5}  reduces  kernel")
-    for w in sorted(lowered.workloads, key=lambda w: -w.weight * w.bytes):
+    for w in sorted(_kernels(lowered), key=lambda w: -w.weight * w.bytes):
         moved = w.weight * w.bytes
-        shape = "x".join(str(extent) for extent in w.module["main"].params[-1].shape)
+        shape = "x".join(str(int(extent)) for extent in w.module["main"].params[-1].shape)
         mark = "yes" if w.reduces else "-"
         print(f"{moved / 1e6:9.2f} {moved / total:6.1%} {w.weight:5}  {mark:7}  {w.signature} -> {shape}")
     print(f"{total / 1e6:.1f} MB, without a reduction {share_without_reduction(lowered):.1%}")

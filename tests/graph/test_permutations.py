@@ -74,6 +74,22 @@ def test_a_regrouped_tensor_is_reshaped_in_place(
     assert permutations.reshaped(shape, near, wanted) is not None
 
 
+@given(_reshapes(), st.data())
+def test_an_operand_broadcasts_alike_before_a_reshape(
+    case: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]], data: st.DataObject
+) -> None:
+    before, _, after = case
+    own = tuple(extent if data.draw(st.booleans()) else 1 for extent in after)[data.draw(st.integers(0, len(after))) :]
+    shape = permutations.spread(before, after, own)
+    if shape is None:
+        assert any(extent != 1 for extent in own)
+        return
+    operand = np.arange(math.prod(own)).reshape(own)
+    assert np.array_equal(
+        np.broadcast_to(operand.reshape(shape), before).reshape(after), np.broadcast_to(operand, after)
+    )
+
+
 def test_blocks_of_channels_move_into_rows_and_columns() -> None:
     """The depth-to-space operator: channels stay last."""
     shape, order = (1, 3, 8, 2, 8, 2), (0, 5, 1, 3, 2, 4)

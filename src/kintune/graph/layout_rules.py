@@ -16,20 +16,20 @@ from kintune.graph import permutations
 from kintune.graph.rewriting import operator_of
 from kintune.graph.views import Result, Tensors, View, static_shape
 
-__all__ = ["RULES"]
+__all__ = ["BROADCAST", "RULES", "UNARY"]
 
 Rule = Callable[[Tensors, relax.Call], "Result | None"]
 Order = tuple[int, ...]
 
 _NHWC: Order = (0, 3, 1, 2)
 _HWIO: Order = (3, 2, 0, 1)
-_UNARY = (
+UNARY = (
     "abs", "acos", "acosh", "asin", "asinh", "astype", "atan", "atanh", "bitwise_not", "ceil", "clip", "cos", "cosh",
     "erf", "exp", "floor", "isfinite", "isinf", "isnan", "log", "logical_not", "negative", "nn.gelu", "nn.gelu_tanh",
     "nn.leakyrelu", "nn.relu", "nn.selu", "nn.silu", "nn.softplus", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh",
     "sqrt", "square", "tan", "tanh", "trunc",
 )  # fmt: skip
-_BROADCAST = (
+BROADCAST = (
     "add", "atan2", "bitwise_and", "bitwise_or", "bitwise_xor", "divide", "equal", "floor_divide", "floor_mod",
     "greater", "greater_equal", "left_shift", "less", "less_equal", "log_add_exp", "logical_and", "logical_or",
     "logical_xor", "maximum", "minimum", "mod", "multiply", "not_equal", "power", "right_shift", "subtract", "where",
@@ -352,8 +352,8 @@ def _quantise(tensors: Tensors, call: relax.Call) -> Result | None:
 
 
 RULES: dict[str, Rule] = {
-    **{f"relax.{name}": _unary for name in _UNARY},
-    **{f"relax.{name}": _broadcast for name in _BROADCAST},
+    **{f"relax.{name}": _unary for name in UNARY},
+    **{f"relax.{name}": _broadcast for name in BROADCAST},
     **{f"relax.{name}": _reduce for name in ("max", "mean", "min", "prod", "std", "sum", "variance")},
     **{f"relax.{name}": _reshape for name in ("expand_dims", "flatten", "nn.batch_flatten", "reshape", "squeeze")},
     **{f"relax.nn.{name}": _normalise for name in ("group_norm", "instance_norm", "layer_norm")},

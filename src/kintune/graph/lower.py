@@ -14,6 +14,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from kintune.graph.absorb import AbsorbIntoConvolutions
 from kintune.graph.axes import CountAxesFromFront
 from kintune.graph.canonical import LowerScalars
 from kintune.graph.extremes import keep_nan
@@ -22,6 +23,7 @@ from kintune.graph.layout import ChooseLayouts
 from kintune.graph.layout_marks import CheckLayoutMarks
 from kintune.graph.patterns import InlineRepeats, RepeatsBroadcast
 from kintune.graph.quantising import divide_exactly
+from kintune.graph.reshaping import DelayReshapes
 from kintune.graph.rewriting import operator_of
 from kintune.graph.workload import Workload, describe, standalone
 
@@ -89,6 +91,9 @@ def _graph_passes(target: tvm.target.Target, conservative: bool) -> list[tvm.tra
         relax.transform.DecomposeOpsForInference(),
         FoldTensors(),
         relax.transform.FoldConstant(),
+        relax.transform.CanonicalizeBindings(),
+        AbsorbIntoConvolutions(),
+        relax.transform.DeadCodeElimination(),
     ]
     if target.kind.name == "llvm":
         passes.append(ChooseLayouts())
@@ -97,6 +102,10 @@ def _graph_passes(target: tvm.target.Target, conservative: bool) -> list[tvm.tra
         relax.transform.CanonicalizeBindings(),
         FoldTensors(),
         relax.transform.FoldConstant(),
+        relax.transform.CanonicalizeBindings(),
+        DelayReshapes(),
+        AbsorbIntoConvolutions(),
+        relax.transform.DeadCodeElimination(),
         LowerScalars(),
         relax.transform.EliminateCommonSubexpr(),
     ]

@@ -18,6 +18,7 @@ __all__ = [
     "reduced",
     "regrouped",
     "reshaped",
+    "spread",
     "stored",
 ]
 
@@ -104,6 +105,26 @@ def regrouped(shape: Shape, order: Order, wanted: Shape) -> Order | None:
         return None
     together = sorted((group for group, _ in groups), key=lambda group: order[group[0]])
     return inverse(_with_ones([axis for group in together for axis in group], shape))
+
+
+def spread(before: Shape, after: Shape, operand: Shape) -> Shape | None:
+    """The shape for an operand that broadcasts to `after`, to broadcast alike to what was reshaped, of shape `before`.
+
+    None when there is none: where axes are merged or split, the operand must have all of them or none.
+    """
+    groups = None if 0 in before or 0 in after or len(operand) > len(after) else _groups(before, after)
+    if groups is None:
+        return None
+    operand = (1,) * (len(after) - len(operand)) + operand
+    shape = [1] * len(before)
+    for sources, targets in groups:
+        whole = [operand[axis] == after[axis] for axis in targets]
+        if all(whole):
+            for axis in sources:
+                shape[axis] = before[axis]
+        elif any(operand[axis] != 1 for axis in targets):
+            return None
+    return tuple(shape)
 
 
 def _groups(shape: Shape, wanted: Shape) -> list[tuple[list[int], list[int]]] | None:
