@@ -7,7 +7,7 @@ folded into the weights and one bias.  A padding with zeros before a convolution
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,7 +98,7 @@ class _Absorb(PyExprMutator):  # type: ignore[misc]
 
     def _zeros_around(self, data: relax.Expr, axes: str) -> list[int] | None:
         """The zeros that an operator puts around the rows, columns ...: those before of each axis, then those after."""
-        call = self._values.get(data) if isinstance(data, relax.Var) else None
+        call: Any = self._values.get(data) if isinstance(data, relax.Var) else None
         if operator_of(call) != "relax.nn.pad" or str(call.attrs.pad_mode) != "constant" or call.attrs.pad_value != 0:
             return None
         widths = [int(width) for width in call.attrs.pad_width]
@@ -144,7 +144,7 @@ def _can_be_scaled(value: relax.Expr, values: dict[relax.Var, relax.Expr]) -> bo
 
 
 def _step(
-    value: relax.Expr | None, variable: relax.Var, axis: int, affine: _Affine, values: dict[relax.Var, relax.Expr]
+    value: Any, variable: relax.Var, axis: int, affine: _Affine, values: dict[relax.Var, relax.Expr]
 ) -> _Affine | None:
     """The scale and offset after one more operator; None when it is none that scales or moves each channel."""
     name = operator_of(value)
@@ -174,7 +174,7 @@ def _along(numbers: _Numbers, axis: int, rank: int) -> _Numbers:
     return numbers.reshape([-1 if place == axis else 1 for place in range(rank)])
 
 
-_STEPS = {
+_STEPS: dict[str, Callable[[_Affine, _Numbers, bool], _Affine]] = {
     "relax.add": lambda a, c, _first: _Affine(a.scale, a.offset + c),
     "relax.divide": lambda a, c, _first: _Affine(a.scale / c, a.offset / c),
     "relax.multiply": lambda a, c, _first: _Affine(a.scale * c, a.offset * c),
