@@ -1,0 +1,89 @@
+"""What `kintune compile` gives in seconds, against onnxruntime and OpenVINO, and how long the verdict takes.
+
+    python benchmarks/compiled.py zoo:mobilenet_v2 zoo:resnet50 [--threads N] [--shape INPUT=DIMxDIM] [--untimed]
+
+For each model: the seconds of the command (a new process, no records, the check of the result included), then the
+latency of the result beside onnxruntime and OpenVINO: each in a process of its own, stopped while the others have their
+turn, alternating, all on the same number of threads.  While it runs, nothing else should.  `--untimed` asks for the
+seconds alone.  Raw results go to `benchmarks/results/`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from kintune.measure.cores import physical_cores
+from kintune.measure.prove import prove_executable
+from kintune.measure.prove_request import ProveContext, ProveItem
+from kintune.models.importer import load
+from kintune.models.ref import parse_ref
+
+RESULTS = Path(__file__).parent / "results"
+RIVALS = ("onnxruntime", "openvino")
+
+
+def compile_once(model: str, shapes: list[str], threads: int, directory: Path) -> dict[str, Any]:
+    """Compile as a user would; the command's seconds, exit code and what it says last."""
+    command = [
+        sys.executable, "-m", "kintune", "compile", model, "--threads", str(threads), "--quiet",
+        *[word for shape in shapes for word in ("--shape", shape)],
+        "--records", str(directory / "records.sqlite"), "--output", str(directory / "model.kt"),
+        "--json", str(directory / "report.json"), "--log", str(directory / "run.log"),
+    ]  # fmt: skip
+    began = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    seconds = time.monotonic() - began
+    lines = (done.stderr or done.stdout).strip().splitlines() or [""]
+    return {"model": model, "seconds": round(seconds, 2), "exit_code": done.returncode, "last_line": lines[-1]}
+
+
+def race(model: str, shapes: list[str], threads: int, directory: Path) -> dict[str, list[float]]:
+    """Latencies in milliseconds, by contender."""
+    source = load(parse_ref(model, shapes))
+    item = ProveItem(
+        tuned=str(directory / "model.kt"), onnx=source.onnx_path, exported=source.exported_path, compare=RIVALS
+    )
+    proof = prove_executable(ProveContext(threads=threads), item)
+    return {name: list(times) for name, times in proof.latency_ms.items()}
+
+
+def main() -> None:
+    """Compile each model and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("models", nargs="+")
+    parser.add_argument("--shape", action="append", default=[], help="of an input of all models given")
+    parser.add_argument("--threads", type=int, default=len(physical_cores()))
+    parser.add_argument("--untimed", action="store_true")
+    options = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    for model in options.models:
+        with tempfile.TemporaryDirectory() as directory:
+            row = compile_once(model, options.shape, options.threads, Path(directory))
+            if not row["exit_code"] and not options.untimed:
+                row["latency_ms"] = race(model, options.shape, options.threads, Path(directory))
+        rows.append(row)
+        print(f"{model}: {row['seconds']} s, {row['last_line']}", file=sys.stderr)
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"compiled-{datetime.datetime.now():%Y-%m-%d-%H%M}.json"
+    path.write_text(json.dumps({"threads": options.threads, "rows": rows}, indent=1) + "\n")
+    print("| model | seconds | compiled ms | " + " | ".join(f"{rival} ms | ratio" for rival in RIVALS) + " |")
+    print("|---|---|---|" + "---|---|" * len(RIVALS))
+    for row in rows:
+        times = row.get("latency_ms", {})
+        medians = {name: statistics.median(taken) for name, taken in times.items()}
+        ours = medians.get("tuned", float("nan"))
+        cells = [f"{medians.get(r, float('nan')):.3g} | {ours / medians.get(r, float('nan')):.2f}" for r in RIVALS]
+        print(f"| {Path(row['model']).name} | {row['seconds']:.1f} | {ours:.3g} | " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main()
