@@ -23,6 +23,9 @@ __all__ = ["AbsorbIntoConvolutions"]
 
 _CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
 _TYPE = "float32"
+_LARGEST = 1e18
+"""Scales above it, or below its inverse, and offsets above it stay: weights or sums could leave single precision."""
+
 _Numbers = NDArray[Any]
 
 
@@ -159,7 +162,9 @@ def _step(
         return None
     with np.errstate(all="ignore"):
         after = _STEPS[name](affine, numbers, first)
-    return after if np.isfinite(after.scale).all() and np.isfinite(after.offset).all() else None
+    scale, offset = abs(after.scale), abs(after.offset)
+    usual = (scale == 0) | ((scale >= 1 / _LARGEST) & (scale <= _LARGEST))
+    return after if (usual & (offset <= _LARGEST)).all() else None
 
 
 def _by_channel(constant: _Numbers, channel: int, rank: int, channels: int) -> _Numbers | None:

@@ -63,10 +63,12 @@ class _DelayReshapes(PyExprMutator):  # type: ignore[misc]
         return self._made[variable]
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        delayed = self._delay(binding.value) if isinstance(binding.var, relax.DataflowVar) else None
+        delayed = self._delay(binding.value) if self.builder_.current_block_is_dataflow() else None
         if delayed is not None:
-            self._delayed[binding.var] = delayed
-            return
+            if isinstance(binding.var, relax.DataflowVar):
+                self._delayed[binding.var] = delayed
+                return
+            binding = relax.VarBinding(binding.var, relax.op.reshape(delayed.source, delayed.after))
         super().visit_var_binding_(binding)
         if isinstance(binding.var, relax.DataflowVar) and self._is_source(binding.value):
             self._sources.add(binding.var)
