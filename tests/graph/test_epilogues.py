@@ -33,10 +33,17 @@ def _hard_swish_written_out(g: Graph, x: str) -> str:
     return g("Div", g("Mul", x, _clip(g, g("Add", x, g.constant([3])))), g.constant([6]))
 
 
+def _scaled(g: Graph, x: str, *shape: int) -> str:
+    return g("Add", g("Mul", x, g.weight(*shape)), g.weight(*shape))
+
+
+def _scaled_first(g: Graph, x: str, *shape: int) -> str:
+    return g("Add", g.weight(*shape), g("Mul", g.weight(*shape), x))
+
+
 def _learnable(g: Graph, x: str) -> str:
     """As PaddleOCR's networks do it: a scale and an offset before the activation and after it."""
-    moved = g("Add", g("Mul", x, g.weight(*ONE)), g.weight(*ONE))
-    return g("Add", g.weight(*ONE), g("Mul", g.weight(*ONE), g("HardSwish", moved)))
+    return _scaled_first(g, g("HardSwish", _scaled(g, x, *ONE)), *ONE)
 
 
 def _quantised(g: Graph, x: str) -> str:
@@ -68,10 +75,10 @@ EPILOGUES: dict[str, Callable[[Graph, str], str]] = {
     "leaky ReLU": lambda g, x: g("LeakyRelu", x, alpha=0.1),
     "parametric ReLU": lambda g, x: g("PRelu", x, g.weight(*CHANNEL)),
     "parametric ReLU of one slope": lambda g, x: g("PRelu", x, g.weight(*ONE)),
-    "one scale and offset": lambda g, x: g("Relu", g("Add", g("Mul", x, g.weight(*ONE)), g.weight(*ONE))),
-    "they come first": lambda g, x: g("Relu", g("Add", g.weight(*ONE), g("Mul", g.weight(*ONE), x))),
-    "a scale and offset a channel": lambda g, x: g("Relu", g("Add", g("Mul", x, g.weight(*CHANNEL)), g.weight(*CHANNEL))),
-    "they come first, by channel": lambda g, x: g("Relu", g("Add", g.weight(*CHANNEL), g("Mul", g.weight(*CHANNEL), x))),
+    "one scale and offset": lambda g, x: g("Relu", _scaled(g, x, *ONE)),
+    "they come first": lambda g, x: g("Relu", _scaled_first(g, x, *ONE)),
+    "a scale and offset a channel": lambda g, x: g("Relu", _scaled(g, x, *CHANNEL)),
+    "they come first, by channel": lambda g, x: g("Relu", _scaled_first(g, x, *CHANNEL)),
     "subtracted and divided": lambda g, x: g("Relu", g("Div", g("Sub", g.weight(*CHANNEL), x), g.weight(1, *CHANNEL))),
     "after an activation": lambda g, x: g("Mul", g.weight(*CHANNEL), g("Add", g("Relu", x), g.weight(*ONE))),
     "learnable scales": _learnable,
@@ -81,7 +88,7 @@ EPILOGUES: dict[str, Callable[[Graph, str], str]] = {
     "zeros around": lambda g, x: g("Pad", g("Relu", x), g.constant([0, 0, 1, 1, 0, 0, 1, 1], np.int64)),
     "channels last": _channels_last,
     "residual": lambda g, x: g("Relu", g("Add", g("Relu", g.conv("x", 3, CHANNELS)), x)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", EPILOGUES)
