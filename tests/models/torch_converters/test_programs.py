@@ -173,7 +173,7 @@ def test_attention(compare: Compare) -> None:
     compare(net, draw(1, 4, 5, 8), draw(1, 2, 6, 8, seed=1), draw(1, 2, 6, 8, seed=2), mask, bias)
 
 
-@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", pytest.param("bicubic", marks=pytest.mark.slow)])
 def test_images_are_sampled(compare: Compare, mode: str) -> None:
     def net(x: Any, grid: Any) -> Any:
         corners = {} if mode == "nearest" else {"align_corners": True}

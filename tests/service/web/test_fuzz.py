@@ -73,7 +73,7 @@ def test_no_request_is_answered_with_a_500(browser: TestClient, described: dict[
     ]
     known = {"model": str(model), "job": job, "token": "1"}
 
-    @settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.data())
     def play(data: st.DataObject) -> None:
         method, path, operation = data.draw(st.sampled_from(operations))
