@@ -62,3 +62,16 @@ def test_nothing_is_observed_after_the_end() -> None:
     check.observe("")
     with pytest.raises(ValueError, match="over"):
         check.observe("")
+
+
+def test_programs_that_are_known_to_be_wrong_are_replaced_without_a_search() -> None:
+    check = NetworkCheck(programs(4), untuned(4))
+    check.blame(["w2"], "w2 differs")
+    assert (check.ok, check.culprits, check.cause) == (True, {"w2"}, "w2 differs")
+    assert check.settled == {**programs(4), "w2": Candidate.untuned("w2")}
+
+
+def test_blame_for_what_was_not_chosen_is_a_failure_like_any_other() -> None:
+    check = NetworkCheck(programs(3), untuned(3))
+    check.blame(["w9"], "differs")
+    assert (check.ok, check.attempt) == (None, untuned(3))

@@ -14,6 +14,10 @@ from kintune.testing.toy_runs import ended, failed, with_limits
 from kintune.testing.toy_tools import ToyTools, toy_spec
 
 WRONG = Proof({}, 1.0, 1.0, False, ("onnxruntime",), {}, "output 'y': 1 of 1 values differ")
+NOISY = Proof(
+    {"tuned": (1.0,)}, 1.0, 1.0, True, ("onnxruntime",), {}, basis="near enough", alone=("net_w1", "net_w2"),
+    not_alone={"net_w0": "takes long untuned"},
+)  # fmt: skip
 COMPILED = msgspec.structs.replace(toy_spec(), options=msgspec.structs.replace(toy_spec().options, search=False))
 
 
@@ -49,6 +53,49 @@ class TestBeforeTuning:
         assert {end.workload: end.trials for end in summary.subgraphs}["w1"] == 0
         (note,) = summary.notes
         assert note == f"net_w1 keeps its untuned program: with another one, {WRONG.disagreement}"
+
+    def test_where_only_rounding_excuses_the_outputs_subgraphs_are_compared_alone(self) -> None:
+        class Noisy(Cast):
+            def check(self, draft: Mapping[str, str]) -> Proof:
+                if len(tools.apart) and not is_untuned(draft, "w1"):
+                    return msgspec.structs.replace(WRONG, wrong_alone={"w1": "wrong numbers"})
+                return NOISY
+
+            def prove(self) -> Proof:
+                return NOISY
+
+        tools = ToyTools()
+        summary = ended(Rehearsal(lambda: tools, with_limits(trials=6), Noisy()).run())
+        assert [is_untuned({w: c.digest for w, c in chosen.items()}, "w1") for chosen in tools.apart] == [
+            False, True, True,
+        ]  # fmt: skip
+        assert tools.packaged[0]["w1"].sketch == UNTUNED
+        assert summary.packaged is not None
+        assert summary.packaged.alone == "toy.kt.alone"
+        assert summary.notes == (
+            f"net_w1 keeps its untuned program: with another one, {WRONG.disagreement}",
+            "the outputs are near enough; 2 subgraphs agree by themselves, not compared by themselves: net_w0",
+        )
+
+    def test_what_is_compiled_without_a_search_says_so_too(self) -> None:
+        class Noisy(Cast):
+            def check(self, draft: Mapping[str, str]) -> Proof:
+                return NOISY
+
+        tools = ToyTools()
+        (note,) = ended(Rehearsal(lambda: tools, COMPILED, Noisy()).run()).notes
+        assert note.startswith("the outputs are near enough; 2 subgraphs agree by themselves")
+        assert (len(tools.drafted), len(tools.apart)) == (2, 1)
+
+    def test_a_proof_that_only_rounding_excuses_is_made_again_with_its_subgraphs(self) -> None:
+        class Late(Cast):
+            def prove(self) -> Proof:
+                return NOISY
+
+        tools = ToyTools()
+        rehearsal = Rehearsal(lambda: tools, with_limits(trials=6), Late()).run()
+        assert ended(rehearsal).proof == NOISY
+        assert (len(tools.packaged), len(tools.apart)) == (2, 1)
 
     def test_what_fails_however_it_is_lowered_is_refused_before_anything_is_measured(self) -> None:
         rehearsal = Rehearsal(ToyTools, with_limits(trials=3), Judge(lambda draft: True)).run()

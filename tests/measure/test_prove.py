@@ -136,6 +136,38 @@ def test_wrong_numbers_are_reported_with_place_and_reference(files: Files) -> No
     assert set(proof.latency_ms) == {"tuned", "onnxruntime"}
 
 
+def alone_of(files: Files, path: Path, *names: str) -> str:
+    """The good network, its two outputs (which differ) said to be those of a subgraph's two programs."""
+    package = Package.open(files.good)
+    outputs = [msgspec.structs.replace(t, name=n) for t, n in zip(package.manifest.outputs, names, strict=True)]
+    manifest = msgspec.structs.replace(package.manifest, outputs=tuple(outputs))
+    write_package(path, manifest, package.library, package.weights)
+    return str(path)
+
+
+def test_what_only_rounding_excuses_has_its_subgraphs_compared_alone(files: Files, tmp_path: Path) -> None:
+    from kintune.testing.tiny_network import make_tiny_network
+
+    make_tiny_network(tmp_path, skew=1e-7).executable.save(tmp_path / "near.kt")
+    strict = msgspec.structs.replace(QUICK, rtol=0.0, atol=0.0)
+    common: dict[str, Any] = {
+        "tuned": str(tmp_path / "near.kt"), "onnx": str(files.onnx), "timed": False, "left_out": ("z",),
+        "titles": {"w": "net_w (Gemm 'a')", "z": "net_z"},
+    }  # fmt: skip
+    right = proof_of(strict, **common)
+    assert right.within_tolerance
+    assert right.basis
+    assert (right.alone, right.not_alone) == ((), {"net_z": "takes long untuned"})
+    wrong = proof_of(strict, **common, alone=alone_of(files, tmp_path / "wrong.kt", "w 0", "w 1"))
+    assert wrong.within_tolerance is False
+    assert wrong.disagreement.startswith("net_w (Gemm 'a') by itself, on what it gets in the network: wrong numbers")
+    assert set(wrong.wrong_alone) == {"w"}
+    (tmp_path / "broken.kt").write_bytes(b"PK")
+    without = proof_of(**common, alone=str(tmp_path / "broken.kt"))  # is not looked at: within tolerance as it is
+    assert without.within_tolerance
+    assert (without.alone, without.basis) == ((), "")
+
+
 def test_the_tolerance_decides(files: Files) -> None:
     loose = msgspec.structs.replace(QUICK, atol=100.0)
     inputs = Path(files.good).with_name("bias.npz")

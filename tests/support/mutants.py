@@ -92,11 +92,14 @@ MUTATIONS: Mapping[str, Callable[[str], str | None]] = {
 
 
 def mutant(function: Any, mutation: str) -> Any | None:
-    """The kernel with this one thing wrong, or None where it cannot be."""
+    """The kernel with this one thing wrong, or None where it cannot be, or is no program any more."""
     changed = MUTATIONS[mutation](function.script(show_meta=False))
     if changed is None:
         return None
     from tvm.script import tirx  # its name is not that of a module, which the parser's own defaults take it for
 
-    kernel = tvm.script.from_source(changed, extra_vars={"T": tirx})
+    try:
+        kernel = tvm.script.from_source(changed, extra_vars={"T": tirx})
+    except tvm.error.DiagnosticError:  # as where an operand of another type is taken
+        return None
     return kernel.with_attr(dict(function.attrs.items())) if function.attrs is not None else kernel

@@ -7,7 +7,7 @@ import statistics
 from pathlib import Path
 
 from kintune.errors import JobFailed, NumericsError, StorageError
-from kintune.job.payloads import UNPROVEN, UNTUNED_FILE, Proof, Summary
+from kintune.job.payloads import ALONE_FILE, UNPROVEN, UNTUNED_FILE, Proof, Summary
 
 __all__ = ["discard", "ship"]
 
@@ -44,7 +44,7 @@ def ship(output: str, summary: Summary) -> dict[str, str]:
 
 def discard(output: str) -> None:
     """Remove what lies beside `output` for the proof alone."""
-    for suffix in (UNPROVEN, UNTUNED_FILE):
+    for suffix in (UNPROVEN, UNTUNED_FILE, ALONE_FILE):
         Path(f"{output}{suffix}").unlink(missing_ok=True)
 
 

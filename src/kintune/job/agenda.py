@@ -81,7 +81,7 @@ class Agenda:
         if awaited:
             return [self._offer(work, _OWN) for work in self._measure(awaited, None)]
         if state.packaged is None:
-            return [self._offer(self._works.package(state.shipping()), _OWN)]
+            return [self._offer(self._works.package(state.shipping(), alone=state.wants_alone), _OWN)]
         if state.proof is None:
             return [self._offer(self._works.prove(state.packaged), _OWN)]
         return []
@@ -99,7 +99,7 @@ class Agenda:
         if attempt is None:
             return []
         if state.draft is None:
-            return [self._offer(self._works.draft(attempt), _OWN)]
+            return [self._offer(self._works.draft(attempt, alone=state.wants_alone), _OWN)]
         return [self._offer(self._works.check(state.draft), _OWN)]
 
     def _search(self, asked_to_stop: str) -> Iterator[Work]:

@@ -5,7 +5,7 @@ Pure: it is told what came of each attempt, and says which programs to try next.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from kintune.job.bisection import Bisection
 from kintune.space.candidate import Candidate
@@ -71,6 +71,16 @@ class NetworkCheck:
             self._search()
         else:
             self._attempt = frozenset()
+
+    def blame(self, workloads: Collection[str], cause: str) -> None:
+        """The attempt is wrong, and these of its programs are known to be: nothing needs to be searched for."""
+        found = frozenset(workloads) & frozenset(self._changes)
+        if self.cause or not found:
+            self.observe(cause)
+            return
+        self.cause = cause
+        self.culprits = found
+        self._end(ok=True)
 
     def _search(self) -> None:
         self._bisection = Bisection(self._changes)

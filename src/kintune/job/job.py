@@ -15,14 +15,23 @@ import msgspec
 from kintune.errors import OrderError
 from kintune.job.agenda import Agenda
 from kintune.job.limits import Limits
-from kintune.job.payloads import Draft, JobSpec, Pick, Selected, StageName, Updated
+from kintune.job.payloads import (
+    Draft,
+    Drafted,
+    JobSpec,
+    Packaged,
+    Pick,
+    Selected,
+    StageName,
+    Updated,
+)
 from kintune.job.state import TRIES, JobState
 from kintune.job.tools import Tools
 from kintune.job.trained import TrainedModel
 from kintune.job.works import Works
 from kintune.search.model_version import ModelVersion
 from kintune.search.plan import Round
-from kintune.space.candidate import Candidate, digest_of
+from kintune.space.candidate import digest_of
 from kintune.wire.job import Saying
 from kintune.wire.messages import Committed, Finished, Offer, Progress, StageClosed
 
@@ -133,14 +142,25 @@ class TuningJob:
         return _encode(Updated(tuple(versions), blobs, learnt.families, learnt.rounds))
 
     def _run_draft(self, payload: bytes) -> bytes:
-        return _encode(self._tools.draft(_decode(payload, Draft).chosen))
+        wanted = _decode(payload, Draft)
+        drafted = self._tools.draft(wanted.chosen)
+        if drafted.packaged is None or not wanted.alone:
+            return _encode(drafted)
+        return _encode(Drafted(self._set_apart(drafted.packaged, wanted)))
 
     def _run_explain(self, payload: bytes) -> bytes:
         del payload
         return _encode(self._tools.explain())
 
     def _run_package(self, payload: bytes) -> bytes:
-        return _encode(self._tools.package(_decode(payload, dict[str, Candidate])))
+        wanted = _decode(payload, Draft)
+        packaged = self._tools.package(wanted.chosen)
+        return _encode(self._set_apart(packaged, wanted) if wanted.alone else packaged)
+
+    def _set_apart(self, packaged: Packaged, wanted: Draft) -> Packaged:
+        """The same with the network that computes subgraphs twice."""
+        apart = self._tools.set_apart(wanted.chosen)
+        return msgspec.structs.replace(packaged, alone=apart.path, left_out=apart.left_out)
 
     # -- what is next -----------------------------------------------------------------------------------------
 

@@ -16,8 +16,10 @@ from kintune.search.strategy import Strategy
 from kintune.space.candidate import Candidate, Sketch
 
 __all__ = [
+    "ALONE_FILE",
     "UNPROVEN",
     "UNTUNED_FILE",
+    "Apart",
     "Constant",
     "Draft",
     "Drafted",
@@ -44,6 +46,9 @@ __all__ = [
 
 UNPROVEN = ".unproven"
 """Suffix of the executable until its proof has been looked at."""
+
+ALONE_FILE = ".alone"
+"""Suffix of the network that computes each subgraph twice, by its program and the untuned one."""
 
 UNTUNED_FILE = ".untuned"
 """Suffix of the untuned executable, which is there only to compare with."""
@@ -273,9 +278,13 @@ class Taught(msgspec.Struct, frozen=True):
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """What DRAFT is asked: to compile the network with these programs by workload digest."""
+    """What DRAFT and PACKAGE are asked: to compile the network with these programs by workload digest.
+
+    With `alone`, also the network that computes each subgraph a second time with the untuned program.
+    """
 
     chosen: dict[str, Candidate]
+    alone: bool = False
 
 
 class Packaged(msgspec.Struct, frozen=True):
@@ -283,7 +292,8 @@ class Packaged(msgspec.Struct, frozen=True):
 
     `tuned` is the executable, not yet proven; `untuned` the same network under the default schedule, None when that
     cannot be compiled; `onnx` or `exported` the model itself, for others to run, which they do with `constants` for
-    the inputs that the executable no longer has.
+    the inputs that the executable no longer has.  `alone`, where it was asked for and can be compiled, is the network
+    that computes subgraphs twice, each but those in `left_out` (workload digests), which take too long untuned.
     """
 
     tuned: str
@@ -292,6 +302,15 @@ class Packaged(msgspec.Struct, frozen=True):
     onnx: str | None = None
     exported: str | None = None
     constants: dict[str, Constant] = {}
+    alone: str | None = None
+    left_out: tuple[str, ...] = ()
+
+
+class Apart(msgspec.Struct, frozen=True):
+    """The network that computes subgraphs twice: its file, None where it cannot be compiled, and who is not in it."""
+
+    path: str | None
+    left_out: tuple[str, ...] = ()
 
 
 class Drafted(msgspec.Struct, frozen=True):
@@ -310,6 +329,8 @@ class Proof(msgspec.Struct, frozen=True):
     to compare with.  `disagreement` is one line on the first output that is out of tolerance.  `skipped` says of each
     who could not run why.  Where values were out of tolerance, `noise` is how far rounding alone moves the model's
     outputs, as a share of the deviation of their values, and `basis` is one line on what was allowed on its account.
+    Then subgraphs are compared alone as well: those in `alone`, but not those in `not_alone`, by name; `wrong_alone`
+    says by workload how those differ that do.
     """
 
     latency_ms: dict[str, tuple[float, ...]]
@@ -321,6 +342,9 @@ class Proof(msgspec.Struct, frozen=True):
     disagreement: str = ""
     noise: float | None = None
     basis: str = ""
+    alone: tuple[str, ...] = ()
+    not_alone: dict[str, str] = {}
+    wrong_alone: dict[str, str] = {}
 
 
 class SubgraphEnd(msgspec.Struct, frozen=True):

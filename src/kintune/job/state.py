@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -83,7 +83,9 @@ class JobState:
     None before the first check has ended well; `draft` was compiled and is still to be run.  `is_wrong` says that the
     network fails however it is lowered, `check.cause` how, `culprit` the user's node where that is found out;
     `failure`, once there is one, is why the job cannot go on.  `notes` has a line on each thing that the user should
-    know.  `session` and `finalists` raise OrderError before the model is prepared.
+    know.  `wants_alone` says that the network's outputs are near enough only on account of what rounding does to them,
+    so that its subgraphs are to be compared alone.  `session` and `finalists` raise OrderError before the model is
+    prepared.
     """
 
     def __init__(self, spec: JobSpec, tools: Tools, works: Works) -> None:
@@ -107,6 +109,7 @@ class JobState:
         self.failure = ""
         self.culprit: str | None = None
         self.notes: list[str] = []
+        self.wants_alone = False
         self._tools = tools
         self._works = works
         self._session: Session | None = None
@@ -262,14 +265,27 @@ class JobState:
 
     def _fold_check(self, proof: Proof) -> None:
         if proof.within_tolerance is False:
-            self._attempted(proof.disagreement or "its outputs differ")
+            self._attempted(proof.disagreement or "its outputs differ", proof.wrong_alone)
+        elif proof.basis and not self.wants_alone:
+            self.wants_alone = True
+            self.draft = None  # made again, with its subgraphs
         else:
             self.checked_proof = proof
             self._attempted("")
+            if proof.basis and not self.is_checking and not self.spec.options.search:  # else the proof says it
+                self.notes.append(_noted(proof))
 
     def _fold_proof(self, proof: Proof) -> None:
-        if proof.within_tolerance is not False or not self._repair(proof.disagreement or "its outputs differ"):
+        if proof.within_tolerance is False:
+            if not self._repair(proof.disagreement or "its outputs differ", proof.wrong_alone):
+                self.proof = proof
+        elif proof.basis and not self.wants_alone:
+            self.wants_alone = True
+            self.packaged = None
+        else:
             self.proof = proof
+            if proof.basis:
+                self.notes.append(_noted(proof))
 
     def _fold_failure(self, kind: str, cause: str) -> None:
         """The network cannot be compiled, or does not run: another try would end in the same way."""
@@ -278,13 +294,16 @@ class JobState:
         elif self.prepared is None or not self._repair(cause):
             self.failure = f"{kind}: {cause}"
 
-    def _attempted(self, cause: str) -> None:
-        """What was wrong with the programs that were tried, in a line; nothing if they are good."""
+    def _attempted(self, cause: str, wrong: Collection[str] = ()) -> None:
+        """What was wrong with the programs that were tried, in a line; nothing if they are good.
+
+        `wrong` are workloads whose programs are known to be.
+        """
         check = self.begin_check()
         attempt = check.attempt
         if attempt is None:
             return
-        check.observe(cause)
+        check.blame(wrong, cause) if wrong else check.observe(cause)
         if check.ok is None or cause:
             self.draft = None
         if check.ok is False:
@@ -309,7 +328,7 @@ class JobState:
                 return
         self.checked = check.settled
 
-    def _repair(self, cause: str) -> bool:
+    def _repair(self, cause: str, wrong: Collection[str] = ()) -> bool:
         """The tuned network fails: look for the programs at fault, once, if others are known to be good."""
         chosen, checked = self.finalists.chosen(), self.checked
         if checked is None or self._is_repaired or chosen == checked:
@@ -317,7 +336,7 @@ class JobState:
         self._is_repaired = True
         self.packaged = self.draft = None
         self.check = NetworkCheck(chosen, checked, is_good=True)
-        self.check.observe(cause)
+        self.check.blame(wrong, cause) if wrong else self.check.observe(cause)
         if self.check.ok:
             self._settle(self.check, checked)
         return True
@@ -400,6 +419,13 @@ class JobState:
     def _point(self) -> None:
         if self.session.states:
             self.ledger.point(self.session.latency_us())
+
+
+def _noted(proof: Proof) -> str:
+    """What the user should know of outputs that are near enough only on account of what rounding does to them."""
+    alone = f"; {len(proof.alone)} subgraphs agree by themselves" if proof.alone else ""
+    left = f", not compared by themselves: {', '.join(proof.not_alone)}" if proof.not_alone else ""
+    return f"the outputs are {proof.basis}{alone}{left}"
 
 
 def _features(blob: bytes) -> np.ndarray[Any, np.dtype[np.float32]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from kintune.job.payloads import Drafted, JobSpec, Packaged, Prepared
+from kintune.job.payloads import Apart, Drafted, JobSpec, Packaged, Prepared
 from kintune.search.space import SearchSpace
 from kintune.space.candidate import Candidate
 
@@ -42,6 +42,10 @@ class Tools(Protocol):
 
         Raises BuildError when the tuned network cannot be compiled.
         """
+        ...
+
+    def set_apart(self, chosen: Mapping[str, Candidate]) -> Apart:
+        """Compile the network that computes each subgraph a second time, with the untuned program, and write it."""
         ...
 
     def kept(self, packaged: Packaged) -> bool:

@@ -75,9 +75,9 @@ class Works:
         spec = msgspec.structs.replace(self._spec, conservative=conservative)
         return self._own(StageName.PREPARE, StageName.PREPARE, _encode(spec), _PREPARE_S)
 
-    def draft(self, chosen: Mapping[str, Candidate]) -> Work:
-        """Compile the network to have it checked."""
-        return self._own(StageName.DRAFT, StageName.DRAFT, _encode(Draft(dict(chosen))), _PACKAGE_S)
+    def draft(self, chosen: Mapping[str, Candidate], *, alone: bool = False) -> Work:
+        """Compile the network to have it checked; `alone`, each of its subgraphs as well."""
+        return self._own(StageName.DRAFT, StageName.DRAFT, _encode(Draft(dict(chosen), alone)), _PACKAGE_S)
 
     def explain(self) -> Work:
         """Find the user's node at which the network fails."""
@@ -102,9 +102,9 @@ class Works:
         """Train the cost models of the families last measured."""
         return self._own(StageName.UPDATE, f"update-{finished_rounds - 1}", b"", _SELECT_S)
 
-    def package(self, chosen: Mapping[str, Candidate]) -> Work:
-        """Compile the network."""
-        return self._own(StageName.PACKAGE, StageName.PACKAGE, _encode(dict(chosen)), _PACKAGE_S)
+    def package(self, chosen: Mapping[str, Candidate], *, alone: bool = False) -> Work:
+        """Compile the network; `alone`, so that each of its subgraphs can be compared as well."""
+        return self._own(StageName.PACKAGE, StageName.PACKAGE, _encode(Draft(dict(chosen), alone)), _PACKAGE_S)
 
     def build(self, candidates: Sequence[Candidate], number: int | None, patience_s: float = BUILD_S) -> Work:
         """Build candidates of a round, or (None) of the closing, on all cores of the host, each in so many seconds."""
@@ -173,12 +173,15 @@ class Works:
             inputs=spec.input_files,
             input_names=tuple(PurePath(path).name for path in spec.input_files),
             seed=options.seed,
+            alone=packaged.alone,
+            titles=self._titles() if packaged.alone else {},
+            left_out=packaged.left_out,
             compare=others,
             timed=timed,
         )
         stage = self._stage(kind, kind, self._device(), then=None if timed else self._here())
         constants = (constant.path or None for constant in item.constants.values())
-        files = (item.tuned, item.untuned, item.onnx, item.exported, *item.inputs, *constants)
+        files = (item.tuned, item.untuned, item.onnx, item.exported, item.alone, *item.inputs, *constants)
         named = tuple(file for file in files if file is not None)
         return Work(stage, "device", _encode(self._conditions()), (_encode(item),), timeout_s, files=named)
 
@@ -190,6 +193,9 @@ class Works:
     def duration_key(self, kind: str) -> str:
         """What stages of this kind are expected to take as long as: those of the same model, whichever job's."""
         return f"{self._spec.model.name}/{kind}"
+
+    def _titles(self) -> dict[str, str]:
+        return {} if self._prepared is None else {s.workload: s.title for s in self._prepared.subgraphs}
 
     @property
     def _more_s(self) -> float:

@@ -11,6 +11,7 @@ from pathlib import Path
 import tvm
 
 from kintune.errors import BuildError, KintuneError, ModelError, OrderError, cause_line
+from kintune.graph.alone import choose_alone, side_by_side
 from kintune.graph.assemble import assemble
 from kintune.graph.culprit import first_culprit
 from kintune.graph.executable import Executable, describe_build
@@ -19,7 +20,18 @@ from kintune.graph.lower import Lowered, lower
 from kintune.graph.naming import nodes_of
 from kintune.graph.worth import is_tunable
 from kintune.job.explanation import first_uncompilable, first_wrong
-from kintune.job.payloads import UNPROVEN, UNTUNED_FILE, Drafted, JobSpec, Packaged, Prepared, Subgraph
+from kintune.job.payloads import (
+    ALONE_FILE,
+    UNPROVEN,
+    UNTUNED_FILE,
+    Apart,
+    Drafted,
+    JobSpec,
+    Packaged,
+    Prepared,
+    Subgraph,
+    Tensor,
+)
 from kintune.models.importer import load
 from kintune.models.model import Model
 from kintune.search.space import SearchSpace
@@ -156,10 +168,34 @@ class Workshop:
     def kept(self, packaged: Packaged) -> bool:
         """Whether what an earlier process of this job has written is still there, and where it is wanted now."""
         here = self._spec is not None and packaged.tuned == f"{self._spec.output}{UNPROVEN}"
-        return here and all(Path(path).exists() for path in (packaged.tuned, packaged.untuned) if path is not None)
+        files = (packaged.tuned, packaged.untuned, packaged.alone)
+        return here and all(Path(path).exists() for path in files if path is not None)
 
-    def _build(self, chosen: Mapping[str, Candidate]) -> Executable:
-        spec, model, lowered = self._spec, self._model, self._lowered
+    def set_apart(self, chosen: Mapping[str, Candidate]) -> Apart:
+        """Compile the network that computes each subgraph a second time, untuned, and write it beside the output."""
+        if self._spec is None or self._lowered is None:
+            raise OrderError("prepare the model before packaging it")
+        tuned = {workload for workload, candidate in chosen.items() if candidate.sketch != UNTUNED}
+        compared, left_out = choose_alone(self._lowered, tuned)
+        if not compared:
+            return Apart(None, tuple(sorted(left_out)))
+        path = f"{self._spec.output}{ALONE_FILE}"
+        try:
+            alone = side_by_side(self._lowered, compared)
+            self._build(chosen, alone.lowered, alone.outputs).save(path)
+        except Exception:  # the compiler raises whatever its passes stumble over; the proof does without it
+            traceback.print_exc()
+            return Apart(None, tuple(sorted(tuned)))
+        return Apart(path, tuple(sorted(left_out)))
+
+    def _build(
+        self,
+        chosen: Mapping[str, Candidate],
+        lowered: Lowered | None = None,
+        outputs: tuple[Tensor, ...] | None = None,
+    ) -> Executable:
+        """The network with these programs; one that was made of it where `lowered` and its `outputs` are given."""
+        spec, model, lowered = self._spec, self._model, lowered or self._lowered
         if spec is None or model is None or lowered is None:
             raise OrderError("prepare the model before packaging it")
         programs = {w: (self._sketches[c.sketch], c) for w, c in chosen.items() if c.sketch != UNTUNED}
@@ -170,7 +206,7 @@ class Workshop:
             target=spec.device_type.target,
             threads=spec.protocol.threads,
             inputs=model.inputs,
-            outputs=model.outputs,
+            outputs=model.outputs if outputs is None else outputs,
             chosen={workload: candidate.digest for workload, candidate in chosen.items()},
         )
         return Executable.create(program.executable, program.weights, manifest)

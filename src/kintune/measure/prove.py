@@ -18,6 +18,7 @@ from kintune.errors import NumericsError
 from kintune.graph.inputs import load_arranged
 from kintune.graph.package import read_manifest
 from kintune.job.payloads import Proof
+from kintune.measure.alone import Alone
 from kintune.measure.contender import Contender
 from kintune.measure.cuda.gpus import is_gpu
 from kintune.measure.noise import FACTOR
@@ -62,6 +63,8 @@ def prove_executable(
         for reference in references:
             if reference is not None:
                 reference.close()
+        alone = trial.compare_alone() if _basis(difference) else Alone()
+        difference = _together(difference, alone, item)
         raced = Raced({}, {})
         if item.timed:
             latency, raced = _race(trial, tuned, latency, contenders, clock)
@@ -77,6 +80,9 @@ def prove_executable(
         disagreement=difference.disagreement,
         noise=difference.noise,
         basis=_basis(difference),
+        alone=tuple(item.titles.get(workload, workload) for workload in alone.compared),
+        not_alone={item.titles.get(workload, workload): why for workload, why in alone.left_out.items()},
+        wrong_alone=dict(alone.wrong),
     )
 
 
@@ -88,6 +94,14 @@ def _basis(difference: Difference) -> str:
         f"nearer than {FACTOR:g} times what rounding alone does to this model: a few units in the last place of inputs"
         f" and weights move its outputs by {difference.noise:.2g} of their deviation"
     )
+
+
+def _together(difference: Difference, alone: Alone, item: ProveItem) -> Difference:
+    """The difference, or the first subgraph that is wrong by itself."""
+    for workload, how in alone.wrong.items():
+        title = item.titles.get(workload, workload)
+        return difference._replace(disagreement=f"{title} by itself, on what it gets in the network: {how}")
+    return difference
 
 
 def _race(
@@ -119,6 +133,7 @@ def _located(item: ProveItem) -> ProveItem:
         item,
         tuned=locate(item.tuned),
         untuned=found(item.untuned),
+        alone=found(item.alone),
         onnx=found(item.onnx),
         exported=found(item.exported),
         inputs=tuple(map(locate, item.inputs)),

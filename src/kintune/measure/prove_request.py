@@ -37,6 +37,9 @@ class ProveItem(msgspec.Struct, frozen=True):
     `.npz` files by the inputs' names, a set each, called `input_names`; without any they are drawn from `seed`.
     Outputs are compared on each set, times are those on the first.
 
+    Where the outputs agree only on account of what rounding does, the network `alone` is run as well, whose subgraphs
+    are called `titles` by workload; those in `left_out` are not in it.
+
     With `timed` False the executable only runs once, beside the references, and no latency is taken; the references are
     then all that know the model, whatever `compare` says.
     """
@@ -49,5 +52,8 @@ class ProveItem(msgspec.Struct, frozen=True):
     inputs: tuple[str, ...] = ()
     input_names: tuple[str, ...] = ()
     seed: int = 0
+    alone: str | None = None
+    titles: dict[str, str] = {}
+    left_out: tuple[str, ...] = ()
     compare: tuple[str, ...] = ("onnxruntime", "openvino", "torch")
     timed: bool = True

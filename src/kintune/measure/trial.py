@@ -13,7 +13,8 @@ import msgspec
 
 from kintune.errors import EngineError
 from kintune.graph.inputs import Array, load_inputs
-from kintune.graph.package import Manifest
+from kintune.graph.package import Manifest, read_manifest
+from kintune.measure.alone import Alone, compare_alone, workload_of
 from kintune.measure.contender import Contender
 from kintune.measure.contest import Contest, Turn
 from kintune.measure.cores import choose_cores
@@ -23,6 +24,9 @@ from kintune.measure.race import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS
 from kintune.measure.rivals import KINTUNE, Subject
 
 __all__ = ["TUNED", "UNTUNED", "Trial"]
+
+_ALONE = "subgraphs alone"
+_HEAVY = "takes long untuned"
 
 TUNED, UNTUNED = "tuned", "untuned"
 """Our own two contenders, as `Proof` names them."""
@@ -129,6 +133,23 @@ class Trial:
             compared.update(ran)
         return worst, tuple(name for name in (UNTUNED, *_MODELS) if name in compared)
 
+    def compare_alone(self) -> Alone:
+        """Compare each subgraph with its untuned program, on what it gets in the network."""
+        left_out = dict.fromkeys(self.item.left_out, _HEAVY)
+        if self.item.alone is None:
+            return Alone(left_out=left_out)
+        tensors = read_manifest(self.item.alone).outputs
+        seconds = self.conditions
+        with self._contender(_ALONE) as contender:
+            try:
+                contender.prepare(seconds.prepare_seconds)
+                contender.turn(self._once(_ALONE, 0), seconds.untuned_seconds)
+            except EngineError as error:
+                workloads = dict.fromkeys(workload_of(tensor.name) for tensor in tensors)
+                return Alone(left_out={**left_out, **dict.fromkeys(workloads, str(error))})
+        found = compare_alone(tensors, self._outputs(_ALONE, 0), seconds.rtol, seconds.atol)
+        return found._replace(left_out=left_out)
+
     def _compare(self, reference: str, at: int, samples: Sequence[Sequence[Array]]) -> Difference:
         names = [tensor.name for tensor in self.manifest.outputs]
         tuned, expected = self._outputs(TUNED, at), self._outputs(reference, at)
@@ -159,7 +180,7 @@ class Trial:
         return taken
 
     def _contender(self, name: str, exact: bool = False, label: str | None = None) -> Contender:
-        ours = {TUNED: self.item.tuned, UNTUNED: self.item.untuned}
+        ours = {TUNED: self.item.tuned, UNTUNED: self.item.untuned, _ALONE: self.item.alone}
         subject = (
             Subject(executable=ours[name])
             if name in ours

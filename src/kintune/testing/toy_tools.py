@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kintune.job.payloads import Drafted, JobSpec, ModelRef, Options, Packaged, Prepared, Subgraph, Tensor
+from kintune.job.payloads import Apart, Drafted, JobSpec, ModelRef, Options, Packaged, Prepared, Subgraph, Tensor
 from kintune.measure.protocol import DeviceType, Protocol
 from kintune.search.space import SearchSpace
 from kintune.search.strategy import Strategy
@@ -45,6 +45,7 @@ class ToyTools:
         self._space = space or toy_space(tunable, trivial)
         self.keeps = keeps
         self.drafted: list[dict[str, Candidate]] = []
+        self.apart: list[dict[str, Candidate]] = []
         self.packaged: list[dict[str, Candidate]] = []
 
     def prepare(self, spec: JobSpec) -> Prepared:
@@ -79,6 +80,11 @@ class ToyTools:
         self.packaged.append(dict(chosen))
         digests = {workload: candidate.digest for workload, candidate in chosen.items()}
         return Packaged("toy.kt.unproven", digests, untuned="toy.kt.untuned")
+
+    def set_apart(self, chosen: Mapping[str, Candidate]) -> Apart:
+        """Write nothing; `apart` lists what was chosen."""
+        self.apart.append(dict(chosen))
+        return Apart("toy.kt.alone")
 
     def kept(self, packaged: Packaged) -> bool:
         """As it was made to say."""
