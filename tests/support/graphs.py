@@ -43,7 +43,7 @@ class Graph:
         weight = self.weight(outputs, inputs // attributes.get("group", 1), kernel, kernel)
         return self("Conv", x, weight, **{"pads": [kernel // 2] * 4, **attributes})
 
-    def save(self, path: Path, x: Sequence[int], results: Sequence[str]) -> Path:
+    def save(self, path: Path, x: Sequence[int], results: Sequence[str], opset: int = 17) -> Path:
         """Write a model with these results, of float32, whose input has the shape `x`."""
         graph = helper.make_graph(
             self.nodes,
@@ -52,7 +52,7 @@ class Graph:
             [helper.make_tensor_value_info(result, TensorProto.FLOAT, None) for result in results],
             self.weights,
         )
-        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10), path)
         return path
 
 
