@@ -193,6 +193,7 @@ class _Trial:
             threads=1,
             inputs=model.inputs,
             outputs=model.outputs,
+            checks=model.checks,
             chosen={},
         )
         executable = Executable.create(program.executable, program.weights, description)

@@ -22,12 +22,13 @@ import tvm
 import kintune
 from kintune.errors import BuildError, InputError, KintuneError, OrderError
 from kintune.graph.evaluation import Evaluation
+from kintune.graph.index_checks import check_indices
 from kintune.graph.inputs import Array, arrange_inputs, draw_inputs
 from kintune.graph.package import Manifest, Package, write_package
 from kintune.graph.seat import Seat, make_seat, why_not_here
 from kintune.graph.tensors import block_of, tensor_of
 from kintune.graph.threads import prepare_threads
-from kintune.job.payloads import Tensor
+from kintune.job.payloads import IndexCheck, Tensor
 from kintune.measure.artifact import library_of
 from kintune.measure.cuda.gpus import is_gpu
 from kintune.measure.target import architecture_of, instruction_set
@@ -46,6 +47,7 @@ def describe_build(
     inputs: Iterable[Tensor],
     outputs: Iterable[Tensor],
     chosen: Mapping[str, str],
+    checks: Iterable[IndexCheck] = (),
 ) -> Manifest:
     """The manifest of a network that is being built now, by this Kintune and this compiler.
 
@@ -65,6 +67,7 @@ def describe_build(
         created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         kintune=kintune.__version__,
         tvm=str(tvm.__version__),
+        checks=tuple(checks),
     )
 
 
@@ -146,7 +149,8 @@ class Executable:
         """Run once: arrays by input name, or one positional array an input.
 
         The outputs are arrays by name that belong to the caller.  Raises InputError when an input is missing, unknown,
-        or of another dtype or shape than the model's.
+        or of another dtype or shape than the model's, and when an index, given or computed, is outside of what it
+        indexes.
         """
         arrays = arrange_inputs(self.inputs, inputs)
         with self._running:
@@ -159,7 +163,9 @@ class Executable:
                 prepare_threads(self.manifest.threads)
                 self._has_run = True
             outputs = seat.run(self._main, self.inputs, arrays)
-        return {tensor.name: output for tensor, output in zip(self.outputs, outputs, strict=True)}
+        count = len(self.outputs)
+        check_indices(self.manifest.checks, outputs[count:])
+        return {tensor.name: output for tensor, output in zip(self.outputs, outputs[:count], strict=True)}
 
     def evaluate(
         self, *inputs: Inputs, repeats: int = 50, warmups: int = 3, max_seconds: float = 10.0, seed: int = 0

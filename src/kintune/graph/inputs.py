@@ -181,9 +181,10 @@ def _checked(tensor: Tensor, value: Any) -> Array:
         for value in (int(array.min()), int(array.max())):
             if not least <= value <= greatest:
                 position = [int(at) for at in np.argwhere(array == value)[0]]
+                size = f" ({greatest + 1} entries)" if least in (0, -greatest - 1) else ""
                 raise InputError(
                     f"input {tensor.name!r} holds {value} at {position}, an index that must lie between {least} and "
-                    f"{greatest}"
+                    f"{greatest}{size}"
                 )
     return array
 

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kintune.errors import InputError
-from kintune.job.payloads import Tensor
+from kintune.job.payloads import IndexCheck, Tensor
 
 __all__ = ["ALIGNMENT", "FORMAT_VERSION", "PAGE", "Block", "Manifest", "Package", "read_manifest", "write_package"]
 
@@ -55,7 +55,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     `inputs` and `outputs` are named and shaped as in the model, in its order.  `target` is the compiler's target as
     JSON; `machine` (as `platform.machine()` says) and `isa` (see `kintune.graph.instruction_set`) are what a CPU must
     offer; `threads` ran each kernel when it was chosen.  `chosen` maps workload digests to candidate digests.
-    `created` is UTC in ISO 8601; `kintune` and `tvm` are the versions that built it.
+    `created` is UTC in ISO 8601; `kintune` and `tvm` are the versions that built it.  `checks` says what results after
+    the outputs are for (see `kintune.graph.index_checks`).
     """
 
     model_name: str
@@ -70,6 +71,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     created: str
     kintune: str
     tvm: str
+    checks: tuple[IndexCheck, ...] = ()
 
 
 class Block(NamedTuple):

@@ -168,6 +168,21 @@ class Tensor(msgspec.Struct, frozen=True):
     below: int = 0
 
 
+class IndexCheck(msgspec.Struct, frozen=True):
+    """An index that the network computes, and what it must lie in.
+
+    The index is the result numbered `result` of the network, after its `outputs`.  `node` names the user's node that
+    reads by it.  It means one axis of `sizes[0]` entries, or, by its last dimension, several of `sizes`, of which
+    `axis` is the first.  Where `negative`, values below 0 count from the end.
+    """
+
+    node: str
+    result: int
+    sizes: tuple[int, ...]
+    axis: int
+    negative: bool
+
+
 class Subgraph(msgspec.Struct, frozen=True):
     """One distinct subgraph of a network.
 

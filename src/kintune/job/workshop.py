@@ -207,6 +207,7 @@ class Workshop:
             threads=spec.protocol.threads,
             inputs=model.inputs,
             outputs=model.outputs if outputs is None else outputs,
+            checks=model.checks if outputs is None else (),
             chosen={workload: candidate.digest for workload, candidate in chosen.items()},
         )
         return Executable.create(program.executable, program.weights, manifest)

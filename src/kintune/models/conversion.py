@@ -40,6 +40,7 @@ class Conversion:
         self._opset = opset
         self._shapes = shapes
         self._builder = relax.BlockBuilder()
+        self._branches = 0  # around the node at hand
 
     def convert(self, graph: GraphProto) -> tvm.IRModule:
         """The module whose `main` takes the inputs of `graph` in order and returns its outputs.
@@ -106,6 +107,7 @@ class Conversion:
             "name": node.name,
             "num_outputs": len(node.output),
             "inputs": tuple(node.input),
+            "conditional": self._branches > 0,
         }
         converter = (CONVERTERS.get(node.op_type) or _STOCK[node.op_type]).get_converter(self._opset)
         given = onnx_frontend.onnx_input(inputs)
@@ -169,7 +171,9 @@ class Conversion:
 
     def _branch(self, graph: GraphProto, values: Mapping[str, Any]) -> list[Any]:
         inner = {**values, **_initial(graph)}
+        self._branches += 1
         self._nodes(graph.node, inner)
+        self._branches -= 1
         return [inner[port.name] for port in graph.output]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kintune.errors import ModelError, cause_line
 from kintune.models.constants import store_constant
 from kintune.models.digest import exported_digest
+from kintune.models.index_guard import guard_indices
 from kintune.models.model import Model
 from kintune.models.quiet import quiet
 from kintune.models.signature import signature
@@ -55,16 +56,18 @@ def load_exported(ref: ModelRef) -> Model:
         except Exception as error:  # reader and importer raise whatever they stumble over
             raise ModelError(f"{path}: cannot be imported: {cause_line(error)}") from error
     inputs, outputs = signature(label, imported.module, *names)
+    guarded = guard_indices(imported.module, inputs, imported.sources, imported.nodes)
     return Model(
         name=ref.name,
         digest=digest,
-        module=imported.module,
+        module=guarded.module,
         inputs=inputs,
         outputs=outputs,
         exported_path=str(path),
-        sources=imported.sources,
+        sources=guarded.sources,
         nodes=imported.nodes,
         constants={name: store_constant(name, array, typed=True) for name, array in values.items()},
+        checks=guarded.checks,
     )
 
 

@@ -11,6 +11,7 @@ from kintune.job.payloads import ModelRef
 from kintune.models import zoo
 from kintune.models.constants import store_constant
 from kintune.models.import_onnx import import_onnx
+from kintune.models.index_guard import guard_indices
 from kintune.models.model import Model
 from kintune.models.onnx import read
 from kintune.models.ref import EXPORTED, ONNX, ZOO
@@ -49,15 +50,17 @@ def _load_onnx(ref: ModelRef, path: Path) -> Model:
     names = [value.name for value in source.proto.graph.output]
     imported = import_onnx(source)
     inputs, outputs = signature(str(path), imported.module, tuple(source.inputs), names)
+    guarded = guard_indices(imported.module, inputs, imported.sources, imported.nodes)
     return Model(
         name=ref.name,
         digest=source.digest,
-        module=imported.module,
+        module=guarded.module,
         inputs=inputs,
         outputs=outputs,
         onnx_path=str(path),
         opset=source.opset,
-        sources=imported.sources,
+        sources=guarded.sources,
         nodes=imported.nodes,
         constants={name: store_constant(name, values, typed=True) for name, values in source.constants.items()},
+        checks=guarded.checks,
     )

@@ -16,8 +16,9 @@ import tvm
 from tvm import relax
 
 from kintune.job.payloads import Tensor
+from kintune.models.index_marks import read_mark
 
-__all__ = ["with_kinds"]
+__all__ = ["bounded_lookups", "with_kinds"]
 
 _MOVES = frozenset(
     f"relax.{name}"
@@ -71,12 +72,19 @@ class _Found:
         self.conditions: set[int] = set()
         self.indices: set[int] = set()
         self.bounds: dict[int, tuple[int, int]] = {}
+        self.bounded: dict[Any, int] = {}
 
-    def bound(self, trace: _Trace, size: int) -> None:
-        """Every element of the traced value is an index of a table of `size` entries."""
+    def bound(self, variable: relax.Var, trace: _Trace, size: int, from_end: int) -> None:
+        """Every element of the traced value is an index of a table of `size` entries, read by `variable`.
+
+        `from_end` is the number of entries that negative values reach.
+        """
         least, greatest = self.bounds.get(trace.position, (-_UNBOUNDED, _UNBOUNDED))
-        lowest = -trace.wrapped - trace.offset
-        self.bounds[trace.position] = max(least, lowest), min(greatest, size - 1 - trace.offset)
+        self.bounds[trace.position] = (
+            max(least, -from_end - trace.offset),
+            min(greatest, size - 1 - trace.offset),
+        )
+        self.bounded[variable] = trace.position
 
     def note(self, trace: _Trace, size: int) -> None:
         """The traced value is one of `size`, counted from 0."""
@@ -90,13 +98,23 @@ def with_kinds(module: tvm.IRModule, inputs: Sequence[Tensor]) -> tuple[Tensor, 
     return tuple(_with_kind(position, tensor, found) for position, tensor in enumerate(inputs))
 
 
+def bounded_lookups(module: tvm.IRModule, inputs: Sequence[Tensor]) -> frozenset[relax.Var]:
+    """The variables of `main` that read by an input alone, or mark it as an index, where its bounds are known.
+
+    `inputs` are those that `with_kinds` returned.  Such an index needs no other check.
+    """
+    found = _look(module["main"])
+    return frozenset(variable for variable, position in found.bounded.items() if inputs[position].bounds is not None)
+
+
 def _with_kind(position: int, tensor: Tensor, found: _Found) -> Tensor:
     name = tensor.name.lower()
     integral = tensor.dtype.startswith(("int", "uint"))
     kind = ""
+    if bounds := _kept(found.bounds.get(position), tensor.dtype):
+        tensor = msgspec.structs.replace(tensor, bounds=bounds)
     if position in found.below:
-        bounds = _kept(found.bounds.get(position), tensor.dtype)
-        return msgspec.structs.replace(tensor, values="ids", below=found.below[position], bounds=bounds)
+        return msgspec.structs.replace(tensor, values="ids", below=found.below[position])
     if position in found.indices and "mask" not in name:
         return tensor
     if "mask" in name or (position in found.conditions and (integral or tensor.dtype == "bool")):
@@ -173,13 +191,24 @@ def _read(
     name = str(getattr(call.op, "name", ""))
     arguments = list(call.args)
     known = [traces.get(argument) for argument in arguments]
+    if (mark := read_mark(call)) is not None:
+        trace = traces.get(mark.index)
+        if trace is None or not mark.checked:
+            found.indices |= touched.get(mark.index, set())
+            return None
+        size = min(mark.sizes)
+        if size > trace.offset:
+            found.note(trace, size)
+        if trace.whole and not trace.wrapped and size == max(mark.sizes):
+            found.bound(variable, trace, size, size if mark.negative else 0)
+        return None
     if name in _LOOKUPS:
         index = _LOOKUPS[name]
         size = _size(name, call)
         if (trace := known[index]) is not None and size is not None and size > trace.offset:
             found.note(trace, size)
             if name == "relax.take" and str(call.attrs.mode) == "fast" and trace.whole and trace.wrapped in (0, size):
-                found.bound(trace, size)
+                found.bound(variable, trace, size, trace.wrapped)
         else:
             found.indices |= touched.get(arguments[index], set())
     elif name in _INDEXED:

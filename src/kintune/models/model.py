@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import tvm
 
-    from kintune.job.payloads import Constant, Tensor
+    from kintune.job.payloads import Constant, IndexCheck, Tensor
 
 __all__ = ["Model"]
 
@@ -20,7 +20,8 @@ class Model:
 
     `module` holds one Relax function `main`, whose parameters are `inputs` in order and whose weights are constants in
     its body, so that lowering may fold them first and turn what is left into parameters afterwards; its attribute
-    `num_input` is the number of inputs.  It returns one tensor when there is one output, else a tuple.
+    `num_input` is the number of inputs.  It returns one tensor when there is one output and no computed index to check,
+    else a tuple: the outputs, and then the indices that `checks` are about.
 
     `inputs` and `outputs` have the model's own names and fixed shapes.  `digest` is the digest of the model's content
     (graph, weights and shapes), the same on every machine.  `onnx_path` is the file to run for comparison, None when
@@ -42,3 +43,4 @@ class Model:
     sources: Mapping[str, str] = field(default_factory=dict)
     nodes: Mapping[str, str] = field(default_factory=dict)
     constants: dict[str, Constant] = field(default_factory=dict)
+    checks: tuple[IndexCheck, ...] = ()

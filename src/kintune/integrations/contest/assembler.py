@@ -63,6 +63,7 @@ def _assemble(ground: Ground, sketches: Mapping[str, Sketch], order: Assemble) -
         threads=ground.threads,
         inputs=ground.model.inputs,
         outputs=ground.model.outputs,
+        checks=ground.model.checks,
         chosen={workload: candidate.digest for workload, (_, candidate) in chosen.items()},
     )
     Executable.create(program.executable, program.weights, manifest).save(order.path)

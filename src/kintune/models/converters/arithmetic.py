@@ -103,6 +103,8 @@ def _modulo(node: Node) -> relax.Expr:
         divisor = constant_of(right)
         if divisor is not None and not divisor.all():
             raise ValueError("it divides integers by 0")
+        if dtype_of(left) in ("int32", "int64") and not node.attributes.get("fmod", 0):
+            return relax.op.floor_mod(left, right)
         function = tirx.truncmod if node.attributes.get("fmod", 0) else tirx.floormod
         return _elementwise(node, function, "remainder", left, right)
     own = dtype_of(left)

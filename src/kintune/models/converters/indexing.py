@@ -1,4 +1,4 @@
-"""`OneHot`, as a comparison with the places that an index may mean."""
+"""Operators that read or write by indices, which are marked: see `kintune.models.index_guard`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 from tvm import relax
 
 from kintune.models.converters.node import Converter, Node, dtype_of, is_integer, shape_of
+from kintune.models.index_marks import mark_index
 
 __all__ = ["CONVERTERS"]
 
@@ -34,5 +35,70 @@ def _element(node: Node, values: relax.Expr, place: int) -> relax.Expr:
     return node.emit(relax.op.strided_slice(values, [0], [place], [place + 1]))
 
 
-CONVERTERS: dict[str, Converter] = {"OneHot": Converter(_one_hot)}
+def _axis(node: Node) -> int:
+    rank = len(shape_of(node.required(0)))
+    axis = int(node.attributes.get("axis", 0))
+    if not -rank <= axis < rank:
+        raise ValueError(f"axis {axis} is none of a tensor of {rank} dimensions")
+    return axis % rank
+
+
+def _along(node: Node, axis: int) -> relax.Expr:
+    """The node's indices, all of one axis."""
+    size = shape_of(node.required(0))[axis]
+    return mark_index(node.builder, node.required(1), [size], axis, checked=not node.conditional)
+
+
+def _tuples(node: Node, first: int) -> relax.Expr:
+    """The node's indices, whose last dimension is a place in several axes from `first` on."""
+    shape, count = shape_of(node.required(0)), shape_of(node.required(1))[-1]
+    if first + count > len(shape):
+        raise ValueError(f"{count} indices a place, for {len(shape) - first} dimensions")
+    sizes = shape[first : first + count]
+    return mark_index(node.builder, node.required(1), sizes, first, checked=not node.conditional)
+
+
+def _gather(node: Node) -> relax.Expr:
+    axis = _axis(node)
+    return relax.op.take(node.required(0), _along(node, axis), axis)
+
+
+def _gather_elements(node: Node) -> relax.Expr:
+    axis = _axis(node)
+    return relax.op.gather_elements(node.required(0), _along(node, axis), axis)
+
+
+def _gather_nd(node: Node) -> relax.Expr:
+    first = int(node.attributes.get("batch_dims", 0))
+    return relax.op.gather_nd(node.required(0), _tuples(node, first), first)
+
+
+def _reduction(node: Node) -> str:
+    given = str(node.attributes.get("reduction", "none"))
+    return "update" if given == "none" else given
+
+
+def _scatter_elements(node: Node) -> relax.Expr:
+    axis = _axis(node)
+    if 0 in shape_of(node.required(1)):
+        return node.required(0)
+    index = _along(node, axis)
+    return relax.op.scatter_elements(node.required(0), index, node.required(2), axis, _reduction(node))
+
+
+def _scatter_nd(node: Node) -> relax.Expr:
+    if 0 in shape_of(node.required(1)):
+        return node.required(0)
+    return relax.op.scatter_nd(node.required(0), _tuples(node, 0), node.required(2), _reduction(node))
+
+
+CONVERTERS: dict[str, Converter] = {
+    "Gather": Converter(_gather),
+    "GatherElements": Converter(_gather_elements),
+    "GatherND": Converter(_gather_nd),
+    "OneHot": Converter(_one_hot),
+    "Scatter": Converter(_scatter_elements),
+    "ScatterElements": Converter(_scatter_elements),
+    "ScatterND": Converter(_scatter_nd),
+}
 """Operator name -> the converter to use for it."""

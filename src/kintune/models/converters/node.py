@@ -31,7 +31,8 @@ class Node:
 
     `attributes` hold numbers, tuples of numbers and text; `opset` is the version of the default operator set; `outputs`
     the number of outputs the node names, left-out ones before the last included; `names` the ONNX names of operands.
-    An operand that is a sequence is a list of expressions.
+    An operand that is a sequence is a list of expressions.  A `conditional` node is in a branch of an If; all
+    branches are computed.
     """
 
     builder: relax.BlockBuilder
@@ -40,6 +41,7 @@ class Node:
     opset: int
     outputs: int
     names: tuple[str, ...] = ()
+    conditional: bool = False
 
     def operand(self, index: int) -> relax.Expr | None:
         """The operand, None where it is left out."""
@@ -119,7 +121,8 @@ class Converter:
             given = {name: _text(value) for name, value in attributes.items() if name != "tvm_custom"}
             custom = attributes.get("tvm_custom", {})
             outputs, names = custom.get("num_outputs", 1), tuple(custom.get("inputs", ()))
-            return self._convert(Node(builder, tuple(operands), given, opset, outputs, names))
+            conditional = bool(custom.get("conditional", False))
+            return self._convert(Node(builder, tuple(operands), given, opset, outputs, names, conditional))
 
         return convert
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
-import tvm
 from tvm import relax
 
 from kintune.models.torch_converters.translation import (
     Converter,
     Expression,
+    NotConvertible,
     Translation,
     dtype_of,
     is_integer,
@@ -174,24 +174,15 @@ def _repeat(t: Translation, a: SimpleNamespace) -> Expression:
 
 
 def _embedding(t: Translation, a: SimpleNamespace) -> Expression:
-    return t.emit(relax.op.take(a.weight, a.indices, axis=0))
+    return t.emit(relax.op.take(a.weight, t.index(a.indices, shape_of(a.weight)[0], 0), axis=0))
 
 
 def _index_select(t: Translation, a: SimpleNamespace) -> Expression:
     if not shape_of(a.self):
         return t.reshape(a.self, t.result.shape)
-    index = t.reshape(a.index, [math.prod(shape_of(a.index))])
-    return t.emit(relax.op.take(a.self, index, axis=a.dim % len(shape_of(a.self))))
-
-
-def _wrapped(t: Translation, index: Expression, size: int) -> Expression:
-    """Indices that may count from the end, as indices from the start."""
-    zero = t.const(0, dtype_of(index))
-    if isinstance(index, tvm.ir.GenericConst):
-        values = index.value.numpy()
-        return index if (values >= 0).all() else t.const(np.where(values < 0, values + size, values), dtype_of(index))
-    from_end = t.emit(relax.op.add(index, t.const(size, dtype_of(index))))
-    return t.emit(relax.op.where(t.emit(relax.op.less(index, zero)), from_end, index))
+    axis = a.dim % len(shape_of(a.self))
+    index = t.index(t.reshape(a.index, [math.prod(shape_of(a.index))]), shape_of(a.self)[axis], axis)
+    return t.emit(relax.op.take(a.self, index, axis=axis))
 
 
 def _index(t: Translation, a: SimpleNamespace) -> Expression:
@@ -203,7 +194,10 @@ def _index(t: Translation, a: SimpleNamespace) -> Expression:
         return t.nothing()
     if any(not is_integer(dtype_of(index)) for index in indices):
         raise ValueError("an index of booleans, whose result has a size that depends on the data")
-    wrapped = [t.cast(_wrapped(t, i, shape[axis]), "int64") for i, axis in zip(indices, axes, strict=True)]
+    wrapped = [
+        t.cast(t.index(index, shape[axis], axis, negative=True), "int64")
+        for index, axis in zip(indices, axes, strict=True)
+    ]
     if len(axes) == 1:
         return t.emit(relax.op.take(a.self, wrapped[0], axis=axes[0]))
     joint = np.broadcast_shapes(*[shape_of(index) for index in wrapped])
@@ -224,6 +218,49 @@ def _index(t: Translation, a: SimpleNamespace) -> Expression:
     return t.reshape(found, t.result.shape)
 
 
+def _index_put(t: Translation, a: SimpleNamespace) -> Expression:
+    """Slices replaced, or added to, at the places that one index tensor or several name together."""
+    shape = shape_of(a.self)
+    axes = [axis for axis, index in enumerate(a.indices) if index is not None]
+    indices = [a.indices[axis] for axis in axes]
+    values = t.cast(a.values, dtype_of(a.self))
+    if not axes or any(0 in shape_of(value) for value in (a.self, values, *indices)):
+        return a.self if axes else t.expand(values, shape)
+    if any(not is_integer(dtype_of(index)) for index in indices):
+        return _masked_put(t, a, indices, values)
+    joint = np.broadcast_shapes(*[shape_of(index) for index in indices])
+    places = [
+        t.reshape(t.expand(t.cast(t.index(index, shape[axis], axis, negative=True), "int64"), joint), [*joint, 1])
+        for index, axis in zip(indices, axes, strict=True)
+    ]
+    others = [axis for axis in range(len(shape)) if axis not in axes]
+    rest = [shape[axis] for axis in others]
+    lead = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
+    values = t.expand(values, [*rest[:lead], *joint, *rest[lead:]])
+    count = len(joint)
+    if lead and count:
+        order = [*range(lead, lead + count), *range(lead), *range(lead + count, count + len(rest))]
+        values = t.emit(relax.op.permute_dims(values, order))
+    order = axes + others
+    moved = order != list(range(len(shape)))
+    data = t.emit(relax.op.permute_dims(a.self, order)) if moved else a.self
+    reduction = "add" if a.accumulate else "update"
+    written = t.emit(relax.op.scatter_nd(data, t.concat(places, count), values, reduction))
+    return t.emit(relax.op.permute_dims(written, [order.index(i) for i in range(len(shape))])) if moved else written
+
+
+def _masked_put(t: Translation, a: SimpleNamespace, indices: list[Any], values: Expression) -> Expression:
+    """One value wherever a mask of the leading dimensions is set."""
+    shape = shape_of(a.self)
+    if len(indices) > 1 or a.indices[0] is None or math.prod(shape_of(values)) != 1:
+        raise NotConvertible("an index of booleans for more than one value")
+    mask = t.reshape(indices[0], [*shape_of(indices[0]), *[1] * (len(shape) - len(shape_of(indices[0])))])
+    value = t.reshape(values, ())
+    if a.accumulate:
+        value = t.emit(relax.op.add(a.self, value))
+    return t.emit(relax.op.where(t.cast(mask, "bool"), value, a.self))
+
+
 def _gather(t: Translation, a: SimpleNamespace) -> Expression:
     """One element for each index, all other coordinates being the index's own."""
     shape, where = shape_of(a.self), shape_of(a.index)
@@ -235,7 +272,8 @@ def _gather(t: Translation, a: SimpleNamespace) -> Expression:
     for i, size in enumerate(where):
         if i != axis:
             base += (np.arange(size) * strides[i]).reshape([-1 if j == i else 1 for j in range(len(where))])
-    moved = t.emit(relax.op.multiply(t.cast(a.index, "int64"), t.const(strides[axis], "int64")))
+    index = t.cast(t.index(a.index, shape[axis], axis), "int64")
+    moved = t.emit(relax.op.multiply(index, t.const(strides[axis], "int64")))
     at = t.emit(relax.op.add(moved, t.const(base, "int64")))
     return t.emit(relax.op.take(t.reshape(a.self, [math.prod(shape)]), at, axis=0))
 
@@ -300,6 +338,7 @@ CONVERTERS: dict[str, Converter] = {
     "index_select.default": _index_select,
     **dict.fromkeys(("index.Tensor", "_unsafe_index.Tensor"), _index),
     "gather.default": _gather,
+    **dict.fromkeys(("index_put.default", "_unsafe_index_put.default"), _index_put),
     "slice_scatter.default": _slice_scatter,
     "select_scatter.default": _select_scatter,
 }

@@ -10,6 +10,8 @@ import torch
 import tvm
 from tvm import relax
 
+from kintune.models.index_marks import mark_index
+
 if TYPE_CHECKING:
     from types import SimpleNamespace
 
@@ -153,6 +155,10 @@ class Translation:
     def take(self, value: Expression, indices: Any, axis: int) -> Expression:
         """The slices of `value` at constant indices along an axis."""
         return self.emit(relax.op.take(value, self.const(indices, "int64"), axis=axis))
+
+    def index(self, index: Expression, size: int, axis: int, *, negative: bool = False) -> Expression:
+        """Indices of an axis as kernels want them, marked to be checked; `negative` ones may count from the end."""
+        return mark_index(self.builder, index, [size], axis, negative=negative, name=self.name)
 
     def nothing(self) -> Expression:
         """The node's result where it has no elements, or does not depend on any."""

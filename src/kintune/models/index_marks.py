@@ -1,0 +1,92 @@
+"""Marks on indices: what an index may be, said where it is read and settled once the whole graph is known.
+
+A mark is a call of `kintune.index`, which no kernel implements; `kintune.models.index_guard` replaces all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tvm
+from tvm import relax
+
+__all__ = ["Mark", "mark_index", "read_mark"]
+
+_NAME = "kintune.index"
+
+
+class Mark(NamedTuple):
+    """An index of one axis of `sizes[0]` entries, or, by its last dimension, of several axes of `sizes`.
+
+    `axis` is the first of them.  Where `negative`, values below 0 count from the end.  An index that is not `checked`
+    may be outside, since what is read then is not used: in the branch of a condition.
+    """
+
+    index: Any
+    sizes: tuple[int, ...]
+    axis: int
+    negative: bool = True
+    checked: bool = True
+
+    @property
+    def least(self) -> tuple[int, ...]:
+        """The least index of each axis."""
+        return tuple(-size if self.negative else 0 for size in self.sizes)
+
+
+def mark_index(
+    builder: relax.BlockBuilder,
+    index: Any,
+    sizes: Sequence[int],
+    axis: int,
+    *,
+    negative: bool = True,
+    checked: bool = True,
+    name: str = "",
+) -> Any:
+    """The index as kernels want it, counted from the start; see `Mark` for the arguments.
+
+    `name` is how the variable is called that holds it.
+
+    Raises:
+        ValueError: when there is an index although nothing can be indexed, or a constant one is outside.
+    """
+    shape = tuple(int(size) for size in index.ty.shape.values)
+    if 0 in shape:
+        return index
+    if 0 in sizes:
+        raise ValueError("it reads from an axis without elements")
+    dtype = str(index.ty.dtype)
+    wide = dtype if max(sizes) <= np.iinfo(dtype).max else "int64"
+    if isinstance(index, tvm.ir.GenericConst):
+        values = index.value.numpy().astype(wide)
+        lowest = -np.asarray(sizes) if negative else np.zeros(len(sizes), np.int64)
+        outside = (values < lowest) | (values >= np.asarray(sizes))
+        if outside.any() and checked:
+            place = tuple(np.argwhere(np.broadcast_to(outside, values.shape))[0]) if values.ndim else ()
+            offset = int(place[-1]) if len(sizes) > 1 else 0
+            raise ValueError(
+                f"index {int(values[place])} is outside of axis {axis + offset}, which has {sizes[offset]} elements"
+            )
+        values = np.clip(values, lowest, np.asarray(sizes) - 1)
+        wrapped = np.where(values < 0, values + np.asarray(sizes), values) if negative else values
+        return relax.const(wrapped.astype(wide).reshape(shape), wide)
+    if wide != dtype:
+        index = builder.emit(relax.op.astype(index, wide))
+    flags = relax.ShapeExpr([axis, int(negative), int(checked)])
+    call = relax.op.call_pure_packed(_NAME, index, relax.ShapeExpr(list(sizes)), flags, ty_args=index.ty)
+    return builder.emit(call, name)
+
+
+def read_mark(call: Any) -> Mark | None:
+    """What a mark says, None of any other expression."""
+    if not isinstance(call, relax.Call) or getattr(call.op, "name", "") != "relax.call_pure_packed":
+        return None
+    function = call.args[0]
+    if not isinstance(function, relax.ExternFunc) or str(function.global_symbol) != _NAME:
+        return None
+    axis, negative, checked = (int(value) for value in call.args[3].values)
+    sizes = tuple(int(value) for value in call.args[2].values)
+    return Mark(call.args[1], sizes, axis, bool(negative), bool(checked))
