@@ -58,6 +58,40 @@ class TestOfTheModel:
         assert empty_place.query("SELECT * FROM measurements") == []
 
 
+@pytest.mark.tvm
+class TestOfIndices:
+    def test_an_index_out_of_range_when_a_network_runs(self, empty_place: Place) -> None:
+        import onnx
+        from onnx import TensorProto, helper, numpy_helper
+
+        nodes = [
+            helper.make_node("Gather", ["table", "ids"], ["words"], "words"),
+            helper.make_node("Add", ["place", "place"], ["twice"]),
+            helper.make_node("Gather", ["table", "twice"], ["places"], "places"),
+            helper.make_node("Add", ["words", "places"], ["y"]),
+        ]
+        graph = helper.make_graph(
+            nodes,
+            "lookups",
+            [helper.make_tensor_value_info(name, TensorProto.INT64, [2]) for name in ("ids", "place")],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])],
+            [numpy_helper.from_array(np.ones((7, 3), np.float32), "table")],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        onnx.save(model, empty_place.folder / "lookups.onnx")
+        command = empty_place.start("compile", "lookups.onnx", "--output", "l.kt", "--quiet", name="compile")
+        assert command.wait() == 0, command.err
+        for ids, place, named in (([0, 7], [0, 3], "'ids'"), ([0, 6], [0, 4], "Gather 'places'")):
+            np.savez(empty_place.folder / "x.npz", ids=np.array(ids), place=np.array(place))
+            said = refused(empty_place, "run", "l.kt", "--input", "x.npz")
+            assert named in said
+            assert str(max(ids[1], 2 * place[1])) in said
+            assert "7 e" in said
+        np.savez(empty_place.folder / "x.npz", ids=np.array([0, -7]), place=np.array([3, -1]))
+        command = empty_place.start("run", "l.kt", "--input", "x.npz", name="good")
+        assert command.wait() == 0, command.err
+
+
 class TestOfFiles:
     def test_an_output_that_cannot_be_written(self, empty_place: Place) -> None:
         assert "missing" in refused(empty_place, "tune", "small.onnx", "--output", "missing/a.kt", "--quiet")

@@ -140,10 +140,10 @@ def _clipped(source: Interval | None, call: Any) -> Interval | None:
     """Of integers alone: of other numbers, what is not a number stays so."""
     if not str(call.ty.dtype).startswith(("int", "uint")):
         return None
-    bounds = [getattr(argument, "value", None) for argument in call.args[1:]]
-    if any(not isinstance(bound, tvm.tirx.IntImm | tvm.tirx.FloatImm | int | float) for bound in bounds):
+    bounds = [float(argument.value) for argument in call.args[1:] if hasattr(argument, "value")]
+    if len(bounds) < 2:
         return None
-    low, high = (float(getattr(bound, "value", bound)) for bound in bounds)
+    low, high = bounds
     if source is not None:
         low, high = max(low, source[0]), min(high, source[1])
     if not (math.isfinite(low) and math.isfinite(high)) or low > high:

@@ -196,11 +196,11 @@ def _read(
         if trace is None or not mark.checked:
             found.indices |= touched.get(mark.index, set())
             return None
-        size = min(mark.sizes)
-        if size > trace.offset:
-            found.note(trace, size)
-        if trace.whole and not trace.wrapped and size == max(mark.sizes):
-            found.bound(variable, trace, size, size if mark.negative else 0)
+        fewest = min(mark.sizes)
+        if fewest > trace.offset:
+            found.note(trace, fewest)
+        if trace.whole and not trace.wrapped and fewest == max(mark.sizes):
+            found.bound(variable, trace, fewest, fewest if mark.negative else 0)
         return None
     if name in _LOOKUPS:
         index = _LOOKUPS[name]

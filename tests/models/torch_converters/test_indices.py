@@ -87,11 +87,15 @@ class Puts(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Any, i: Any, j: Any, mask: Any) -> Any:
         ones = torch.ones(2)
+        inner, last, apart = x.clone(), x.clone(), x.clone()
+        inner[:, i] = ones.reshape(2, 1)
+        last[:, i, j] = ones
+        apart[i, :, j] = ones.reshape(2, 1)
         return (
-            x.index_put((i, j), ones),
-            x.index_put((None, i), ones.reshape(2, 1)),
-            x.index_put((None, i, j), ones),
-            x.index_put((i, None, j), ones.reshape(2, 1)),
+            inner,
+            last,
+            apart,
+            x.index_put((i, j), torch.ones(2, 4)),
             x.index_put((i.reshape(2, 1), j), torch.ones(4), accumulate=True),
             x.index_put((mask,), torch.tensor(5.0)),
         )
