@@ -9,6 +9,7 @@ tuned one with `--package FILE.kt` for the share that counts.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import statistics
@@ -46,7 +47,7 @@ def main() -> None:
     for tensor in bounded:  # as if the network had computed each of them
         low, high = tensor.bounds or (0, 0)
         check = IndexCheck("node", 0, (high + 1,), 0, low < 0)
-        computed += _median_us(lambda check=check, name=tensor.name: check_indices([check], [drawn[name]]))
+        computed += _median_us(functools.partial(check_indices, [check], [drawn[tensor.name]]))
     print(f"{_cpu()}, {arguments.threads} threads, {executable.manifest.model_name}: {latency:.2f} ms")
     print(f"{'check':34} {'us':>8} {'share of the latency':>21}")
     for name, us in ((f"{len(bounded)} inputs, before a run", given - plain), ("as many computed, after it", computed)):

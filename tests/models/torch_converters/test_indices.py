@@ -36,6 +36,8 @@ class Lookups(torch.nn.Module):  # type: ignore[misc]
             x.scatter(0, put, torch.ones(2, 4)),
             x.index_put((add,), torch.ones(2, 4), accumulate=True),
             x.scatter_add(1, where, x),
+            x.scatter(1, where, 7.0),
+            x.scatter_reduce(1, where, -x, "amin"),
         )
 
 

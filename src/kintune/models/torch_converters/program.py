@@ -38,27 +38,11 @@ _STOCK = frozenset(
     {
         *("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default", "max_pool2d_with_indices.default"),
         *("max_pool3d_with_indices.default", "adaptive_avg_pool1d.default", "_adaptive_avg_pool2d.default"),
-        *("_adaptive_avg_pool3d.default", "upsample_nearest2d.vec", "upsample_bilinear2d.vec", "scatter.src"),
-        *(
-            "scatter.value",
-            "scatter_add.default",
-            "scatter_reduce.two",
-            "upsample_nearest2d.default",
-        ),
-        *("bucketize.Tensor", "upsample_bilinear2d.default"),
+        *("_adaptive_avg_pool3d.default", "upsample_nearest2d.vec", "upsample_bilinear2d.vec"),
+        *("bucketize.Tensor", "upsample_nearest2d.default", "upsample_bilinear2d.default"),
     }
 )
 """Operators that are left to the compiler's own importer."""
-
-_WRITING = frozenset(
-    {
-        "scatter.src",
-        "scatter.value",
-        "scatter_add.default",
-        "scatter_reduce.two",
-    }
-)
-"""Those of them that write by indices."""
 
 
 def describe(node: torch.fx.Node) -> str:
@@ -298,7 +282,6 @@ class _Program:
             value = self._expression(argument)
             widen = half and isinstance(value, relax.Expr) and "float" in dtype_of(value)
             self.stock.env[argument] = self.t.cast(value, "float32") if widen else value
-        self._mark_indices(node)
         converter = self.stock.convert_map.get(_operator(node))
         if converter is None:
             raise NotConvertible("the compiler does not know it")
@@ -314,23 +297,6 @@ class _Program:
         if isinstance(result, relax.Expr) and not isinstance(result, relax.Var):
             result = self.t.emit(result)
         return result
-
-    def _mark_indices(self, node: torch.fx.Node) -> None:
-        """Mark the indices by which one of the compiler's own converters is about to write."""
-        name = _operator(node)
-        if name not in _WRITING:
-            return
-        given = self._arguments(node)
-        arguments = dict(zip((argument.name for argument in node.target._schema.arguments), node.args, strict=False))
-        arguments.update(node.kwargs)
-        shape = shape_of(given.self)
-        index = arguments["index"]
-        if not shape:
-            return
-        if index is arguments.get("src"):
-            raise NotConvertible("an index that is also what is written")
-        axis = given.dim % len(shape)
-        self.stock.env[index] = self.t.index(self._expression(index), shape[axis], axis)
 
     def _outputs(self, output: torch.fx.Node) -> Any:
         values: list[Any] = []

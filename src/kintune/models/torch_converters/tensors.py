@@ -261,6 +261,52 @@ def _masked_put(t: Translation, a: SimpleNamespace, indices: list[Any], values: 
     return t.emit(relax.op.where(t.cast(mask, "bool"), value, a.self))
 
 
+_REDUCTIONS = {
+    None: "update",
+    "add": "add",
+    "sum": "add",
+    "multiply": "mul",
+    "prod": "mul",
+    "amin": "min",
+    "amax": "max",
+}
+"""How values meet what is there: PyTorch's names, and those of the compiler."""
+
+
+def _scatter(t: Translation, a: SimpleNamespace) -> Expression:
+    """Elements replaced, or combined, each at its own coordinates but for one, which an index gives."""
+    where = shape_of(a.index)
+    reduction = _REDUCTIONS.get(getattr(a, "reduce", None))
+    if reduction is None or not getattr(a, "include_self", True):
+        raise NotConvertible(f"the reduction {a.reduce!r}, or one without the elements that are there")
+    if 0 in where:
+        return a.self
+    dtype = dtype_of(a.self)
+    source = getattr(a, "src", None)
+    if source is None:
+        source = (
+            t.expand(t.cast(a.value, dtype), where)
+            if isinstance(a.value, relax.Expr)
+            else t.full(where, a.value, dtype)
+        )
+    source = t.cast(source, dtype)
+    for i, size in enumerate(where):
+        source = t.slice(source, i, 0, size)
+    shape = shape_of(a.self)
+    data = a.self
+    if not shape:
+        shape = (1,)
+        data, source, a.index = (t.reshape(value, [1]) for value in (a.self, source, a.index))
+    axis = a.dim % len(shape)
+    index = t.index(a.index, shape[axis], axis)
+    return t.reshape(t.emit(relax.op.scatter_elements(data, index, source, axis, reduction)), t.result.shape)
+
+
+def _scatter_add(t: Translation, a: SimpleNamespace) -> Expression:
+    a.reduce = "add"
+    return _scatter(t, a)
+
+
 def _gather(t: Translation, a: SimpleNamespace) -> Expression:
     """One element for each index, all other coordinates being the index's own."""
     shape, where = shape_of(a.self), shape_of(a.index)
@@ -339,6 +385,10 @@ CONVERTERS: dict[str, Converter] = {
     **dict.fromkeys(("index.Tensor", "_unsafe_index.Tensor"), _index),
     "gather.default": _gather,
     **dict.fromkeys(("index_put.default", "_unsafe_index_put.default"), _index_put),
+    **dict.fromkeys(
+        ("scatter.src", "scatter.value", "scatter.reduce", "scatter.value_reduce", "scatter_reduce.two"), _scatter
+    ),
+    "scatter_add.default": _scatter_add,
     "slice_scatter.default": _slice_scatter,
     "select_scatter.default": _select_scatter,
 }
