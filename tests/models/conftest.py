@@ -133,7 +133,7 @@ def run_module() -> Callable[[Any, Arrays], list[NDArray[Any]]]:
         machine = relax.VirtualMachine(tvm.compile(relax.get_pipeline("zero")(model.module), "llvm"), tvm.cpu())
         result = machine["main"](*[tvm.runtime.tensor(inputs[tensor.name]) for tensor in model.inputs])
         results = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
-        return [value.numpy() for value in results]
+        return [value.numpy() for value in results[: len(model.outputs)]]
 
     return run
 
