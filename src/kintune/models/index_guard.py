@@ -91,12 +91,12 @@ def _unmarked(value: Any) -> Mark | None:
     shape = [int(size) for size in data.ty.shape.values]
     if name in ("relax.gather_nd", "relax.scatter_nd"):
         first = int(value.attrs.batch_dims) if name == "relax.gather_nd" else 0
-        return Mark(index, tuple(shape[first : first + int(index.ty.shape.values[-1])]), first, False)
+        return Mark(index, tuple(shape[first : first + int(index.ty.shape.values[-1])]), first, False, False)
     axis = value.attrs.axis
     if axis is None:
-        return Mark(index, (int(np.prod(shape)),), 0, False)
+        return Mark(index, (int(np.prod(shape)),), 0, False, False)
     at = int(axis) % len(shape)
-    return Mark(index, (shape[at],), at, name == "relax.scatter_elements")
+    return Mark(index, (shape[at],), at, name == "relax.scatter_elements", False)
 
 
 def _plan(mark: Mark, ranges: Ranges, bounded: bool) -> _Plan:
