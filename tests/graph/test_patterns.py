@@ -58,3 +58,27 @@ def test_a_repetition_that_is_a_result_stays(cpu: tvm.target.Target, run_program
     array = np.arange(6, dtype="float32").reshape(2, 3)
     (result,) = run_program(assemble(lower(builder.get(), cpu), {}, cpu), array)
     np.testing.assert_allclose(result, np.exp(array).repeat(2, 0).repeat(3, 1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["longer", "shorter"])
+def test_what_is_put_behind_a_result_is_not_its_epilogue(kind: str, cpu: tvm.target.Target) -> None:
+    """The epilogue of a convolution covers what that computes: rows and columns behind it would stay unwritten."""
+    from tvm import relax
+
+    from kintune.graph.lower import lower
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 3, 6, 5), "float32"))
+    weight = relax.const(np.ones((4, 3, 3, 3), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            found = builder.emit(relax.op.nn.relu(relax.op.nn.conv2d(x, weight)))
+            if kind == "longer":
+                found = relax.op.nn.pad(found, [0, 0, 0, 0, 0, 1, 0, 1])
+            else:
+                found = relax.op.strided_slice(found, [2, 3], [0, 0], [3, 2])
+            result = builder.emit_output(found)
+        builder.emit_func_output(result)
+    for conservative in (False, True):
+        kernels = [w.signature for w in lower(builder.get(), cpu, conservative=conservative).workloads]
+        assert "conv2d-relu" in kernels, kernels

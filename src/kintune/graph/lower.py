@@ -21,7 +21,7 @@ from kintune.graph.extremes import keep_nan
 from kintune.graph.fold import FoldTensors
 from kintune.graph.layout import ChooseLayouts
 from kintune.graph.layout_marks import CheckLayoutMarks
-from kintune.graph.patterns import InlineRepeats, RepeatsBroadcast
+from kintune.graph.patterns import InlineRepeats, RepeatsBroadcast, ResizedInjective
 from kintune.graph.quantising import divide_exactly
 from kintune.graph.reshaping import DelayReshapes
 from kintune.graph.rewriting import operator_of
@@ -115,6 +115,7 @@ def _operator_passes() -> list[tvm.transform.Pass]:
     return [
         relax.transform.LegalizeOps(),
         relax.transform.AnnotateTIROpPattern(),
+        ResizedInjective(),
         RepeatsBroadcast(),
         relax.transform.FoldConstant(),
         relax.transform.FuseOps(),

@@ -1,4 +1,7 @@
-"""How enlarged feature maps are fused, where the compiler's own analysis says less than is true.
+"""What may be fused, where the compiler's own analysis says less than is true, or more.
+
+What puts values behind a tensor, or cuts its end off, reads each element at its own place: the analysis takes that for
+element-wise, but a convolution whose epilogue it became would not write what is behind its own result.
 
 An element that is repeated along an axis is read like one that is broadcast along it.  Feature pyramids add a map that
 is enlarged so to what a convolution gives: as its epilogue, which reads the small map.
@@ -9,11 +12,37 @@ from __future__ import annotations
 import tvm
 from tvm.s_tir import Schedule
 
-__all__ = ["InlineRepeats", "RepeatsBroadcast"]
+__all__ = ["InlineRepeats", "RepeatsBroadcast", "ResizedInjective"]
 
 _PATTERN = "op_pattern"
 _BROADCAST, _INJECTIVE = 1, 2
 _BLOCK = "T_repeat"
+
+
+def ResizedInjective() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+    """A pass after which nothing is element-wise whose operands neither have its result's shape nor broadcast to it."""
+
+    def mark(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        for variable, function in list(module.functions_items()):
+            if not isinstance(function, tvm.tirx.PrimFunc) or function.attrs is None:
+                continue
+            if int(function.attrs.get(_PATTERN, _INJECTIVE)) < _INJECTIVE and _resizes(function):
+                module.update_func(variable, function.with_attr(_PATTERN, _INJECTIVE))
+        return module
+
+    return tvm.transform.module_pass(mark, opt_level=0, name="ResizedInjective")
+
+
+def _resizes(function: tvm.tirx.PrimFunc) -> bool:
+    shapes = [list(p.shape) for p in function.params if hasattr(p, "shape")]
+    if not shapes or any(not isinstance(extent, tvm.tirx.IntImm) for shape in shapes for extent in shape):
+        return False
+    *operands, result = [[int(extent) for extent in shape] for shape in shapes]
+    return any(
+        extent not in (1, wanted)
+        for shape in operands
+        for extent, wanted in zip(reversed(shape), reversed(result), strict=False)
+    )
 
 
 def RepeatsBroadcast() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
