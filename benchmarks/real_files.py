@@ -73,7 +73,7 @@ def tune(network: Network, path: Path, minutes: float, directory: Path) -> dict[
     report: dict[str, Any] = json.loads(document.read_text()) if document.exists() else {}
     for place in ("output", "log"):
         report.pop(place, None)
-    return {"name": network.name, "exit_code": done.returncode, "said": lines[-1], "seconds": seconds, **report}
+    return {"name": network.name, "exit_code": done.returncode, "said": lines[-1], "command_seconds": seconds, **report}
 
 
 def row(found: dict[str, Any]) -> str:
