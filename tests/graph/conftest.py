@@ -71,7 +71,12 @@ def run_program() -> RunsProgram:
         import tvm
         from tvm import relax
 
-        main = relax.VirtualMachine(program.executable, tvm.cpu())["main"]
+        from kintune.measure.artifact import link_program, load_artifact
+
+        executable = program.executable
+        if program.object_files:
+            executable = load_artifact(link_program(executable, "", program.object_files).library)
+        main = relax.VirtualMachine(executable, tvm.cpu())["main"]
         found = main(*(tvm.runtime.tensor(array) for array in inputs), *program.weights)
         return [found.numpy()] if isinstance(found, tvm.runtime.Tensor) else [part.numpy() for part in found]
 

@@ -96,3 +96,39 @@ def test_a_program_that_cannot_be_applied_is_refused(small_conv: Small) -> None:
     broken = Candidate(candidate.workload, candidate.sketch, candidate.decisions[1:])
     with pytest.raises(BuildError, match="open decisions"):
         assemble(small_conv.lowered, {digest: (sketch, broken)}, small_conv.target)
+
+
+@pytest.mark.parametrize("network", ["small_conv", "small_transformer"])
+def test_kernels_that_are_compiled_already_are_linked(
+    network: str, request: pytest.FixtureRequest, run_program: RunsProgram
+) -> None:
+    """Scheduled ones, whose weights are packed, and untuned ones; the result is the same to the bit."""
+    from kintune.graph.assemble import assemble
+    from kintune.measure.build import build_candidate
+    from kintune.space.lower import save_workload
+
+    small: Small = request.getfixturevalue(network)
+    chosen = _by_rule(small)
+    kernels = {}
+    for workload in small.lowered.workloads:
+        sketch, candidate = chosen.get(workload.digest, (None, Candidate.untuned(workload.digest)))
+        built = build_candidate(small.target, save_workload(workload.module), sketch, candidate)
+        kernels[built.candidate] = built
+    whole = assemble(small.lowered, chosen, small.target)
+    linked = assemble(small.lowered, chosen, small.target, kernels)
+    used = {workload.digest for workload in small.lowered.workloads} & set(small.lowered.functions.values())
+    assert len(linked.object_files) == len(used)
+    inputs = _inputs(small).values()
+    for one, other in zip(run_program(whole, *inputs), run_program(linked, *inputs), strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_a_compiled_kernel_with_other_operands_is_not_used(small_conv: Small, run_program: RunsProgram) -> None:
+    from kintune.graph.assemble import assemble
+    from kintune.measure.requests import Built, Operand
+
+    digests = [Candidate.untuned(workload.digest).digest for workload in small_conv.lowered.workloads]
+    wrong = {digest: Built(digest, b"?", (Operand((1,), "int8", "output"),), object_file=b"?") for digest in digests}
+    program = assemble(small_conv.lowered, {}, small_conv.target, wrong)
+    assert program.object_files == ()
+    run_program(program, *_inputs(small_conv).values())

@@ -35,8 +35,9 @@ class TestAWholeRun:
     def test_stages_come_in_their_order(self) -> None:
         kinds = [event.kind for event in Rehearsal(ToyTools, with_limits(trials=3)).run().history]
         assert list(dict.fromkeys(kinds)) == [
-            StageName.PREPARE, StageName.KNOWN, StageName.KIN, StageName.DRAFT, StageName.CHECK, StageName.SELECT,
-            StageName.BUILD, StageName.PROFILE, StageName.UPDATE, StageName.CONFIRM, StageName.PACKAGE, StageName.PROVE,
+            StageName.PREPARE, StageName.KNOWN, StageName.KIN, StageName.BUILD, StageName.DRAFT, StageName.CHECK,
+            StageName.SELECT, StageName.PROFILE, StageName.UPDATE, StageName.CONFIRM, StageName.PACKAGE,
+            StageName.PROVE,
         ]  # fmt: skip
 
     def test_the_curve_falls_and_ends_at_the_estimate(self) -> None:

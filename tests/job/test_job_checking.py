@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from kintune.job.payloads import Drafted, JobSpec, Packaged, Prepared, Proof, StageName
+from kintune.measure.requests import Built
 from kintune.space.candidate import UNTUNED, Candidate
 from kintune.testing.rehearsal import Cast, PlainJournal, Rehearsal
 from kintune.testing.toy_runs import ended, failed, with_limits
@@ -102,8 +103,37 @@ class TestBeforeTuning:
         assert failed(rehearsal) == f"toy cannot be tuned from Toy 'node' on: {WRONG.disagreement}"
         assert rehearsal.finished is not None
         assert rehearsal.finished.refused
-        assert rehearsal.counts(StageName.BUILD) == 0
+        assert rehearsal.counts(StageName.PROFILE) == 0
         assert rehearsal.counts(StageName.PREPARE) == 2
+
+    def test_the_programs_of_the_first_draft_are_built_once(self) -> None:
+        """By those who build for the search, which has them then; so compiling the network only links them."""
+        linked: list[set[str]] = []
+
+        class Linking(ToyTools):
+            def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Drafted:
+                linked.append({c.digest for c in chosen.values()} - set(kernels))
+                return super().draft(chosen, kernels)
+
+            def package(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Packaged:
+                linked.append({c.digest for c in chosen.values()} - set(kernels))
+                return super().package(chosen, kernels)
+
+        class Kernels(Cast):
+            def build(self, candidate: Candidate) -> Built:
+                return msgspec.structs.replace(super().build(candidate), object_file=b"object")
+
+        rehearsal = Rehearsal(Linking, with_limits(trials=9), Kernels()).run()
+        assert ended(rehearsal).packaged is not None
+        assert linked == [set(), set()]
+        builds = [event.payload for event in rehearsal.history if event.kind == StageName.BUILD]
+        built = [msgspec.msgpack.decode(payload, type=Built).candidate for payload in builds]
+        assert len(built) == len(set(built))
+
+    def test_a_network_that_is_only_compiled_starts_nobody_who_builds(self) -> None:
+        rehearsal = Rehearsal(ToyTools, COMPILED).run()
+        assert ended(rehearsal).packaged is not None
+        assert rehearsal.counts(StageName.BUILD) == 0
 
     def test_another_lowering_may_be_right(self) -> None:
         lowered: list[bool] = []
@@ -119,10 +149,10 @@ class TestBeforeTuning:
 
     def test_a_draft_that_cannot_be_compiled_is_no_accident(self) -> None:
         class Picky(ToyTools):
-            def draft(self, chosen: Mapping[str, Candidate]) -> Drafted:
+            def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Drafted:
                 if chosen["w2"].sketch != UNTUNED:
                     return Drafted(None, "no such instruction")
-                return super().draft(chosen)
+                return super().draft(chosen, kernels)
 
         summary = ended(Rehearsal(Picky, with_limits(trials=3)).run())
         assert summary.notes == ("net_w2 keeps its untuned program: with another one, no such instruction",)

@@ -61,12 +61,12 @@ class TestFailures:
                     raise error("out of luck")
                 return super().prepare(spec)
 
-            def draft(self, chosen: Mapping[str, Candidate]) -> Drafted:
+            def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Drafted:
                 if stage == "draft":
                     raise error("out of luck")
-                return super().draft(chosen)
+                return super().draft(chosen, kernels)
 
-            def package(self, chosen: object) -> Packaged:
+            def package(self, chosen: object, kernels: object) -> Packaged:
                 raise error("out of luck")
 
         rehearsal = Rehearsal(Broken, with_limits(trials=3)).run()
@@ -80,11 +80,11 @@ class TestFailures:
         class Shaky(ToyTools):
             failures = 0
 
-            def package(self, chosen: dict[str, Candidate]) -> Packaged:  # type: ignore[override]
+            def package(self, chosen: dict[str, Candidate], kernels: dict[str, Built]) -> Packaged:  # type: ignore[override]
                 Shaky.failures += 1
                 if Shaky.failures < 3:
                     raise MemoryError("not yet")
-                return super().package(chosen)
+                return super().package(chosen, kernels)
 
         assert ended(Rehearsal(Shaky, with_limits(trials=3)).run()).packaged is not None
 

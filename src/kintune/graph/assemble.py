@@ -16,6 +16,7 @@ from kintune.graph.lower import Lowered
 from kintune.graph.rewriting import rewriting_pass
 from kintune.measure.cuda.codegen import compiling_for
 from kintune.measure.cuda.gpus import GPU
+from kintune.measure.requests import Built, kernel_name
 from kintune.space.candidate import UNTUNED, Candidate, Sketch
 from kintune.space.generator import default_schedules
 from kintune.space.lower import apply_candidate
@@ -25,30 +26,42 @@ __all__ = ["Program", "assemble"]
 _PACK = "main_transform_params"
 _UNUSED = "no_kernel"
 
+_COMPILED = "kintune.compiled"
+"""The attribute of a function that is already compiled: the digest of its candidate."""
+
 
 class Program(NamedTuple):
-    """A compiled network: its function `main(inputs..., weights...)`, and the weights as that function wants them."""
+    """A compiled network: its function `main(inputs..., weights...)`, and the weights as that function wants them.
+
+    `object_files` define the kernels that `executable` calls and does not hold.
+    """
 
     executable: tvm.runtime.Executable
     weights: tuple[tvm.runtime.Tensor, ...]
+    object_files: tuple[bytes, ...] = ()
 
 
-def assemble(lowered: Lowered, chosen: Mapping[str, tuple[Sketch, Candidate]], target: tvm.target.Target) -> Program:
+def assemble(
+    lowered: Lowered,
+    chosen: Mapping[str, tuple[Sketch, Candidate]],
+    target: tvm.target.Target,
+    kernels: Mapping[str, Built] | None = None,
+) -> Program:
     """Compile the network with the `chosen` program for each workload digest; a workload without one stays untuned.
 
     Weights are packed here, once, into the layouts that the chosen programs want; programs for GPUs take them as they
-    are.
+    are.  Of `kernels`, by the digest of their candidate, those that the network needs are not compiled again.
 
     Raises:
         BuildError: when a program cannot be applied or the network cannot be compiled.
         OrderError: when what programs for GPUs are compiled with is missing.
     """
-    module = _scheduled(lowered, chosen, target)
+    module = _scheduled(lowered, chosen, target, kernels or {})
     ready = compiling_for(target)
     try:
         with target, ready:
             if target.kind.name == GPU:
-                return Program(_compile(module, target), lowered.weights)
+                return Program(_compile(module, target, {}).executable, lowered.weights)
             module = tvm.transform.Sequential(
                 [
                     _SplitWeightPacking(),
@@ -58,25 +71,31 @@ def assemble(lowered: Lowered, chosen: Mapping[str, tuple[Sketch, Candidate]], t
             )(module)
             packed, main = _split(module)
             weights = _pack(packed, lowered.weights, target)
-            return Program(_compile(main, target), weights)
+            compiled = _compile(main, target, kernels or {})
+            return Program(compiled.executable, weights, compiled.object_files)
     except Exception as error:  # TVM raises whatever its passes raise
         raise BuildError(f"the network cannot be compiled: {cause_line(error)}") from error
 
 
 def _scheduled(
-    lowered: Lowered, chosen: Mapping[str, tuple[Sketch, Candidate]], target: tvm.target.Target
+    lowered: Lowered,
+    chosen: Mapping[str, tuple[Sketch, Candidate]],
+    target: tvm.target.Target,
+    kernels: Mapping[str, Built],
 ) -> tvm.IRModule:
+    """The network with the chosen programs; functions that `kernels` holds compiled are marked so."""
     module = tvm.IRModule(dict(lowered.module.functions_items()), attrs=lowered.module.attrs)
     originals = {workload.digest: workload.module for workload in lowered.workloads}
     for name, digest in lowered.functions.items():
-        if digest not in chosen:
-            continue
-        sketch, candidate = chosen[digest]
-        if candidate.sketch == UNTUNED:
-            continue
-        scheduled = apply_candidate(originals[digest], sketch, candidate, target)["main"]
-        function = scheduled.without_attr("global_symbol").with_attr("tirx.is_scheduled", True)
-        module.update_func(lowered.module.get_global_var(name), function)
+        variable = lowered.module.get_global_var(name)
+        sketch, candidate = chosen.get(digest, (None, Candidate.untuned(digest)))
+        function = module[variable]
+        if sketch is not None and candidate.sketch != UNTUNED:
+            scheduled = apply_candidate(originals[digest], sketch, candidate, target)["main"]
+            function = scheduled.without_attr("global_symbol").with_attr("tirx.is_scheduled", True)
+        if candidate.digest in kernels:
+            function = function.with_attr(_COMPILED, candidate.digest)
+        module.update_func(variable, function)
     return module
 
 
@@ -128,11 +147,17 @@ def _pack(
 ) -> tuple[tvm.runtime.Tensor, ...]:
     if packing is None:
         return weights
-    machine = relax.VirtualMachine(_compile(packing, target), tvm.cpu())
+    machine = relax.VirtualMachine(_compile(packing, target, {}).executable, tvm.cpu())
     return tuple(machine[_PACK](list(weights)))
 
 
-def _compile(module: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Executable:
+class _Compiled(NamedTuple):
+    executable: tvm.runtime.Executable
+    object_files: tuple[bytes, ...]
+
+
+def _compile(module: tvm.IRModule, target: tvm.target.Target, kernels: Mapping[str, Built]) -> _Compiled:
+    linked: dict[str, bytes] = {}
     passes = tvm.transform.Sequential(
         [
             relax.backend.DispatchSampling(),
@@ -150,12 +175,61 @@ def _compile(module: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Exe
             relax.transform.LowerRuntimeBuiltin(),
             relax.transform.ComputePrimValue(),
             relax.transform.VMShapeLower(),
+            _link_compiled(kernels, linked),
             relax.transform.AttachGlobalSymbol(),
         ]
     )
     use_vector_functions()
     keep_nan()
-    return tvm.relax.build(_with_a_kernel(module), target=target, relax_pipeline=passes)
+    executable = tvm.relax.build(_with_a_kernel(module), target=target, relax_pipeline=passes)
+    return _Compiled(executable, tuple(linked.values()))
+
+
+def _link_compiled(kernels: Mapping[str, Built], linked: dict[str, bytes]) -> tvm.transform.Pass:
+    """A pass that calls the functions marked as compiled from outside, and drops them; it adds to `linked`."""
+
+    def link(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        names: dict[tvm.ir.GlobalVar, str] = {}
+        for variable, function in module.functions_items():
+            if not isinstance(function, tvm.tirx.PrimFunc):
+                continue
+            built = kernels.get(str((function.attrs or {}).get(_COMPILED)))
+            if built is not None and _takes_the_same(function, built):
+                names[variable] = kernel_name(built.candidate)
+                linked[built.candidate] = built.object_file
+        rewriter = _CallFromOutside(module, names)
+        for variable, function in list(module.functions_items()):
+            if isinstance(function, relax.Function):
+                rewriter.builder_.update_func(variable, rewriter.visit_expr(function))
+        rewritten = rewriter.builder_.get()
+        kept = {variable: function for variable, function in rewritten.functions_items() if variable not in names}
+        return _with_a_kernel(tvm.IRModule(kept, attrs=module.attrs))
+
+    return tvm.transform.module_pass(link, opt_level=0, name="LinkCompiledKernels")
+
+
+@mutator
+class _CallFromOutside(PyExprMutator):  # type: ignore[misc]
+    """Calls of functions (by variable) become calls of external ones by name."""
+
+    def __init__(self, module: tvm.IRModule, names: Mapping[tvm.ir.GlobalVar, str]) -> None:
+        super().__init__(module)
+        self._names = names
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        if isinstance(call.op, tvm.ir.GlobalVar) and (name := self._names.get(call.op)) is not None:
+            return relax.Call(relax.ExternFunc(name), call.args, call.attrs, call.ty_args, call.span)
+        return super().visit_call_(call)
+
+
+def _takes_the_same(function: tvm.tirx.PrimFunc, built: Built) -> bool:
+    """Whether a compiled kernel takes buffers of the same shapes and types, in the same order, as the function."""
+    operands = [(operand.shape, operand.dtype) for operand in built.operands]
+    try:
+        wanted = [(tuple(int(n) for n in p.ty.shape), str(p.ty.dtype)) for p in function.params]
+    except (AttributeError, TypeError):
+        return False
+    return bool(built.object_file) and wanted == operands
 
 
 def _with_a_kernel(module: tvm.IRModule) -> tvm.IRModule:

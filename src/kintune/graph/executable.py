@@ -29,7 +29,7 @@ from kintune.graph.seat import Seat, make_seat, why_not_here
 from kintune.graph.tensors import block_of, tensor_of
 from kintune.graph.threads import prepare_threads
 from kintune.job.payloads import IndexCheck, Tensor
-from kintune.measure.artifact import library_of
+from kintune.measure.artifact import link_program
 from kintune.measure.cuda.gpus import is_gpu
 from kintune.measure.target import architecture_of, instruction_set
 
@@ -96,16 +96,22 @@ class Executable:
 
     @classmethod
     def create(
-        cls, program: tvm.runtime.Executable, weights: Sequence[tvm.runtime.Tensor], manifest: Manifest
+        cls,
+        program: tvm.runtime.Executable,
+        weights: Sequence[tvm.runtime.Tensor],
+        manifest: Manifest,
+        object_files: Sequence[bytes] = (),
     ) -> Executable:
         """Link what `relax.build` made; `weights` follow the inputs in the parameters of its `main`.
+
+        `object_files` define the kernels that it calls and does not hold.
 
         What is for machines of another architecture can be saved here, and run there.
 
         Raises BuildError when it cannot be linked, and OrderError when there is nothing to link it with.
         """
         try:
-            library = library_of(program, manifest.machine)
+            library = link_program(program, manifest.machine, object_files).library
         except (RuntimeError, OSError, ValueError) as error:
             first = str(error).strip().partition("\n")[0]
             raise BuildError(f"{manifest.model_name}: cannot be linked: {first}") from error

@@ -35,6 +35,7 @@ class Agenda:
         self.reason = ""
         self._state = state
         self._works = works
+        self._drafted: set[Candidate] = set()  # built for a draft, or in vain
         self._offered: dict[str, tuple[int, str]] = {}  # by stage: of which round, and of what kind
 
     def closed(self, stage: str) -> None:
@@ -99,6 +100,10 @@ class Agenda:
         if attempt is None:
             return []
         if state.draft is None:
+            missing = [c for c in attempt.values() if c not in self._drafted and c not in state.built]
+            if missing and state.spec.options.search:  # else starting those who build would take longer
+                self._drafted.update(missing)
+                return [self._offer(self._works.build_draft(state.session.dearest_first(missing)), _OWN)]
             return [self._offer(self._works.draft(attempt, alone=state.wants_alone), _OWN)]
         return [self._offer(self._works.check(state.draft), _OWN)]
 

@@ -143,7 +143,7 @@ class TuningJob:
 
     def _run_draft(self, payload: bytes) -> bytes:
         wanted = _decode(payload, Draft)
-        drafted = self._tools.draft(wanted.chosen)
+        drafted = self._tools.draft(wanted.chosen, self._state.kernels)
         if drafted.packaged is None or not wanted.alone:
             return _encode(drafted)
         return _encode(Drafted(self._set_apart(drafted.packaged, wanted)))
@@ -154,12 +154,12 @@ class TuningJob:
 
     def _run_package(self, payload: bytes) -> bytes:
         wanted = _decode(payload, Draft)
-        packaged = self._tools.package(wanted.chosen)
+        packaged = self._tools.package(wanted.chosen, self._state.kernels)
         return _encode(self._set_apart(packaged, wanted) if wanted.alone else packaged)
 
     def _set_apart(self, packaged: Packaged, wanted: Draft) -> Packaged:
         """The same with the network that computes subgraphs twice."""
-        apart = self._tools.set_apart(wanted.chosen)
+        apart = self._tools.set_apart(wanted.chosen, self._state.kernels)
         return msgspec.structs.replace(packaged, alone=apart.path, left_out=apart.left_out)
 
     # -- what is next -----------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kintune.wire.job import JobHandler, job_main
+from kintune.without_torch import forbid_torch
 
 __all__ = ["main"]
 
@@ -15,6 +16,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _start(_arguments: list[str]) -> JobHandler:
+    forbid_torch()  # until a model of its own is to be imported
+
     from kintune.job.job import TuningJob
     from kintune.job.workshop import Workshop
     from kintune.space.feature_version import FEATURES

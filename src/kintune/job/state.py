@@ -118,6 +118,7 @@ class JobState:
         self._of_kin: set[Candidate] = set()
         self._stale_models: set[str] = set()
         self._is_repaired = False
+        self._drafted_s: dict[str, float] = {}  # what building took of candidates that the search had not picked yet
 
     @property
     def session(self) -> Session:
@@ -138,6 +139,12 @@ class JobState:
         prepared = self._tools.prepare(spec)
         self._is_prepared_here = True
         return prepared
+
+    @property
+    def kernels(self) -> dict[str, Built]:
+        """What was built in this process and can be linked into the network, by the candidate's digest."""
+        built = [*self.built.values(), *self.references.values()]
+        return {each.candidate: each for each in built if each.object_file}
 
     @property
     def is_checking(self) -> bool:
@@ -346,11 +353,17 @@ class JobState:
         picks = {pick.candidate: _features(pick.features) for pick in selected.picks}
         self._of_kin.update(pick.candidate for pick in selected.picks if pick.origin == "kin")
         self.session.begin(self.plan, picks, {pick.candidate: pick.predicted for pick in selected.picks})
+        for candidate in picks:
+            if (seconds := self._drafted_s.pop(candidate.digest, None)) is not None:
+                self.session.built(candidate, seconds)
 
     def _fold_build(self, built: Built, seconds: float) -> None:
         awaited = self._awaited(built.candidate)
         if awaited is not None and (built.failure is None or built.failure.status is Status.BUILD_TIMED_OUT):
-            self.session.built(awaited, seconds)
+            if awaited not in self.session.states[awaited.workload].build_s:
+                self.session.built(awaited, seconds)
+        elif built.failure is None:
+            self._drafted_s[built.candidate] = seconds
         candidate = self._works.candidate(built.candidate)
         if built.failure is not None:
             if candidate is not None and candidate.sketch == UNTUNED:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from kintune.job.payloads import Apart, Drafted, JobSpec, Packaged, Prepared
+from kintune.measure.requests import Built
 from kintune.search.space import SearchSpace
 from kintune.space.candidate import Candidate
 
@@ -19,7 +20,7 @@ class Tools(Protocol):
         """Import and lower the model.  Raises InputError (or a child) when it cannot be used."""
         ...
 
-    def draft(self, chosen: Mapping[str, Candidate]) -> Drafted:
+    def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Drafted:
         """Compile the network with the chosen program for each workload, and write it, to have it checked.
 
         That it cannot be compiled is an answer, not an error.
@@ -37,14 +38,14 @@ class Tools(Protocol):
         """
         ...
 
-    def package(self, chosen: Mapping[str, Candidate]) -> Packaged:
+    def package(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Packaged:
         """Compile the network with the chosen program for each workload, and the untuned one; write both.
 
         Raises BuildError when the tuned network cannot be compiled.
         """
         ...
 
-    def set_apart(self, chosen: Mapping[str, Candidate]) -> Apart:
+    def set_apart(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Apart:
         """Compile the network that computes each subgraph a second time, with the untuned program, and write it."""
         ...
 

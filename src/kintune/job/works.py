@@ -106,8 +106,16 @@ class Works:
         """Compile the network; `alone`, so that each of its subgraphs can be compared as well."""
         return self._own(StageName.PACKAGE, StageName.PACKAGE, _encode(Draft(dict(chosen), alone)), _PACKAGE_S)
 
+    def build_draft(self, candidates: Sequence[Candidate]) -> Work:
+        """Build the programs of a draft, so that compiling the network need not."""
+        return self._build(candidates, "build-draft", BUILD_S)
+
     def build(self, candidates: Sequence[Candidate], number: int | None, patience_s: float = BUILD_S) -> Work:
         """Build candidates of a round, or (None) of the closing, on all cores of the host, each in so many seconds."""
+        name = f"build-{'end' if number is None else number}"
+        return self._build(candidates, name, patience_s, droppable=number is not None)
+
+    def _build(self, candidates: Sequence[Candidate], name: str, patience_s: float, *, droppable: bool = False) -> Work:
         workloads = {c.workload for c in candidates}
         sketches = {c.sketch for c in candidates}
         known = self._prepared.sketches if self._prepared else ()
@@ -117,10 +125,9 @@ class Works:
             sketches={s.digest: s for s in known if s.digest in sketches},
         )
         self._candidates.update((c.digest, c) for c in candidates)
-        name = f"build-{'end' if number is None else number}"
         stage = self._stage(StageName.BUILD, name, self._here(), then=self._device())
         items = tuple(_encode(BuildItem(c)) for c in candidates)
-        return Work(stage, "build", _encode(context), items, patience_s, droppable=number is not None)
+        return Work(stage, "build", _encode(context), items, patience_s, droppable=droppable)
 
     def profile(
         self,
@@ -142,7 +149,7 @@ class Works:
         workloads = dict.fromkeys(c.workload for c in candidates)
         context = ProfileContext(
             protocol=self._spec.protocol,
-            references={w: references.get(w) or _no_reference(w) for w in workloads},
+            references={w: (references.get(w) or _no_reference(w)).without_object_file() for w in workloads},
             rtol=options.rtol,
             atol=options.atol,
             best_us={w: time for w, time in (best_us or {}).items() if w in workloads},
@@ -152,7 +159,7 @@ class Works:
         kind = StageName.CONFIRM if confirm else StageName.PROFILE
         name = f"{kind}-{'end' if number is None else number}{'' if part is None else f'-part{part}'}"
         stage = self._stage(kind, name, self._device(), then=self._here())
-        items = tuple(_encode(ProfileItem(c.workload, built[c])) for c in candidates)
+        items = tuple(_encode(ProfileItem(c.workload, built[c].without_object_file())) for c in candidates)
         timeout = REFERENCE_S if len(workloads) > 1 or confirm else PROFILE_S + REFERENCE_S / 2
         return Work(stage, "device", _encode(context), items, timeout, droppable=not confirm)
 

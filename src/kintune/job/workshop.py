@@ -32,6 +32,7 @@ from kintune.job.payloads import (
     Subgraph,
     Tensor,
 )
+from kintune.measure.requests import Built
 from kintune.models.importer import load
 from kintune.models.model import Model
 from kintune.search.space import SearchSpace
@@ -111,14 +112,14 @@ class Workshop:
             raise OrderError("prepare the model before searching")
         return self._space
 
-    def draft(self, chosen: Mapping[str, Candidate]) -> Drafted:
+    def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Drafted:
         """Compile the network with the chosen programs and write it beside the output."""
         spec, model = self._spec, self._model
         if spec is None or model is None:
             raise OrderError("prepare the model before compiling it")
         path = f"{spec.output}{UNPROVEN}"
         try:
-            self._build(chosen).save(path)
+            self._build(chosen, kernels).save(path)
         except BuildError as error:
             traceback.print_exc()
             return Drafted(None, str(error))
@@ -144,16 +145,16 @@ class Workshop:
         inputs = load_inputs(given[0]) if given else draw_inputs(model.inputs, spec.options.seed)
         return first_wrong(model, target, inputs)
 
-    def package(self, chosen: Mapping[str, Candidate]) -> Packaged:
+    def package(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Packaged:
         """Compile the network with the chosen programs, and once more untuned; write both beside the output."""
         spec, model = self._spec, self._model
         if spec is None or model is None:
             raise OrderError("prepare the model before packaging it")
         tuned = f"{spec.output}{UNPROVEN}"
-        self._build(chosen).save(tuned)
+        self._build(chosen, kernels).save(tuned)
         untuned: str | None = f"{spec.output}{UNTUNED_FILE}"
         try:
-            self._build({}).save(str(untuned))
+            self._build({}, kernels).save(str(untuned))
         except BuildError:
             untuned = None
         return Packaged(
@@ -171,7 +172,7 @@ class Workshop:
         files = (packaged.tuned, packaged.untuned, packaged.alone)
         return here and all(Path(path).exists() for path in files if path is not None)
 
-    def set_apart(self, chosen: Mapping[str, Candidate]) -> Apart:
+    def set_apart(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Apart:
         """Compile the network that computes each subgraph a second time, untuned, and write it beside the output."""
         if self._spec is None or self._lowered is None:
             raise OrderError("prepare the model before packaging it")
@@ -182,7 +183,7 @@ class Workshop:
         path = f"{self._spec.output}{ALONE_FILE}"
         try:
             alone = side_by_side(self._lowered, compared)
-            self._build(chosen, alone.lowered, alone.outputs).save(path)
+            self._build(chosen, kernels, alone.lowered, alone.outputs).save(path)
         except Exception:  # the compiler raises whatever its passes stumble over; the proof does without it
             traceback.print_exc()
             return Apart(None, tuple(sorted(tuned)))
@@ -191,6 +192,7 @@ class Workshop:
     def _build(
         self,
         chosen: Mapping[str, Candidate],
+        kernels: Mapping[str, Built],
         lowered: Lowered | None = None,
         outputs: tuple[Tensor, ...] | None = None,
     ) -> Executable:
@@ -199,7 +201,8 @@ class Workshop:
         if spec is None or model is None or lowered is None:
             raise OrderError("prepare the model before packaging it")
         programs = {w: (self._sketches[c.sketch], c) for w, c in chosen.items() if c.sketch != UNTUNED}
-        program = assemble(lowered, programs, tvm.target.Target(_target(spec)))
+        program = assemble(lowered, programs, tvm.target.Target(_target(spec)), kernels)
+        print(f"{len(program.object_files)} of {len(set(lowered.functions.values()))} kernels were compiled already")
         manifest = describe_build(
             model_name=model.name,
             model_digest=model.digest,
@@ -210,7 +213,7 @@ class Workshop:
             checks=model.checks if outputs is None else (),
             chosen={workload: candidate.digest for workload, candidate in chosen.items()},
         )
-        return Executable.create(program.executable, program.weights, manifest)
+        return Executable.create(program.executable, program.weights, manifest, program.object_files)
 
 
 def _target(spec: JobSpec) -> dict[str, object]:

@@ -3,25 +3,47 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tvm_ffi
 
 from kintune.measure.linker import linking_for
 
-__all__ = ["library_of", "load_artifact"]
+__all__ = ["Linked", "library_of", "link_program", "load_artifact"]
 
 
-def library_of(executable: Any, architecture: str) -> bytes:
-    """The shared library, for machines of this architecture, of what the compiler has made for them.
+class Linked(NamedTuple):
+    """A shared library, and the object file that it was linked from; empty where there were several."""
+
+    library: bytes
+    object_file: bytes
+
+
+def link_program(executable: Any, architecture: str, object_files: Sequence[bytes] = ()) -> Linked:
+    """Link what the compiler has made, with further object files, for machines of this architecture.
 
     Raises BuildError and OrderError as `linker.link` does, and whatever the compiler raises.
     """
     with tempfile.TemporaryDirectory(prefix="kintune-build-") as folder:
-        path = Path(folder) / "artifact.so"
-        executable.export_library(str(path), fcompile=linking_for(architecture), workspace_dir=folder)
-        return path.read_bytes()
+        library = Path(folder) / "artifact.so"
+        kernels = [Path(folder) / f"kernel{number}.o" for number in range(len(object_files))]
+        for kernel, content in zip(kernels, object_files, strict=True):
+            kernel.write_bytes(content)
+        executable.export_library(
+            str(library),
+            fcompile=linking_for(architecture),
+            addons=[str(kernel) for kernel in kernels],
+            workspace_dir=folder,
+        )
+        made = [path for path in Path(folder).glob("*.o") if path not in kernels]
+        return Linked(library.read_bytes(), made[0].read_bytes() if len(made) == 1 else b"")
+
+
+def library_of(executable: Any, architecture: str) -> bytes:
+    """The shared library alone of what the compiler has made; raises as `link_program` does."""
+    return link_program(executable, architecture).library
 
 
 def load_artifact(artifact: bytes) -> Any:

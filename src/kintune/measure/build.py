@@ -11,9 +11,10 @@ from tvm.tirx.buffer import BufferType
 
 from kintune.errors import BuildError, KintuneError, cause_line
 from kintune.graph.elementary import use_vector_functions
-from kintune.measure.artifact import library_of
+from kintune.measure.artifact import Linked, link_program
 from kintune.measure.cuda.codegen import compiling_for
-from kintune.measure.requests import Built, Operand
+from kintune.measure.cuda.gpus import GPU
+from kintune.measure.requests import Built, Operand, kernel_name
 from kintune.measure.target import architecture_of
 from kintune.space.candidate import Candidate, Sketch
 from kintune.space.lower import apply_candidate, load_workload
@@ -46,12 +47,12 @@ def build_module(target: tvm.target.Target, workload: tvm.IRModule, scheduled: t
     try:
         packed = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(scheduled)
         operands = operands_of(workload[ENTRY], packed[ENTRY])
-        artifact = _compile(packed, target)
+        linked = _compile(packed, target, kernel_name(candidate))
     except KintuneError:
         raise
     except Exception as error:  # lowering and LLVM raise many types for a bad schedule
         raise BuildError(f"{type(error).__name__}: {cause_line(error)}") from error
-    return Built(candidate=candidate, artifact=artifact, operands=operands)
+    return Built(candidate, linked.library, operands, object_file=linked.object_file)
 
 
 def operands_of(workload: Any, scheduled: Any) -> tuple[Operand, ...]:
@@ -86,10 +87,16 @@ def _operand(buffer: Any, role: str) -> Operand:
     return Operand(shape=shape, dtype=str(buffer.dtype), role=role)
 
 
-def _compile(module: tvm.IRModule, target: tvm.target.Target) -> bytes:
-    """A shared library.  Its entry does not check its arguments, which takes longer to compile than many a kernel."""
+def _compile(module: tvm.IRModule, target: tvm.target.Target, name: str) -> Linked:
+    """A shared library with the function `name`, which the compiler also calls `main` since it is the only one.
+
+    It does not check its arguments, which takes longer to compile than many a kernel.
+    """
     use_vector_functions()
+    if target.kind.name != GPU:
+        module = tvm.IRModule({ENTRY: module[ENTRY].with_attr("global_symbol", name)}, attrs=module.attrs)
     passes = tvm.transform.PassContext(opt_level=_OPTIMISATION, config={"tirx.disable_assert": True})
     with passes, compiling_for(target):
         executable = tvm.compile(module, target)
-    return library_of(executable, architecture_of(target))
+    linked = link_program(executable, architecture_of(target))
+    return linked if target.kind.name != GPU else linked._replace(object_file=b"")

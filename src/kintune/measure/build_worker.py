@@ -16,6 +16,7 @@ from kintune.measure.linker import find_linker
 from kintune.measure.outcome import Outcome, Status
 from kintune.measure.requests import BuildContext, BuildItem, Built
 from kintune.wire import worker
+from kintune.without_torch import forbid_torch
 
 if TYPE_CHECKING:
     from kintune.measure.builder import Builder
@@ -69,6 +70,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _start(_arguments: list[str]) -> tuple[bytes, BuildHandler]:
     os.environ.setdefault("TVM_NUM_THREADS", "1")
     find_linker()
+    forbid_torch()
 
     from kintune.measure.builder import Builder
 

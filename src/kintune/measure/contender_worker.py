@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 import numpy as np
@@ -24,6 +23,7 @@ from kintune.measure.contest import CONTEST, Contest, Order, Prepare, Turn, Turn
 from kintune.measure.noise import moved
 from kintune.measure.rivals import KINTUNE, Rival, make_rival
 from kintune.wire import worker
+from kintune.without_torch import forbid_torch
 
 if TYPE_CHECKING:
     from kintune.measure.rpc.executable import BoardExecutable
@@ -68,7 +68,7 @@ class ContenderHandler:
         contest = self._contest
         os.sched_setaffinity(0, contest.cores)
         if contest.rival == KINTUNE:
-            sys.modules.setdefault("torch", cast(Any, None))  # the compiler would load it where it can, which takes 3 s
+            forbid_torch()
         rival = make_rival(contest.rival, contest.exact)
         if reason := rival.unavailable(contest.subject):
             raise InputError(reason)

@@ -22,6 +22,7 @@ from kintune.measure.protocol import DeviceType, Protocol
 from kintune.measure.rpc.address import parse_address
 from kintune.measure.urgency import set_urgent
 from kintune.wire import worker
+from kintune.without_torch import forbid_torch
 
 __all__ = ["KIND", "main", "open_board", "open_device"]
 
@@ -142,6 +143,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _start(arguments: list[str]) -> tuple[bytes, DeviceHandler]:
+    forbid_torch()
     parser = argparse.ArgumentParser(prog="device_worker", allow_abbrev=False)
     parser.add_argument("--target", default="native")
     parser.add_argument("--threads", type=int, default=0)

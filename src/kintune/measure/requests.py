@@ -10,7 +10,7 @@ from kintune.measure.outcome import Outcome
 from kintune.measure.protocol import Protocol
 from kintune.space.candidate import Candidate, Sketch
 
-__all__ = ["BuildContext", "BuildItem", "Built", "Operand", "ProfileContext", "ProfileItem"]
+__all__ = ["BuildContext", "BuildItem", "Built", "Operand", "ProfileContext", "ProfileItem", "kernel_name"]
 
 
 class Operand(msgspec.Struct, frozen=True):
@@ -39,12 +39,26 @@ class BuildItem(msgspec.Struct, frozen=True):
 
 
 class Built(msgspec.Struct, frozen=True):
-    """A built candidate: a shared library that exports `main`, with its operands; or the outcome that says why not."""
+    """A built candidate: a shared library that exports `main`, with its operands; or the outcome that says why not.
+
+    `object_file` holds the same kernel as the function `kernel_name(candidate)`, to be linked into the network; it is
+    empty where the target's programs cannot be linked one by one.
+    """
 
     candidate: str
     artifact: bytes = b""
     operands: tuple[Operand, ...] = ()
     failure: Outcome | None = None
+    object_file: bytes = b""
+
+    def without_object_file(self) -> Built:
+        """The same for those who only run it."""
+        return msgspec.structs.replace(self, object_file=b"")
+
+
+def kernel_name(candidate: str) -> str:
+    """The function that the object file of a built candidate (its digest) defines."""
+    return f"kernel_{candidate}"
 
 
 class ProfileContext(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ from kintune.errors import ModelError, OrderError
 from kintune.job.payloads import ModelRef
 from kintune.models.digest import exported_digest
 from kintune.models.ref import EXPORTED
+from kintune.without_torch import allow_torch
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -31,6 +32,7 @@ def require_torch() -> ModuleType:
     Raises:
         OrderError: when it is not, saying how to install it.
     """
+    allow_torch()
     try:
         import torch
     except ImportError as error:

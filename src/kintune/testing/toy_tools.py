@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from kintune.job.payloads import Apart, Drafted, JobSpec, ModelRef, Options, Packaged, Prepared, Subgraph, Tensor
 from kintune.measure.protocol import DeviceType, Protocol
+from kintune.measure.requests import Built
 from kintune.search.space import SearchSpace
 from kintune.search.strategy import Strategy
 from kintune.space.candidate import Candidate, digest_of
@@ -66,7 +67,7 @@ class ToyTools:
         """The space of all subgraphs."""
         return self._space
 
-    def draft(self, chosen: Mapping[str, Candidate]) -> Drafted:
+    def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Drafted:
         """Write nothing."""
         self.drafted.append(dict(chosen))
         return Drafted(Packaged("toy.kt.unproven", {workload: c.digest for workload, c in chosen.items()}))
@@ -75,13 +76,13 @@ class ToyTools:
         """There is but one node."""
         return "Toy 'node'"
 
-    def package(self, chosen: Mapping[str, Candidate]) -> Packaged:
+    def package(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Packaged:
         """Write nothing."""
         self.packaged.append(dict(chosen))
         digests = {workload: candidate.digest for workload, candidate in chosen.items()}
         return Packaged("toy.kt.unproven", digests, untuned="toy.kt.untuned")
 
-    def set_apart(self, chosen: Mapping[str, Candidate]) -> Apart:
+    def set_apart(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Apart:
         """Write nothing; `apart` lists what was chosen."""
         self.apart.append(dict(chosen))
         return Apart("toy.kt.alone")

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from kintune.without_torch import allow_torch, forbid_torch
+
+
+def test_an_import_fails_until_it_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    forbid_torch()
+    with pytest.raises(ImportError):
+        __import__("torch")
+    allow_torch()
+    assert "torch" not in sys.modules
+
+
+def test_what_is_imported_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", sys)
+    forbid_torch()
+    allow_torch()
+    assert sys.modules["torch"] is sys
