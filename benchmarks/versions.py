@@ -21,16 +21,14 @@ from typing import Any
 
 from kintune.doctor.machine import inspect_machine
 
-_WARM, _TIMED = 300, 600
-
-_RUN = f"""
+_RUN = """
 import sys, time, statistics, kintune
 from kintune.graph.executable import draw_inputs
 model = kintune.open(sys.argv[1])
-inputs, times = draw_inputs(model.inputs, 0), []
-for _ in range({_WARM}):
+inputs, times, runs = draw_inputs(model.inputs, 0), [], int(sys.argv[2])
+for _ in range((runs + 1) // 2):
     model.run(inputs)
-for _ in range({_TIMED}):
+for _ in range(runs):
     start = time.perf_counter()
     model.run(inputs)
     times.append(time.perf_counter() - start)
@@ -46,20 +44,23 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--turns", type=int, default=9, help="times that each result is run")
+    parser.add_argument("--runs", type=int, default=600, help="timed runs a turn, after half as many untimed ones")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     commands = dict(each.split("=", 1) for each in options.kintune)
     found = []
     for model in options.models:
         with tempfile.TemporaryDirectory() as directory:
-            found += _compare(model, commands, options.seeds, options.minutes, options.turns, Path(directory))
+            found += _compare(
+                model, commands, options.seeds, options.minutes, options.turns, options.runs, Path(directory)
+            )
         options.out.write_text(
             json.dumps({"machine": inspect_machine().cpu, "minutes": options.minutes, "runs": found}, indent=1) + "\n"
         )
 
 
 def _compare(
-    model: str, commands: dict[str, str], seeds: int, minutes: float, turns: int, directory: Path
+    model: str, commands: dict[str, str], seeds: int, minutes: float, turns: int, runs: int, directory: Path
 ) -> list[dict[str, Any]]:
     """One row for each seed and installation, and a line for each installation on standard error."""
     rows: list[dict[str, Any]] = []
@@ -76,7 +77,7 @@ def _compare(
         for row in rows[turn % len(rows) :] + rows[: turn % len(rows)]:
             python = str(Path(commands[row["kintune"]]).parent / "python")
             file = f"{directory}/{row['kintune']}-{row['seed']}.kt"
-            answer = subprocess.run([python, "-c", _RUN, file], check=True, capture_output=True, text=True)
+            answer = subprocess.run([python, "-c", _RUN, file, str(runs)], check=True, capture_output=True, text=True)
             row["us"].append(round(float(answer.stdout), 1))
     for name in names:
         medians = [statistics.median(row["us"]) for row in rows if row["kintune"] == name]

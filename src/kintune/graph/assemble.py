@@ -17,6 +17,7 @@ from kintune.graph.rewriting import rewriting_pass
 from kintune.measure.cuda.codegen import compiling_for
 from kintune.measure.cuda.gpus import GPU
 from kintune.measure.requests import Built, kernel_name
+from kintune.measure.target import untuned_target
 from kintune.space.candidate import UNTUNED, Candidate, Sketch
 from kintune.space.generator import default_schedules
 from kintune.space.lower import apply_candidate
@@ -56,6 +57,8 @@ def assemble(
         BuildError: when a program cannot be applied or the network cannot be compiled.
         OrderError: when what programs for GPUs are compiled with is missing.
     """
+    if not chosen:
+        target = untuned_target(target)
     module = _scheduled(lowered, chosen, target, kernels or {})
     ready = compiling_for(target)
     try:

@@ -15,7 +15,7 @@ from kintune.measure.artifact import Linked, link_program
 from kintune.measure.cuda.codegen import compiling_for
 from kintune.measure.cuda.gpus import GPU
 from kintune.measure.requests import Built, Operand, kernel_name
-from kintune.measure.target import architecture_of
+from kintune.measure.target import architecture_of, untuned_target
 from kintune.space.candidate import Candidate, Sketch
 from kintune.space.lower import apply_candidate, load_workload
 from kintune.space.weights import weight_positions
@@ -35,7 +35,8 @@ def build_candidate(target: tvm.target.Target, workload: bytes, sketch: Sketch |
         BuildError: the candidate makes no valid program, or it does not compile; the message is one line.
     """
     module = load_workload(workload)
-    return build_module(target, module, apply_candidate(module, sketch, candidate, target), candidate.digest)
+    scheduled = apply_candidate(module, sketch, candidate, target)
+    return build_module(untuned_target(target) if sketch is None else target, module, scheduled, candidate.digest)
 
 
 def build_module(target: tvm.target.Target, workload: tvm.IRModule, scheduled: tvm.IRModule, candidate: str) -> Built:

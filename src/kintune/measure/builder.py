@@ -10,6 +10,7 @@ import tvm
 from kintune.errors import BuildError
 from kintune.measure.build import build_module
 from kintune.measure.requests import BuildContext, Built
+from kintune.measure.target import untuned_target
 from kintune.space.candidate import UNTUNED, Candidate
 from kintune.space.generator import default_schedule
 from kintune.space.intrinsics import load_intrinsics
@@ -37,14 +38,15 @@ class Builder:
         Raises:
             BuildError: the stage lacks its workload or sketch, or it makes no program that compiles.
         """
-        replayer = self._replayer(context, candidate.workload)
+        replayer, target = self._replayer(context, candidate.workload), self._target
         if candidate.sketch == UNTUNED:
-            scheduled = default_schedule(replayer.module, self._target)
+            target = untuned_target(target)
+            scheduled = default_schedule(replayer.module, target)
         elif (sketch := context.sketches.get(candidate.sketch)) is not None:
             scheduled = replayer(sketch, candidate).schedule.mod
         else:
             raise BuildError(f"the stage has no sketch {candidate.sketch}, which candidate {candidate.digest} fills in")
-        return build_module(self._target, replayer.module, scheduled, candidate.digest)
+        return build_module(target, replayer.module, scheduled, candidate.digest)
 
     def _replayer(self, context: BuildContext, workload: str) -> Replayer:
         replayer = self._replayers.get(workload)
