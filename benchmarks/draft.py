@@ -25,19 +25,19 @@ from local_workers import build, builders
 from numpy.typing import NDArray
 
 from kintune.bench.pool.pool import Origin, Pool, load_pool, save_pool
-from kintune.doctor.machine import data_caches, inspect_machine
-from kintune.estimate.preparation import preparing
-from kintune.job.payloads import Prepared, Subgraph
+from kintune.core.candidate import Candidate
+from kintune.core.kernels import BuildContext, ProfileContext, ProfileItem
+from kintune.core.payloads import Prepared, Subgraph
+from kintune.hardware.machine import data_caches, inspect_machine
 from kintune.kinship.samples import Measured, subject_of
-from kintune.measure.requests import BuildContext, ProfileContext, ProfileItem
 from kintune.models.ref import parse_ref
 from kintune.search.cost_model import Trees, relative_speeds
 from kintune.search.draft.evolution import evolve
 from kintune.search.ranking import pair_accuracy
 from kintune.search.space import SearchSpace
-from kintune.space.candidate import Candidate
-from kintune.space.traits.field import Field
-from kintune.space.traits.frame import Herd
+from kintune.search.traits.field import Field
+from kintune.search.traits.frame import Herd
+from kintune.tuning.estimate.preparation import preparing
 
 RESULTS = Path(__file__).parent / "results" / "draft"
 SURVIVE = 0.02
@@ -53,11 +53,11 @@ def collect(model: str, samples: int, seed: int) -> Pool:
 
     import tvm
 
-    from kintune.measure.device_worker import open_device
+    from kintune.compiler.space.lower import load_workload
+    from kintune.compiler.space.tvm_space import TvmSpace
     from kintune.measure.run import Runner
-    from kintune.space.lower import load_workload
-    from kintune.space.machine import Machine
-    from kintune.space.tvm_space import TvmSpace
+    from kintune.search.machine import Machine
+    from kintune.workers.device_worker import open_device
 
     about, _ = open_device("native", 0)
     target = tvm.target.Target(json.loads(about.device_type.target))

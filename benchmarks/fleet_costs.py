@@ -22,20 +22,20 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.doctor.machine import inspect_machine
-from kintune.engine.command import Anywhere, Command
-from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch
-from kintune.engine.local import LocalEngine
-from kintune.engine.memory_journal import MemoryJournal
-from kintune.fleet.hub import Admitted, Workers
-from kintune.fleet.messages import Join
-from kintune.fleet.ray_park import RayPark
+from kintune.hardware.machine import inspect_machine
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import policy
 from kintune.scheduler.resources import Device, Host, Resource
 from kintune.simulate.mock import MockJob
 from kintune.simulate.mock_process import MOCK_WORKER
 from kintune.simulate.plan import PlannedJob
+from kintune.workers.engine.command import Anywhere, Command
+from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
+from kintune.workers.engine.local import LocalEngine
+from kintune.workers.engine.memory_journal import MemoryJournal
+from kintune.workers.fleet.hub import Admitted, Workers
+from kintune.workers.fleet.messages import Join
+from kintune.workers.fleet.ray_park import RayPark
 
 RESULTS = Path(__file__).parent / "results/fleet_costs.json"
 WORKER, PROCESS = "kintune.simulate.mock_worker", "kintune.simulate.mock_process"

@@ -11,10 +11,10 @@ import msgspec
 from local_workers import build, builders
 from one_run import tune
 
-from kintune.measure.outcome import Outcome
-from kintune.measure.requests import BuildContext, ProfileContext, ProfileItem
+from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.kernels import BuildContext, ProfileContext, ProfileItem
+from kintune.core.outcome import Outcome
 from kintune.records import Measurement, Store
-from kintune.space.candidate import UNTUNED, Candidate
 
 __all__ = ["REPEATS", "Timed", "in_turns"]
 
@@ -41,8 +41,8 @@ def in_turns(
     Each round times them all, subgraph by subgraph, every other one in reverse order: so a moment in which everything
     is slower, or ranks otherwise, is no more than one round of a program.  Who fails once is left out.
     """
-    from kintune.measure.device_worker import open_device
     from kintune.measure.run import Runner
+    from kintune.workers.device_worker import open_device
 
     with tempfile.TemporaryDirectory() as directory:
         report = tune(model, minutes, Path(directory))

@@ -31,10 +31,10 @@ def main() -> None:
 
     import msgspec
 
-    from kintune.graph.executable import Executable
-    from kintune.graph.index_checks import check_indices
-    from kintune.graph.inputs import arrange_inputs, draw_inputs
-    from kintune.job.payloads import IndexCheck
+    from kintune.core.payloads import IndexCheck
+    from kintune.runtime.executable import Executable
+    from kintune.runtime.index_checks import check_indices
+    from kintune.runtime.inputs import arrange_inputs, draw_inputs
 
     executable = Executable.open(arguments.package) if arguments.package else _built(arguments.model, arguments.threads)
     drawn = draw_inputs(executable.inputs)
@@ -57,12 +57,12 @@ def main() -> None:
 def _built(name: str, threads: int) -> Any:
     import tvm
 
-    from kintune.graph.assemble import assemble
-    from kintune.graph.executable import Executable, describe_build
-    from kintune.graph.lower import lower
-    from kintune.measure.target import resolve_target
+    from kintune.compiler.graph.assemble import assemble
+    from kintune.compiler.graph.lower import lower
     from kintune.models.importer import load
     from kintune.models.ref import parse_ref
+    from kintune.runtime.executable import Executable, describe_build
+    from kintune.runtime.target import resolve_target
 
     model = load(parse_ref(name))
     text = resolve_target("native", threads)

@@ -26,20 +26,20 @@ from typing import Any
 import msgspec
 from live.followed_job import FOLLOW, SECONDS
 
+from kintune.core.messages import ItemStatus
+from kintune.core.payloads import Options, Selected, StageName
+from kintune.core.strategy import Strategy
 from kintune.errors import KintuneError
-from kintune.front.campaign import Scheduling, tune_all
-from kintune.front.request import TuneRequest
-from kintune.job.payloads import Options, Selected, StageName
-from kintune.measure.cores import physical_cores
+from kintune.hardware.cores import physical_cores
 from kintune.models.ref import parse_ref
 from kintune.records import Store
-from kintune.search.strategy import Strategy
 from kintune.simulate.accounts import accounts_of
 from kintune.simulate.gantt import draw_gantt
 from kintune.simulate.recorded import read_recording
 from kintune.simulate.retrace import retrace
 from kintune.testing.small_onnx import write_small_onnx
-from kintune.wire.messages import ItemStatus
+from kintune.tuning.front.campaign import Scheduling, tune_all
+from kintune.tuning.front.request import TuneRequest
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"

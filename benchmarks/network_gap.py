@@ -26,12 +26,12 @@ from typing import Any
 from local_workers import build, builders
 from one_run import tune
 
-from kintune.doctor.machine import data_caches, inspect_machine
+from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.kernels import BuildContext, ProfileContext, ProfileItem
+from kintune.core.protocol import OPERANDS
+from kintune.hardware.machine import data_caches, inspect_machine
 from kintune.measure.gathering import APART
-from kintune.measure.protocol import OPERANDS
-from kintune.measure.requests import BuildContext, ProfileContext, ProfileItem
 from kintune.records import Store
-from kintune.space.candidate import UNTUNED, Candidate
 
 RESULTS = Path(__file__).parent / "results" / "network_gap.json"
 _RUNS = 40  # a turn
@@ -61,8 +61,8 @@ class _Network:
     def __init__(self, package: Path) -> None:
         import tvm
 
-        from kintune.graph.executable import Executable
-        from kintune.graph.inputs import draw_inputs
+        from kintune.runtime.executable import Executable
+        from kintune.runtime.inputs import draw_inputs
 
         self.executable = Executable.open(package)
         self._inputs = draw_inputs(self.executable.inputs, 0)
@@ -142,7 +142,7 @@ def _functions(model: str, target: str) -> tuple[dict[str, str], dict[str, int]]
     """The workload of each function of the network, and how often each workload is called."""
     import tvm
 
-    from kintune.graph.lower import lower
+    from kintune.compiler.graph.lower import lower
     from kintune.models import parse_ref
     from kintune.models.importer import load
 
@@ -158,10 +158,10 @@ def _take_apart(
     sketches: Mapping[str, Any],
     turns: int,
 ) -> dict[str, Any]:
-    from kintune.measure.cores import pinned_to
-    from kintune.measure.device_worker import open_device
+    from kintune.hardware.cores import pinned_to
     from kintune.measure.handover import handover
     from kintune.measure.run import Runner
+    from kintune.workers.device_worker import open_device
 
     about, _ = open_device("native", 0)
     runner = Runner(about.cores)

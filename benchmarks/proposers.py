@@ -21,19 +21,19 @@ from pathlib import Path
 
 from local_workers import build, builders
 
-from kintune.doctor.machine import data_caches, inspect_machine
-from kintune.estimate.preparation import preparing
-from kintune.job.payloads import Prepared, Subgraph
+from kintune.core.candidate import Candidate
+from kintune.core.kernels import BuildContext, ProfileContext, ProfileItem
+from kintune.core.outcome import Outcome
+from kintune.core.payloads import Prepared, Subgraph
+from kintune.core.strategy import Strategy
+from kintune.hardware.machine import data_caches, inspect_machine
 from kintune.kinship.samples import subject_of
-from kintune.measure.outcome import Outcome
-from kintune.measure.requests import BuildContext, ProfileContext, ProfileItem
 from kintune.models.ref import parse_ref
 from kintune.search.draft.drafter import draft
 from kintune.search.propose import Proposer, propose
 from kintune.search.session import Session
 from kintune.search.space import SearchSpace
-from kintune.search.strategy import Strategy
-from kintune.space.candidate import Candidate
+from kintune.tuning.estimate.preparation import preparing
 
 RESULTS = Path(__file__).parent / "results" / "proposers.json"
 WAYS: dict[str, tuple[Strategy, Proposer]] = {
@@ -101,12 +101,12 @@ def main() -> None:
 
     import tvm
 
-    from kintune.measure.device_worker import open_device
+    from kintune.compiler.space.intrinsics import load_intrinsics
+    from kintune.compiler.space.lower import load_workload
+    from kintune.compiler.space.tvm_space import TvmSpace
     from kintune.measure.run import Runner
-    from kintune.space.intrinsics import load_intrinsics
-    from kintune.space.lower import load_workload
-    from kintune.space.machine import Machine
-    from kintune.space.tvm_space import TvmSpace
+    from kintune.search.machine import Machine
+    from kintune.workers.device_worker import open_device
 
     load_intrinsics()
     about, _ = open_device("native", 0)

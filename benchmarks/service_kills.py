@@ -33,9 +33,9 @@ RESULTS = Path(__file__).parent / "results" / "service_kills.json"
 PARTS = {
     "kintune.service.orchestrator.process": "orchestrator",
     "kintune.service.web.process": "web",
-    "kintune.job.process": "job",
-    "kintune.measure.build_worker": "build worker",
-    "kintune.measure.device_worker": "device worker",
+    "kintune.tuning.job.process": "job",
+    "kintune.workers.build_worker": "build worker",
+    "kintune.workers.device_worker": "device worker",
 }
 OVER = ("done", "failed", "cancelled")
 

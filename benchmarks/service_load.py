@@ -25,7 +25,7 @@ import msgspec
 import psutil
 from sqlalchemy import insert
 
-from kintune.job.progress import ProgressReport
+from kintune.core.progress import ProgressReport
 from kintune.service.database import open_database
 from kintune.service.library import Findings, Library
 from kintune.service.orchestrator.bus import Bus

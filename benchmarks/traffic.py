@@ -13,11 +13,11 @@ import json
 
 import tvm
 
-from kintune.graph.lower import Lowered, lower
-from kintune.graph.workload import Workload
-from kintune.measure.target import resolve_target
+from kintune.compiler.graph.lower import Lowered, lower
+from kintune.compiler.graph.workload import Workload
 from kintune.models.importer import load
 from kintune.models.ref import parse_ref
+from kintune.runtime.target import resolve_target
 
 
 def share_without_reduction(lowered: Lowered) -> float:

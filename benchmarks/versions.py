@@ -19,11 +19,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from kintune.doctor.machine import inspect_machine
+from kintune.hardware.machine import inspect_machine
 
 _RUN = """
 import sys, time, statistics, kintune
-from kintune.graph.executable import draw_inputs
+from kintune.runtime.executable import draw_inputs
 model = kintune.open(sys.argv[1])
 inputs, times, runs = draw_inputs(model.inputs, 0), [], int(sys.argv[2])
 for _ in range((runs + 1) // 2):

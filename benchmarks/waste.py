@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from kintune.doctor.machine import data_caches, inspect_machine
-from kintune.job.payloads import StageName
-from kintune.measure.requests import Built
+from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.kernels import Built
+from kintune.core.messages import ItemStatus
+from kintune.core.payloads import StageName
+from kintune.hardware.machine import data_caches, inspect_machine
 from kintune.records import Measurement, Store
-from kintune.space.candidate import UNTUNED, Candidate
-from kintune.wire.messages import ItemStatus
 
 RESULTS = Path(__file__).parent / "results" / "waste.json"
 DEAR = 3.0
@@ -85,12 +85,12 @@ def twins(store: Store, found: Iterable[Trial], sample: int, seed: int) -> dict[
     import tvm
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-    from kintune.graph.elementary import use_vector_functions
-    from kintune.measure.target import instruction_set
-    from kintune.space.intrinsics import load_intrinsics
-    from kintune.space.lower import Replayer, load_workload
-    from kintune.space.machine import Machine
-    from kintune.space.tvm_space import TvmSpace
+    from kintune.compiler.graph.elementary import use_vector_functions
+    from kintune.compiler.space.intrinsics import load_intrinsics
+    from kintune.compiler.space.lower import Replayer, load_workload
+    from kintune.compiler.space.tvm_space import TvmSpace
+    from kintune.runtime.target import instruction_set
+    from kintune.search.machine import Machine
 
     load_intrinsics()
     use_vector_functions()

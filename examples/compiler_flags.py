@@ -19,17 +19,17 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from kintune.engine.command import Command
-from kintune.engine.job_run import JobLaunch
-from kintune.engine.local import LocalEngine
-from kintune.engine.memory_journal import MemoryJournal
+from kintune.workers.engine.command import Command
+from kintune.workers.engine.job_run import JobLaunch
+from kintune.workers.engine.local import LocalEngine
+from kintune.workers.engine.memory_journal import MemoryJournal
 from kintune.errors import KintuneError
 from kintune.scheduler.machine import Machine
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.resources import Device, Host
-from kintune.scheduler.stage import Demand, Stage
+from kintune.core.stage import Demand, Stage
 from kintune.wire.job import Saying, job_main
-from kintune.wire.messages import Committed, Finished, ItemStatus, Offer, StageClosed, Work
+from kintune.core.messages import Committed, Finished, ItemStatus, Offer, StageClosed, Work
 from kintune.wire.worker import main as worker_main
 
 FLAGS = (

@@ -9,12 +9,12 @@ from functools import partial
 import pytest
 from hypothesis import HealthCheck, settings
 
+from kintune.core.progress import ProgressReport
+from kintune.core.report import RunReport
 from kintune.errors import KintuneError
-from kintune.front.campaign import Ending, OnProgress, Scheduling
-from kintune.front.report import RunReport
-from kintune.front.request import TuneRequest
-from kintune.job.progress import ProgressReport
 from kintune.testing.reports import example_progress, example_report
+from kintune.tuning.front.campaign import Ending, OnProgress, Scheduling
+from kintune.tuning.front.request import TuneRequest
 from tests.support.tools import OptionalTools
 
 settings.register_profile("default", deadline=None)
@@ -101,6 +101,6 @@ class FakeFront:
 def fake_front(monkeypatch: pytest.MonkeyPatch) -> FakeFront:
     """Tuning without a tuner."""
     fake = FakeFront()
-    monkeypatch.setattr("kintune.front.run.tune", fake.tune)
-    monkeypatch.setattr("kintune.front.campaign.tune_all", fake.tune_all)
+    monkeypatch.setattr("kintune.tuning.front.run.tune", fake.tune)
+    monkeypatch.setattr("kintune.tuning.front.campaign.tune_all", fake.tune_all)
     return fake

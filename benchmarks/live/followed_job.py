@@ -12,13 +12,13 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.job.job import TuningJob
-from kintune.job.payloads import JobSpec, Selected
-from kintune.job.workshop import Workshop
-from kintune.search.plan import Round
-from kintune.space.feature_version import FEATURES
+from kintune.core.feature_version import FEATURES
+from kintune.core.messages import Committed
+from kintune.core.payloads import JobSpec, Selected
+from kintune.core.plan import Round
+from kintune.tuning.job.job import TuningJob
+from kintune.tuning.job.workshop import Workshop
 from kintune.wire.job import Saying, job_main
-from kintune.wire.messages import Committed
 
 FOLLOW = "KINTUNE_FOLLOW"
 """The environment variable that names the file with the selections, by model and round."""

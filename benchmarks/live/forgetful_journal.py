@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from kintune.engine.journal import Entry
-from kintune.wire.messages import Committed, ItemStatus
+from kintune.core.messages import Committed, ItemStatus
+from kintune.workers.engine.journal import Entry
 
 
 class ForgetfulJournal:
-    """Implements `kintune.engine.journal.Journal`; `endings` counts items by how they ended."""
+    """Implements `kintune.workers.engine.journal.Journal`; `endings` counts items by how they ended."""
 
     def __init__(self) -> None:
         self.endings = dict.fromkeys(ItemStatus, 0)

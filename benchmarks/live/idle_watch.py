@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from kintune.core.stage import StageKey
 from kintune.scheduler.decisions import Decision, GiveUp, RetryAt, Start
 from kintune.scheduler.events import (
     Event,
@@ -21,7 +22,6 @@ from kintune.scheduler.events import (
     StageReady,
 )
 from kintune.scheduler.resources import Device
-from kintune.scheduler.stage import StageKey
 
 LONG_S = 1.0
 
@@ -35,7 +35,7 @@ class Idle(NamedTuple):
 
 
 class IdleWatch:
-    """To be told of every event with its decisions, as `kintune.engine.local.Observe`.
+    """To be told of every event with its decisions, as `kintune.workers.engine.local.Observe`.
 
     `idle_s` is the sum over all devices, `long` holds the times of more than a second, `stages` counts those that were
     done, `losses` how often a host or a device was lost.

@@ -9,9 +9,9 @@ import sys
 
 import msgspec
 
-from kintune.fleet.agent import Agent
-from kintune.fleet.messages import Join
-from kintune.fleet.sockets import call
+from kintune.workers.fleet.agent import Agent
+from kintune.workers.fleet.messages import Join
+from kintune.workers.fleet.sockets import call
 
 WORKER, PROCESS, DEVICE = "kintune.simulate.mock_worker", "kintune.simulate.mock_process", "live.frail_worker"
 

@@ -13,9 +13,9 @@ from typing import IO
 
 import msgspec
 
-from kintune.fleet.messages import FLEET_VERSION, Join, OfferedDevice
-from kintune.fleet.sockets import SocketLine
 from kintune.wire.worker import WIRE_VERSION
+from kintune.workers.fleet.messages import FLEET_VERSION, Join, OfferedDevice
+from kintune.workers.fleet.sockets import SocketLine
 
 _RESTART_S = 5.0
 

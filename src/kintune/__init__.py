@@ -14,13 +14,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kintune.core.version import __version__
+
 if TYPE_CHECKING:
     from kintune.api import Model, Result, load, open, tune_all
     from kintune.errors import InputError, KintuneError
 
 __all__ = ["InputError", "KintuneError", "Model", "Result", "__version__", "load", "open", "tune_all"]
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "InputError": "kintune.errors",

@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
+from kintune.core.payloads import ModelRef
+from kintune.core.progress import ProgressReport
+from kintune.core.report import RunReport
 from kintune.errors import InputError, KintuneError, ModelError, OrderError
-from kintune.front.ask import DEFAULT_TRIALS, compile_request, tune_request
-from kintune.front.report import RunReport
-from kintune.job.payloads import ModelRef
-from kintune.job.progress import ProgressReport
+from kintune.tuning.front.ask import DEFAULT_TRIALS, compile_request, tune_request
 
 if TYPE_CHECKING:
     import torch
 
-    from kintune.graph.executable import Executable
+    from kintune.runtime.executable import Executable
 
 __all__ = ["DEFAULT_TRIALS", "Model", "Result", "load", "open", "tune_all"]
 
@@ -79,7 +79,7 @@ def open(path: str | os.PathLike[str]) -> Executable:
 
     Raises InputError when there is none, or when it is damaged or made for another version or CPU.
     """
-    from kintune.graph.executable import Executable
+    from kintune.runtime.executable import Executable
 
     return Executable.open(path)
 
@@ -157,7 +157,7 @@ class Model:
         Raises InputError (or a child) when something handed in is wrong, before any work; JobFailed when nothing could
         be measured; NumericsError when the result does not compute what the model computes.
         """
-        from kintune.front import run
+        from kintune.tuning.front import run
 
         with _as_files(inputs) as files:
             request = tune_request(
@@ -209,7 +209,7 @@ class Model:
         Raises InputError (or a child) when something handed in is wrong or the model cannot be compiled, JobFailed when
         the work could not be done.
         """
-        from kintune.front import run
+        from kintune.tuning.front import run
 
         with _as_files(inputs) as files:
             request = compile_request(
@@ -285,7 +285,7 @@ def tune_all(
     Raises InputError (or a child) when something is wrong with what is asked, StorageError when records cannot be
     written.
     """
-    from kintune.front.campaign import Scheduling, tune_all
+    from kintune.tuning.front.campaign import Scheduling, tune_all
 
     outputs = _outputs(models, output)
     weights = priorities if priorities is not None else [1.0] * len(models)
@@ -325,7 +325,7 @@ def _as_files(inputs: Inputs | None) -> Iterator[str | os.PathLike[str] | None]:
     if inputs is None or isinstance(inputs, (str, os.PathLike)):
         yield inputs
         return
-    from kintune.graph.inputs import write_arrays
+    from kintune.runtime.inputs import write_arrays
 
     sets = [inputs] if isinstance(inputs, Mapping) else list(inputs)
     if not sets or not all(isinstance(one, Mapping) for one in sets):

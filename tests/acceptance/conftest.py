@@ -16,7 +16,7 @@ import pytest
 
 from kintune.testing.small_onnx import write_small_onnx
 
-JOB, BUILD, DEVICE = "kintune.job.process", "kintune.measure.build_worker", "kintune.measure.device_worker"
+JOB, BUILD, DEVICE = "kintune.tuning.job.process", "kintune.workers.build_worker", "kintune.workers.device_worker"
 
 
 class Event(NamedTuple):

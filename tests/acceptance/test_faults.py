@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.tvm
 
-JOB, BUILD, DEVICE = "kintune.job.process", "kintune.measure.build_worker", "kintune.measure.device_worker"
+JOB, BUILD, DEVICE = "kintune.tuning.job.process", "kintune.workers.build_worker", "kintune.workers.device_worker"
 NEVER_SPENT = 4000  # trials, where an interrupt is to come before the end
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from kintune.measure.cores import physical_cores
+from kintune.hardware.cores import physical_cores
 from kintune.service.client import Client
 from kintune.testing.paper_gpu import build_paper_gpu
 from kintune.testing.serving import Serving, serving
@@ -152,7 +152,7 @@ def test_a_job_for_a_board_without_python(fleet: Fleet) -> None:
     assert report["skipped"] == {"onnxruntime": "runs on the CPU here: its numbers are compared, its speed is not"}
 
 
-_NATIVE = "from kintune.measure.target import resolve_target; print(resolve_target('native', 1))"
+_NATIVE = "from kintune.runtime.target import resolve_target; print(resolve_target('native', 1))"
 
 
 @pytest.mark.slow
@@ -189,8 +189,8 @@ def test_a_worker_builds_and_a_board_that_vanishes_comes_back(fleet: Fleet) -> N
         found = client.wait(job)
         assert found["state"] == "done", (found, fleet.service.log())
     log = (fleet.service.data / "engine.log").read_text()
-    assert "started by host-2: kintune.measure.build_worker" in log
-    assert log.count("started by board-1: kintune.measure.device_worker") >= 2
+    assert "started by host-2: kintune.workers.build_worker" in log
+    assert log.count("started by board-1: kintune.workers.device_worker") >= 2
     for machine in (board, worker):
         machine.process.send_signal(signal.SIGINT)
         assert machine.process.wait(30) == 130

@@ -19,7 +19,7 @@ import psutil
 import pytest
 from sqlalchemy import create_engine, text
 
-from kintune.measure.cores import physical_cores
+from kintune.hardware.cores import physical_cores
 from kintune.service.client import Client
 from kintune.testing.network import Network, SlowLink, why_no_network
 from kintune.testing.serving import Serving, serving
@@ -174,4 +174,4 @@ def test_jobs_outlive_whatever_happens_to_hosts_links_and_boards(park: Park) -> 
     assert len(done) == len(set(done))
     assert park.said("board-3").count("joined as") >= 2
     assert park.said("host-1").count("joined as") >= 2  # through its slow link, after the restart as well
-    assert "started by host-1: kintune.measure.build_worker" in park.story()
+    assert "started by host-1: kintune.workers.build_worker" in park.story()

@@ -59,7 +59,7 @@ def test_a_job_outlives_everything_that_works_on_it(service: Serving) -> None:
             ("prepare", "kintune.service.orchestrator.process"),
             ("build", "kintune.service.web.process"),
             ("profile", "kintune.service.orchestrator.process"),
-            ("profile", "kintune.job.process"),
+            ("profile", "kintune.tuning.job.process"),
             ("confirm", "kintune.service.orchestrator.process"),
         ):
             wait_for_event(service, kind)

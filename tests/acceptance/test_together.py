@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 import kintune as kt
-from kintune.measure.cores import physical_cores
+from kintune.hardware.cores import physical_cores
 from kintune.simulate.recorded import read_recording
 from kintune.simulate.retrace import Retraced, retrace
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.tvm
 
-JOB, BUILD, DEVICE = "kintune.job.process", "kintune.measure.build_worker", "kintune.measure.device_worker"
+JOB, BUILD, DEVICE = "kintune.tuning.job.process", "kintune.workers.build_worker", "kintune.workers.device_worker"
 CORES = physical_cores()
 DEVICE_NAME = f"cpu:{CORES[-1]}" if len(CORES) > 1 else "cpu"
 ONE_LAYER = Path(__file__).parents[2] / "benchmarks/one_layer.onnx"

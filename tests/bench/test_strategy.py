@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from kintune.bench.strategy import STRATEGY, strategy_of
+from kintune.core.strategy import Strategy
 from kintune.errors import InputError
-from kintune.search.strategy import Strategy
 
 DEFAULTS = {name: option.default for name, option in STRATEGY.items()}
 

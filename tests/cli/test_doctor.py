@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kintune.cli import doctor
-from kintune.doctor.check import Check, Verdict
+from kintune.hardware.check import Check, Verdict
 
 if TYPE_CHECKING:
     from conftest import Kintune

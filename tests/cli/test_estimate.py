@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from kintune.cli import estimate as module
-from kintune.estimate.estimate import Estimate, Known
-from kintune.measure.about import Peak
+from kintune.core.device_about import Peak
+from kintune.tuning.estimate.estimate import Estimate, Known
 
 if TYPE_CHECKING:
     from conftest import Kintune

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from kintune.core.candidate import Candidate
+from kintune.core.outcome import Outcome, Status
+from kintune.core.payloads import Subgraph
+from kintune.core.protocol import DeviceType
 from kintune.integrations.exchange import gather
 from kintune.integrations.tuning_database import Exported, TuningDatabase
-from kintune.job.payloads import Subgraph
-from kintune.measure.outcome import Outcome, Status
-from kintune.measure.protocol import DeviceType
 from kintune.records import Measurement, RunState, Store
-from kintune.space.candidate import Candidate
 
 if TYPE_CHECKING:
     from conftest import Kintune

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from kintune import api
+from kintune.core.payloads import Tensor
 from kintune.errors import InputError
-from kintune.job.payloads import Tensor
 
 if TYPE_CHECKING:
     from conftest import Kintune

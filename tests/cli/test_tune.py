@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from kintune.core.report import Latencies
+from kintune.core.strategy import Strategy
 from kintune.errors import InputError, JobFailed, TargetError
-from kintune.front.campaign import Scheduling
-from kintune.front.report import Latencies
-from kintune.search.strategy import Strategy
 from kintune.testing.reports import example_report
+from kintune.tuning.front.campaign import Scheduling
 
 if TYPE_CHECKING:
     from conftest import FakeFront, Kintune

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from kintune.doctor.check import Verdict
 from kintune.doctor.gpus import check_gpus
 from kintune.errors import OrderError
-from kintune.measure.cuda.gpus import Gpu
+from kintune.hardware.check import Verdict
+from kintune.hardware.gpus import Gpu
 
 H100 = Gpu(0, "NVIDIA H100", "sm_90", 81559, "580.1")
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kintune.doctor.machine import Cache, data_caches, inspect_machine
+from kintune.core.machine import Cache
+from kintune.hardware.machine import data_caches, inspect_machine
 
 CPUINFO = """\
 processor\t: 0

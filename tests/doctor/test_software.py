@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kintune.doctor import software
-from kintune.doctor.check import Check, Verdict
-from kintune.doctor.software import TVM_FFI_RANGE, TVM_VERSION, check_compiler, check_loads, check_software
+from kintune.hardware import software
+from kintune.hardware.check import Check, Verdict
+from kintune.hardware.software import TVM_FFI_RANGE, TVM_VERSION, check_compiler, check_loads, check_software
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kintune.doctor.check import Verdict
 from kintune.doctor.storage import check_records
+from kintune.hardware.check import Verdict
 from kintune.records import Store
 
 

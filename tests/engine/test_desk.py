@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kintune.engine.desk import Desk
-from kintune.engine.errand import Errand, ItemEnd
-from kintune.engine.reactor import Reactor
-from kintune.wire.messages import Begin, Item, ItemDone, ItemFailed
+from kintune.core.messages import Begin, Item, ItemDone, ItemFailed
+from kintune.workers.engine.desk import Desk
+from kintune.workers.engine.errand import Errand, ItemEnd
+from kintune.workers.engine.reactor import Reactor
 
 
 class Deaf:
-    """Implements `kintune.engine.child.Child`."""
+    """Implements `kintune.workers.engine.child.Child`."""
 
     name = tail = "w"
 

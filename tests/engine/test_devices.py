@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from kintune.engine.devices import LOCK_DIRECTORY_VARIABLE, DeviceLock, cores_lock, default_lock_directory
 from kintune.errors import DeviceError, OrderError
+from kintune.hardware.locks import LOCK_DIRECTORY_VARIABLE, DeviceLock, cores_lock, default_lock_directory
 
 HOLDER = """
 import sys
 from pathlib import Path
-from kintune.engine.devices import cores_lock
+from kintune.hardware.locks import cores_lock
 with cores_lock([int(core) for core in sys.argv[2].split(",")], directory=Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.readline()

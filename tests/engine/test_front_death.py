@@ -11,16 +11,16 @@ import pytest
 FRONT = """
 import os, signal, sys
 from pathlib import Path
-from kintune.engine.command import Command
-from kintune.engine.job_run import JobLaunch
-from kintune.engine.local import LocalEngine
+from kintune.workers.engine.command import Command
+from kintune.workers.engine.job_run import JobLaunch
+from kintune.workers.engine.local import LocalEngine
 from kintune.scheduler.machine import Machine
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Host
-from kintune.scheduler.stage import Demand, Stage
+from kintune.core.stage import Demand, Stage
 from kintune.testing.journal import MemoryJournal
 from kintune.testing.script import Act, Deed, Plot
-from kintune.wire.messages import Work
+from kintune.core.messages import Work
 
 worker = Command((sys.executable, "-m", "kintune.testing.scripted_worker"))
 job = Command((sys.executable, "-m", "kintune.testing.scripted_job"))

@@ -7,8 +7,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kintune.engine.job_run import JobEnding, JobLaunch
-from kintune.engine.local import LocalEngine
 from kintune.errors import EngineError
 from kintune.scheduler.machine import Machine
 from kintune.scheduler.policies import Fair
@@ -27,6 +25,8 @@ from kintune.testing.scripted_engine import (
     told,
     work,
 )
+from kintune.workers.engine.job_run import JobEnding, JobLaunch
+from kintune.workers.engine.local import LocalEngine
 
 pytestmark = pytest.mark.usefixtures("no_child_is_left")
 

@@ -7,15 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kintune.engine.command import Command
-from kintune.engine.job_run import JobEnding, JobLaunch
-from kintune.engine.local import LocalEngine
-from kintune.engine.settings import EngineSettings
+from kintune.core.messages import ItemStatus, Work
+from kintune.core.stage import Demand, Stage
 from kintune.errors import EngineError, InputError, WireError
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import Fair, Sequential
 from kintune.scheduler.resources import Device, Host
-from kintune.scheduler.stage import Demand, Stage
 from kintune.testing.journal import MemoryJournal
 from kintune.testing.script import Act, Deed, Moment, Plot, Trap
 from kintune.testing.scripted_engine import (
@@ -32,7 +29,10 @@ from kintune.testing.scripted_engine import (
     told,
     work,
 )
-from kintune.wire.messages import ItemStatus, Work
+from kintune.workers.engine.command import Command
+from kintune.workers.engine.job_run import JobEnding, JobLaunch
+from kintune.workers.engine.local import LocalEngine
+from kintune.workers.engine.settings import EngineSettings
 
 pytestmark = pytest.mark.usefixtures("no_child_is_left")
 

@@ -11,23 +11,23 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kintune.engine.command import Anywhere, Command, KeptCommand
-from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch
-from kintune.engine.journal import Entry
-from kintune.engine.local import LocalEngine
-from kintune.engine.outposts import Outpost
-from kintune.engine.settings import EngineSettings
+from kintune.core.messages import Committed, ItemStatus, Work
+from kintune.core.stage import Demand, Stage
 from kintune.errors import WireError
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Device, Host
-from kintune.scheduler.stage import Demand, Stage
 from kintune.testing.journal import MemoryJournal
 from kintune.testing.neighbour import Neighbour
 from kintune.testing.script import Act, Deed, Plot
 from kintune.testing.scripted_job import Told
 from kintune.wire.child import ResourceLimits
-from kintune.wire.messages import Committed, ItemStatus, Work
+from kintune.workers.engine.command import Anywhere, Command, KeptCommand
+from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
+from kintune.workers.engine.journal import Entry
+from kintune.workers.engine.local import LocalEngine
+from kintune.workers.engine.outposts import Outpost
+from kintune.workers.engine.settings import EngineSettings
 
 MODULE = "kintune.testing.scripted_worker"
 JOB = Command((sys.executable, "-m", "kintune.testing.scripted_job"))

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from kintune.engine.command import Command
-from kintune.engine.job_run import JobLaunch
-from kintune.engine.local import LocalEngine
-from kintune.engine.process import ChildProcess
-from kintune.engine.run_log import RunLog
+from kintune.core.messages import ItemStatus, Work
+from kintune.core.stage import Demand, Stage
 from kintune.scheduler.machine import Machine
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Host
-from kintune.scheduler.stage import Demand, Stage
 from kintune.testing.journal import MemoryJournal
 from kintune.testing.script import Act, Deed, Plot
 from kintune.wire.channel import front_end_of_worker
-from kintune.wire.messages import ItemStatus, Work
+from kintune.workers.engine.command import Command
+from kintune.workers.engine.job_run import JobLaunch
+from kintune.workers.engine.local import LocalEngine
+from kintune.workers.engine.process import ChildProcess
+from kintune.workers.engine.run_log import RunLog
 
 WORKER = Command((sys.executable, "-m", "kintune.testing.scripted_worker"))
 JOB = Command((sys.executable, "-m", "kintune.testing.scripted_job"))

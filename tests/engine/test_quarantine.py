@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from kintune.engine.command import Anywhere, KeptCommand
-from kintune.engine.job_run import JobEnding, JobLaunch
-from kintune.engine.local import LocalEngine
-from kintune.engine.outposts import Outpost
-from kintune.engine.settings import EngineSettings
+from kintune.core.messages import ItemStatus, Work
+from kintune.core.stage import Demand, Stage
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Host
-from kintune.scheduler.stage import Demand, Stage
 from kintune.testing.journal import MemoryJournal
 from kintune.testing.neighbour import Neighbour
 from kintune.testing.script import Act, Deed, Plot
 from kintune.wire.child import ResourceLimits
-from kintune.wire.messages import ItemStatus, Work
+from kintune.workers.engine.command import Anywhere, KeptCommand
+from kintune.workers.engine.job_run import JobEnding, JobLaunch
+from kintune.workers.engine.local import LocalEngine
+from kintune.workers.engine.outposts import Outpost
+from kintune.workers.engine.settings import EngineSettings
 
 WORKER = "kintune.testing.scripted_worker"
 JOB = Anywhere("kintune.testing.scripted_job")

@@ -1,12 +1,12 @@
 import sys
 import threading
 
-from kintune.engine.command import Command
-from kintune.engine.process import ChildProcess
-from kintune.engine.reactor import Reactor
-from kintune.engine.run_log import RunLog
+from kintune.core.messages import FromJob, Hello, Shutdown
 from kintune.wire.channel import front_end_of_worker
-from kintune.wire.messages import FromJob, Hello, Shutdown
+from kintune.workers.engine.command import Command
+from kintune.workers.engine.process import ChildProcess
+from kintune.workers.engine.reactor import Reactor
+from kintune.workers.engine.run_log import RunLog
 
 
 class Ticking:

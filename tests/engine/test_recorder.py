@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from kintune.engine.job_run import JobLaunch
-from kintune.engine.journal import Entry
-from kintune.engine.settings import EngineSettings
+from kintune.core.messages import Committed, ItemStatus
 from kintune.testing.journal import MemoryJournal
 from kintune.testing.script import Act, Deed, Plot
 from kintune.testing.scripted_engine import JOB, Bench, echo, ends, told, work
-from kintune.wire.messages import Committed, ItemStatus
+from kintune.workers.engine.job_run import JobLaunch
+from kintune.workers.engine.journal import Entry
+from kintune.workers.engine.settings import EngineSettings
 
 pytestmark = pytest.mark.usefixtures("no_child_is_left")
 

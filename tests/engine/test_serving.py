@@ -14,22 +14,22 @@ import msgspec
 import psutil
 import pytest
 
-from kintune.engine.command import Command
-from kintune.engine.job_driver import JobDriver
-from kintune.engine.job_process import JobProcess
-from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch, JobRun
-from kintune.engine.local import LocalEngine
-from kintune.engine.settings import EngineSettings
+from kintune.core.messages import ItemStatus, Work
+from kintune.core.stage import Demand, Stage
 from kintune.errors import EngineError
 from kintune.scheduler.events import Event, JobEnded
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import Fair
 from kintune.scheduler.resources import Device, Host
-from kintune.scheduler.stage import Demand, Stage
 from kintune.testing.journal import MemoryJournal
 from kintune.testing.script import Act, Deed, Plot
 from kintune.testing.scripted_job import Told
-from kintune.wire.messages import ItemStatus, Work
+from kintune.workers.engine.command import Command
+from kintune.workers.engine.job_driver import JobDriver
+from kintune.workers.engine.job_process import JobProcess
+from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch, JobRun
+from kintune.workers.engine.local import LocalEngine
+from kintune.workers.engine.settings import EngineSettings
 
 WORKER = (sys.executable, "-m", "kintune.testing.scripted_worker")
 JOB = Command((sys.executable, "-m", "kintune.testing.scripted_job"))

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kintune.engine.run_log import RunLog
-from kintune.engine.tail import Tail
+from kintune.workers.engine.run_log import RunLog
+from kintune.workers.engine.tail import Tail
 
 MEGABYTE = 1 << 20
 

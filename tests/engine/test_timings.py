@@ -1,4 +1,4 @@
-from kintune.engine.timings import Stopwatch, Timings
+from kintune.workers.engine.timings import Stopwatch, Timings
 
 
 def test_overlapping_stages_count_each_but_are_busy_once() -> None:

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from kintune.engine.command import Command
-from kintune.engine.job_run import JobLaunch
-from kintune.engine.local import LocalEngine
+from kintune.core.messages import ItemStatus, Work
+from kintune.core.stage import Demand, Stage
 from kintune.errors import EngineError
 from kintune.scheduler.machine import Machine
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Host
-from kintune.scheduler.stage import Demand, Stage
 from kintune.testing.journal import MemoryJournal
 from kintune.testing.script import Deed, Plot
-from kintune.wire.messages import ItemStatus, Work
+from kintune.workers.engine.command import Command
+from kintune.workers.engine.job_run import JobLaunch
+from kintune.workers.engine.local import LocalEngine
 
 JOB = Command((sys.executable, "-m", "kintune.testing.scripted_job"))
 PROGRAM = """

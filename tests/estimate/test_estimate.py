@@ -7,16 +7,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kintune.doctor.machine import Cache, Machine
-from kintune.estimate import estimate as module
-from kintune.estimate.estimate import estimate_model
-from kintune.job.payloads import JobSpec, Prepared, Subgraph
-from kintune.measure.about import DeviceAbout, Peak
-from kintune.measure.outcome import Outcome, Status
-from kintune.measure.protocol import DeviceType, Protocol
+from kintune.core.candidate import Candidate
+from kintune.core.device_about import DeviceAbout, Peak
+from kintune.core.machine import Cache, Machine
+from kintune.core.outcome import Outcome, Status
+from kintune.core.payloads import JobSpec, Prepared, Subgraph
+from kintune.core.protocol import DeviceType, Protocol
 from kintune.models.ref import parse_ref
 from kintune.records import Measurement, Store
-from kintune.space.candidate import Candidate
+from kintune.tuning.estimate import estimate as module
+from kintune.tuning.estimate.estimate import estimate_model
 
 ZOO = parse_ref("zoo:mobilenet_v1_0.5")
 PEAK = Peak(gflops=100.0, gbytes_per_s=10.0, threads=2, read_gbytes_per_s=12.0)
@@ -56,7 +56,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> FakeInterview:
         yield fake
 
     monkeypatch.setattr(module, "interview", interview)
-    monkeypatch.setattr("kintune.estimate.preparation.interview", interview)
+    monkeypatch.setattr("kintune.tuning.estimate.preparation.interview", interview)
     return fake
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from kintune.errors import InputError
-from kintune.estimate.preparation import preparing
 from kintune.models.ref import parse_ref
+from kintune.tuning.estimate.preparation import preparing
 
 
 @pytest.mark.tvm

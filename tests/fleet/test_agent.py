@@ -12,24 +12,24 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kintune.engine.command import Command
-from kintune.engine.job_run import JobEnd, JobLaunch
-from kintune.engine.local import LocalEngine
+from kintune.core.messages import ItemStatus, Work
+from kintune.core.stage import Demand, Stage
 from kintune.errors import InputError
-from kintune.fleet.agent import Agent
-from kintune.fleet.hub import Admitted, Hub
-from kintune.fleet.line import Line
-from kintune.fleet.messages import FLEET_VERSION, Join, OfferedDevice, TurnedAway, Welcome
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Host
-from kintune.scheduler.stage import Demand, Stage
 from kintune.testing.journal import MemoryJournal
 from kintune.testing.lines import QuietLine, pair
 from kintune.testing.script import Act, Deed, Plot
 from kintune.testing.scripted_job import Told
-from kintune.wire.messages import ItemStatus, Work
 from kintune.wire.worker import WIRE_VERSION
+from kintune.workers.engine.command import Command
+from kintune.workers.engine.job_run import JobEnd, JobLaunch
+from kintune.workers.engine.local import LocalEngine
+from kintune.workers.fleet.agent import Agent
+from kintune.workers.fleet.hub import Admitted, Hub
+from kintune.workers.fleet.line import Line
+from kintune.workers.fleet.messages import FLEET_VERSION, Join, OfferedDevice, TurnedAway, Welcome
 
 JOIN = Join(
     "board", "m1", FLEET_VERSION, WIRE_VERSION,

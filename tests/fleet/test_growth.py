@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from kintune.fleet.backlog import Backlog, Load
-from kintune.fleet.growth import Growth
+from kintune.core.stage import Demand, Stage
 from kintune.scheduler.decisions import Start
 from kintune.scheduler.events import (
     JobAdded,
@@ -16,7 +15,8 @@ from kintune.scheduler.events import (
     StageReady,
 )
 from kintune.scheduler.resources import Device, Host, Placement
-from kintune.scheduler.stage import Demand, Stage
+from kintune.workers.fleet.backlog import Backlog, Load
+from kintune.workers.fleet.growth import Growth
 
 TWO = Demand(cores=2)
 

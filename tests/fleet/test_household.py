@@ -13,13 +13,13 @@ import msgspec
 import psutil
 import pytest
 
+from kintune.core.messages import Begin, Hello, Item, ItemDone, ItemFailed, Shutdown
 from kintune.errors import WireError
-from kintune.fleet.depot import sweep
-from kintune.fleet.household import Household
-from kintune.fleet.messages import Bring, Launch
 from kintune.testing.script import Act, Deed
 from kintune.wire.channel import encoded, reader_of_worker
-from kintune.wire.messages import Begin, Hello, Item, ItemDone, ItemFailed, Shutdown
+from kintune.workers.fleet.depot import sweep
+from kintune.workers.fleet.household import Household
+from kintune.workers.fleet.messages import Bring, Launch
 
 WORKER = "kintune.testing.scripted_worker"
 

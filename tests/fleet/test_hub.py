@@ -7,12 +7,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kintune.engine.command import KeptCommand
-from kintune.engine.kept import Keeper
-from kintune.engine.outposts import Outpost
 from kintune.errors import InputError, StorageError
-from kintune.fleet.hub import Admitted, Hub
-from kintune.fleet.messages import (
+from kintune.scheduler.resources import Device, Host
+from kintune.testing.lines import QuietLine, pair
+from kintune.wire.child import ResourceLimits
+from kintune.wire.worker import WIRE_VERSION
+from kintune.workers.engine.command import KeptCommand
+from kintune.workers.engine.kept import Keeper
+from kintune.workers.engine.outposts import Outpost
+from kintune.workers.fleet.hub import Admitted, Hub
+from kintune.workers.fleet.messages import (
     FLEET_VERSION,
     Beat,
     Bring,
@@ -30,10 +34,6 @@ from kintune.fleet.messages import (
     Welcome,
     to_agent,
 )
-from kintune.scheduler.resources import Device, Host
-from kintune.testing.lines import QuietLine, pair
-from kintune.wire.child import ResourceLimits
-from kintune.wire.worker import WIRE_VERSION
 
 CORES = ResourceLimits(cores=(2, 3))
 JOIN = Join(
@@ -111,9 +111,9 @@ def test_a_machine_becomes_an_outpost_until_its_line_is_cut() -> None:
         (outpost,) = front.outposts.values()
         assert outpost.resources == (Host("board-7", 4, 100), Device("board-7/cpu0", "type of a pi"))
         assert outpost.commands == {
-            "build@board-7": KeptCommand("board-7", "kintune.measure.build_worker", limits=ResourceLimits(50)),
+            "build@board-7": KeptCommand("board-7", "kintune.workers.build_worker", limits=ResourceLimits(50)),
             "device@board-7/cpu0": KeptCommand(
-                "board-7", "kintune.measure.device_worker", ("--threads", "2", "--known", "5"), limits=CORES
+                "board-7", "kintune.workers.device_worker", ("--threads", "2", "--known", "5"), limits=CORES
             ),
         }
 

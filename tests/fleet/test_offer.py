@@ -5,11 +5,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kintune.fleet.messages import FLEET_VERSION
-from kintune.fleet.offer import Devices, machine_identity, offer_cores, offer_devices
-from kintune.measure.about import DeviceAbout
+from kintune.core.device_about import DeviceAbout
 from kintune.wire.child import ResourceLimits
 from kintune.wire.worker import WIRE_VERSION
+from kintune.workers.fleet.messages import FLEET_VERSION
+from kintune.workers.fleet.offer import Devices, machine_identity, offer_cores, offer_devices
 
 
 def test_cores_are_offered_with_what_builds_may_take() -> None:

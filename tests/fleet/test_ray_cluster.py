@@ -15,20 +15,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from kintune.engine.command import Anywhere
-from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch
-from kintune.engine.local import LocalEngine
-from kintune.fleet.backlog import Backlog
-from kintune.fleet.growth import Growth
-from kintune.fleet.hub import Admitted
-from kintune.fleet.messages import Join
-from kintune.fleet.ray_park import Growing, RayPark
-from kintune.knowledge.conditions import Conditions
-from kintune.knowledge.refresh_job import RefreshSpec
+from kintune.core.conditions import Conditions
 from kintune.records import Store
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import Sequential
 from kintune.testing.journal import MemoryJournal
+from kintune.transfer.refresh_job import RefreshSpec
+from kintune.workers.engine.command import Anywhere
+from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
+from kintune.workers.engine.local import LocalEngine
+from kintune.workers.fleet.backlog import Backlog
+from kintune.workers.fleet.growth import Growth
+from kintune.workers.fleet.hub import Admitted
+from kintune.workers.fleet.messages import Join
+from kintune.workers.fleet.ray_park import Growing, RayPark
 from tests.support.tools import require
 
 ray_utils = require("ray.cluster_utils")
@@ -36,7 +36,7 @@ ray_utils = require("ray.cluster_utils")
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 
-JOB = "kintune.knowledge.refresh_job"
+JOB = "kintune.transfer.refresh_job"
 
 
 @pytest.fixture

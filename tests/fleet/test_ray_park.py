@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from kintune.errors import InputError
-from kintune.fleet import ray_park
-from kintune.fleet.backlog import Backlog
-from kintune.fleet.growth import Growth
-from kintune.fleet.offer import Devices
-from kintune.fleet.ray_node import NodeOffer
-from kintune.fleet.ray_park import Growing, RayPark, offer_of, ray_address
 from kintune.scheduler.events import JobAdded
+from kintune.workers.fleet import ray_park
+from kintune.workers.fleet.backlog import Backlog
+from kintune.workers.fleet.growth import Growth
+from kintune.workers.fleet.offer import Devices
+from kintune.workers.fleet.ray_node import NodeOffer
+from kintune.workers.fleet.ray_park import Growing, RayPark, offer_of, ray_address
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from kintune.errors import InputError
-from kintune.fleet.sockets import call
+from kintune.workers.fleet.sockets import call
 
 
 class _Answer(http.server.BaseHTTPRequestHandler):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from kintune.core.payloads import ModelRef
 from kintune.errors import InputError
-from kintune.front.campaign import Scheduling, tune_all
-from kintune.front.request import TuneRequest
-from kintune.job.payloads import ModelRef
+from kintune.tuning.front.campaign import Scheduling, tune_all
+from kintune.tuning.front.request import TuneRequest
 
 
 def request(name: str, output: str | None = None, device: str = "cpu") -> TuneRequest:

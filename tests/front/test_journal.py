@@ -9,17 +9,15 @@ import msgspec
 import pytest
 from sqlalchemy import text
 
-from kintune.engine.journal import Entry
+from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.kernels import BuildItem, Built
+from kintune.core.messages import ItemStatus, Work
+from kintune.core.outcome import Outcome, Status
+from kintune.core.payloads import Options, Profiled, StageName, Updated
+from kintune.core.stage import Demand, Stage
+from kintune.core.strategy import Strategy
 from kintune.errors import OrderError
-from kintune.front import book
-from kintune.front.journal import TuningJournal
-from kintune.job.payloads import Options, Profiled, StageName, Updated
-from kintune.measure.outcome import Outcome, Status
-from kintune.measure.requests import BuildItem, Built
 from kintune.records import Store
-from kintune.scheduler.stage import Demand, Stage
-from kintune.search.strategy import Strategy
-from kintune.space.candidate import UNTUNED, Candidate
 from kintune.testing.journal_suite import JournalSuite
 from kintune.testing.rehearsal import Cast, Rehearsal
 from kintune.testing.toy_desk import (
@@ -34,7 +32,9 @@ from kintune.testing.toy_desk import (
 )
 from kintune.testing.toy_runs import ended
 from kintune.testing.toy_tools import ToyTools, toy_space, toy_spec
-from kintune.wire.messages import ItemStatus, Work
+from kintune.tuning.front import book
+from kintune.tuning.front.journal import TuningJournal
+from kintune.workers.engine.journal import Entry
 
 
 class TestContract(JournalSuite):

@@ -6,14 +6,13 @@ import msgspec
 import pytest
 from sqlalchemy import text, update
 
-from kintune.engine.journal import Entry
-from kintune.front.journal import TuningJournal
-from kintune.job.payloads import JobSpec, Known, Options, StageName, Summary, Taught
-from kintune.measure.outcome import Outcome, Status
+from kintune.core.knowledge import Knowledge
+from kintune.core.messages import ItemStatus
+from kintune.core.outcome import Outcome, Status
+from kintune.core.payloads import JobSpec, Known, Options, StageName, Summary, Taught
+from kintune.core.strategy import Strategy
 from kintune.records import RunState
 from kintune.records.schema import runs
-from kintune.search.knowledge import Knowledge
-from kintune.search.strategy import Strategy
 from kintune.testing.rehearsal import Cast, Rehearsal
 from kintune.testing.toy_desk import (
     COMPILER,
@@ -28,7 +27,8 @@ from kintune.testing.toy_desk import (
 )
 from kintune.testing.toy_runs import ended
 from kintune.testing.toy_tools import ToyTools, toy_space, toy_spec
-from kintune.wire.messages import ItemStatus
+from kintune.tuning.front.journal import TuningJournal
+from kintune.workers.engine.journal import Entry
 
 _MEASURED = (StageName.PROFILE, StageName.CONFIRM)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.front.report import Latencies, RunReport
+from kintune.core.report import Latencies, RunReport
 from kintune.testing.reports import example_report
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from kintune.errors import StorageError
-from kintune.front.schedule_log import ScheduleLog
 from kintune.scheduler.events import JobAdded
 from kintune.scheduler.recording import Header, Step
 from kintune.simulate.recorded import read_recording
+from kintune.tuning.front.schedule_log import ScheduleLog
 
 HEADER = Header("fair", names={"a": "net"})
 

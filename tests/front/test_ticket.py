@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from kintune.engine.job_run import JobEnd, JobEnding
+from kintune.core.payloads import ModelRef
 from kintune.errors import JobFailed
-from kintune.front.request import TuneRequest
-from kintune.front.station import Station
-from kintune.front.ticket import Ticket
-from kintune.job.payloads import ModelRef
 from kintune.records import Store
 from kintune.testing.boards import board_about
+from kintune.tuning.front.request import TuneRequest
+from kintune.tuning.front.station import Station
+from kintune.tuning.front.ticket import Ticket
+from kintune.workers.engine.job_run import JobEnd, JobEnding
 
 
 @pytest.mark.parametrize(("details", "told"), [("", "{log}"), ("the job's log", "the job's log")])

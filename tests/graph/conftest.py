@@ -10,7 +10,7 @@ import pytest
 if TYPE_CHECKING:
     import tvm
 
-    from kintune.graph.lower import Lowered
+    from kintune.compiler.graph.lower import Lowered
     from kintune.models.model import Model
 
 RunsProgram = Callable[..., "list[np.ndarray[Any, Any]]"]
@@ -29,7 +29,7 @@ class Small(NamedTuple):
 def cpu() -> tvm.target.Target:
     import tvm
 
-    from kintune.space.intrinsics import load_intrinsics
+    from kintune.compiler.space.intrinsics import load_intrinsics
 
     load_intrinsics()
     return tvm.target.Target({"kind": "llvm", "mcpu": "core-avx2", "num-cores": 2})
@@ -71,7 +71,7 @@ def run_program() -> RunsProgram:
         import tvm
         from tvm import relax
 
-        from kintune.measure.artifact import link_program, load_artifact
+        from kintune.runtime.artifact import link_program, load_artifact
 
         executable = program.executable
         if program.object_files:
@@ -84,7 +84,7 @@ def run_program() -> RunsProgram:
 
 
 def _small(network: Any, directory: Path, target: tvm.target.Target) -> Small:
-    from kintune.graph.lower import lower
+    from kintune.compiler.graph.lower import lower
     from kintune.models.importer import load
     from kintune.models.ref import parse_ref
     from kintune.models.zoo.render import render

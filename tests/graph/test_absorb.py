@@ -82,8 +82,8 @@ def _cases() -> dict[str, tuple[Callable[[Any], Any], str]]:
 def test_what_stands_beside_a_convolution(name: str, cpu: tvm.target.Target, run_program: RunsProgram) -> None:
     from tvm import relax
 
-    from kintune.graph.assemble import assemble
-    from kintune.graph.lower import lower
+    from kintune.compiler.graph.assemble import assemble
+    from kintune.compiler.graph.lower import lower
 
     function, wanted = _cases()[name]
     builder = relax.BlockBuilder()

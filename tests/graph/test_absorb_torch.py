@@ -26,8 +26,8 @@ def _block(inputs: int, outputs: int, groups: int, activation: Any) -> Any:
 
 
 def test_each_block_is_one_kernel(cpu: tvm.target.Target, run_program: RunsProgram, tmp_path: Path) -> None:
-    from kintune.graph.assemble import assemble
-    from kintune.graph.lower import lower
+    from kintune.compiler.graph.assemble import assemble
+    from kintune.compiler.graph.lower import lower
     from kintune.models.importer import load
     from kintune.models.ref import parse_ref
 

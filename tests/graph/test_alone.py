@@ -15,7 +15,7 @@ pytestmark = pytest.mark.tvm
 def target() -> Any:
     import tvm
 
-    from kintune.measure.target import resolve_target
+    from kintune.runtime.target import resolve_target
 
     return tvm.target.Target(json.loads(resolve_target("native", 1)))
 
@@ -26,7 +26,7 @@ def lowered(target: Any) -> Any:
     import tvm
     from tvm import relax
 
-    from kintune.graph.lower import lower
+    from kintune.compiler.graph.lower import lower
 
     weights = [np.random.default_rng(n).standard_normal((8, 8)).astype(np.float32) for n in range(2)]
     builder = relax.BlockBuilder()
@@ -47,8 +47,8 @@ def lowered(target: Any) -> Any:
 def outputs_of(lowered: Any, target: Any) -> list[Any]:
     import tvm
 
-    from kintune.graph.assemble import assemble
-    from kintune.graph.tensors import array_of, leaves_of
+    from kintune.compiler.graph.assemble import assemble
+    from kintune.runtime.tensors import array_of, leaves_of
 
     program = assemble(lowered, {}, target)
     machine = tvm.relax.VirtualMachine(program.executable, tvm.cpu())
@@ -57,8 +57,9 @@ def outputs_of(lowered: Any, target: Any) -> list[Any]:
 
 
 def test_right_programs_agree_and_a_wrong_one_is_named(lowered: Any, target: Any) -> None:
-    from kintune.graph.alone import side_by_side
-    from kintune.measure.alone import compare_alone, workload_of
+    from kintune.compiler.graph.alone import side_by_side
+    from kintune.core.validation import workload_of
+    from kintune.validate.alone import compare_alone
     from tests.support.mutants import mutant
 
     digests = {workload.digest for workload in lowered.workloads}
@@ -75,7 +76,7 @@ def test_right_programs_agree_and_a_wrong_one_is_named(lowered: Any, target: Any
 
 
 def test_the_heaviest_are_left_out(lowered: Any) -> None:
-    from kintune.graph.alone import MOST_FLOPS, choose_alone
+    from kintune.compiler.graph.alone import MOST_FLOPS, choose_alone
 
     heavy = lowered.workloads[0]
     changed = lowered._replace(workloads=(heavy._replace(flops=MOST_FLOPS * 2), *lowered.workloads[1:]))

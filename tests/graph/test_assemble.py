@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from kintune.core.candidate import Candidate, Sketch
 from kintune.errors import BuildError
-from kintune.space.candidate import Candidate, Sketch
 
 if TYPE_CHECKING:
     from tests.graph.conftest import RunsProgram, Small
@@ -18,10 +18,10 @@ Chosen = dict[str, tuple[Sketch, Candidate]]
 
 def _by_rule(small: Small) -> Chosen:
     """The rule's first program for every subgraph that is worth one."""
-    from kintune.graph.worth import is_tunable
-    from kintune.space.machine import Machine
-    from kintune.space.rules import rule_candidates
-    from kintune.space.sketches import generate_sketches
+    from kintune.compiler.graph.worth import is_tunable
+    from kintune.compiler.space.sketches import generate_sketches
+    from kintune.search.machine import Machine
+    from kintune.search.rules import rule_candidates
 
     tunable = is_tunable(small.lowered.workloads)
     chosen: Chosen = {}
@@ -51,7 +51,7 @@ def test_tuned_untuned_and_onnxruntime_agree(
 ) -> None:
     import onnxruntime
 
-    from kintune.graph.assemble import assemble
+    from kintune.compiler.graph.assemble import assemble
 
     small: Small = request.getfixturevalue(network)
     inputs = _inputs(small)
@@ -68,7 +68,7 @@ def test_tuned_untuned_and_onnxruntime_agree(
 
 def test_weights_are_packed_once_and_for_good(small_conv: Small, run_program: RunsProgram) -> None:
     """The kernels get them in the layout they want; running rearranges nothing."""
-    from kintune.graph.assemble import assemble
+    from kintune.compiler.graph.assemble import assemble
 
     plain, tuned = (assemble(small_conv.lowered, c, small_conv.target) for c in ({}, _by_rule(small_conv)))
     assert len(tuned.weights) == len(plain.weights) == len(small_conv.lowered.weights)
@@ -81,7 +81,7 @@ def test_weights_are_packed_once_and_for_good(small_conv: Small, run_program: Ru
 
 
 def test_a_choice_of_the_untuned_program_is_no_choice(small_conv: Small) -> None:
-    from kintune.graph.assemble import assemble
+    from kintune.compiler.graph.assemble import assemble
 
     digest, (sketch, _) = next(iter(_by_rule(small_conv).items()))
     programs = {digest: (sketch, Candidate.untuned(digest))}
@@ -90,7 +90,7 @@ def test_a_choice_of_the_untuned_program_is_no_choice(small_conv: Small) -> None
 
 
 def test_a_program_that_cannot_be_applied_is_refused(small_conv: Small) -> None:
-    from kintune.graph.assemble import assemble
+    from kintune.compiler.graph.assemble import assemble
 
     digest, (sketch, candidate) = next(iter(_by_rule(small_conv).items()))
     broken = Candidate(candidate.workload, candidate.sketch, candidate.decisions[1:])
@@ -103,9 +103,9 @@ def test_kernels_that_are_compiled_already_are_linked(
     network: str, request: pytest.FixtureRequest, run_program: RunsProgram
 ) -> None:
     """Scheduled ones, whose weights are packed, and untuned ones; the result is the same to the bit."""
-    from kintune.graph.assemble import assemble
-    from kintune.measure.build import build_candidate
-    from kintune.space.lower import save_workload
+    from kintune.compiler.build import build_candidate
+    from kintune.compiler.graph.assemble import assemble
+    from kintune.compiler.space.lower import save_workload
 
     small: Small = request.getfixturevalue(network)
     chosen = _by_rule(small)
@@ -124,8 +124,8 @@ def test_kernels_that_are_compiled_already_are_linked(
 
 
 def test_a_compiled_kernel_with_other_operands_is_not_used(small_conv: Small, run_program: RunsProgram) -> None:
-    from kintune.graph.assemble import assemble
-    from kintune.measure.requests import Built, Operand
+    from kintune.compiler.graph.assemble import assemble
+    from kintune.core.kernels import Built, Operand
 
     digests = [Candidate.untuned(workload.digest).digest for workload in small_conv.lowered.workloads]
     wrong = {digest: Built(digest, b"?", (Operand((1,), "int8", "output"),), object_file=b"?") for digest in digests}

@@ -24,7 +24,7 @@ def _operands(rewrite: Any, shape: tuple[int, ...], constant: Any) -> tuple[int,
 
 
 def test_a_single_element_becomes_a_scalar() -> None:
-    from kintune.graph.canonical import LowerScalars
+    from kintune.compiler.graph.canonical import LowerScalars
 
     assert _operands(LowerScalars(), (1, 8, 4, 4), [[[[6.0]]]]) == (4, 0)
     assert _operands(LowerScalars(), (1, 8, 4, 4), [6.0]) == (4, 0)

@@ -112,8 +112,8 @@ def _add(g: Graph, chain: Chain) -> list[str]:
 def test_chains_compute_what_onnxruntime_does(
     drawn: list[Chain], cpu: tvm.target.Target, run_program: RunsProgram, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    from kintune.graph.assemble import assemble
-    from kintune.graph.lower import lower
+    from kintune.compiler.graph.assemble import assemble
+    from kintune.compiler.graph.lower import lower
     from kintune.models.importer import load
     from kintune.models.ref import parse_ref
 

@@ -29,7 +29,7 @@ def chain() -> object:
 
 @pytest.mark.parametrize("culprit", OPERATORS)
 def test_the_first_node_that_fails_is_named(culprit: str) -> None:
-    from kintune.graph.culprit import first_culprit
+    from kintune.compiler.graph.culprit import first_culprit
     from kintune.models.model import Model
 
     module = chain()
@@ -48,8 +48,8 @@ def test_beginnings_lower(  # as any module does
 ) -> None:
     import tvm
 
-    from kintune.graph.culprit import beginning
-    from kintune.graph.lower import lower
+    from kintune.compiler.graph.culprit import beginning
+    from kintune.compiler.graph.lower import lower
 
     module = chain()
     for count in (1, 3, 8):

@@ -122,7 +122,7 @@ def test_becomes_the_product_s_epilogue(name: str, cpu: tvm.target.Target, tmp_p
 
 def _kernels(path: Path, cpu: tvm.target.Target) -> list[str]:
     """The signatures of the kernels that a network calls, one a call."""
-    from kintune.graph.lower import lower
+    from kintune.compiler.graph.lower import lower
     from kintune.models.importer import load
     from kintune.models.ref import parse_ref
 

@@ -12,8 +12,8 @@ import pytest
 
 import kintune
 from kintune.errors import InputError, OrderError
-from kintune.graph.inputs import draw_inputs
-from kintune.graph.package import Manifest, Package, write_package
+from kintune.runtime.inputs import draw_inputs
+from kintune.runtime.package import Manifest, Package, write_package
 
 pytestmark = pytest.mark.tvm
 
@@ -110,7 +110,7 @@ def test_evaluate_times_runs(network: Any, inputs: dict[str, Any]) -> None:
 
 
 def test_saved_and_opened_it_computes_the_same(network: Any, saved: Path, inputs: dict[str, Any]) -> None:
-    from kintune.graph.executable import Executable
+    from kintune.runtime.executable import Executable
 
     opened = Executable.open(saved)
     assert opened.manifest == network.executable.manifest
@@ -127,7 +127,7 @@ def test_a_fresh_process_runs_it_on_the_threads_it_was_tuned_for(
     program = """
 import os, sys
 import numpy as np
-from kintune.graph.executable import Executable
+from kintune.runtime.executable import Executable
 executable = Executable.open(sys.argv[1])
 outputs = executable.run(dict(np.load(sys.argv[2])))
 np.savez(sys.argv[3], **outputs)
@@ -152,7 +152,7 @@ print(os.environ["TVM_NUM_THREADS"])
     ],
 )
 def test_files_for_another_compiler_or_cpu_are_refused(saved: Path, change: dict[str, Any], line: str) -> None:
-    from kintune.graph.executable import Executable
+    from kintune.runtime.executable import Executable
 
     resave(saved, **change)
     with pytest.raises(InputError, match=line) as caught:
@@ -161,7 +161,7 @@ def test_files_for_another_compiler_or_cpu_are_refused(saved: Path, change: dict
 
 
 def test_a_library_that_cannot_be_loaded_is_refused(saved: Path) -> None:
-    from kintune.graph.executable import Executable
+    from kintune.runtime.executable import Executable
 
     package = Package.open(saved)
     write_package(saved, package.manifest, b"not a library", package.weights)
@@ -171,7 +171,7 @@ def test_a_library_that_cannot_be_loaded_is_refused(saved: Path) -> None:
 
 
 def test_the_manifest_says_what_the_target_needs(network: Any) -> None:
-    from kintune.graph.executable import describe_build
+    from kintune.runtime.executable import describe_build
 
     def isa(**target: Any) -> tuple[str, ...]:
         nothing: Any = {"model_name": "", "model_digest": "", "threads": 1, "inputs": (), "outputs": (), "chosen": {}}
@@ -188,7 +188,7 @@ def test_the_manifest_says_what_the_target_needs(network: Any) -> None:
 def test_no_temporary_file_stays_behind(network: Any, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import tempfile
 
-    from kintune.graph.executable import Executable
+    from kintune.runtime.executable import Executable
 
     scratch = saved.with_name("scratch")
     scratch.mkdir()

@@ -13,7 +13,7 @@ def _fold(emit: Any) -> Any:
     import tvm
     from tvm import relax
 
-    from kintune.graph.fold import FoldTensors
+    from kintune.compiler.graph.fold import FoldTensors
 
     builder = relax.BlockBuilder()
     with builder.function("main", []):
@@ -97,7 +97,7 @@ def test_what_an_input_decides_is_left() -> None:
     import tvm_ffi
     from tvm import relax
 
-    from kintune.graph.fold import FoldTensors
+    from kintune.compiler.graph.fold import FoldTensors
 
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((2, 3), "float32"))

@@ -3,9 +3,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kintune.core.payloads import Tensor
 from kintune.errors import InputError
-from kintune.graph.inputs import arrange_inputs, draw_inputs, load_inputs
-from kintune.job.payloads import Tensor
+from kintune.runtime.inputs import arrange_inputs, draw_inputs, load_inputs
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool")
 TENSORS = [Tensor(f"a {dtype}", (3, 1, 50), dtype) for dtype in DTYPES] + [Tensor("scalar", (), "float32")]

@@ -176,14 +176,14 @@ def _network(operators: list[Callable[[Any, Any], Any]]) -> tvm.IRModule:
 
 
 def _run(lowered: Any, target: tvm.target.Target, run: RunsProgram, *inputs: Any) -> list[Any]:
-    from kintune.graph.assemble import assemble
+    from kintune.compiler.graph.assemble import assemble
 
     return run(assemble(lowered, {}, target), *inputs)
 
 
 @pytest.mark.parametrize("kind", ["unary", "binary", "reductions", "moves", "windows"])
 def test_operators_between_convolutions(kind: str, cpu: tvm.target.Target, run_program: RunsProgram) -> None:
-    from kintune.graph.lower import lower
+    from kintune.compiler.graph.lower import lower
 
     module = _network(_operators(kind))
     rng = np.random.default_rng(1)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.tvm
 DIGESTS = """
 import json, sys
 import tvm
-from kintune.graph.lower import lower
+from kintune.compiler.graph.lower import lower
 from kintune.models.importer import load
 from kintune.models.ref import parse_ref
 target = tvm.target.Target({"kind": "llvm", "mcpu": "core-avx2", "num-cores": 2})
@@ -94,7 +94,7 @@ def test_digests_are_equal_in_another_process(small_conv: Small) -> None:
 
 def test_another_network_with_the_same_layer_has_the_same_workload(small_conv: Small, tmp_path: Any) -> None:
     """Whatever else is in it, whatever it is called, and whatever its weights are."""
-    from kintune.graph.lower import lower
+    from kintune.compiler.graph.lower import lower
     from kintune.models.importer import load
     from kintune.models.ref import parse_ref
     from kintune.models.zoo.convolution import conv_bn_relu6
@@ -120,7 +120,7 @@ def test_flops_and_bytes_are_those_of_the_operator(small_conv: Small) -> None:
 def test_folding_with_numpy_changes_nothing(small_conv: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     import tvm
 
-    from kintune.graph import lower as module
+    from kintune.compiler.graph import lower as module
 
     idle = tvm.transform.module_pass(lambda found, _context: found, opt_level=0, name="Idle")
     monkeypatch.setattr(module, "FoldTensors", lambda: idle)
@@ -131,7 +131,7 @@ def test_folding_with_numpy_changes_nothing(small_conv: Small, monkeypatch: pyte
 
 
 def test_a_conservative_lowering_converts_no_layout(small_conv: Small) -> None:
-    from kintune.graph.lower import lower
+    from kintune.compiler.graph.lower import lower
 
     plain = lower(small_conv.model.module, small_conv.target, conservative=True)
     assert not any("transpose" in name for name in _calls(plain)[:-2])

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.tvm
 def test_nodes_are_told_by_operator_and_size(tmp_path: Path) -> None:
     import tvm
 
-    from kintune.graph.lower import lower
-    from kintune.graph.naming import nodes_of
+    from kintune.compiler.graph.lower import lower
+    from kintune.compiler.graph.naming import nodes_of
     from kintune.models.importer import load
     from kintune.models.ref import parse_ref
 

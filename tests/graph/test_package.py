@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kintune.core.payloads import Tensor
 from kintune.errors import InputError
-from kintune.graph.package import ALIGNMENT, PAGE, Block, Manifest, Package, read_manifest, write_package
-from kintune.job.payloads import Tensor
+from kintune.runtime.package import ALIGNMENT, PAGE, Block, Manifest, Package, read_manifest, write_package
 
 MANIFEST = Manifest(
     model_name="small",

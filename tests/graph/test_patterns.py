@@ -18,9 +18,9 @@ def test_an_enlarged_map_is_added_in_the_epilogue_of_a_convolution(
 ) -> None:
     from tvm import relax
 
-    from kintune.graph.assemble import assemble
-    from kintune.graph.lower import lower
-    from kintune.space.sketches import generate_sketches
+    from kintune.compiler.graph.assemble import assemble
+    from kintune.compiler.graph.lower import lower
+    from kintune.compiler.space.sketches import generate_sketches
 
     rng = np.random.default_rng(2)
     small, large = rng.random((1, 8, 4, 4), dtype="float32"), rng.random((1, 3, 8, 8), dtype="float32")
@@ -46,8 +46,8 @@ def test_an_enlarged_map_is_added_in_the_epilogue_of_a_convolution(
 def test_a_repetition_that_is_a_result_stays(cpu: tvm.target.Target, run_program: RunsProgram) -> None:
     from tvm import relax
 
-    from kintune.graph.assemble import assemble
-    from kintune.graph.lower import lower
+    from kintune.compiler.graph.assemble import assemble
+    from kintune.compiler.graph.lower import lower
 
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((2, 3), "float32"))
@@ -65,7 +65,7 @@ def test_what_is_put_behind_a_result_is_not_its_epilogue(kind: str, cpu: tvm.tar
     """The epilogue of a convolution covers what that computes: rows and columns behind it would stay unwritten."""
     from tvm import relax
 
-    from kintune.graph.lower import lower
+    from kintune.compiler.graph.lower import lower
 
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((1, 3, 6, 5), "float32"))

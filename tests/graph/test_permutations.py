@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.graph import permutations
+from kintune.compiler.graph import permutations
 
 SHAPES = st.lists(st.sampled_from((1, 1, 2, 3, 4, 6)), min_size=1, max_size=5).map(tuple)
 

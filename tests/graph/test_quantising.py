@@ -17,8 +17,8 @@ def test_a_quotient_is_rounded_once(cpu: tvm.target.Target, run_program: RunsPro
     """By a step whose inverse is no number; ties go to the even step, what is too large to the last one."""
     from tvm import relax
 
-    from kintune.graph.assemble import assemble
-    from kintune.graph.lower import lower
+    from kintune.compiler.graph.assemble import assemble
+    from kintune.compiler.graph.lower import lower
 
     step = np.float32(0.02)
     steps = np.arange(-4000, 4000, dtype="float32").reshape(2, 4000) * np.float32(0.5)

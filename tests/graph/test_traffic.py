@@ -118,8 +118,8 @@ NETWORKS = {
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_little_is_moved_by_kernels_without_a_reduction(name: str, cpu: tvm.target.Target, tmp_path: Path) -> None:
-    from kintune.graph.lower import lower
-    from kintune.graph.traffic import kernels, share_without_reduction
+    from kintune.compiler.graph.lower import lower
+    from kintune.compiler.graph.traffic import kernels, share_without_reduction
     from kintune.models.importer import load
     from kintune.models.ref import parse_ref
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 if TYPE_CHECKING:
     import tvm
 
-    from kintune.graph.lower import Lowered
+    from kintune.compiler.graph.lower import Lowered
     from tests.graph.conftest import RunsProgram
 
     Expr = Any
@@ -168,11 +168,11 @@ def _module(steps: list[Any], seed: int) -> tvm.IRModule:
 
 def _choices(lowered: Lowered, target: tvm.target.Target, seed: int, rounds: int) -> list[dict[str, Any]]:
     """Programs for all workloads: the rule's, and in each further round a drawn one of another sketch."""
+    from kintune.compiler.space.lower import Replayer
+    from kintune.compiler.space.sketches import generate_sketches
     from kintune.search.evolve import draw
-    from kintune.space.lower import Replayer
-    from kintune.space.machine import Machine
-    from kintune.space.rules import rule_candidates
-    from kintune.space.sketches import generate_sketches
+    from kintune.search.machine import Machine
+    from kintune.search.rules import rule_candidates
 
     rng = np.random.default_rng(seed)
     chosen: list[dict[str, Any]] = [{} for _ in range(rounds)]
@@ -195,8 +195,8 @@ def _choices(lowered: Lowered, target: tvm.target.Target, seed: int, rounds: int
 
 def check(steps: list[Any], seed: int, target: tvm.target.Target, run: RunsProgram, rounds: int = 4) -> int:
     """Compare the programs; how many kernels were tuned."""
-    from kintune.graph.assemble import assemble
-    from kintune.graph.lower import lower
+    from kintune.compiler.graph.assemble import assemble
+    from kintune.compiler.graph.lower import lower
 
     lowered = lower(_module(steps, seed), target)
     rng = np.random.default_rng(seed)

@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
+from kintune.core.candidate import Candidate, Choice, Sketch, digest_of
+from kintune.core.outcome import Outcome, Status
+from kintune.core.payloads import Subgraph
+from kintune.core.protocol import DeviceType
 from kintune.errors import RecordsError
 from kintune.integrations.exchange import FOREIGN, absorb, gather
 from kintune.integrations.tuning_database import Measured, TuningDatabase
-from kintune.job.payloads import Subgraph
-from kintune.measure.outcome import Outcome, Status
-from kintune.measure.protocol import DeviceType
 from kintune.records import Measurement, Store
-from kintune.space.candidate import Candidate, Choice, Sketch, digest_of
 
 TARGET = '{"kind": "llvm", "num-cores": 2}'
 OURS = DeviceType(target=TARGET, model="a CPU", isa=(), threads=2, protocol="1-cold")

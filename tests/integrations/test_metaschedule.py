@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
+from kintune.core.candidate import Candidate
+from kintune.core.payloads import Subgraph
 from kintune.errors import EngineError, InputError
 from kintune.integrations.aside import export_metaschedule, read_metaschedule
 from kintune.integrations.tuning_database import Exported, Measured, TuningDatabase
-from kintune.job.payloads import Subgraph
-from kintune.space.candidate import Candidate
 
 pytestmark = pytest.mark.tvm
 
@@ -43,13 +43,13 @@ def tuned() -> Tuned:
     import tvm
     from tvm import te, topi
 
-    from kintune.graph.workload import describe
-    from kintune.measure.target import resolve_target
-    from kintune.space.intrinsics import load_intrinsics
-    from kintune.space.lower import Replayer, save_workload
-    from kintune.space.machine import Machine
-    from kintune.space.rules import rule_candidates
-    from kintune.space.sketches import generate_sketches
+    from kintune.compiler.graph.workload import describe
+    from kintune.compiler.space.intrinsics import load_intrinsics
+    from kintune.compiler.space.lower import Replayer, save_workload
+    from kintune.compiler.space.sketches import generate_sketches
+    from kintune.runtime.target import resolve_target
+    from kintune.search.machine import Machine
+    from kintune.search.rules import rule_candidates
 
     load_intrinsics()
     a, b = te.placeholder((16, 64), name="a"), te.placeholder((64, 32), name="b")
@@ -94,7 +94,7 @@ def test_stock_metaschedule_finds_the_best_program(tuned: Tuned, tmp_path: Path)
     from tvm import relax
     from tvm.s_tir import meta_schedule as ms
 
-    from kintune.space.sketches import take_apart
+    from kintune.compiler.space.sketches import take_apart
 
     export(tmp_path, tuned.database)
     best = tuned.database.measured[-1]

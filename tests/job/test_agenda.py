@@ -7,14 +7,14 @@ import math
 import msgspec
 import pytest
 
-from kintune.job.payloads import Options, StageName
-from kintune.measure.outcome import Outcome, Status
-from kintune.measure.requests import Built, ProfileContext, ProfileItem
-from kintune.search.strategy import Strategy
-from kintune.space.candidate import UNTUNED, Candidate
+from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.kernels import Built, ProfileContext, ProfileItem
+from kintune.core.messages import Work
+from kintune.core.outcome import Outcome, Status
+from kintune.core.payloads import Options, StageName
+from kintune.core.strategy import Strategy
 from kintune.testing.rehearsal import Cast, PlainJournal, Rehearsal
 from kintune.testing.toy_tools import ToyTools, toy_spec
-from kintune.wire.messages import Work
 
 SPEC = toy_spec(Options(trials=24, strategy=Strategy(round_size=6, foresee_size=3)))
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.job.checking import NetworkCheck
-from kintune.space.candidate import Candidate
+from kintune.core.candidate import Candidate
+from kintune.tuning.job.checking import NetworkCheck
 
 
 def programs(size: int) -> dict[str, Candidate]:

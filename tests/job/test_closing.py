@@ -6,14 +6,14 @@ from collections import Counter
 
 import pytest
 
-from kintune.job.closing import FINALISTS
-from kintune.job.payloads import StageName
-from kintune.measure.outcome import Outcome, Status
-from kintune.space.candidate import UNTUNED, Candidate
+from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.outcome import Outcome, Status
+from kintune.core.payloads import StageName
 from kintune.testing.rehearsal import Cast, Rehearsal
 from kintune.testing.synthetic_space import Product, SyntheticSpace
 from kintune.testing.toy_runs import time_us, with_limits
 from kintune.testing.toy_tools import ToyTools, toy_spec
+from kintune.tuning.job.closing import FINALISTS
 
 
 class Alike(Cast):

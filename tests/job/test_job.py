@@ -8,16 +8,16 @@ from collections import Counter
 import msgspec
 import pytest
 
-from kintune.job.payloads import Profiled, StageName
-from kintune.measure.outcome import Outcome, Status
-from kintune.measure.requests import Built
-from kintune.search.strategy import Strategy
-from kintune.space.candidate import UNTUNED, Candidate
+from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.kernels import Built
+from kintune.core.messages import Committed, ItemStatus, Work
+from kintune.core.outcome import Outcome, Status
+from kintune.core.payloads import Profiled, StageName
+from kintune.core.strategy import Strategy
 from kintune.testing.rehearsal import Cast, PlainJournal, Rehearsal
 from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
 from kintune.testing.toy_runs import ended, failed, profiled, time_us, with_limits
 from kintune.testing.toy_tools import ToyTools, toy_space, toy_spec
-from kintune.wire.messages import Committed, ItemStatus, Work
 
 
 class TestAWholeRun:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 import msgspec
 import pytest
 
-from kintune.job.payloads import Drafted, JobSpec, Packaged, Prepared, Proof, StageName
-from kintune.measure.requests import Built
-from kintune.space.candidate import UNTUNED, Candidate
+from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.kernels import Built
+from kintune.core.payloads import Drafted, JobSpec, Packaged, Prepared, Proof, StageName
 from kintune.testing.rehearsal import Cast, PlainJournal, Rehearsal
 from kintune.testing.toy_runs import ended, failed, with_limits
 from kintune.testing.toy_tools import ToyTools, toy_spec

@@ -8,16 +8,16 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
+from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.kernels import Built
+from kintune.core.messages import Offer
+from kintune.core.outcome import Outcome, Status
+from kintune.core.payloads import Drafted, JobSpec, Packaged, Prepared, Proof, StageName
 from kintune.errors import BuildError, InputError, OrderError
-from kintune.job.job import TuningJob
-from kintune.job.payloads import Drafted, JobSpec, Packaged, Prepared, Proof, StageName
-from kintune.measure.outcome import Outcome, Status
-from kintune.measure.requests import Built
-from kintune.space.candidate import UNTUNED, Candidate
 from kintune.testing.rehearsal import Cast, Rehearsal
 from kintune.testing.toy_runs import BUILD_FAILED, ended, failed, time_us, with_limits
 from kintune.testing.toy_tools import ToyTools, toy_space, toy_spec
-from kintune.wire.messages import Offer
+from kintune.tuning.job.job import TuningJob
 
 
 class TestFailures:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kintune.job.payloads import KnowledgeUse, Known, StageName
-from kintune.measure.about import Peak
-from kintune.measure.outcome import Outcome, Status
-from kintune.measure.requests import Built
-from kintune.search.strategy import Strategy
-from kintune.space.candidate import UNTUNED, Candidate
+from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.device_about import Peak
+from kintune.core.kernels import Built
+from kintune.core.outcome import Outcome, Status
+from kintune.core.payloads import KnowledgeUse, Known, StageName
+from kintune.core.strategy import Strategy
 from kintune.testing.rehearsal import Cast, PlainJournal, Rehearsal
 from kintune.testing.toy_runs import BUILD_FAILED, KNOWLEDGE, ended, profiled, with_limits
 from kintune.testing.toy_tools import ToyTools, toy_space, toy_spec

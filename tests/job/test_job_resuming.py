@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import pytest
 
-from kintune.job.payloads import StageName, Summary, Updated
-from kintune.measure.outcome import Outcome
-from kintune.measure.requests import Built
+from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.kernels import Built
+from kintune.core.knowledge import Knowledge
+from kintune.core.outcome import Outcome
+from kintune.core.payloads import StageName, Summary, Updated
 from kintune.search import session
 from kintune.search.family import Samples
-from kintune.search.knowledge import Knowledge
-from kintune.space.candidate import UNTUNED, Candidate
 from kintune.testing.rehearsal import Cast, PlainJournal, Rehearsal
 from kintune.testing.toy_runs import BUILD_FAILED, KNOWLEDGE, ended, profiled, with_limits
 from kintune.testing.toy_tools import ToyTools, toy_spec

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from kintune.job.ledger import Ledger
-from kintune.job.payloads import Options
-from kintune.measure.outcome import Outcome, Status
-from kintune.space.candidate import Candidate
+from kintune.core.candidate import Candidate
+from kintune.core.outcome import Outcome, Status
+from kintune.core.payloads import Options
+from kintune.tuning.job.ledger import Ledger
 
 TUNED = Candidate("dense", "sketch", ())
 CALM = Outcome(Status.OK, times_us=(1.0,))

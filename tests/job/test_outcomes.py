@@ -3,13 +3,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from kintune.core.device_about import Peak
+from kintune.core.kernels import Built
+from kintune.core.messages import ItemStatus
+from kintune.core.outcome import Outcome, Status
+from kintune.core.payloads import StageName
 from kintune.errors import WireError
-from kintune.job.outcomes import built_of, check_answer, profiled_of
-from kintune.job.payloads import StageName
-from kintune.measure.about import Peak
-from kintune.measure.outcome import Outcome, Status
-from kintune.measure.requests import Built
-from kintune.wire.messages import ItemStatus
+from kintune.tuning.job.outcomes import built_of, check_answer, profiled_of
 
 OK = ItemStatus.OK
 encode = msgspec.msgpack.encode

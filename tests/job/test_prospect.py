@@ -6,11 +6,11 @@ from collections import Counter
 
 import msgspec
 
-from kintune.job.payloads import JobSpec, Options, StageName
-from kintune.search.strategy import Strategy
+from kintune.core.messages import Offer
+from kintune.core.payloads import JobSpec, Options, StageName
+from kintune.core.strategy import Strategy
 from kintune.testing.rehearsal import Rehearsal
 from kintune.testing.toy_tools import ToyTools, toy_spec
-from kintune.wire.messages import Offer
 
 
 class Listening(Rehearsal):

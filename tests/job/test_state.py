@@ -8,13 +8,13 @@ from functools import partial
 import msgspec
 import pytest
 
-from kintune.job.payloads import Options, StageName, Summary, Updated
-from kintune.search.strategy import Strategy
+from kintune.core.messages import Committed
+from kintune.core.payloads import Options, StageName, Summary, Updated
+from kintune.core.strategy import Strategy
 from kintune.testing.rehearsal import Cast, PlainJournal, Rehearsal
 from kintune.testing.synthetic_space import Product, SyntheticSpace
 from kintune.testing.toy_runs import ended
 from kintune.testing.toy_tools import ToyTools, toy_spec
-from kintune.wire.messages import Committed
 
 SPACE = SyntheticSpace(
     [

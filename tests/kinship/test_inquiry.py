@@ -8,14 +8,14 @@ import msgspec
 import numpy as np
 import pytest
 
+from kintune.core.feature_version import FEATURES
+from kintune.core.payloads import ModelRef, Prepared
 from kintune.errors import InputError
-from kintune.job.payloads import ModelRef, Prepared
 from kintune.kinship import inquiry as module
 from kintune.kinship.grouping import LEAST_SAMPLES
 from kintune.kinship.inquiry import inquire
 from kintune.models.ref import parse_ref
 from kintune.records import Store
-from kintune.space.feature_version import FEATURES
 from kintune.testing.records import DEVICE, add_workload, measurement, subgraph
 
 ZOO = parse_ref("zoo:resnet18")

@@ -7,10 +7,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from kintune.core.feature_version import FEATURES
+from kintune.core.outcome import Outcome, Status
 from kintune.kinship.samples import Conditions, conditions_of, read_measured, subject_of
-from kintune.measure.outcome import Outcome, Status
 from kintune.records import Measurement, Store
-from kintune.space.feature_version import FEATURES
 from kintune.testing.records import COMPILER, DEVICE, add_workload, measurement, subgraph
 
 HERE = Conditions(DEVICE.digest, COMPILER)

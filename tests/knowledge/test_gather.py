@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from kintune.core.knowledge import Knowledge
 from kintune.errors import InputError
-from kintune.knowledge.gather import gather_knowledge
 from kintune.search.cost_model import Trees
-from kintune.search.knowledge import Knowledge
 from kintune.testing.synthetic_space import Product, SyntheticSpace
 from kintune.testing.toy_records import CONDITIONS, ToyRecords
+from kintune.transfer.gather import gather_knowledge
 
 ONE, TWO = Product("one", 64, 128, 64), Product("two", 64, 256, 64)
 OTHER = Product("other", 64, 64, 64, operator="conv2d")

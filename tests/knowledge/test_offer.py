@@ -7,15 +7,15 @@ from collections import Counter
 
 from sqlalchemy import text
 
-from kintune.job.trained import TrainedModel
-from kintune.knowledge.conditions import Conditions
-from kintune.knowledge.offer import Offer, choose, expand
+from kintune.core.candidate import UNTUNED
+from kintune.core.conditions import Conditions
+from kintune.core.model_version import ModelVersion
+from kintune.core.trained import TrainedModel
 from kintune.search.cost_model import Trees
 from kintune.search.family import Subject
-from kintune.search.model_version import ModelVersion
-from kintune.space.candidate import UNTUNED
 from kintune.testing.synthetic_space import Product
 from kintune.testing.toy_records import CONDITIONS, ToyRecords
+from kintune.transfer.offer import Offer, choose, expand
 
 NEAR, FAR = Product("near", 64, 128, 64), Product("far", 64, 4096, 64)
 NEW = Product("new", 64, 192, 64)

@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import text
 
+from kintune.core.conditions import Conditions
+from kintune.core.outcome import Outcome, Status
+from kintune.core.trained import TrainedModel
 from kintune.errors import DamagedRecord, InputError
-from kintune.job.trained import TrainedModel
-from kintune.knowledge.conditions import Conditions
-from kintune.knowledge.offer import choose
-from kintune.knowledge.pretrain import LEAST_SAMPLES, pretrain, train_all
-from kintune.measure.outcome import Outcome, Status
 from kintune.records import Measurement, RunState, Store
 from kintune.search.cost_model import Trees
 from kintune.testing.records import DEVICE, add_workload, measurement
 from kintune.testing.synthetic_space import Product
 from kintune.testing.toy_records import CONDITIONS, ToyRecords
+from kintune.transfer.offer import choose
+from kintune.transfer.pretrain import LEAST_SAMPLES, pretrain, train_all
 
 ONE, TWO = Product("one", 64, 128, 64), Product("two", 64, 256, 64)
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from kintune.core.messages import Begin, FromWorker, Hello, Item, ItemDone, Shutdown
 from kintune.wire.channel import front_end_of_worker
-from kintune.wire.messages import Begin, FromWorker, Hello, Item, ItemDone, Shutdown
 
 WIDTH = 48
 
@@ -107,7 +107,7 @@ def dense() -> Any:
 @pytest.fixture(scope="session")
 def native() -> str:
     """This machine's canonical target, for one thread."""
-    from kintune.measure.target import resolve_target
+    from kintune.runtime.target import resolve_target
 
     return resolve_target("native", 1)
 
@@ -119,6 +119,6 @@ def healthy(dense: Any, native: str) -> Any:
 
     import tvm
 
-    from kintune.measure.build import build_module
+    from kintune.compiler.build import build_module
 
     return build_module(tvm.target.Target(json.loads(native)), dense, dense, "healthy")

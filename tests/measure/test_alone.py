@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kintune.graph.inputs import Array
-from kintune.job.payloads import Tensor
-from kintune.measure.alone import Alone, compare_alone, output_name, workload_of
+from kintune.core.payloads import Tensor
+from kintune.core.validation import output_name, workload_of
+from kintune.runtime.inputs import Array
+from kintune.validate.alone import Alone, compare_alone
 
 
 def compare(dtype: str, *pairs: tuple[Array, Array]) -> Alone:

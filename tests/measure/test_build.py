@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from kintune.core.candidate import Candidate
+from kintune.core.kernels import Built
 from kintune.errors import BuildError
-from kintune.measure.requests import Built
-from kintune.space.candidate import Candidate
 
 pytestmark = pytest.mark.tvm
 
@@ -30,7 +30,7 @@ def test_the_artifact_is_a_library_that_computes(healthy: Built) -> None:
     import numpy as np
     import tvm
 
-    from kintune.measure.artifact import load_artifact
+    from kintune.runtime.artifact import load_artifact
 
     a, w = (np.random.default_rng(seed).standard_normal((48, 48), np.float32) for seed in (1, 2))
     out = tvm.runtime.tensor(np.zeros((48, 48), np.float32))
@@ -39,8 +39,8 @@ def test_the_artifact_is_a_library_that_computes(healthy: Built) -> None:
 
 
 def test_a_candidate_without_a_sketch_is_the_workload_as_the_compiler_builds_it(dense: Any, native: str) -> None:
-    from kintune.measure.build import build_candidate
-    from kintune.space.lower import save_workload
+    from kintune.compiler.build import build_candidate
+    from kintune.compiler.space.lower import save_workload
 
     candidate = Candidate.untuned("w")
     built = build_candidate(target(native), save_workload(dense), None, candidate)
@@ -53,7 +53,7 @@ def test_weights_have_the_shape_that_a_schedule_packs_them_in(dense: Any, native
     """A schedule that tiles w into (3, 48, 16) and says so the way layout rewriting does."""
     import tvm
 
-    from kintune.measure.build import build_module
+    from kintune.compiler.build import build_module
 
     schedule = tvm.s_tir.Schedule(dense)
     block = schedule.get_sblock("matmul", func_name="main")
@@ -68,7 +68,7 @@ def test_a_schedule_that_does_not_lower_is_one_line(dense: Any, native: str) -> 
     """Threads of a GPU on a CPU."""
     import tvm
 
-    from kintune.measure.build import build_module
+    from kintune.compiler.build import build_module
 
     schedule = tvm.s_tir.Schedule(dense)
     schedule.bind(schedule.get_loops(schedule.get_sblock("matmul", func_name="main"))[0], "threadIdx.x")
@@ -82,7 +82,7 @@ def test_dynamic_shapes_and_scalars_are_refused(native: str) -> None:
     import tvm
     from tvm import te
 
-    from kintune.measure.build import build_module
+    from kintune.compiler.build import build_module
 
     n = te.var("n")
     x = te.placeholder((n,), name="x")
@@ -95,8 +95,8 @@ def test_dynamic_shapes_and_scalars_are_refused(native: str) -> None:
 def test_programs_for_another_architecture_are_objects_of_it(dense: Any) -> None:
     import tvm
 
-    from kintune.measure.build import build_candidate
-    from kintune.space.lower import save_workload
+    from kintune.compiler.build import build_candidate
+    from kintune.compiler.space.lower import save_workload
 
     board = tvm.target.Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76", "num-cores": 4})
     built = build_candidate(board, save_workload(dense), None, Candidate.untuned("w"))

@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from kintune.core.candidate import Axis, Candidate, Decision, Tile
+from kintune.core.kernels import BuildContext, BuildItem, Built
+from kintune.core.messages import ItemFailed
+from kintune.core.outcome import Status
 from kintune.errors import BuildError, WireError
-from kintune.measure.build_worker import BuildHandler
-from kintune.measure.outcome import Status
-from kintune.measure.requests import BuildContext, BuildItem, Built
-from kintune.space.candidate import Axis, Candidate, Decision, Tile
-from kintune.wire.messages import ItemFailed
+from kintune.workers.build_worker import BuildHandler
 
 CANDIDATE = Candidate.untuned("w")
 CONTEXT = msgspec.msgpack.encode(BuildContext("a target", {}, {}))
@@ -80,14 +80,14 @@ def test_a_process_builds_every_sketch_of_a_workload(start_worker: Any, dense: A
 
     import tvm
 
-    from kintune.space.intrinsics import load_intrinsics
-    from kintune.space.lower import save_workload
-    from kintune.space.sketches import generate_sketches
+    from kintune.compiler.space.intrinsics import load_intrinsics
+    from kintune.compiler.space.lower import save_workload
+    from kintune.compiler.space.sketches import generate_sketches
 
     load_intrinsics()
     sketches = generate_sketches("w", dense, tvm.target.Target(json.loads(native)))
     context = BuildContext(native, {"w": save_workload(dense)}, {sketch.digest: sketch for sketch in sketches})
-    worker = start_worker("kintune.measure.build_worker")
+    worker = start_worker("kintune.workers.build_worker")
     assert worker.hello.worker == "build"
     worker.begin("build", msgspec.msgpack.encode(context))
     for candidate in (
@@ -109,7 +109,7 @@ def test_a_process_builds_every_sketch_of_a_workload(start_worker: Any, dense: A
 
 @pytest.mark.tvm
 def test_a_process_that_could_not_link_says_so_at_once(start_worker: Any) -> None:
-    worker = start_worker("kintune.measure.build_worker", PATH="", CC="")
+    worker = start_worker("kintune.workers.build_worker", PATH="", CC="")
     assert isinstance(worker.first, ItemFailed)
     assert worker.first.refused
     assert "no C compiler" in worker.first.cause

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kintune.core.payloads import Tensor
 from kintune.errors import EngineError
-from kintune.job.payloads import Tensor
-from kintune.measure.contender import Contender
-from kintune.measure.contest import Contest, Turn
-from kintune.measure.rivals import Subject
+from kintune.validate.contender import Contender
+from kintune.validate.contest import Contest, Turn
+from kintune.validate.rivals import Subject
 
 TENSORS = (Tensor("x", (2, 3), "float32"),)
 FAKE = """
@@ -49,7 +49,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
 
 
 def test_it_runs_and_writes_its_outputs(start: Start, tmp_path: Path) -> None:
-    from kintune.graph.inputs import draw_inputs
+    from kintune.runtime.inputs import draw_inputs
 
     with start() as contender:
         contender.prepare(60)

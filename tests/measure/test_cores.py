@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kintune.errors import TargetError
-from kintune.measure.cores import choose_cores, physical_cores, pinned_to
+from kintune.hardware.cores import choose_cores, physical_cores, pinned_to
 
 
 def machine(root: Path, siblings: dict[int, str]) -> Path:

@@ -3,12 +3,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from kintune.core.device_about import Peak
+from kintune.core.kernels import Built, ProfileContext, ProfileItem
+from kintune.core.outcome import Outcome, Status
+from kintune.core.protocol import Protocol
 from kintune.errors import DeviceUnwell, WireError
-from kintune.measure.about import Peak
-from kintune.measure.device import DeviceHandler
-from kintune.measure.outcome import Outcome, Status
-from kintune.measure.protocol import Protocol
-from kintune.measure.requests import Built, ProfileContext, ProfileItem
+from kintune.workers.device import DeviceHandler
 
 CONTEXT = ProfileContext(Protocol(threads=1), {})
 ITEM = msgspec.msgpack.encode(ProfileItem("w", Built("c")))

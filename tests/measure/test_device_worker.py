@@ -10,19 +10,19 @@ from typing import Any
 import msgspec
 import pytest
 
+from kintune.core.device_about import DeviceAbout, Peak
+from kintune.core.kernels import Built, Operand, ProfileContext, ProfileItem
+from kintune.core.messages import ItemFailed
+from kintune.core.outcome import Outcome, Status
+from kintune.core.protocol import Protocol
 from kintune.errors import TargetError
-from kintune.measure.about import DeviceAbout, Peak
-from kintune.measure.device_worker import open_device
-from kintune.measure.outcome import Outcome, Status
-from kintune.measure.protocol import Protocol
-from kintune.measure.requests import Built, Operand, ProfileContext, ProfileItem
 from kintune.testing.poison import Poison, compile_kernel, poisoned
 from kintune.wire.child import ResourceLimits
-from kintune.wire.messages import ItemFailed
+from kintune.workers.device_worker import open_device
 
 pytestmark = pytest.mark.tvm
 
-MODULE = "kintune.measure.device_worker"
+MODULE = "kintune.workers.device_worker"
 PROTOCOL = Protocol(threads=1, repeats=3, max_seconds=0.05)
 
 

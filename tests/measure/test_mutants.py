@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from kintune.graph.inputs import Array, draw_inputs
-from kintune.measure.alone import compare_alone
-from kintune.measure.noise import moved
-from kintune.measure.numerics import compare_outputs
+from kintune.runtime.inputs import Array, draw_inputs
+from kintune.validate.alone import compare_alone
+from kintune.validate.noise import moved
+from kintune.validate.numerics import compare_outputs
 
 pytestmark = pytest.mark.tvm
 
@@ -57,7 +57,7 @@ class Case(NamedTuple):
         found = compare_outputs(names, outputs, self.expected, 1e-3, 1e-3, self.samples)
         if found.disagreement or found.noise is None:
             return found.disagreement
-        from kintune.graph.alone import side_by_side
+        from kintune.compiler.graph.alone import side_by_side
 
         kernels = {digest: name for name, digest in reversed(self.lowered.functions.items())}  # the first of each
         alone = side_by_side(self.lowered, kernels)
@@ -70,7 +70,7 @@ class Case(NamedTuple):
     def _run(self, lowered: Any) -> list[Array]:
         import tvm
 
-        from kintune.graph.assemble import assemble
+        from kintune.compiler.graph.assemble import assemble
 
         program = assemble(lowered, {}, self.target)
         with tempfile.TemporaryDirectory() as directory:
@@ -259,11 +259,11 @@ def case_of(path: Path) -> Case:
     """The network in a file, lowered, and what onnxruntime makes of it."""
     import tvm
 
-    from kintune.graph.lower import lower
-    from kintune.job.payloads import ModelRef
-    from kintune.measure.rivals import Subject, make_rival
-    from kintune.measure.target import resolve_target
+    from kintune.compiler.graph.lower import lower
+    from kintune.core.payloads import ModelRef
     from kintune.models.importer import load
+    from kintune.runtime.target import resolve_target
+    from kintune.validate.rivals import Subject, make_rival
 
     model = load(ModelRef("onnx", str(path), "m"))
     target = tvm.target.Target(json.loads(resolve_target("native", 1)))

@@ -4,8 +4,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kintune.measure.noise import moved
-from kintune.measure.numerics import compare_outputs
+from kintune.validate.noise import moved
+from kintune.validate.numerics import compare_outputs
 
 F32 = npt.NDArray[np.float32]
 RNG = np.random.default_rng(5)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from kintune.measure.numerics import Difference, compare_outputs
+from kintune.validate.numerics import Difference, compare_outputs
 
 ANY = arrays(np.float32, array_shapes(min_dims=0, max_dims=3), elements=st.floats(width=32))
 FINITE = arrays(np.float64, array_shapes(max_dims=2), elements=st.floats(-1e6, 1e6))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 
-from kintune.measure.outcome import Outcome, Status
+from kintune.core.outcome import Outcome, Status
 
 
 def test_the_median_is_of_the_repeats() -> None:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.measure.about import DeviceAbout
-from kintune.measure.protocol import OPERANDS, DeviceType, Protocol, operands_for
+from kintune.core.device_about import DeviceAbout
+from kintune.core.protocol import OPERANDS, DeviceType, Protocol, operands_for
 from kintune.testing.boards import board_about
 
 

@@ -9,13 +9,13 @@ import msgspec
 import numpy as np
 import pytest
 
+from kintune.core.payloads import Proof
+from kintune.core.validation import ProveContext, ProveItem
 from kintune.errors import InputError, NumericsError
-from kintune.graph.package import Package, write_package
-from kintune.job.payloads import Proof
-from kintune.measure import trial as trials
-from kintune.measure.contest import Contest, Turn
-from kintune.measure.prove import prove
-from kintune.measure.prove_request import ProveContext, ProveItem
+from kintune.runtime.package import Package, write_package
+from kintune.validate import trial as trials
+from kintune.validate.contest import Contest, Turn
+from kintune.validate.prove import prove
 
 pytestmark = pytest.mark.tvm
 

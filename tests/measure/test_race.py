@@ -3,10 +3,10 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kintune.core.validation import ProveContext
 from kintune.errors import EngineError
-from kintune.measure.contest import Turn
-from kintune.measure.prove_request import ProveContext
-from kintune.measure.race import race
+from kintune.validate.contest import Turn
+from kintune.validate.race import race
 
 
 class Scripted:

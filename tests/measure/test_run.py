@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from kintune.core.kernels import Built, Operand, ProfileContext, ProfileItem
+from kintune.core.outcome import Outcome, Status
+from kintune.core.protocol import Protocol
 from kintune.errors import DeviceError
-from kintune.measure.outcome import Outcome, Status
-from kintune.measure.protocol import Protocol
-from kintune.measure.requests import Built, Operand, ProfileContext, ProfileItem
 from kintune.testing.poison import compile_kernel
 
 pytestmark = pytest.mark.tvm
@@ -23,8 +23,8 @@ PROTOCOL = Protocol(threads=1, repeats=2, max_seconds=0.01)
 
 @pytest.fixture(scope="module")
 def runner() -> Any:
+    from kintune.hardware.cores import choose_cores
     from kintune.measure.calm import Calm
-    from kintune.measure.cores import choose_cores
     from kintune.measure.run import Runner
 
     return Runner(choose_cores(1), calm=Calm(waited=lambda: 0.0))  # whatever else runs here
@@ -39,7 +39,7 @@ def libraries(directory: Path) -> int:
 def test_an_artifact_leaves_neither_file_nor_mapping_behind(
     runner: Any, healthy: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kintune.measure.artifact import load_artifact
+    from kintune.runtime.artifact import load_artifact
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     module = load_artifact(healthy.artifact)
@@ -133,8 +133,8 @@ def test_the_fastest_of_a_stage_so_far_says_what_is_slow(runner: Any, tmp_path: 
 
 def disturbed(log: Path, waited: Callable[[], float], milliseconds: int, is_reference: bool, most_s: float) -> Outcome:
     """What comes of a kernel that sleeps while its threads wait like this; it leaves a mark in `log` for each run."""
+    from kintune.hardware.cores import choose_cores
     from kintune.measure.calm import Calm
-    from kintune.measure.cores import choose_cores
     from kintune.measure.run import Runner
 
     log.touch()
@@ -178,7 +178,7 @@ def test_a_packed_candidate_is_compared_with_the_plain_reference(
 
     import tvm
 
-    from kintune.measure.build import build_module
+    from kintune.compiler.build import build_module
 
     schedule = tvm.s_tir.Schedule(dense)
     block = schedule.get_sblock("matmul", func_name="main")
@@ -199,7 +199,7 @@ def test_programs_of_other_types(runner: Any, native: str, dtype: str) -> None:
     import tvm
     from tvm import te
 
-    from kintune.measure.build import build_module
+    from kintune.compiler.build import build_module
 
     x = te.placeholder((16, 5), dtype, name="x")
     copy = te.compute((16, 5), lambda i, j: x[i, j], name="copy")

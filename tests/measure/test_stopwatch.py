@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kintune.core.protocol import Protocol
 from kintune.errors import DeviceError
-from kintune.measure.protocol import Protocol
 
 pytestmark = pytest.mark.tvm
 
@@ -22,7 +22,7 @@ COUNT = "static int64_t runs; values(out)[0] = ++runs;"
 @pytest.fixture
 def kernel() -> Callable[[str], Any]:
     """Loads a kernel of two inputs and an output from the body of its C function."""
-    from kintune.measure.artifact import load_artifact
+    from kintune.runtime.artifact import load_artifact
     from kintune.testing.poison import compile_kernel
 
     return lambda body: load_artifact(compile_kernel(body))

@@ -21,7 +21,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_canonical_target_names_itself(name: str) -> None:
-    from kintune.measure.target import resolve_target
+    from kintune.runtime.target import resolve_target
 
     canonical = resolve_target(name, 3)
     assert resolve_target(canonical, 3) == canonical
@@ -29,7 +29,7 @@ def test_a_canonical_target_names_itself(name: str) -> None:
 
 
 def test_every_spelling_of_a_target_is_one_target() -> None:
-    from kintune.measure.target import resolve_target
+    from kintune.runtime.target import resolve_target
 
     spellings = [
         "llvm -mcpu=znver4",
@@ -40,7 +40,7 @@ def test_every_spelling_of_a_target_is_one_target() -> None:
 
 
 def test_this_machine_runs_programs_for_itself() -> None:
-    from kintune.measure.target import instruction_set, missing_features, resolve_target
+    from kintune.runtime.target import instruction_set, missing_features, resolve_target
 
     native = resolve_target("native", 2)
     assert missing_features(native) == ()
@@ -48,7 +48,7 @@ def test_this_machine_runs_programs_for_itself() -> None:
 
 
 def test_a_feature_that_the_hypervisor_hides_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kintune.measure import target
+    from kintune.runtime import target
 
     true_call = target._call
     host = {str(name): int(has) for name, has in true_call("tvm.codegen.llvm.GetHostCPUFeatures").items()}
@@ -66,7 +66,7 @@ def test_a_feature_that_the_hypervisor_hides_is_not_used(monkeypatch: pytest.Mon
 
 
 def test_programs_for_another_architecture_do_not_run_here() -> None:
-    from kintune.measure.target import missing_features, resolve_target
+    from kintune.runtime.target import missing_features, resolve_target
 
     assert missing_features(resolve_target('{"kind": "llvm", "mtriple": "riscv64-linux-gnu"}', 1)) == ("riscv64",)
 
@@ -89,7 +89,7 @@ def test_programs_for_another_architecture_do_not_run_here() -> None:
     ],
 )
 def test_an_unknown_target_is_refused_in_one_line(name: str, said: str) -> None:
-    from kintune.measure.target import resolve_target
+    from kintune.runtime.target import resolve_target
 
     with pytest.raises(TargetError, match=said) as caught:
         resolve_target(name, 1)
@@ -102,7 +102,7 @@ def test_an_unknown_target_is_refused_in_one_line(name: str, said: str) -> None:
     ["cuda -arch=sm_86", "cuda -arch=sm_86a", '{"kind": "cuda", "arch": "sm_86"}', "nvidia/geforce-rtx-3090", "cuda"],
 )
 def test_a_gpu_is_its_architecture_however_it_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kintune.measure import target
+    from kintune.runtime import target
 
     monkeypatch.setattr(target, "architecture_here", lambda: "sm_86")
     canonical = target.resolve_target(name, 4)
@@ -115,7 +115,7 @@ def test_a_gpu_is_its_architecture_however_it_is_named(name: str, monkeypatch: p
 
 
 def test_a_gpu_that_is_not_here_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kintune.measure import target
+    from kintune.runtime import target
 
     monkeypatch.setattr(target, "architecture_here", lambda: None)
     with pytest.raises(TargetError, match=r"target 'cuda': no GPU is here .* name one, as in 'cuda -arch=sm_90'"):
@@ -125,7 +125,7 @@ def test_a_gpu_that_is_not_here_must_be_named(monkeypatch: pytest.MonkeyPatch) -
 def test_programs_for_a_gpu_are_for_the_machine_that_it_is_in() -> None:
     import tvm
 
-    from kintune.measure.target import architecture_of, missing_features, resolve_target
+    from kintune.runtime.target import architecture_of, missing_features, resolve_target
 
     host = {"kind": "llvm", "mtriple": "aarch64-linux-gnu"}
     canonical = resolve_target(json.dumps({"kind": "cuda", "arch": "sm_87", "host": host}), 1)

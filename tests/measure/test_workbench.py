@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kintune.measure.requests import Operand
+from kintune.core.kernels import Operand
 
 pytestmark = pytest.mark.tvm
 

@@ -222,8 +222,8 @@ def test_operators_between_convolutions(part: int, tmp_path: Path) -> None:
     import tvm
     from tvm import relax
 
-    from kintune.graph.assemble import assemble
-    from kintune.graph.lower import lower
+    from kintune.compiler.graph.assemble import assemble
+    from kintune.compiler.graph.lower import lower
     from kintune.models.importer import load
     from kintune.models.ref import parse_ref
 

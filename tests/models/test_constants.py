@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from onnx import TensorProto, helper
 
+from kintune.core.payloads import Constant, ModelRef
 from kintune.errors import InputError, ModelError, ShapeError
-from kintune.job.payloads import Constant, ModelRef
 from kintune.models.constants import (
     constant_of,
     constant_values,

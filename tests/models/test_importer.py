@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
+from kintune.core.payloads import ModelRef, Tensor
 from kintune.errors import ModelError, ShapeError, UnsupportedOperators
-from kintune.job.payloads import ModelRef, Tensor
 from kintune.models.importer import load
 from kintune.models.ref import parse_ref
 from kintune.models.zoo import bert, gpt2, mobilenet_v1, mobilenet_v2, resnet, vit

@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 import pytest
 
+from kintune.core.payloads import Tensor
 from kintune.errors import ModelError, OrderError, ShapeError, UnsupportedOperators
-from kintune.job.payloads import Tensor
 from kintune.models.constants import constant_of
 from kintune.models.digest import exported_digest
 from kintune.models.ref import parse_ref

@@ -16,8 +16,8 @@ import msgspec
 import pytest
 from sqlalchemy import Connection, delete, text, update
 
+from kintune.core.outcome import Outcome, Status
 from kintune.errors import DamagedRecord, RecordsError
-from kintune.measure.outcome import Outcome, Status
 from kintune.records import Damage, Store
 from kintune.records.schema import blobs, device_types, events, measurements, runs
 from kintune.records.sqlite import SQLiteFile

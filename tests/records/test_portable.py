@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kintune.core.candidate import Candidate, digest_of
+from kintune.core.outcome import Outcome, Status
 from kintune.errors import DamagedRecord, RecordsError, StorageError
-from kintune.measure.outcome import Outcome, Status
 from kintune.records import Imported, RunState, Store, export_records, import_records
 from kintune.records.schema import measurements
-from kintune.space.candidate import Candidate, digest_of
 from kintune.testing.records import COMPILER, DEVICE, add_workload, measurement
 
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from kintune.core.candidate import Candidate, Location, Sketch
 from kintune.records import Measurement
 from kintune.records.portable_rules import Rules
-from kintune.space.candidate import Candidate, Location, Sketch
 from kintune.testing.records import DEVICE, measurement
 
 WORKLOAD = "a" * 32

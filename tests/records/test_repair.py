@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
+from kintune.core.outcome import Status
 from kintune.errors import RecordsError
-from kintune.measure.outcome import Status
 from kintune.records import Damage, RunState, Store
 from kintune.records.schema import blobs, device_types, events, machine_facts, measurements, meta, runs
 from kintune.testing.records import DEVICE, add_workload, event, measurement

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from kintune.measure.outcome import Outcome, Status
+from kintune.core.messages import Committed, ItemStatus
+from kintune.core.outcome import Outcome, Status
 from kintune.records import Store
 from kintune.records.checksum import find_damage
 from kintune.records.codec import Codec, pack, unpack
 from kintune.records.schema import events
 from kintune.testing.records import add_workload, measurement
-from kintune.wire.messages import Committed, ItemStatus
 
 QUICK = settings(max_examples=60, deadline=None)
 

@@ -1,5 +1,6 @@
 import pytest
 
+from kintune.core.stage import Demand, Stage
 from kintune.errors import SchedulerError
 from kintune.scheduler.decisions import Cancel, Decision, GiveUp, RetryAt, Start
 from kintune.scheduler.events import (
@@ -25,7 +26,6 @@ from kintune.scheduler.policies import Sequential
 from kintune.scheduler.policies.ranked import Ranked
 from kintune.scheduler.policy import Policy
 from kintune.scheduler.resources import Device, Host, Placement
-from kintune.scheduler.stage import Demand, Stage
 from kintune.scheduler.view import Suggestion, View
 
 HOST = Host("here", cores=4, memory_mb=1000)

@@ -17,6 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from kintune.core.stage import Demand, Stage
 from kintune.scheduler.decisions import Cancel, Decision, GiveUp, RetryAt
 from kintune.scheduler.events import (
     Event,
@@ -39,7 +40,6 @@ from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import POLICIES, Fair, Greedy, Predictive, Sequential
 from kintune.scheduler.policy import Policy
 from kintune.scheduler.resources import Device, Host, Resource
-from kintune.scheduler.stage import Demand, Stage
 
 DEMANDS = [
     Demand(cores=1),

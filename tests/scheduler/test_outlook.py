@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from kintune.core.stage import Demand, Stage
 from kintune.scheduler.outlook import Outlook
 from kintune.scheduler.resources import Device, Host
-from kintune.scheduler.stage import Demand, Stage
 
 
 def stage(job: str, key: str, demand: Demand = Demand(cores=1)) -> Stage:  # noqa: B008

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from kintune.core.stage import Demand, Stage
 from kintune.scheduler.decisions import Start
 from kintune.scheduler.events import Event, JobAdded, ResourceJoined, StageDone, StageReady
 from kintune.scheduler.invariants import Auditor, InvariantError
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies.ranked import Ranked
 from kintune.scheduler.resources import Device, Host
-from kintune.scheduler.stage import Demand, Stage
 from kintune.scheduler.view import JobFacts
 
 GPU = Demand(device="gpu", exclusive=True)

@@ -4,11 +4,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.measure.outcome import Outcome, Status
+from kintune.core.candidate import Candidate
+from kintune.core.outcome import Outcome, Status
+from kintune.core.strategy import Strategy
 from kintune.search.family import Subject
-from kintune.search.strategy import Strategy
 from kintune.search.subgraph import SubgraphState
-from kintune.space.candidate import Candidate
 from kintune.testing.search_run import Observed, SearchRun, new_session
 from kintune.testing.synthetic_space import SyntheticSpace
 

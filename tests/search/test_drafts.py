@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kintune.core.candidate import Candidate, Choice, Location
 from kintune.search.drafts import Drafts, Proposal
 from kintune.search.evolve import draw
-from kintune.space.candidate import Candidate, Choice, Location
 from kintune.testing.synthetic_space import Product, SyntheticSpace
 
 

@@ -2,8 +2,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kintune.core.candidate import Axis, Candidate, Choice, Location, Sketch, Tile
 from kintune.search.evolve import cross, draw, mutate
-from kintune.space.candidate import Axis, Candidate, Choice, Location, Sketch, Tile
 from kintune.testing.decisions import check_candidate
 
 extents = st.one_of(st.integers(1, 4096), st.sampled_from([1, 2, 7, 13, 64, 97, 1000, 1009, 2048]))

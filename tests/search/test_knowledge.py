@@ -8,12 +8,12 @@ import msgspec
 import numpy as np
 import pytest
 
+from kintune.core.candidate import Candidate
+from kintune.core.knowledge import Knowledge, KnownModel, KnownProgram
+from kintune.core.model_version import ModelVersion
+from kintune.core.strategy import Strategy
 from kintune.search.cost_model import Trees
-from kintune.search.knowledge import Knowledge, KnownModel, KnownProgram
-from kintune.search.model_version import ModelVersion
 from kintune.search.session import Session
-from kintune.search.strategy import Strategy
-from kintune.space.candidate import Candidate
 from kintune.testing.search_run import Began, SearchRun, fold, new_session
 from kintune.testing.synthetic_space import Product, SyntheticSpace
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.search.plan import Entry, at_most
+from kintune.core.plan import Entry, at_most
 
 entries = st.lists(st.builds(Entry, st.sampled_from("abc"), st.integers(1, 64), st.just("search")), max_size=6)
 

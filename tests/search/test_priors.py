@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from kintune.core.knowledge import KnownModel
+from kintune.core.model_version import ModelVersion
 from kintune.search.cost_model import Trees
 from kintune.search.family import Subject
-from kintune.search.knowledge import KnownModel
-from kintune.search.model_version import ModelVersion
 from kintune.search.priors import ENOUGH, Prior, Priors
 from kintune.search.rows import Rows
 

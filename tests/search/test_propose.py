@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from kintune.core.candidate import Candidate
 from kintune.search.propose import choose, propose
 from kintune.search.space import Draft
 from kintune.search.subgraph import SubgraphState
-from kintune.space.candidate import Candidate
-from kintune.space.traits.field import Field
+from kintune.search.traits.field import Field
 from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.strategy import Strategy
 from kintune.search.session import Session
-from kintune.search.strategy import Strategy
-from kintune.space.candidate import UNTUNED, Candidate
 from kintune.testing.search_run import Adopted, Began, Event, Observed, SearchRun, fold, new_session
 from kintune.testing.synthetic_space import SyntheticSpace
 

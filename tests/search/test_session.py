@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kintune.measure.outcome import Outcome, Status
+from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.outcome import Outcome, Status
+from kintune.core.plan import Round
+from kintune.core.strategy import Strategy
 from kintune.search.cost_model import Trees
 from kintune.search.evolve import draw
 from kintune.search.foresee import sibling
-from kintune.search.plan import Round
 from kintune.search.session import Session
 from kintune.search.space import Draft
-from kintune.search.strategy import Strategy
-from kintune.space.candidate import UNTUNED, Candidate
 from kintune.testing.search_run import Began, Event, Observed, SearchRun, fold, new_session
 from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
 

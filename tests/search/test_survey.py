@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kintune.search.strategy import Strategy
+from kintune.core.strategy import Strategy
 from kintune.testing.search_run import SearchRun, new_session
 from kintune.testing.synthetic_space import SyntheticSpace
 

@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kintune.core.candidate import Axis, Choice, Location, Sketch, Tile
 from kintune.search.evolve import draw
 from kintune.search.transfer import carry, counterpart
-from kintune.space.candidate import Axis, Choice, Location, Sketch, Tile
 
 _EXTENTS = st.sampled_from([1, 2, 3, 7, 8, 12, 14, 49, 56, 64, 96, 100, 128, 768, 3072])
 

@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from kintune.measure.outcome import Outcome, Status
+from kintune.core.candidate import Candidate
+from kintune.core.outcome import Outcome, Status
+from kintune.core.strategy import Budget, Strategy
 from kintune.search.session import Session
-from kintune.search.strategy import Budget, Strategy
-from kintune.space.candidate import Candidate
 from kintune.testing.search_run import SearchRun, new_session
 from kintune.testing.synthetic_space import SyntheticSpace
 

@@ -3,9 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from kintune.core.device_about import DeviceAbout
 from kintune.errors import InputError
-from kintune.fleet.messages import FLEET_VERSION, Join, OfferedDevice
-from kintune.measure.about import DeviceAbout
 from kintune.records.database import Database
 from kintune.service.access import NotFound, Scope
 from kintune.service.device_types import DeviceTypes
@@ -13,6 +12,7 @@ from kintune.service.people import People
 from kintune.service.roll import Roll, machines_in
 from kintune.testing.boards import board_about
 from kintune.wire.worker import WIRE_VERSION
+from kintune.workers.fleet.messages import FLEET_VERSION, Join, OfferedDevice
 
 PI = board_about("Cortex-A76", pulse_us=500.0)
 

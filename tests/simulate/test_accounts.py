@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from kintune.core.stage import Demand, Stage
 from kintune.scheduler.resources import Device, Host, Placement
-from kintune.scheduler.stage import Demand, Stage
 from kintune.simulate.accounts import accounts_of
 from kintune.simulate.plan import PlannedJob, PlannedStage
 from kintune.simulate.span import Ending, JobStory, Span, Story

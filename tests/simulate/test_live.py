@@ -12,6 +12,7 @@ import msgspec
 import psutil
 import pytest
 
+from kintune.core.messages import Finished, Offer, StageClosed
 from kintune.errors import InputError
 from kintune.scheduler.resources import Device, Host
 from kintune.simulate.live import play_live
@@ -21,7 +22,6 @@ from kintune.simulate.mock_process import MockProcess
 from kintune.simulate.plan import PlannedJob
 from kintune.simulate.span import Ending
 from kintune.simulate.spec import Scenario, Setup
-from kintune.wire.messages import Finished, Offer, StageClosed
 
 RESOURCES = (Host("host", 1, 1000), Device("gpu", "gpu"))
 JOB = MockJob(device="gpu", rounds=3, select_s=2, build_s=3, profile_s=5, update_s=1)

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
+from kintune.core.stage import Demand, Stage
 from kintune.errors import InputError
-from kintune.scheduler.stage import Demand, Stage
 from kintune.simulate.mix import Mix
 from kintune.simulate.plan import PlannedJob, PlannedStage, check
 

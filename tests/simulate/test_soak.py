@@ -7,13 +7,13 @@ import tracemalloc
 
 import pytest
 
+from kintune.core.stage import Demand, Stage
 from kintune.scheduler.decisions import Start
 from kintune.scheduler.events import JobAdded, JobEnded, ResourceJoined, StageDone, StageReady
 from kintune.scheduler.invariants import Auditor
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.resources import Device, Host
-from kintune.scheduler.stage import Demand, Stage
 from kintune.simulate.faults import Faults
 from kintune.simulate.mix import Mix
 from kintune.simulate.mock import MockJob

@@ -7,7 +7,7 @@ import pytest
 if TYPE_CHECKING:
     import tvm
 
-    from kintune.space.candidate import Sketch
+    from kintune.core.candidate import Sketch
 
 
 class TinyConv(NamedTuple):
@@ -24,7 +24,7 @@ def tiny_conv() -> TinyConv:
     import tvm
     from tvm import te, topi
 
-    from kintune.space.sketches import generate_sketches
+    from kintune.compiler.space.sketches import generate_sketches
 
     target = tvm.target.Target({"kind": "llvm", "mcpu": "core-avx2", "num-cores": 2})
     data = te.placeholder((1, 7, 7, 12), name="data")

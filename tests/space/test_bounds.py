@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kintune.core.candidate import Choice, Sketch, Tile, fits
+from kintune.search.bounds import Bound, admits, bounds_of, repair
 from kintune.search.evolve import draw, mutate
-from kintune.space.bounds import Bound, admits, bounds_of, repair
-from kintune.space.candidate import Choice, Sketch, Tile, fits
-from kintune.space.gpu_rules import gpu_rule_candidates
+from kintune.search.gpu_rules import gpu_rule_candidates
 
 
 def threaded(extents: tuple[int, ...], low: int = 32, high: int = 256) -> Sketch:

@@ -2,7 +2,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.space.candidate import UNTUNED, Axis, Candidate, Choice, Location, Sketch, Tile, digest_of
+from kintune.core.candidate import UNTUNED, Axis, Candidate, Choice, Location, Sketch, Tile, digest_of
 
 decisions = st.lists(st.lists(st.integers(-2, 4096), min_size=1, max_size=4).map(tuple), max_size=4).map(tuple)
 candidates = st.builds(Candidate, st.text(max_size=8), st.text(max_size=8), decisions)

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.space.divisors import divisors
+from kintune.search.divisors import divisors
 
 
 @given(st.integers(1, 5000))

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.tvm
 
 
 def test_on_a_cpu_nothing_needs_a_schedule(tiny_conv: Any) -> None:
-    from kintune.space.generator import default_schedule, space_generator
+    from kintune.compiler.space.generator import default_schedule, space_generator
 
     assert default_schedule(tiny_conv.module, tiny_conv.target) is tiny_conv.module
     assert space_generator(tiny_conv.target) == "post-order-apply"
@@ -17,7 +17,7 @@ def test_on_a_cpu_nothing_needs_a_schedule(tiny_conv: Any) -> None:
 def test_on_a_gpu_somebody_says_what_threads_do(tiny_conv: Any) -> None:
     import tvm
 
-    from kintune.space.generator import default_schedule
+    from kintune.compiler.space.generator import default_schedule
 
     before = str(tiny_conv.module)
     scheduled = default_schedule(tiny_conv.module, tvm.target.Target({"kind": "cuda", "arch": "sm_90"}, host="llvm"))
@@ -31,14 +31,14 @@ def test_what_is_drawn_for_a_gpu_makes_programs(tiny_conv: Any) -> None:
     import numpy as np
     import tvm
 
+    from kintune.compiler.space.lower import Replayer
+    from kintune.compiler.space.sketches import generate_sketches
     from kintune.errors import BuildError
-    from kintune.measure.target import resolve_target
+    from kintune.runtime.target import resolve_target
+    from kintune.search.bounds import bounds_of
     from kintune.search.evolve import draw
-    from kintune.space.bounds import bounds_of
-    from kintune.space.lower import Replayer
-    from kintune.space.machine import Machine
-    from kintune.space.rules import rule_candidates
-    from kintune.space.sketches import generate_sketches
+    from kintune.search.machine import Machine
+    from kintune.search.rules import rule_candidates
 
     target = tvm.target.Target(json.loads(resolve_target("cuda -arch=sm_90", 1)))
     sketches = generate_sketches("conv", tiny_conv.module, target)

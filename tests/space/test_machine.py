@@ -1,4 +1,4 @@
-from kintune.space.machine import Machine
+from kintune.search.machine import Machine
 
 
 def test_vectors_follow_from_the_instruction_set() -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from kintune.core.candidate import Tile
 from kintune.search.evolve import draw
-from kintune.space.candidate import Tile
 
 if TYPE_CHECKING:
     from tests.space.conftest import TinyConv
@@ -36,22 +36,22 @@ def test_axes_cover_the_loops(tiny_conv: TinyConv) -> None:
 
 
 def test_sketches_are_distinct_and_the_same_each_time(tiny_conv: TinyConv) -> None:
-    from kintune.space.sketches import generate_sketches
+    from kintune.compiler.space.sketches import generate_sketches
 
     assert generate_sketches("conv", tiny_conv.module, tiny_conv.target) == tiny_conv.sketches
     assert len({sketch.digest for sketch in tiny_conv.sketches}) == len(tiny_conv.sketches)
 
 
 def test_another_workload_has_other_digests(tiny_conv: TinyConv) -> None:
-    from kintune.space.sketches import generate_sketches
+    from kintune.compiler.space.sketches import generate_sketches
 
     others = generate_sketches("other", tiny_conv.module, tiny_conv.target)
     assert not {sketch.digest for sketch in others} & {sketch.digest for sketch in tiny_conv.sketches}
 
 
 def test_a_schedule_is_taken_apart_into_the_sketch_and_decisions_it_came_from(tiny_conv: TinyConv) -> None:
-    from kintune.space.lower import Replayer
-    from kintune.space.sketches import take_apart
+    from kintune.compiler.space.lower import Replayer
+    from kintune.compiler.space.sketches import take_apart
 
     replay = Replayer(tiny_conv.module, tiny_conv.target)
     rng = np.random.default_rng(0)

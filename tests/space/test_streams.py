@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.space.candidate import Axis, Choice, Location, Sketch, Tile
-from kintune.space.machine import Machine
-from kintune.space.rules import rule_candidates
-from kintune.space.streams import needs_streams, stream_candidates
+from kintune.core.candidate import Axis, Choice, Location, Sketch, Tile
+from kintune.search.machine import Machine
+from kintune.search.rules import rule_candidates
+from kintune.search.streams import needs_streams, stream_candidates
 from kintune.testing.decisions import check_candidate
 
 AVX512 = Machine(16, 32)

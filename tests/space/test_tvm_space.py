@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from kintune.space.feature_version import FEATURES
-from kintune.space.row import WIDTH
+from kintune.core.feature_version import FEATURES
+from kintune.search.row import WIDTH
 from kintune.testing.space_suite import SpaceSuite
 
 if TYPE_CHECKING:
-    from kintune.space.tvm_space import TvmSpace
+    from kintune.compiler.space.tvm_space import TvmSpace
     from tests.space.conftest import TinyConv
 
 
@@ -23,8 +23,8 @@ class TestTvmSpace(SpaceSuite):
         self._conv = tiny_conv
 
     def make(self) -> TvmSpace:
-        from kintune.space.machine import Machine
-        from kintune.space.tvm_space import TvmSpace
+        from kintune.compiler.space.tvm_space import TvmSpace
+        from kintune.search.machine import Machine
 
         conv = self._conv
         return TvmSpace({"conv": conv.module}, conv.sketches, conv.target, Machine(8, 16), threads=2)
@@ -41,8 +41,8 @@ class TestTvmSpace(SpaceSuite):
         assert len({draft.features.tobytes() for draft in drafts}) > 1
 
     def test_the_answer_does_not_depend_on_the_number_of_threads(self) -> None:
-        from kintune.space.machine import Machine
-        from kintune.space.tvm_space import TvmSpace
+        from kintune.compiler.space.tvm_space import TvmSpace
+        from kintune.search.machine import Machine
 
         conv = self._conv
         single = TvmSpace({"conv": conv.module}, conv.sketches, conv.target, Machine(8, 16), threads=1)

@@ -122,7 +122,7 @@ class _Trial:
     def __init__(self, rules: bool) -> None:
         import tvm
 
-        from kintune.measure.target import resolve_target
+        from kintune.runtime.target import resolve_target
 
         self._rules = rules
         self._text = resolve_target("native", 1)
@@ -180,9 +180,9 @@ class _Trial:
         return (WRONG, difference) if difference else (RIGHT, "")
 
     def _run(self, model: Any, feeds: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
-        from kintune.graph.assemble import assemble
-        from kintune.graph.executable import Executable, describe_build
-        from kintune.graph.lower import lower
+        from kintune.compiler.graph.assemble import assemble
+        from kintune.compiler.graph.lower import lower
+        from kintune.runtime.executable import Executable, describe_build
 
         lowered = lower(model.module, self._target)
         program = assemble(lowered, self._chosen(lowered) if self._rules else {}, self._target)
@@ -202,9 +202,9 @@ class _Trial:
 
     def _chosen(self, lowered: Any) -> dict[str, Any]:
         """The rule's first program of each subgraph that has one."""
-        from kintune.space.machine import Machine
-        from kintune.space.sketches import generate_sketches
-        from kintune.space.tvm_space import TvmSpace
+        from kintune.compiler.space.sketches import generate_sketches
+        from kintune.compiler.space.tvm_space import TvmSpace
+        from kintune.search.machine import Machine
 
         sketches = [s for w in lowered.workloads for s in generate_sketches(w.digest, w.module, self._target)]
         by_digest = {sketch.digest: sketch for sketch in sketches}

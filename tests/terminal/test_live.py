@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from kintune.job.payloads import StageName
+from kintune.core.payloads import StageName
 from kintune.terminal.live import LiveDisplay, picture
 from kintune.testing.reports import example_progress
 

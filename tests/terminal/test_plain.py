@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import io
 
-from kintune.job.payloads import StageName
-from kintune.job.progress import ProgressReport
+from kintune.core.payloads import StageName
+from kintune.core.progress import ProgressReport
 from kintune.terminal.plain import PlainDisplay
 from kintune.testing.reports import example_progress
 

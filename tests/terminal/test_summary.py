@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from kintune.front.report import Latencies, StopReason, SubgraphReport
-from kintune.job.payloads import KnowledgeUse
+from kintune.core.payloads import KnowledgeUse
+from kintune.core.report import Latencies, StopReason, SubgraphReport
 from kintune.terminal.summary import summarize
 from kintune.testing.reports import example_report
 

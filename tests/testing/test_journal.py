@@ -1,8 +1,8 @@
 import pytest
 
-from kintune.engine.journal import Journal
 from kintune.testing.journal import MemoryJournal
 from kintune.testing.journal_suite import JournalSuite
+from kintune.workers.engine.journal import Journal
 
 
 class TestMemoryJournal(JournalSuite):

@@ -7,11 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.errors import WireError
-from kintune.scheduler.stage import Demand, Stage
-from kintune.wire.channel import Channel, child_end, front_end_of_job, front_end_of_worker
-from kintune.wire.frames import HEADER_BYTES, frame
-from kintune.wire.messages import (
+from kintune.core.messages import (
     Accept,
     Begin,
     Committed,
@@ -29,6 +25,10 @@ from kintune.wire.messages import (
     Stop,
     Work,
 )
+from kintune.core.stage import Demand, Stage
+from kintune.errors import WireError
+from kintune.wire.channel import Channel, child_end, front_end_of_job, front_end_of_worker
+from kintune.wire.frames import HEADER_BYTES, frame
 
 floats = st.floats(allow_nan=False)
 counts = st.integers(0, 2**31)
@@ -126,7 +126,7 @@ def test_garbage_is_a_wire_error_or_nothing_yet(garbage: bytes) -> None:
         received = channel.feed(frame(garbage))
     except WireError:
         return
-    assert [type(message).__module__ for message in received] == ["kintune.wire.messages"]
+    assert [type(message).__module__ for message in received] == ["kintune.core.messages"]
 
 
 def test_a_worker_may_not_speak_as_a_job() -> None:

@@ -11,7 +11,7 @@ from kintune.wire.child import ResourceLimits
 CHILD = """
 import resource, signal
 from kintune.wire.child import connect
-from kintune.wire.messages import ItemDone
+from kintune.core.messages import ItemDone
 channel, rest = connect()
 facts = [
     " ".join(rest),

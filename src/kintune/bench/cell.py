@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from kintune.bench.option import Value
-from kintune.space.candidate import digest_of
+from kintune.core.candidate import digest_of
 
 __all__ = ["Cell", "Method"]
 

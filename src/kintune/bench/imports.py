@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from kintune.bench.experiment import ModelFacts
+from kintune.core.payloads import Prepared
 from kintune.errors import InputError, KintuneError
-from kintune.estimate.preparation import preparing
-from kintune.job.payloads import Prepared
 from kintune.models.ref import parse_ref
 from kintune.spec.errors import SpecError
+from kintune.tuning.estimate.preparation import preparing
 
 __all__ = ["Importer", "check_imports", "import_models"]
 

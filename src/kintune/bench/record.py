@@ -10,9 +10,10 @@ from importlib.metadata import PackageNotFoundError, version
 
 import msgspec
 
-from kintune import __version__
 from kintune.bench.cell import Cell
-from kintune.doctor.machine import Machine, inspect_machine
+from kintune.core.machine import Machine
+from kintune.core.version import __version__
+from kintune.hardware.machine import inspect_machine
 
 __all__ = ["COMPILER", "CellRecord", "State", "begun", "ended"]
 

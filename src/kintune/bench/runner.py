@@ -21,10 +21,10 @@ from kintune.bench.report.writer import write_report
 from kintune.bench.spec import Spec
 from kintune.bench.summary import BenchSummary, summary_of
 from kintune.bench.tables import check_tables
-from kintune.engine.devices import cores_lock
 from kintune.errors import InputError
 from kintune.files import write_whole
-from kintune.measure.cores import choose_cores
+from kintune.hardware.cores import choose_cores
+from kintune.hardware.locks import cores_lock
 
 __all__ = ["Bench", "models_of"]
 

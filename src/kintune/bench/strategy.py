@@ -8,9 +8,9 @@ from typing import get_args
 import msgspec
 
 from kintune.bench.option import Kind, Option, Value
+from kintune.core.strategy import Budget, Foresee, Strategy
 from kintune.errors import InputError
 from kintune.search.family import algorithms
-from kintune.search.strategy import Budget, Foresee, Strategy
 
 __all__ = ["STRATEGY", "strategy_of"]
 

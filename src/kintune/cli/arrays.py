@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from kintune.errors import InputError
 from kintune.files import check_readable
-from kintune.graph.inputs import load_inputs
+from kintune.runtime.inputs import load_inputs
 
 __all__ = ["read_arrays"]
 

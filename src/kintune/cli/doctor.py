@@ -8,12 +8,13 @@ import msgspec
 import kintune
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import records_option
-from kintune.doctor.check import Check, Verdict
+from kintune.core.machine import Machine
 from kintune.doctor.gpus import check_gpus
-from kintune.doctor.machine import Machine, inspect_machine
 from kintune.doctor.peak import check_peak
-from kintune.doctor.software import check_software
 from kintune.doctor.storage import check_records
+from kintune.hardware.check import Check, Verdict
+from kintune.hardware.machine import inspect_machine
+from kintune.hardware.software import check_software
 from kintune.terminal.quantities import count
 
 __all__ = ["DoctorReport", "command"]

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 import click
 
 from kintune.errors import InputError
-from kintune.fleet.agent import Agent
-from kintune.fleet.depot import sweep
-from kintune.fleet.messages import Join
-from kintune.fleet.sockets import PATH, call
+from kintune.workers.fleet.agent import Agent
+from kintune.workers.fleet.depot import sweep
+from kintune.workers.fleet.messages import Join
+from kintune.workers.fleet.sockets import PATH, call
 
 __all__ = ["attend", "door_of", "joining_options", "token_of"]
 

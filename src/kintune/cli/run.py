@@ -16,7 +16,7 @@ from kintune.cli.arrays import read_arrays
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.errors import InputError
 from kintune.files import check_writable, readable_files
-from kintune.graph.inputs import load_arranged, write_arrays
+from kintune.runtime.inputs import load_arranged, write_arrays
 
 __all__ = ["OutputSummary", "RunDocument", "command"]
 

@@ -10,9 +10,9 @@ import click
 from kintune import api
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import constant_option, records_option, shape_option
+from kintune.core.report import CampaignReport, FailedRun, RunReport
 from kintune.errors import InputError, JobFailed, KintuneError
 from kintune.files import check_writable
-from kintune.front.report import CampaignReport, FailedRun, RunReport
 from kintune.terminal.summary import summarize
 
 __all__ = ["command"]

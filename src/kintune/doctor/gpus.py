@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kintune.doctor.check import Check, Verdict
 from kintune.errors import OrderError
-from kintune.measure.cuda.gpus import Gpu, list_gpus
-from kintune.measure.cuda.nvcc import find_nvcc
+from kintune.hardware.check import Check, Verdict
+from kintune.hardware.gpus import Gpu, list_gpus
+from kintune.hardware.nvcc import find_nvcc
 
 __all__ = ["check_gpus"]
 

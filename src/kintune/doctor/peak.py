@@ -1,4 +1,4 @@
-"""What this machine reaches at its best: measured once for a device type, and kept in the records."""
+"""What this machine reaches at its best, as the doctor tells it."""
 
 from __future__ import annotations
 
@@ -6,36 +6,20 @@ from collections.abc import Callable
 
 import msgspec
 
-from kintune.doctor.check import Check, Verdict
-from kintune.engine.devices import cores_lock
+from kintune.core.device_about import DeviceAbout, Peak
 from kintune.errors import KintuneError
-from kintune.measure.about import DeviceAbout, Peak
-from kintune.measure.cores import choose_cores
+from kintune.hardware.check import Check, Verdict
+from kintune.hardware.cores import choose_cores
+from kintune.hardware.locks import cores_lock
 from kintune.records import Store
 from kintune.terminal.quantities import count
-from kintune.wire.interview import Interview, interview
+from kintune.tuning.peak import device_peak
+from kintune.wire.interview import interview
 
-__all__ = ["check_peak", "described", "device_peak"]
+__all__ = ["check_peak", "described"]
 
 _NAME = "measured peak"
-_DEVICE_WORKER = "kintune.measure.device_worker"
-
-
-def device_peak(device: Interview, about: DeviceAbout, store: Store | None, *, again: bool = False) -> Peak:
-    """The device's peak: from the records, unless it is to be measured `again`, or measured now and noted there.
-
-    Raises what an interview does.
-    """
-    kind = about.device_type
-    known = None if store is None or again else store.devices.peak(kind.digest)
-    if known is not None and known.read_gbytes_per_s:  # else an earlier version measured it, and less of it
-        return known
-    peak = msgspec.msgpack.decode(device.ask("peak"), type=Peak)
-    if store is not None:
-        with store.transaction():
-            store.devices.add(kind)
-            store.devices.note_peak(kind.digest, peak)
-    return peak
+_DEVICE_WORKER = "kintune.workers.device_worker"
 
 
 def check_peak(location: str | None, *, again: bool = False, on_wait: Callable[[str], None] | None = None) -> Check:

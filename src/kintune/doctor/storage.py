@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kintune.doctor.check import Check, Verdict
 from kintune.errors import RecordsError
+from kintune.hardware.check import Check, Verdict
 from kintune.records import Store
 
 __all__ = ["check_records"]

@@ -6,10 +6,10 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 
+from kintune.core.outcome import Outcome, Status
+from kintune.core.payloads import Subgraph
+from kintune.core.protocol import DeviceType
 from kintune.integrations.tuning_database import Measured, TuningDatabase
-from kintune.job.payloads import Subgraph
-from kintune.measure.outcome import Outcome, Status
-from kintune.measure.protocol import DeviceType
 from kintune.records import Imported, Measurement, Store
 
 __all__ = ["FOREIGN", "absorb", "gather"]

@@ -20,15 +20,15 @@ import msgspec
 import tvm
 from tvm.s_tir import meta_schedule as ms
 
+from kintune.compiler.graph.workload import describe, standalone
+from kintune.compiler.space.intrinsics import load_intrinsics
+from kintune.compiler.space.lower import Replayer, load_workload, save_workload
+from kintune.compiler.space.sketches import take_apart
+from kintune.core.candidate import UNTUNED, Candidate, Sketch
+from kintune.core.payloads import Subgraph
 from kintune.errors import BuildError, InputError, TargetError
-from kintune.graph.workload import describe, standalone
 from kintune.integrations.tuning_database import Exported, Measured, TuningDatabase
-from kintune.job.payloads import Subgraph
-from kintune.measure.target import resolve_target
-from kintune.space.candidate import UNTUNED, Candidate, Sketch
-from kintune.space.intrinsics import load_intrinsics
-from kintune.space.lower import Replayer, load_workload, save_workload
-from kintune.space.sketches import take_apart
+from kintune.runtime.target import resolve_target
 
 __all__ = ["RECORDS_FILE", "WORKLOADS_FILE", "export_database", "main", "read_database"]
 

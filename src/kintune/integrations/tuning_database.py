@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from kintune.job.payloads import Subgraph
-from kintune.space.candidate import Candidate, Sketch
+from kintune.core.candidate import Candidate, Sketch
+from kintune.core.payloads import Subgraph
 
 __all__ = ["Exported", "Measured", "TuningDatabase"]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from kintune.job.payloads import Prepared, Subgraph
-from kintune.space.candidate import Sketch, Tile
+from kintune.core.candidate import Sketch, Tile
+from kintune.core.payloads import Prepared, Subgraph
 
 __all__ = ["Families", "Family", "Member", "RelationMap", "families_of"]
 

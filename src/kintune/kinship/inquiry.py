@@ -7,13 +7,13 @@ from pathlib import Path
 
 import msgspec
 
+from kintune.core.payloads import ModelRef, Prepared
 from kintune.errors import InputError
-from kintune.estimate.preparation import preparing
-from kintune.job.payloads import ModelRef, Prepared
 from kintune.kinship.document import Families, RelationMap, families_of
 from kintune.kinship.grouping import LEAST_SAMPLES, group, is_dynamic, relate
 from kintune.kinship.samples import Measured, conditions_of, read_measured, subject_of
 from kintune.records import Store
+from kintune.tuning.estimate.preparation import preparing
 
 __all__ = ["inquire"]
 

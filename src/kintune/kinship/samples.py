@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kintune.job.payloads import Subgraph
-from kintune.knowledge.doubt import Doubt
+from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.feature_version import FEATURES
+from kintune.core.payloads import Subgraph
 from kintune.records import Store
 from kintune.records.measurements import Measurement
 from kintune.search.cost_model import relative_speeds
 from kintune.search.family import Samples, Subject
-from kintune.space.candidate import UNTUNED, Candidate
-from kintune.space.feature_version import FEATURES
+from kintune.transfer.doubt import Doubt
 
 __all__ = ["Conditions", "Measured", "conditions_of", "read_measured", "subject_of"]
 

@@ -10,17 +10,17 @@ from typing import Protocol as Shape
 import tvm
 import tvm_ffi
 
-from kintune.doctor.machine import data_caches, inspect_machine
+from kintune.core.protocol import Protocol
 from kintune.errors import DeviceError
-from kintune.measure.artifact import load_artifact
-from kintune.measure.cores import pinned_to
+from kintune.hardware.cores import pinned_to
+from kintune.hardware.machine import data_caches, inspect_machine
 from kintune.measure.evict import evictor
 from kintune.measure.gathering import Gathering
 from kintune.measure.guarded import Guarded
 from kintune.measure.handover import handover
-from kintune.measure.protocol import Protocol
 from kintune.measure.stopwatch import Stopwatch
 from kintune.measure.sweep import sweeper
+from kintune.runtime.artifact import load_artifact
 
 __all__ = ["Arena", "HostArena", "Watch"]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import tvm
 
+from kintune.compiler.build import ENTRY
 from kintune.measure.arena import Arena
-from kintune.measure.artifact import library_of
-from kintune.measure.build import ENTRY
-from kintune.measure.cuda.codegen import compiling_for
 from kintune.measure.guarded import Guarded
-from kintune.measure.target import architecture_of
+from kintune.runtime.artifact import library_of
+from kintune.runtime.cuda_codegen import compiling_for
+from kintune.runtime.target import architecture_of
 
 __all__ = ["evaluator"]
 

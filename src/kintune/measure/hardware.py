@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from kintune.doctor.machine import Machine, data_caches
-from kintune.measure.about import Peak
+from kintune.core.device_about import Peak
+from kintune.core.machine import Machine
+from kintune.hardware.cores import pinned_to
+from kintune.hardware.machine import data_caches
 from kintune.measure.arena import Arena, HostArena
-from kintune.measure.cores import pinned_to
 
 __all__ = ["Hardware", "gpu_hardware", "host_hardware"]
 
@@ -64,8 +65,8 @@ def gpu_hardware(target: str) -> Hardware:
     """
     from kintune.errors import TargetError
     from kintune.measure.cuda.arena import GpuArena
-    from kintune.measure.cuda.codegen import load_runtime
     from kintune.measure.cuda.peak import gpu_pulse, measure_gpu_peak
+    from kintune.runtime.cuda_codegen import load_runtime
 
     load_runtime()
     try:

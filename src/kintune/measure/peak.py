@@ -10,7 +10,7 @@ import tvm
 from tvm.script import tirx as T  # noqa: N812 - the name that its parser knows
 from tvm.target import codegen
 
-from kintune.measure.about import Peak
+from kintune.core.device_about import Peak
 from kintune.measure.arena import Arena
 from kintune.measure.evaluator import evaluator
 from kintune.measure.pulse import BEATS, Pulse

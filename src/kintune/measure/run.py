@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from kintune.core.kernels import Built, ProfileContext, ProfileItem
+from kintune.core.outcome import Outcome, Status
+from kintune.core.protocol import OPERANDS, Protocol
 from kintune.errors import DeviceError
+from kintune.hardware.cores import pinned_to
 from kintune.measure.agreement import disagreement, not_finite
 from kintune.measure.arena import Arena, HostArena
 from kintune.measure.calm import CALM, Calm
-from kintune.measure.cores import pinned_to
-from kintune.measure.outcome import Outcome, Status
-from kintune.measure.protocol import OPERANDS, Protocol
-from kintune.measure.requests import Built, ProfileContext, ProfileItem
 from kintune.measure.stopwatch import check_plausible, says_enough
 from kintune.measure.workbench import Array, Clamped, Workbench, Workbenches
 

@@ -12,9 +12,9 @@ from typing import Protocol as Shape
 
 import tvm_ffi
 
+from kintune.compiler.build import ENTRY
+from kintune.core.protocol import Protocol
 from kintune.errors import DeviceError
-from kintune.measure.build import ENTRY
-from kintune.measure.protocol import Protocol
 
 __all__ = ["Stopwatch", "Venue", "check_plausible", "in_batches", "medians_us", "says_enough"]
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from kintune.core.kernels import Operand
 from kintune.measure.guarded import Guarded
-from kintune.measure.requests import Operand
 
 __all__ = ["WEIGHT", "Array", "Clamped", "Workbench", "Workbenches"]
 

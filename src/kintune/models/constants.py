@@ -13,10 +13,10 @@ import numpy as np
 import platformdirs
 from numpy.typing import NDArray
 
+from kintune.core.candidate import digest_of
+from kintune.core.dtypes import numpy_dtype
+from kintune.core.payloads import Constant
 from kintune.errors import InputError, ModelError
-from kintune.graph.inputs import numpy_dtype
-from kintune.job.payloads import Constant
-from kintune.space.candidate import digest_of
 
 if TYPE_CHECKING:
     from typing import Any

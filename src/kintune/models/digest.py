@@ -12,10 +12,10 @@ import msgspec
 import numpy as np
 from onnx import ModelProto
 
-from kintune.job.payloads import Constant
+from kintune.core.candidate import digest_of
+from kintune.core.payloads import Constant
 from kintune.models.graph_file import GraphFile
 from kintune.models.walk import nodes
-from kintune.space.candidate import digest_of
 
 __all__ = ["exported_digest", "onnx_digest"]
 

@@ -19,7 +19,7 @@ from kintune.models.torch import require_torch
 if TYPE_CHECKING:
     import torch
 
-    from kintune.job.payloads import Constant, ModelRef
+    from kintune.core.payloads import Constant, ModelRef
 
 __all__ = ["load_exported"]
 

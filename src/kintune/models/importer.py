@@ -6,8 +6,8 @@ from pathlib import Path
 
 import platformdirs
 
+from kintune.core.payloads import ModelRef
 from kintune.errors import ModelError
-from kintune.job.payloads import ModelRef
 from kintune.models import zoo
 from kintune.models.constants import store_constant
 from kintune.models.import_onnx import import_onnx

@@ -1,7 +1,7 @@
 """No kernel reads or writes by an index that is outside: what is not known to lie inside is clamped, and checked.
 
 An index that an input holds is checked before a run (`kintune.models.input_kinds`).  One that the network computes is
-a further result of `main`, after the outputs, for `kintune.graph.index_checks` to look at after a run; what the network
+a further result of `main`, after the outputs, for `runtime.index_checks` to look at after a run; what the network
 itself reads by is the index clamped.  One that lies inside whatever the inputs are needs neither.
 """
 
@@ -15,7 +15,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from kintune.job.payloads import IndexCheck, Tensor
+from kintune.core.payloads import IndexCheck, Tensor
 from kintune.models.index_marks import Mark, read_mark
 from kintune.models.index_range import Ranges
 from kintune.models.input_kinds import bounded_lookups

@@ -1,7 +1,7 @@
 """What values each input of an imported module stands for, found by what is done with it.
 
 Whoever draws inputs needs that: an index has to lie in its table, and a mask of random numbers masks nothing.  See
-`kintune.graph.inputs.draw_inputs`.  An input whose every element is an index of a table also gets `bounds`, which are
+`kintune.runtime.inputs.draw_inputs`.  An input whose every element is an index of a table also gets `bounds`, which are
 checked before each run, since kernels do not check what they read.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from kintune.job.payloads import Tensor
+from kintune.core.payloads import Tensor
 from kintune.models.index_marks import read_mark
 
 __all__ = ["bounded_lookups", "with_kinds"]

@@ -20,7 +20,7 @@ from kintune.models.walk import nodes
 if TYPE_CHECKING:
     from typing import Any
 
-    from kintune.job.payloads import Constant
+    from kintune.core.payloads import Constant
 
 __all__ = ["OnnxModel", "read"]
 

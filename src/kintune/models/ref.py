@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from kintune.core.payloads import Constant, ModelRef
 from kintune.errors import InputError, ModelError, ShapeError
-from kintune.job.payloads import Constant, ModelRef
 from kintune.models import zoo
 
 __all__ = ["EXPORTED", "ONNX", "ZOO", "parse_ref", "parse_shape", "parse_shapes"]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import tvm
 from tvm import relax
 
+from kintune.core.payloads import Tensor
 from kintune.errors import ModelError
-from kintune.job.payloads import Tensor
 from kintune.models.input_kinds import with_kinds
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import platformdirs
 
+from kintune.core.payloads import ModelRef
 from kintune.errors import ModelError, OrderError
-from kintune.job.payloads import ModelRef
+from kintune.hardware.without_torch import allow_torch
 from kintune.models.digest import exported_digest
 from kintune.models.ref import EXPORTED
-from kintune.without_torch import allow_torch
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -7,13 +7,13 @@ from typing import Any
 
 from sqlalchemy import select
 
+from kintune.core.candidate import digest_of
 from kintune.errors import RecordsError
 from kintune.records.backend import insert_or_keep
 from kintune.records.checksum import Damage
 from kintune.records.codec import pack, unpack
 from kintune.records.database import Database
 from kintune.records.schema import blobs
-from kintune.space.candidate import digest_of
 
 __all__ = ["Blobs", "content"]
 

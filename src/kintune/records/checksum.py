@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import msgspec
 from sqlalchemy import Column, Double, Row, Table
 
+from kintune.core.candidate import digest_of
 from kintune.errors import DamagedRecord
-from kintune.space.candidate import digest_of
 
 __all__ = ["Damage", "OnDamage", "find_damage", "refuse", "row_id", "sealed", "verified"]
 

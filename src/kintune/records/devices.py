@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 from sqlalchemy import delete, insert, select
 
+from kintune.core.device_about import Peak
+from kintune.core.protocol import DeviceType
 from kintune.errors import DamagedRecord, RecordsError
-from kintune.measure.about import Peak
-from kintune.measure.protocol import DeviceType
 from kintune.records.backend import insert_or_keep
 from kintune.records.checksum import OnDamage, refuse, sealed, verified
 from kintune.records.clock import Clock

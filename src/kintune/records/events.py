@@ -7,12 +7,12 @@ from typing import Any
 
 from sqlalchemy import func, insert, select
 
+from kintune.core.messages import Committed, ItemStatus
 from kintune.errors import RecordsError
 from kintune.records.checksum import Damage, row_id, sealed, verified
 from kintune.records.codec import pack, unpack
 from kintune.records.database import Database
 from kintune.records.schema import events
-from kintune.wire.messages import Committed, ItemStatus
 
 __all__ = ["Events"]
 

@@ -12,14 +12,14 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, Connection, func, select, update
 
+from kintune.core.candidate import UNTUNED, Candidate, Decision
+from kintune.core.outcome import Outcome, Status
 from kintune.errors import RecordsError
-from kintune.measure.outcome import Outcome, Status
 from kintune.records.backend import insert_or_keep
 from kintune.records.checksum import Damage, OnDamage, refuse, row_id, sealed, verified
 from kintune.records.clock import Clock
 from kintune.records.database import Database
 from kintune.records.schema import measurements
-from kintune.space.candidate import UNTUNED, Candidate, Decision
 
 __all__ = ["FailureCount", "Measurement", "Measurements", "Tally"]
 

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 from sqlalchemy import select
 
+from kintune.core.model_version import ModelVersion
 from kintune.records.backend import insert_or_keep
 from kintune.records.checksum import OnDamage, refuse, sealed, verified
 from kintune.records.clock import Clock
 from kintune.records.database import Database
 from kintune.records.schema import model_versions
-from kintune.search.model_version import ModelVersion
 
 __all__ = ["ModelRecord", "Models"]
 

@@ -17,14 +17,14 @@ from typing import TypeAlias
 
 import msgspec
 
+from kintune.core.candidate import Sketch, digest_of
+from kintune.core.payloads import Subgraph
+from kintune.core.protocol import DeviceType
 from kintune.errors import RecordsError, StorageError
-from kintune.job.payloads import Subgraph
-from kintune.measure.protocol import DeviceType
 from kintune.records.measurements import Measurement
 from kintune.records.portable_rules import Rules
 from kintune.records.runs import RunState
 from kintune.records.store import Store
-from kintune.space.candidate import Sketch, digest_of
 
 __all__ = ["PORTABLE_FORMAT", "Imported", "export_records", "import_records"]
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kintune.measure.outcome import Outcome
-from kintune.measure.protocol import DeviceType
+from kintune.core.candidate import UNTUNED, Axis, Choice, Decision, Location, Sketch, Tile
+from kintune.core.outcome import Outcome
+from kintune.core.protocol import DeviceType
 from kintune.records.measurements import Measurement
-from kintune.space.candidate import UNTUNED, Axis, Choice, Decision, Location, Sketch, Tile
 
 __all__ = ["Rules"]
 

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 from sqlalchemy import select
 
+from kintune.core.candidate import Sketch
+from kintune.core.payloads import Subgraph
 from kintune.errors import RecordsError
-from kintune.job.payloads import Subgraph
 from kintune.records.backend import insert_or_keep
 from kintune.records.blobs import Blobs
 from kintune.records.checksum import OnDamage, refuse, sealed, verified
 from kintune.records.database import Database
 from kintune.records.schema import sketches, workloads
-from kintune.space.candidate import Sketch
 
 __all__ = ["Workload", "Workloads"]
 

@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from kintune.core.stage import Stage
 from kintune.scheduler.resources import Resource
-from kintune.scheduler.stage import Stage
 
 __all__ = [
     "Event",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from kintune.core.stage import Stage, StageKey
 from kintune.errors import SchedulerError
 from kintune.scheduler.decisions import Cancel, Decision, GiveUp, RetryAt, Start
 from kintune.scheduler.events import (
@@ -28,7 +29,6 @@ from kintune.scheduler.events import (
     StageReady,
 )
 from kintune.scheduler.resources import Device, Host, Placement
-from kintune.scheduler.stage import Stage, StageKey
 
 __all__ = ["Auditor", "InvariantError"]
 

@@ -7,9 +7,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
 
+from kintune.core.stage import Stage, StageKey
 from kintune.scheduler.lanes import Lane
 from kintune.scheduler.resources import Placement
-from kintune.scheduler.stage import Stage, StageKey
 from kintune.scheduler.story import Story
 
 __all__ = ["JobState", "Phase", "StageState"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kintune.core.stage import Stage, StageKey
 from kintune.scheduler.job_state import JobState
 from kintune.scheduler.lanes import Lanes
 from kintune.scheduler.pool import ResourcePool
 from kintune.scheduler.resources import Placement
-from kintune.scheduler.stage import Stage, StageKey
 
 __all__ = ["Keeping"]
 

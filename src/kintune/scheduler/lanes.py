@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from kintune.scheduler.stage import Demand
+from kintune.core.stage import Demand
 
 __all__ = ["Lane", "Lanes", "Waiting"]
 

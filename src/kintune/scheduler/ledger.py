@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
+from kintune.core.stage import Stage
 from kintune.scheduler.events import JobAdded
 from kintune.scheduler.job_state import JobState, Phase, StageState
 from kintune.scheduler.keeping import Keeping
@@ -18,7 +19,6 @@ from kintune.scheduler.lanes import Lane, Lanes
 from kintune.scheduler.pool import ResourcePool
 from kintune.scheduler.queue import IndexedQueue
 from kintune.scheduler.resources import Placement
-from kintune.scheduler.stage import Stage
 from kintune.scheduler.story import Story
 from kintune.scheduler.view import JobFacts, Suggestion
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from kintune.core.stage import Demand, Stage
 from kintune.errors import SchedulerError
 from kintune.scheduler.decisions import Cancel, Decision, GiveUp, RetryAt, Start
 from kintune.scheduler.events import (
@@ -36,7 +37,6 @@ from kintune.scheduler.ledger import Ledger
 from kintune.scheduler.policy import Policy
 from kintune.scheduler.pool import ResourcePool
 from kintune.scheduler.resources import Placement, Resource
-from kintune.scheduler.stage import Demand, Stage
 from kintune.scheduler.story import Story
 
 __all__ = ["Limits", "Machine"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kintune.core.stage import Demand, Stage
 from kintune.scheduler.durations import Durations
 from kintune.scheduler.resources import Host, Resource
-from kintune.scheduler.stage import Demand, Stage
 
 __all__ = ["Outlook"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
+from kintune.core.stage import StageKey
 from kintune.scheduler.resources import Device, Host
-from kintune.scheduler.stage import StageKey
 
 __all__ = ["ANY_HOST", "DeviceState", "HostState", "host_token", "type_token"]
 

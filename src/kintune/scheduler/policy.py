@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kintune.core.stage import Stage
 from kintune.scheduler.resources import Placement, Resource
-from kintune.scheduler.stage import Stage
 from kintune.scheduler.view import JobFacts, Suggestion, View
 
 __all__ = ["Policy"]

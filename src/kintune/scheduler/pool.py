@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from kintune.core.stage import Demand, StageKey
 from kintune.errors import SchedulerError
 from kintune.scheduler.places import ANY_HOST, DeviceState, HostState, host_token, type_token
 from kintune.scheduler.queue import IndexedQueue
 from kintune.scheduler.resources import Device, Host, Placement, Resource
-from kintune.scheduler.stage import Demand, StageKey
 
 __all__ = ["ResourcePool"]
 

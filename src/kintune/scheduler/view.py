@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from kintune.core.stage import Stage
 from kintune.scheduler.lanes import Lane
 from kintune.scheduler.resources import Placement
-from kintune.scheduler.stage import Stage
 
 __all__ = ["JobFacts", "Suggestion", "View"]
 

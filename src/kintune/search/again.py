@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from kintune.core.candidate import UNTUNED
 from kintune.search.drafts import Proposal
 from kintune.search.space import Draft
 from kintune.search.subgraph import SubgraphState
-from kintune.space.candidate import UNTUNED
 
 __all__ = ["leaders"]
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kintune.core.candidate import Candidate, fits
 from kintune.search.space import Draft, SearchSpace
-from kintune.space.candidate import Candidate, fits
-from kintune.space.traits.field import Field
-from kintune.space.traits.frame import Herd
+from kintune.search.traits.field import Field
+from kintune.search.traits.frame import Herd
 
 __all__ = ["Drafts", "Proposal"]
 

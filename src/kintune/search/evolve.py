@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kintune.space.bounds import bounds_of, repair
-from kintune.space.candidate import Axis, Candidate, Choice, Decision, Location, Sketch, Tile
-from kintune.space.divisors import divisors
+from kintune.core.candidate import Axis, Candidate, Choice, Decision, Location, Sketch, Tile
+from kintune.search.bounds import bounds_of, repair
+from kintune.search.divisors import divisors
 
 __all__ = ["cross", "draw", "is_open", "mutate"]
 

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from kintune.search.knowledge import KnownProgram
+from kintune.core.candidate import Candidate, Sketch, Tile
+from kintune.core.knowledge import KnownProgram
 from kintune.search.space import SearchSpace
 from kintune.search.subgraph import SubgraphState
 from kintune.search.transfer import carry, counterpart
-from kintune.space.candidate import Candidate, Sketch, Tile
 
 __all__ = ["Kin"]
 

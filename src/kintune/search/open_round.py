@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from kintune.search.plan import Round
-from kintune.space.candidate import Candidate
+from kintune.core.candidate import Candidate
+from kintune.core.plan import Round
 
 __all__ = ["OpenRound"]
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kintune.core.knowledge import KnownModel
 from kintune.search.cost_model import Trees
 from kintune.search.family import Subject
-from kintune.search.knowledge import KnownModel
 from kintune.search.ranking import pair_accuracy
 from kintune.search.rows import Rows
 

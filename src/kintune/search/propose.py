@@ -8,14 +8,14 @@ from typing import Protocol
 
 import numpy as np
 
+from kintune.core.candidate import Candidate, Sketch
+from kintune.search.bounds import bounds_of
 from kintune.search.build_costs import Price
 from kintune.search.cost_model import CostModel
 from kintune.search.drafts import Drafts, Proposal
 from kintune.search.evolve import cross, draw, mutate
 from kintune.search.space import Draft, SearchSpace
 from kintune.search.subgraph import SubgraphState
-from kintune.space.bounds import bounds_of
-from kintune.space.candidate import Candidate, Sketch
 
 __all__ = ["Proposer", "breed", "choose", "propose"]
 

@@ -15,7 +15,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from kintune.measure.outcome import Outcome
+from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.knowledge import Knowledge
+from kintune.core.outcome import Outcome
+from kintune.core.plan import Entry, Round, at_most
+from kintune.core.strategy import Strategy
 from kintune.search.again import leaders
 from kintune.search.budget import rank, sized
 from kintune.search.build_costs import BuildCosts, Price
@@ -25,19 +29,15 @@ from kintune.search.drafts import Proposal
 from kintune.search.family import Samples, Subject, families
 from kintune.search.foresee import sibling
 from kintune.search.kin import Kin
-from kintune.search.knowledge import Knowledge
 from kintune.search.learnt import Learnt
 from kintune.search.open_round import OpenRound
-from kintune.search.plan import Entry, Round, at_most
 from kintune.search.priors import ENOUGH, Prior, Priors
 from kintune.search.propose import Proposer, propose
 from kintune.search.rows import count, gather
 from kintune.search.space import Draft, SearchSpace
-from kintune.search.strategy import Strategy
 from kintune.search.subgraph import SubgraphState
 from kintune.search.survey import Survey
 from kintune.search.trust import Trust
-from kintune.space.candidate import UNTUNED, Candidate
 
 __all__ = ["Session"]
 

@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kintune.space.candidate import Candidate, Sketch
-from kintune.space.traits.field import Field
+from kintune.core.candidate import Candidate, Sketch
+from kintune.search.traits.field import Field
 
 __all__ = ["Draft", "SearchSpace"]
 

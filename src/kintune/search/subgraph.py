@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from kintune.measure.outcome import Outcome
+from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.outcome import Outcome
 from kintune.search.family import Subject
-from kintune.space.candidate import UNTUNED, Candidate
 
 __all__ = ["SubgraphState"]
 

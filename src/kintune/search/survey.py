@@ -9,15 +9,15 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from kintune.core.candidate import Candidate
+from kintune.core.plan import Entry
+from kintune.core.strategy import Strategy
 from kintune.search.cost_model import CostModel
 from kintune.search.drafts import Proposal
 from kintune.search.evolve import draw
 from kintune.search.kin import Kin
-from kintune.search.plan import Entry
 from kintune.search.space import Draft, SearchSpace
-from kintune.search.strategy import Strategy
 from kintune.search.subgraph import SubgraphState
-from kintune.space.candidate import Candidate
 
 __all__ = ["Survey"]
 

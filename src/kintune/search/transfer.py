@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kintune.space.bounds import bounds_of, repair
-from kintune.space.candidate import Candidate, Choice, Decision, Location, Sketch, Tile
-from kintune.space.divisors import divisors
-from kintune.space.skeleton import likeness
+from kintune.core.candidate import Candidate, Choice, Decision, Location, Sketch, Tile
+from kintune.search.bounds import bounds_of, repair
+from kintune.search.divisors import divisors
+from kintune.search.skeleton import likeness
 
 __all__ = ["carry", "counterpart"]
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 from sqlalchemy import URL, make_url
 
-from kintune import __version__
+from kintune.core.version import __version__
 from kintune.errors import EnvironmentProblem, InputError, StorageError
 from kintune.service.content import Content
 from kintune.service.settings import Settings

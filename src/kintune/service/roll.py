@@ -7,9 +7,8 @@ import math
 import msgspec
 from sqlalchemy import insert, select, update
 
+from kintune.core.device_about import DeviceAbout
 from kintune.errors import InputError
-from kintune.fleet.messages import Join, OfferedDevice
-from kintune.measure.about import DeviceAbout
 from kintune.records.database import Database
 from kintune.service.device_types import DeviceTypes
 from kintune.service.diary import Diary
@@ -17,6 +16,7 @@ from kintune.service.rows import plain
 from kintune.service.schema import machines, tokens
 from kintune.service.wanted import TYPE_NAME
 from kintune.wire.reading import UNREADABLE
+from kintune.workers.fleet.messages import Join, OfferedDevice
 
 __all__ = ["Machine", "Offer", "Roll", "machines_in"]
 

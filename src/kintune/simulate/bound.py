@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from kintune.core.stage import Demand
 from kintune.scheduler.resources import Host, Resource
-from kintune.scheduler.stage import Demand
 from kintune.simulate.faults import Outage
 from kintune.simulate.plan import PlannedJob
 

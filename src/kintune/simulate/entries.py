@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from kintune.core.stage import Demand, Stage
 from kintune.scheduler.resources import Device
-from kintune.scheduler.stage import Demand, Stage
 from kintune.simulate.mock import MockJob
 from kintune.simulate.plan import PlannedJob, PlannedStage
 

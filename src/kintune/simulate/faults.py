@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from kintune.core.stage import Stage
 from kintune.scheduler.resources import Resource
-from kintune.scheduler.stage import Stage
 from kintune.simulate.plan import PlannedJob
 
 __all__ = ["NO_FAULTS", "Faults", "Outage"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kintune.core.stage import StageKey
 from kintune.scheduler.resources import Device, Host, Placement, Resource
-from kintune.scheduler.stage import StageKey
 
 __all__ = ["Crowd"]
 

@@ -8,10 +8,6 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.engine.command import Command
-from kintune.engine.job_run import JobLaunch
-from kintune.engine.local import LocalEngine
-from kintune.engine.memory_journal import MemoryJournal
 from kintune.errors import InputError
 from kintune.scheduler.decisions import Decision
 from kintune.scheduler.events import Event
@@ -27,6 +23,10 @@ from kintune.simulate.retrace import retrace
 from kintune.simulate.simulation import play
 from kintune.simulate.span import Story
 from kintune.simulate.spec import Scenario, Setup, Spec
+from kintune.workers.engine.command import Command
+from kintune.workers.engine.job_run import JobLaunch
+from kintune.workers.engine.local import LocalEngine
+from kintune.workers.engine.memory_journal import MemoryJournal
 
 __all__ = ["play_live", "simulate_live"]
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from kintune.scheduler.stage import Demand, Stage
+from kintune.core.stage import Demand, Stage
 from kintune.simulate.plan import PlannedJob, PlannedStage
 
 __all__ = ["Kind", "MockJob"]

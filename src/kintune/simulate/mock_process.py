@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from kintune.core.messages import Committed, Finished, Offer, StageClosed, Work
 from kintune.simulate.mock_item import item
 from kintune.simulate.mock_worker import MockHandler
 from kintune.simulate.plan import PlannedJob, PlannedStage
 from kintune.wire.job import JOB_WORKER, Saying, job_main
-from kintune.wire.messages import Committed, Finished, Offer, StageClosed, Work
 
 __all__ = ["MOCK_WORKER", "MockProcess", "main"]
 

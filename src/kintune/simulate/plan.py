@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from kintune.core.stage import Stage
 from kintune.errors import InputError
-from kintune.scheduler.stage import Stage
 
 __all__ = ["PlannedJob", "PlannedStage", "check"]
 

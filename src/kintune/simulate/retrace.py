@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from kintune.core.stage import Stage, StageKey
 from kintune.scheduler.decisions import Cancel, Decision, GiveUp, Start
 from kintune.scheduler.events import (
     JobAdded,
@@ -21,7 +22,6 @@ from kintune.scheduler.events import (
     StageReady,
 )
 from kintune.scheduler.recording import Step
-from kintune.scheduler.stage import Stage, StageKey
 from kintune.simulate.plan import PlannedJob, PlannedStage
 from kintune.simulate.recorded import Recorded
 from kintune.simulate.span import Ending, JobStory, Span, Story

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from kintune.core.stage import StageKey
 from kintune.errors import SchedulerError
 from kintune.scheduler.decisions import Cancel, Decision, GiveUp, RetryAt, Start
 from kintune.scheduler.events import (
@@ -26,7 +27,6 @@ from kintune.scheduler.events import (
 )
 from kintune.scheduler.machine import Machine
 from kintune.scheduler.resources import Resource
-from kintune.scheduler.stage import StageKey
 from kintune.simulate.faults import NO_FAULTS, Faults
 from kintune.simulate.interference import Crowd
 from kintune.simulate.lodging import Lodging

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from kintune.job.payloads import StageName
-from kintune.job.progress import ProgressReport
+from kintune.core.payloads import StageName
+from kintune.core.progress import ProgressReport
 from kintune.terminal import phrases
 
 __all__ = ["PlainDisplay"]

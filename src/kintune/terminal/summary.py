@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kintune.front.report import RunReport, StopReason
+from kintune.core.report import RunReport, StopReason
 from kintune.terminal import phrases
 from kintune.terminal.quantities import clock, milliseconds, times
 

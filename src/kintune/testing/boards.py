@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kintune.doctor.machine import Machine
-from kintune.measure.about import DeviceAbout
-from kintune.measure.protocol import DeviceType, Protocol
+from kintune.core.device_about import DeviceAbout
+from kintune.core.machine import Machine
+from kintune.core.protocol import DeviceType, Protocol
 
 __all__ = ["board_about"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from kintune.space.candidate import Axis, Candidate, Choice, Decision, Sketch, Tile
+from kintune.core.candidate import Axis, Candidate, Choice, Decision, Sketch, Tile
 
 __all__ = ["check_candidate", "check_decision"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 
-from kintune.engine import memory_journal
-from kintune.engine.journal import Entry
-from kintune.wire.messages import Committed
+from kintune.core.messages import Committed
+from kintune.workers.engine import memory_journal
+from kintune.workers.engine.journal import Entry
 
 __all__ = ["MemoryJournal"]
 

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 
 import pytest
 
-from kintune.engine.journal import Entry, Journal
-from kintune.wire.messages import Committed, ItemStatus
+from kintune.core.messages import Committed, ItemStatus
+from kintune.workers.engine.journal import Entry, Journal
 
 __all__ = ["JournalSuite"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from kintune.job.payloads import Prepared, Subgraph
+from kintune.core.candidate import Axis, Choice, Sketch, Tile
+from kintune.core.payloads import Prepared, Subgraph
 from kintune.kinship.document import Families, RelationMap, families_of
-from kintune.space.candidate import Axis, Choice, Sketch, Tile
 
 __all__ = ["example_families", "prepared_network"]
 

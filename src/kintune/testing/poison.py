@@ -14,8 +14,8 @@ from pathlib import Path
 
 import tvm_ffi.libinfo
 
-from kintune.measure.linker import find_linker
-from kintune.measure.requests import Built, Operand
+from kintune.core.kernels import Built, Operand
+from kintune.hardware.linker import find_linker
 
 __all__ = ["Poison", "compile_kernel", "poisoned"]
 

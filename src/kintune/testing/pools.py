@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from kintune.bench.pool.pool import Origin, Pool
+from kintune.core.outcome import Outcome
 from kintune.kinship.samples import Measured
-from kintune.measure.outcome import Outcome
 from kintune.search.evolve import draw
 from kintune.testing.synthetic_space import Product, SyntheticSpace
 

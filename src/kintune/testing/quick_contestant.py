@@ -14,10 +14,10 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.builder.local_builder import default_build, default_export
 
-from kintune.integrations.contest.contestant import ContestantHandler
-from kintune.integrations.contest.orders import CONTESTANT
-from kintune.integrations.contest.stock_tools import STOCK_TOOLS, StockTools
-from kintune.space.intrinsics import load_intrinsics
+from kintune.bench.contest.contestant import ContestantHandler
+from kintune.bench.contest.orders import CONTESTANT
+from kintune.bench.contest.stock_tools import STOCK_TOOLS, StockTools
+from kintune.compiler.space.intrinsics import load_intrinsics
 from kintune.wire import worker
 
 __all__ = ["QUICK_TOOLS", "main"]

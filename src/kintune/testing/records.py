@@ -8,15 +8,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from kintune.core.candidate import Candidate, Choice, Sketch, Tile, digest_of
+from kintune.core.device_about import Peak
+from kintune.core.messages import Committed, ItemStatus
+from kintune.core.model_version import ModelVersion
+from kintune.core.outcome import Outcome, Status
+from kintune.core.payloads import Subgraph
+from kintune.core.protocol import DeviceType
 from kintune.errors import OrderError, RecordsError
-from kintune.job.payloads import Subgraph
-from kintune.measure.about import Peak
-from kintune.measure.outcome import Outcome, Status
-from kintune.measure.protocol import DeviceType
 from kintune.records import Measurement, RunState, Store
-from kintune.search.model_version import ModelVersion
-from kintune.space.candidate import Candidate, Choice, Sketch, Tile, digest_of
-from kintune.wire.messages import Committed, ItemStatus
 
 __all__ = ["COMPILER", "DEVICE", "RecordsConformance", "add_workload", "event", "measurement", "sketch_of", "subgraph"]
 

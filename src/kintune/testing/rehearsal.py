@@ -13,20 +13,20 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kintune.engine.journal import Entry, Journal
-from kintune.job.job import TuningJob
-from kintune.job.outcomes import MEASURING, built_of, profiled_of
-from kintune.job.payloads import Drafted, JobSpec, Known, Profiled, Proof, Selected, StageName, Taught, Updated
-from kintune.job.tools import Tools
-from kintune.measure.about import Peak
-from kintune.measure.outcome import Outcome
-from kintune.measure.requests import BuildItem, Built, ProfileItem
-from kintune.search.knowledge import Knowledge
-from kintune.space.candidate import Candidate
+from kintune.core.candidate import Candidate
+from kintune.core.device_about import Peak
+from kintune.core.kernels import BuildItem, Built, ProfileItem
+from kintune.core.knowledge import Knowledge
+from kintune.core.messages import Committed, Finished, ItemStatus, Offer, StageClosed, Work
+from kintune.core.outcome import Outcome
+from kintune.core.payloads import Drafted, JobSpec, Known, Profiled, Proof, Selected, StageName, Taught, Updated
 from kintune.testing.synthetic_space import SyntheticSpace
 from kintune.testing.toy_tools import toy_space
+from kintune.tuning.job.job import TuningJob
+from kintune.tuning.job.outcomes import MEASURING, built_of, profiled_of
+from kintune.tuning.job.tools import Tools
 from kintune.wire.job import JOB_WORKER, Saying
-from kintune.wire.messages import Committed, Finished, ItemStatus, Offer, StageClosed, Work
+from kintune.workers.engine.journal import Entry, Journal
 
 __all__ = ["Cast", "PlainJournal", "Rehearsal", "WatchingJournal"]
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import msgspec
 
-from kintune.front.report import (
+from kintune.core.payloads import Options, StageName
+from kintune.core.progress import FamilyProgress, ProgressReport
+from kintune.core.report import (
     CurvePoint,
     Latencies,
     ModelIdentity,
@@ -15,8 +17,6 @@ from kintune.front.report import (
     StopReason,
     SubgraphReport,
 )
-from kintune.job.payloads import Options, StageName
-from kintune.job.progress import FamilyProgress, ProgressReport
 
 __all__ = ["example_progress", "example_report"]
 

@@ -6,7 +6,7 @@ from enum import Enum
 
 import msgspec
 
-from kintune.wire.messages import Work
+from kintune.core.messages import Work
 
 __all__ = ["Act", "Deed", "Moment", "Plot", "Trap"]
 

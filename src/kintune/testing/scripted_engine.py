@@ -8,18 +8,18 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.engine.command import Command
-from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch
-from kintune.engine.local import LocalEngine
-from kintune.engine.settings import EngineSettings
+from kintune.core.messages import Committed, ItemStatus, Work
+from kintune.core.stage import Demand, Stage
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Device, Host
-from kintune.scheduler.stage import Demand, Stage
 from kintune.testing.journal import MemoryJournal
 from kintune.testing.script import Deed, Plot
 from kintune.testing.scripted_job import Told
-from kintune.wire.messages import Committed, ItemStatus, Work
+from kintune.workers.engine.command import Command
+from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
+from kintune.workers.engine.local import LocalEngine
+from kintune.workers.engine.settings import EngineSettings
 
 __all__ = [
     "CHAIN",

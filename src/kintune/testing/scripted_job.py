@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from kintune.core.messages import Committed, Finished, Offer, Progress, StageClosed, ToWorker
 from kintune.errors import InputError
 from kintune.testing.script import Moment, Plot, Trap
 from kintune.testing.scripted_worker import ScriptedHandler, first_time
 from kintune.wire.channel import Channel
 from kintune.wire.child import connect
 from kintune.wire.job import JOB_WORKER, Saying, serve_job
-from kintune.wire.messages import Committed, Finished, Offer, Progress, StageClosed, ToWorker
 from kintune.wire.worker import hello
 
 __all__ = ["Told", "main"]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kintune.integrations.contest.orders import Failure, Program, Ready, Turned
-from kintune.job.payloads import Subgraph
-from kintune.space.candidate import Candidate
+from kintune.bench.contest.orders import Failure, Program, Ready, Turned
+from kintune.core.candidate import Candidate
+from kintune.core.payloads import Subgraph
 
 __all__ = ["PassingTime", "ScriptedSide", "ScriptedTurn", "example_ready"]
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import msgspec
 
+from kintune.core.messages import ItemDone, ToWorker
 from kintune.errors import DeviceUnwell, InputError
 from kintune.testing.script import Act, Deed
 from kintune.wire.channel import Channel
 from kintune.wire.child import connect
 from kintune.wire.depot import locate
-from kintune.wire.messages import ItemDone, ToWorker
 from kintune.wire.worker import hello, refusal, serve
 
 __all__ = ["ScriptedHandler", "main"]

@@ -9,12 +9,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kintune.measure.outcome import Outcome
+from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.outcome import Outcome
+from kintune.core.plan import Round
+from kintune.core.strategy import Strategy
 from kintune.search.cost_model import CostModel
-from kintune.search.plan import Round
 from kintune.search.session import Session
-from kintune.search.strategy import Strategy
-from kintune.space.candidate import UNTUNED, Candidate
 from kintune.testing.synthetic_space import SyntheticSpace
 
 __all__ = ["Adopted", "Began", "Event", "Observed", "SearchRun", "fold", "new_session"]

@@ -7,10 +7,10 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
+from kintune.core.candidate import Candidate
 from kintune.search.draft import breed
 from kintune.search.evolve import draw
 from kintune.search.space import Draft, SearchSpace
-from kintune.space.candidate import Candidate
 from kintune.testing.decisions import check_candidate
 
 __all__ = ["SpaceSuite"]

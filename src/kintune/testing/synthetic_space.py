@@ -10,15 +10,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kintune.measure.outcome import Outcome, Status
+from kintune.core.candidate import UNTUNED, Axis, Candidate, Choice, Location, Sketch, Tile, digest_of
+from kintune.core.outcome import Outcome, Status
+from kintune.search.anatomy import Access, Anatomy
 from kintune.search.family import Subject
+from kintune.search.machine import Machine
+from kintune.search.row import STORES, of_stores
+from kintune.search.rules import rule_candidates
 from kintune.search.space import Draft
-from kintune.space.anatomy import Access, Anatomy
-from kintune.space.candidate import UNTUNED, Axis, Candidate, Choice, Location, Sketch, Tile, digest_of
-from kintune.space.machine import Machine
-from kintune.space.row import STORES, of_stores
-from kintune.space.rules import rule_candidates
-from kintune.space.traits.field import Field, fields_of
+from kintune.search.traits.field import Field, fields_of
 
 __all__ = ["Product", "SyntheticSpace", "tiny_product"]
 

@@ -14,9 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx
 
-from kintune.graph.executable import Executable, describe_build
-from kintune.job.payloads import Tensor
-from kintune.measure.target import resolve_target
+from kintune.core.payloads import Tensor
+from kintune.runtime.executable import Executable, describe_build
+from kintune.runtime.target import resolve_target
 
 __all__ = ["TinyNetwork", "make_tiny_network"]
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
-from kintune.engine.journal import Entry
-from kintune.front.journal import TuningJournal
-from kintune.job.payloads import JobSpec, Known, Prepared, StageName
-from kintune.measure.requests import BuildItem, Built, ProfileItem
+from kintune.core.candidate import Candidate
+from kintune.core.kernels import BuildItem, Built, ProfileItem
+from kintune.core.messages import ItemStatus, Work
+from kintune.core.payloads import JobSpec, Known, Prepared, StageName
+from kintune.core.stage import Demand, Stage
 from kintune.records import Store
-from kintune.scheduler.stage import Demand, Stage
-from kintune.space.candidate import Candidate
 from kintune.testing.synthetic_space import Product, SyntheticSpace
 from kintune.testing.toy_tools import ToyTools, toy_space, toy_spec
-from kintune.wire.messages import ItemStatus, Work
+from kintune.tuning.front.journal import TuningJournal
+from kintune.workers.engine.journal import Entry
 
 __all__ = [
     "COMPILER",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from kintune.core.candidate import digest_of
+from kintune.core.knowledge import Knowledge, KnownModel, KnownProgram
+from kintune.core.model_version import ModelVersion
 from kintune.search.cost_model import Trees
-from kintune.search.knowledge import Knowledge, KnownModel, KnownProgram
-from kintune.search.model_version import ModelVersion
-from kintune.space.candidate import digest_of
 from kintune.testing.synthetic_space import Product, SyntheticSpace
 
 __all__ = ["toy_knowledge"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from kintune.front.journal import TuningJournal
-from kintune.job.payloads import JobSpec
-from kintune.knowledge.conditions import Conditions
+from kintune.core.conditions import Conditions
+from kintune.core.payloads import JobSpec
 from kintune.records import Store
 from kintune.testing.rehearsal import Cast, Rehearsal
 from kintune.testing.synthetic_space import Product, SyntheticSpace
 from kintune.testing.toy_tools import ToyTools, toy_spec
+from kintune.tuning.front.journal import TuningJournal
 
 __all__ = ["COMPILER", "CONDITIONS", "FEATURES", "ToyRecords"]
 

@@ -6,10 +6,10 @@ from collections import Counter
 
 import msgspec
 
-from kintune.job.payloads import JobSpec, Options, StageName, Summary
-from kintune.measure.outcome import Outcome, Status
-from kintune.search.strategy import Strategy
-from kintune.space.candidate import Candidate
+from kintune.core.candidate import Candidate
+from kintune.core.outcome import Outcome, Status
+from kintune.core.payloads import JobSpec, Options, StageName, Summary
+from kintune.core.strategy import Strategy
 from kintune.testing.rehearsal import Rehearsal
 from kintune.testing.synthetic_space import Product
 from kintune.testing.toy_knowledge import toy_knowledge

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kintune.job.payloads import Apart, Drafted, JobSpec, ModelRef, Options, Packaged, Prepared, Subgraph, Tensor
-from kintune.measure.protocol import DeviceType, Protocol
-from kintune.measure.requests import Built
+from kintune.core.candidate import Candidate, digest_of
+from kintune.core.kernels import Built
+from kintune.core.payloads import Apart, Drafted, JobSpec, ModelRef, Options, Packaged, Prepared, Subgraph, Tensor
+from kintune.core.protocol import DeviceType, Protocol
+from kintune.core.strategy import Strategy
 from kintune.search.space import SearchSpace
-from kintune.search.strategy import Strategy
-from kintune.space.candidate import Candidate, digest_of
 from kintune.testing.synthetic_space import Product, SyntheticSpace
 
 __all__ = ["ToyTools", "toy_space", "toy_spec"]
@@ -34,7 +34,7 @@ def toy_spec(options: Options | None = None, *, run_id: str = "run") -> JobSpec:
 
 
 class ToyTools:
-    """Implements `kintune.job.tools.Tools` for a toy network of so many tunable and trivial subgraphs, or a `space`.
+    """Implements `tuning.job.tools.Tools` for a toy network of so many tunable and trivial subgraphs, or a `space`.
 
     `drafted` and `packaged` list what was chosen by each DRAFT and PACKAGE; the files are there as long as `keeps`
     says so.

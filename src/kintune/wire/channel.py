@@ -13,9 +13,9 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from kintune.core.messages import FromJob, FromWorker, ToWorker
 from kintune.errors import WireError
 from kintune.wire.frames import DEFAULT_LIMIT, FrameReader, frame
-from kintune.wire.messages import FromJob, FromWorker, ToWorker
 from kintune.wire.reading import UNREADABLE
 
 __all__ = [

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 
+from kintune.core.messages import ToWorker
 from kintune.errors import OrderError
 from kintune.wire.channel import Channel, child_end
-from kintune.wire.messages import ToWorker
 
 __all__ = ["FD_OPTION", "LIMITS_VARIABLE", "ResourceLimits", "connect"]
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
+from kintune.core.messages import Begin, FromJob, Hello, Item, ItemDone, ItemFailed, Offer, Open, Shutdown
 from kintune.errors import EngineError, InputError
 from kintune.wire.channel import Channel, front_end_of_job
 from kintune.wire.child import FD_OPTION, ResourceLimits
-from kintune.wire.messages import Begin, FromJob, Hello, Item, ItemDone, ItemFailed, Offer, Open, Shutdown
 
 __all__ = ["Interview", "interview"]
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeAlias
 
-from kintune.errors import InputError
-from kintune.wire.channel import Channel
-from kintune.wire.child import connect
-from kintune.wire.messages import (
+from kintune.core.messages import (
     Accept,
     Begin,
     Committed,
@@ -23,6 +20,9 @@ from kintune.wire.messages import (
     Stop,
     ToWorker,
 )
+from kintune.errors import InputError
+from kintune.wire.channel import Channel
+from kintune.wire.child import connect
 from kintune.wire.worker import Handler, StageDesk, hello, refusal
 
 __all__ = ["JOB_WORKER", "JobHandler", "Saying", "job_main", "serve_job"]

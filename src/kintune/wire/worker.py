@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from kintune.core.messages import Begin, Hello, Item, ItemDone, ItemFailed, Shutdown, ToWorker
 from kintune.errors import DeviceUnwell, InputError, WireError
 from kintune.wire.channel import Channel
 from kintune.wire.child import connect
-from kintune.wire.messages import Begin, Hello, Item, ItemDone, ItemFailed, Shutdown, ToWorker
 from kintune.wire.reading import tidy
 
 __all__ = ["WIRE_VERSION", "Handler", "StageDesk", "hello", "main", "one_line", "refusal", "serve"]

@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
+from kintune.core.messages import Begin, FromWorker, Hello, Item, ItemDone, ItemFailed
 from kintune.errors import EngineError, WireError
 from kintune.wire.channel import Channel, front_end_of_worker
 from kintune.wire.ending import describe_end
-from kintune.wire.messages import Begin, FromWorker, Hello, Item, ItemDone, ItemFailed
 
 __all__ = ["WorkerDied", "WorkerProcess", "WorkerRefused", "WorkerTimedOut"]
 

@@ -13,7 +13,7 @@ from kintune.bench.experiments.families import EXPERIMENT
 from kintune.bench.option import Value
 from kintune.bench.pool.pool import save_pool
 from kintune.bench.tables import Tables, check_tables, joined
-from kintune.job.payloads import ModelRef, Prepared
+from kintune.core.payloads import ModelRef, Prepared
 from kintune.testing.kinship import prepared_network
 from kintune.testing.pools import synthetic_pool
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from kintune.bench.contest.orders import Ours, Stock, StockFamily
 from kintune.bench.experiment import CellProgress, ModelFacts
 from kintune.bench.experiments import race
 from kintune.bench.experiments.race import EXPERIMENT
@@ -12,8 +13,7 @@ from kintune.bench.race.teaching import Curriculum
 from kintune.bench.spec import Spec, read_spec
 from kintune.bench.strategy import strategy_of
 from kintune.bench.tables import Tables
-from kintune.integrations.contest.orders import Ours, Stock, StockFamily
-from kintune.search.strategy import Strategy
+from kintune.core.strategy import Strategy
 from kintune.spec.errors import SpecError
 
 REPOSITORY = Path(__file__).parents[3]

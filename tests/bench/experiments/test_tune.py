@@ -10,8 +10,8 @@ from kintune.bench.experiment import CellProgress
 from kintune.bench.experiments.tune import EXPERIMENT
 from kintune.bench.spec import Spec, read_spec
 from kintune.bench.tables import check_tables
+from kintune.core.report import StopReason
 from kintune.errors import InputError
-from kintune.front.report import StopReason
 from kintune.records import Store
 from kintune.spec.errors import SpecError
 from kintune.testing.reports import example_report
@@ -60,7 +60,7 @@ def test_every_option_reaches_the_tuner(fake_front: FakeFront) -> None:
 
 
 def test_what_is_not_set_is_as_in_a_run_by_hand(fake_front: FakeFront) -> None:
-    from kintune.job.payloads import Options
+    from kintune.core.payloads import Options
 
     (cell,) = spec_of("trials = 64\n").cells
     EXPERIMENT.run(cell, work(), show)

@@ -12,15 +12,15 @@ from kintune.bench.experiment import CellProgress
 from kintune.bench.pool import collect as module
 from kintune.bench.pool.collect import check_origin, obtain_pool
 from kintune.bench.pool.pool import load_pool
+from kintune.core.feature_version import FEATURES
+from kintune.core.payloads import ModelRef, Prepared
+from kintune.core.progress import ProgressReport
+from kintune.core.report import RunReport, StopReason
 from kintune.errors import InputError, KintuneError
-from kintune.front.report import RunReport, StopReason
-from kintune.front.request import TuneRequest
-from kintune.job.payloads import ModelRef, Prepared
-from kintune.job.progress import ProgressReport
 from kintune.records import Store
-from kintune.space.feature_version import FEATURES
 from kintune.testing.records import add_workload, measurement, subgraph
 from kintune.testing.reports import example_progress, example_report
+from kintune.tuning.front.request import TuneRequest
 
 MODEL = "zoo:resnet18"
 NAMES = ("conv", "dense")
@@ -57,7 +57,7 @@ def collection(monkeypatch: pytest.MonkeyPatch) -> Collection:
         subgraphs = tuple(subgraph(name) for name in NAMES)
         yield lambda ref: Prepared(ref.name, "d" * 32, (), (), subgraphs, {}, ())
 
-    monkeypatch.setattr("kintune.front.run.tune", fake.tune)
+    monkeypatch.setattr("kintune.tuning.front.run.tune", fake.tune)
     monkeypatch.setattr(module, "preparing", preparing)
     return fake
 

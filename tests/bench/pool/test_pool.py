@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from kintune.bench.pool.pool import Pool, load_pool, save_pool
+from kintune.core.feature_version import COMPILER_ONLY
 from kintune.errors import InputError
-from kintune.space.feature_version import COMPILER_ONLY
-from kintune.space.row import STORES, WIDTH
-from kintune.space.traits.traits import TRAITS
+from kintune.search.row import STORES, WIDTH
+from kintune.search.traits.traits import TRAITS
 
 
 def test_what_was_saved_is_loaded(pool: Pool, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from kintune.bench.pool.pool import Pool
 from kintune.bench.pool.replay import Point, replay, trials_to_reach
-from kintune.search.strategy import Strategy
+from kintune.core.strategy import Strategy
 
 SMALL = Strategy(round_size=8, foresee_size=4, rules=False, carry=False, survey=())
 

@@ -5,8 +5,8 @@ from numpy.typing import NDArray
 
 from kintune.bench.pool.pool import Pool
 from kintune.bench.pool.space import PoolSpace
+from kintune.core.candidate import Candidate
 from kintune.search.subgraph import SubgraphState
-from kintune.space.candidate import Candidate
 
 
 class Oracle:

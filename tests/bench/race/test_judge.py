@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from kintune.bench.race.course import Course
 from kintune.bench.race.judge import entered, judge, running_order
-from kintune.measure.outcome import Outcome, Status
-from kintune.measure.requests import Built
-from kintune.space.candidate import Candidate
+from kintune.core.candidate import Candidate
+from kintune.core.kernels import Built
+from kintune.core.outcome import Outcome, Status
 from kintune.testing.scripted_side import ScriptedTurn
 
 Conduct = Callable[..., Course]

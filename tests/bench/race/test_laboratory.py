@@ -8,7 +8,7 @@ import pytest
 from kintune.bench.race import laboratory
 from kintune.bench.race.course import Course, Ground
 from kintune.bench.race.laboratory import Workers
-from kintune.space.candidate import Candidate
+from kintune.core.candidate import Candidate
 from kintune.wire.worker_process import WorkerDied
 
 

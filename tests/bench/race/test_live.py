@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from kintune.bench.contest.orders import Ours, Stock, StockFamily, Tuner
 from kintune.bench.experiment import CellProgress
 from kintune.bench.race import live
 from kintune.bench.race.course import Course
 from kintune.bench.race.judge import Judgement, entered
 from kintune.bench.race.live import RaceSpec, run_race, without_torch
 from kintune.bench.tables import Tables, check_tables
+from kintune.core.candidate import Candidate
+from kintune.core.outcome import Status
+from kintune.core.strategy import Strategy
 from kintune.errors import EngineError, KintuneError
-from kintune.integrations.contest.orders import Ours, Stock, StockFamily, Tuner
-from kintune.measure.outcome import Status
 from kintune.models.ref import parse_ref
-from kintune.search.strategy import Strategy
-from kintune.space.candidate import Candidate
 from kintune.testing.scripted_side import ScriptedTurn
 
 pytestmark = pytest.mark.tvm

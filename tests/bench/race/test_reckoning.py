@@ -11,9 +11,9 @@ from kintune.bench.race.conductor import Conductor
 from kintune.bench.race.course import Course
 from kintune.bench.race.judge import Judgement, entered
 from kintune.bench.race.reckoning import reckon
+from kintune.core.candidate import Candidate
+from kintune.core.outcome import Status
 from kintune.errors import KintuneError
-from kintune.measure.outcome import Status
-from kintune.space.candidate import Candidate
 from kintune.testing.scripted_side import PassingTime, ScriptedSide, ScriptedTurn
 
 Conduct = Callable[..., Course]

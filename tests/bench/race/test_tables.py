@@ -4,15 +4,15 @@ from collections.abc import Callable
 
 import pytest
 
+from kintune.bench.contest.orders import Failure
 from kintune.bench.race.course import Course
 from kintune.bench.race.judge import Judgement, entered
 from kintune.bench.race.networks import NetworkTime
 from kintune.bench.race.reckoning import reckon
 from kintune.bench.race.tables import AT_EQUAL_TIME, FINAL, network_name, tables_of
 from kintune.bench.tables import Row, Tables, check_tables
-from kintune.integrations.contest.orders import Failure
-from kintune.measure.outcome import Status
-from kintune.space.candidate import Candidate
+from kintune.core.candidate import Candidate
+from kintune.core.outcome import Status
 from kintune.testing.scripted_side import ScriptedTurn
 
 Conduct = Callable[..., Course]

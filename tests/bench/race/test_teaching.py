@@ -7,19 +7,19 @@ import msgspec
 import numpy as np
 import pytest
 
+from kintune.bench.contest.orders import Ready
 from kintune.bench.race import teaching
 from kintune.bench.race.teaching import HITS, KIN, Curriculum, lesson, teach
+from kintune.core.candidate import Candidate, Sketch, Tile, digest_of
+from kintune.core.feature_version import FEATURES
+from kintune.core.outcome import Outcome, Status
+from kintune.core.payloads import Subgraph
+from kintune.core.protocol import DeviceType
+from kintune.core.report import RunReport, StopReason
 from kintune.errors import EngineError, ModelError
-from kintune.front.report import RunReport, StopReason
-from kintune.front.request import TuneRequest
-from kintune.integrations.contest.orders import Ready
-from kintune.job.payloads import Subgraph
-from kintune.measure.outcome import Outcome, Status
-from kintune.measure.protocol import DeviceType
 from kintune.records import Measurement, Store
-from kintune.space.candidate import Candidate, Sketch, Tile, digest_of
-from kintune.space.feature_version import FEATURES
 from kintune.testing.reports import example_report
+from kintune.tuning.front.request import TuneRequest
 
 CURRICULUM = Curriculum(("zoo:resnet18", "zoo:mobilenet_v1_0.5"), 1.0, 1)
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.integrations.contest.incumbents import Incumbents
-from kintune.integrations.contest.orders import Failure
-from kintune.measure.outcome import Outcome, Status
-from kintune.space.candidate import Candidate
+from kintune.bench.contest.incumbents import Incumbents
+from kintune.bench.contest.orders import Failure
+from kintune.core.candidate import Candidate
+from kintune.core.outcome import Outcome, Status
 
 outcomes = st.one_of(
     st.floats(0.1, 100).map(lambda time_us: Outcome(Status.OK, (time_us,))),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kintune.integrations.contest.laps import PAUSED, Laps
+from kintune.bench.contest.laps import PAUSED, Laps
 from kintune.testing.scripted_side import PassingTime
 
 

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from kintune.measure.outcome import Status
-from kintune.space.candidate import Candidate
+from kintune.core.candidate import Candidate
+from kintune.core.outcome import Status
 
 pytestmark = pytest.mark.tvm
 
 
 def test_who_replaces_a_worker_that_took_too_long_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kintune.integrations.contest import own_bench
-    from kintune.integrations.contest.ground import lay_ground
-    from kintune.integrations.contest.laps import Laps
+    from kintune.bench.contest import own_bench
+    from kintune.bench.contest.ground import lay_ground
+    from kintune.bench.contest.laps import Laps
     from kintune.models.ref import parse_ref
     from kintune.testing.tiny_network import make_tiny_network
 

@@ -29,8 +29,8 @@ def target() -> Any:
 
     import tvm
 
-    from kintune.measure.target import resolve_target
-    from kintune.space.intrinsics import load_intrinsics
+    from kintune.compiler.space.intrinsics import load_intrinsics
+    from kintune.runtime.target import resolve_target
 
     load_intrinsics()
     return tvm.target.Target(json.loads(resolve_target("native", 2)))

@@ -37,8 +37,8 @@ def test_tune_relax_with_stocks_builder_runner_and_database(
     from tvm import relax
     from tvm.s_tir import meta_schedule as ms
 
+    from kintune.compiler.space.intrinsics import load_intrinsics
     from kintune.integrations.stock import FamilyCostModel, FamilyTaskScheduler
-    from kintune.space.intrinsics import load_intrinsics
 
     monkeypatch.setenv("TVM_NUM_THREADS", "1")
     model = FamilyCostModel("op", warmup_samples=4, threads=1)

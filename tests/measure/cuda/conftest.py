@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from kintune.errors import OrderError
-from kintune.measure.cuda.gpus import list_gpus
-from kintune.measure.cuda.nvcc import find_nvcc
+from kintune.hardware.gpus import list_gpus
+from kintune.hardware.nvcc import find_nvcc
 from kintune.testing.paper_gpu import build_paper_gpu
 
 collect_ignore: list[str] = []  # what there is nothing for here is no test, not one that is skipped
@@ -40,13 +40,13 @@ BUILD = """
 import ctypes, json, struct
 import tvm
 from tvm import te, topi
-from kintune.measure.build import build_candidate
-from kintune.measure.target import resolve_target
-from kintune.space.candidate import Candidate
-from kintune.space.lower import save_workload
-from kintune.space.machine import Machine
-from kintune.space.rules import rule_candidates
-from kintune.space.sketches import generate_sketches
+from kintune.compiler.build import build_candidate
+from kintune.runtime.target import resolve_target
+from kintune.core.candidate import Candidate
+from kintune.compiler.space.lower import save_workload
+from kintune.search.machine import Machine
+from kintune.search.rules import rule_candidates
+from kintune.compiler.space.sketches import generate_sketches
 
 target = tvm.target.Target(json.loads(resolve_target("cuda -arch=sm_90", 1)))
 a, w = te.placeholder((64, 64), name="a"), te.placeholder((64, 64), name="w")

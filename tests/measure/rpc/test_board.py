@@ -12,20 +12,20 @@ import msgspec
 import numpy as np
 import pytest
 
+from kintune.core.device_about import DeviceAbout, Peak
+from kintune.core.kernels import Built, ProfileContext, ProfileItem
+from kintune.core.messages import ItemFailed
+from kintune.core.outcome import Outcome, Status
+from kintune.core.protocol import Protocol
 from kintune.errors import DeviceError, TargetError
-from kintune.measure.about import DeviceAbout, Peak
-from kintune.measure.device_worker import open_board
-from kintune.measure.outcome import Outcome, Status
-from kintune.measure.protocol import Protocol
-from kintune.measure.requests import Built, ProfileContext, ProfileItem
 from kintune.measure.rpc.address import Address, parse_address
 from kintune.testing.poison import Poison, poisoned
 from kintune.testing.stock_rpc import stock_rpc
-from kintune.wire.messages import ItemFailed
+from kintune.workers.device_worker import open_board
 
 pytestmark = pytest.mark.tvm
 
-MODULE = "kintune.measure.device_worker"
+MODULE = "kintune.workers.device_worker"
 PROTOCOL = Protocol(threads=1, repeats=3, max_seconds=0.05)
 
 
@@ -146,9 +146,9 @@ def test_a_server_is_left_to_whoever_comes_next(board: str, native: str) -> None
 
 
 def test_a_network_of_ours_runs_on_a_board(board: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kintune.graph.inputs import draw_inputs
-    from kintune.measure.rpc.executable import BoardExecutable
+    from kintune.runtime.inputs import draw_inputs
     from kintune.testing.tiny_network import make_tiny_network
+    from kintune.validate.board_executable import BoardExecutable
 
     monkeypatch.setenv("TVM_NUM_THREADS", "1")
     here = make_tiny_network(tmp_path).executable

@@ -94,11 +94,11 @@ def computed(path: Path, feeds: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]
     import tvm
     from tvm import relax
 
-    from kintune.graph.assemble import assemble
-    from kintune.graph.lower import lower
-    from kintune.measure.target import resolve_target
+    from kintune.compiler.graph.assemble import assemble
+    from kintune.compiler.graph.lower import lower
     from kintune.models.importer import load
     from kintune.models.ref import parse_ref
+    from kintune.runtime.target import resolve_target
 
     model = load(parse_ref(str(path)))
     target = tvm.target.Target(json.loads(resolve_target("native", 1)))

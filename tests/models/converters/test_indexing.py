@@ -26,12 +26,12 @@ def built(path: Path) -> Any:
     """The network in a file, with the compiler's default schedules."""
     import tvm
 
-    from kintune.graph.assemble import assemble
-    from kintune.graph.executable import Executable, describe_build
-    from kintune.graph.lower import lower
-    from kintune.measure.target import resolve_target
+    from kintune.compiler.graph.assemble import assemble
+    from kintune.compiler.graph.lower import lower
     from kintune.models.importer import load
     from kintune.models.ref import parse_ref
+    from kintune.runtime.executable import Executable, describe_build
+    from kintune.runtime.target import resolve_target
 
     model = load(parse_ref(str(path)))
     text = resolve_target("native", 1)

@@ -61,11 +61,11 @@ def inputs() -> dict[str, Any]:
 def built(module: Any, directory: Path, given: Any) -> Any:
     import tvm
 
-    from kintune.graph.assemble import assemble
-    from kintune.graph.executable import Executable, describe_build
-    from kintune.graph.lower import lower
-    from kintune.measure.target import resolve_target
+    from kintune.compiler.graph.assemble import assemble
+    from kintune.compiler.graph.lower import lower
     from kintune.models.importer import load
+    from kintune.runtime.executable import Executable, describe_build
+    from kintune.runtime.target import resolve_target
 
     model = load(export_module(module, given, directory))
     text = resolve_target("native", 1)

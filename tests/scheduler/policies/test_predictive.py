@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from kintune.core.stage import Demand, Stage
 from kintune.scheduler.decisions import Start
 from kintune.scheduler.events import (
     Event,
@@ -21,7 +22,6 @@ from kintune.scheduler.invariants import Auditor
 from kintune.scheduler.machine import Machine
 from kintune.scheduler.policies import Predictive
 from kintune.scheduler.resources import Device, Host
-from kintune.scheduler.stage import Demand, Stage
 
 GPU = Demand(device="gpu", exclusive=True)
 CORE = Demand(cores=1)

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from kintune.core.candidate import Candidate
 from kintune.search.cost_model import Trees, relative_speeds
 from kintune.search.draft.drafter import draft
 from kintune.search.propose import propose
+from kintune.search.row import WIDTH
 from kintune.search.subgraph import SubgraphState
-from kintune.space.candidate import Candidate
-from kintune.space.row import WIDTH
-from kintune.space.traits.traits import Traits
+from kintune.search.traits.traits import Traits
 from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
 
 

@@ -9,13 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from kintune.engine.command import Command
-from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch
+from kintune.core.messages import Work
+from kintune.core.payloads import StageName
+from kintune.core.progress import ProgressReport
+from kintune.core.report import Latencies, RunReport, StopReason
+from kintune.core.stage import Demand, Stage
 from kintune.errors import InputError, JobFailed, StorageFull
-from kintune.front.report import Latencies, RunReport, StopReason
-from kintune.job.payloads import StageName
-from kintune.job.progress import ProgressReport
-from kintune.scheduler.stage import Demand, Stage
 from kintune.service.access import Scope, Visitor
 from kintune.service.calls import Calls
 from kintune.service.content import Content
@@ -29,7 +28,8 @@ from kintune.service.people import People
 from kintune.service.wanted import Wanted
 from kintune.testing import guests
 from kintune.testing.reports import example_report
-from kintune.wire.messages import Work
+from kintune.workers.engine.command import Command
+from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
 
 
 class FakeEngine:

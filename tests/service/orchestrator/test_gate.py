@@ -11,12 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kintune.engine.kept import Keeper
-from kintune.engine.outposts import Outpost
 from kintune.errors import EngineError, InputError
-from kintune.fleet.line import Line
-from kintune.fleet.messages import FLEET_VERSION, Beat, Join, OfferedDevice, TurnedAway, Welcome, to_agent
-from kintune.fleet.sockets import PATH, call
 from kintune.service.access import Scope
 from kintune.service.database import open_database
 from kintune.service.orchestrator.admission import Admission
@@ -25,6 +20,11 @@ from kintune.service.people import People
 from kintune.service.roll import Roll
 from kintune.testing.boards import board_about
 from kintune.wire.worker import WIRE_VERSION
+from kintune.workers.engine.kept import Keeper
+from kintune.workers.engine.outposts import Outpost
+from kintune.workers.fleet.line import Line
+from kintune.workers.fleet.messages import FLEET_VERSION, Beat, Join, OfferedDevice, TurnedAway, Welcome, to_agent
+from kintune.workers.fleet.sockets import PATH, call
 
 PI = board_about("Cortex-A76", pulse_us=500.0)
 JOIN = Join(

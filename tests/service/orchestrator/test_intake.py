@@ -8,9 +8,6 @@ import msgspec
 import pytest
 
 from kintune.errors import InputError, JobFailed
-from kintune.front.place import Place
-from kintune.front.request import TuneRequest
-from kintune.front.station import Station
 from kintune.records import RunState, Store
 from kintune.service.access import Scope, Visitor
 from kintune.service.content import Content
@@ -27,6 +24,9 @@ from kintune.service.settings import Settings
 from kintune.service.wanted import Wanted
 from kintune.testing.boards import board_about
 from kintune.testing.reports import example_report
+from kintune.tuning.front.place import Place
+from kintune.tuning.front.request import TuneRequest
+from kintune.tuning.front.station import Station
 
 PI = board_about("Cortex-A76")
 OWN = board_about("this machine", threads=2)

@@ -5,23 +5,23 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from kintune.engine.command import Command
-from kintune.engine.job_run import JobLaunch
-from kintune.engine.journal import Entry
-from kintune.engine.memory_journal import MemoryJournal
-from kintune.job.payloads import StageName
-from kintune.knowledge.conditions import Conditions
-from kintune.knowledge.refresh_job import FreshModel
-from kintune.measure.outcome import Outcome, Status
-from kintune.measure.protocol import DeviceType
+from kintune.core.candidate import digest_of
+from kintune.core.conditions import Conditions
+from kintune.core.messages import ItemStatus
+from kintune.core.model_version import ModelVersion
+from kintune.core.outcome import Outcome, Status
+from kintune.core.payloads import StageName
+from kintune.core.protocol import DeviceType
 from kintune.records import Store
-from kintune.search.model_version import ModelVersion
 from kintune.service.orchestrator.ledger import Ledger
 from kintune.service.orchestrator.news import Tally
 from kintune.service.orchestrator.refresher import Refresher
-from kintune.space.candidate import digest_of
 from kintune.testing.journal_suite import JournalSuite
-from kintune.wire.messages import ItemStatus
+from kintune.transfer.refresh_job import FreshModel
+from kintune.workers.engine.command import Command
+from kintune.workers.engine.job_run import JobLaunch
+from kintune.workers.engine.journal import Entry
+from kintune.workers.engine.memory_journal import MemoryJournal
 
 TYPE = DeviceType("{}", "cpu", (), 1, "1 cold")
 

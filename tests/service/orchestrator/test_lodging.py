@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from kintune.engine.command import Anywhere, Command
 from kintune.errors import InputError
-from kintune.front.place import HOST, Place
 from kintune.scheduler.resources import Device, Host
 from kintune.service.orchestrator.lodging import Lodging
 from kintune.service.settings import Settings
+from kintune.tuning.front.place import HOST, Place
+from kintune.workers.engine.command import Anywhere, Command
 
 ALONE = Place(((3,),), (0, 1, 2))
 

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
+from kintune.core.stage import Demand, Stage, StageKey
 from kintune.scheduler.decisions import Start
 from kintune.scheduler.events import ResourceBack, ResourceJoined, ResourceLost, StageDone, StageFailed, StageReady
 from kintune.scheduler.resources import Device, Host, Placement
-from kintune.scheduler.stage import Demand, Stage, StageKey
 from kintune.service.orchestrator.news import News, StageBegan, StageEnded, Standing, Standings, Tally
 from kintune.service.orchestrator.watch import Watch
 

@@ -8,7 +8,7 @@ import pytest
 from fastapi import Request
 from fastapi.testclient import TestClient
 
-from kintune.job.progress import ProgressReport
+from kintune.core.progress import ProgressReport
 from kintune.scheduler.resources import Placement
 from kintune.service.orchestrator.news import Progressed, StageBegan, StageEnded, Standing, Standings, Tally
 from kintune.service.wanted import Wanted

@@ -2,9 +2,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kintune.core.candidate import Axis, Choice, Location, Sketch, Tile
 from kintune.search.evolve import draw
-from kintune.space.candidate import Axis, Choice, Location, Sketch, Tile
-from kintune.space.traits.frame import Frame, Herd, frames
+from kintune.search.traits.frame import Frame, Herd, frames
 
 AXES: tuple[Axis, ...] = (Tile(12, 4), Choice((0, 16), (1.0, 1.0)), Tile(7, 2), Location(5))
 

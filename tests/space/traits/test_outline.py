@@ -4,9 +4,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from kintune.space.anatomy import Anatomy
-from kintune.space.candidate import Sketch, Tile
-from kintune.space.traits.outline import Outline, outline_of
+from kintune.core.candidate import Sketch, Tile
+from kintune.search.anatomy import Anatomy
+from kintune.search.traits.outline import Outline, outline_of
 
 
 def _with(sketch: Sketch, *instructions: list[Any]) -> Sketch:

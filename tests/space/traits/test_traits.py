@@ -4,14 +4,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from kintune.core.candidate import Candidate, Sketch
+from kintune.search.anatomy import Anatomy
 from kintune.search.draft.breed import draw
-from kintune.space.anatomy import Anatomy
-from kintune.space.candidate import Candidate, Sketch
-from kintune.space.machine import Machine
-from kintune.space.row import STORES, WIDTH
-from kintune.space.traits.field import Field, fields_of
-from kintune.space.traits.frame import Herd
-from kintune.space.traits.traits import TRAITS
+from kintune.search.machine import Machine
+from kintune.search.row import STORES, WIDTH
+from kintune.search.traits.field import Field, fields_of
+from kintune.search.traits.frame import Herd
+from kintune.search.traits.traits import TRAITS
 from tests.space.traits.conftest import a_product, a_sketch, tiled
 
 MACHINE = Machine(16, 32, 2, (32 << 10, 1 << 20, 32 << 20))

@@ -17,12 +17,12 @@ from kintune.bench.report.panels import by, words
 from kintune.bench.report.section import Bar, BarChart, Grid, Section
 from kintune.bench.tables import Row, Tables
 from kintune.errors import InputError
-from kintune.estimate.preparation import preparing
 from kintune.kinship.document import families_of
 from kintune.kinship.grouping import group, is_dynamic
 from kintune.kinship.samples import Measured, subject_of
 from kintune.models.ref import parse_ref
 from kintune.search.family import algorithms
+from kintune.tuning.estimate.preparation import preparing
 
 __all__ = ["EXPERIMENT", "FamilyCounts"]
 

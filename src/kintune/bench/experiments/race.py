@@ -11,6 +11,7 @@ from typing import cast, get_args
 import msgspec
 
 from kintune.bench.cell import Cell, Method
+from kintune.bench.contest.orders import Ours, Stock, StockFamily, Tools, Tuner
 from kintune.bench.errors import OptionError
 from kintune.bench.experiment import CellProgress, ModelFacts, Show
 from kintune.bench.option import Kind, Option, Options, Value
@@ -22,10 +23,9 @@ from kintune.bench.report.rivals import race_sections
 from kintune.bench.report.section import Section
 from kintune.bench.strategy import STRATEGY, strategy_of
 from kintune.bench.tables import Tables
-from kintune.engine.devices import cores_lock
 from kintune.errors import InputError
-from kintune.integrations.contest.orders import Ours, Stock, StockFamily, Tools, Tuner
-from kintune.measure.cores import choose_cores
+from kintune.hardware.cores import choose_cores
+from kintune.hardware.locks import cores_lock
 from kintune.models.ref import ZOO, parse_ref
 
 __all__ = ["EXPERIMENT", "Race"]

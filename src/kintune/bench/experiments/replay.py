@@ -21,9 +21,9 @@ from kintune.bench.pool.replay import Point, replay, trials_to_reach
 from kintune.bench.pool.replay_report import replay_sections
 from kintune.bench.report.section import Section
 from kintune.bench.tables import Row, Tables
+from kintune.core.strategy import Budget, Foresee, Strategy
 from kintune.errors import InputError
 from kintune.search.family import algorithms
-from kintune.search.strategy import Budget, Foresee, Strategy
 
 __all__ = ["EXPERIMENT", "Replay"]
 

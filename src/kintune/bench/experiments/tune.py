@@ -20,15 +20,15 @@ from kintune.bench.report.spread import numbers, spread_of
 from kintune.bench.report.stages import stage_charts
 from kintune.bench.strategy import STRATEGY, strategy_of
 from kintune.bench.tables import Row, Tables
+from kintune.core.payloads import Options as JobOptions
+from kintune.core.progress import ProgressReport
+from kintune.core.report import RunReport, StopReason
 from kintune.errors import InputError
 from kintune.files import write_whole
-from kintune.front import run
-from kintune.front.report import RunReport, StopReason
-from kintune.front.request import TuneRequest
-from kintune.job.payloads import Options as JobOptions
-from kintune.job.progress import ProgressReport
-from kintune.measure.cores import choose_cores
+from kintune.hardware.cores import choose_cores
 from kintune.models.ref import parse_ref
+from kintune.tuning.front import run
+from kintune.tuning.front.request import TuneRequest
 
 __all__ = ["EXPERIMENT", "Tune"]
 

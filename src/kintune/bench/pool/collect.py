@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import kintune.front.run as front
+import kintune.tuning.front.run as front
 from kintune.bench.experiment import CellProgress, Show
 from kintune.bench.pool.pool import Origin, Pool, load_pool, save_pool
+from kintune.core.payloads import ModelRef, Options
+from kintune.core.progress import ProgressReport
+from kintune.core.report import StopReason
+from kintune.core.strategy import Strategy
 from kintune.errors import InputError, KintuneError
-from kintune.estimate.preparation import preparing
-from kintune.front.report import StopReason
-from kintune.front.request import TuneRequest
-from kintune.job.payloads import ModelRef, Options
-from kintune.job.progress import ProgressReport
+from kintune.hardware.cores import choose_cores
 from kintune.kinship.samples import conditions_of, read_measured, subject_of
-from kintune.measure.cores import choose_cores
 from kintune.models.ref import parse_ref
 from kintune.records import Store
 from kintune.search.family import Subject
-from kintune.search.strategy import Strategy
+from kintune.tuning.estimate.preparation import preparing
+from kintune.tuning.front.request import TuneRequest
 
 __all__ = ["BALANCED", "check_origin", "obtain_pool", "read_pool"]
 

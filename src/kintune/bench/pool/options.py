@@ -15,7 +15,7 @@ from kintune.bench.pool.collect import check_origin, obtain_pool
 from kintune.bench.pool.pool import Pool, load_pool
 from kintune.bench.tables import Row
 from kintune.errors import InputError
-from kintune.measure.cores import choose_cores
+from kintune.hardware.cores import choose_cores
 
 __all__ = ["POOL_OPTIONS", "check_pool", "describe", "obtain", "seconds_to_collect"]
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from kintune.core.candidate import Candidate
+from kintune.core.feature_version import COMPILER_ONLY, FEATURES
 from kintune.errors import InputError
 from kintune.files import check_readable, write_whole
 from kintune.kinship.samples import Measured
 from kintune.search.family import Subject
-from kintune.space.candidate import Candidate
-from kintune.space.feature_version import COMPILER_ONLY, FEATURES
-from kintune.space.row import of_stores
+from kintune.search.row import of_stores
 
 __all__ = ["Origin", "Pool", "load_pool", "save_pool"]
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from kintune.bench.pool.pool import Pool
 from kintune.bench.pool.space import PoolSpace
+from kintune.core.strategy import Strategy
 from kintune.search.session import Session
-from kintune.search.strategy import Strategy
 
 __all__ = ["Point", "replay", "trials_to_reach"]
 

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kintune.bench.pool.pool import Pool
-from kintune.measure.outcome import Outcome, Status
+from kintune.core.candidate import Candidate, Sketch
+from kintune.core.outcome import Outcome, Status
 from kintune.search.build_costs import Price
 from kintune.search.cost_model import CostModel
 from kintune.search.drafts import Proposal
 from kintune.search.space import Draft, SearchSpace
 from kintune.search.subgraph import SubgraphState
-from kintune.space.candidate import Candidate, Sketch
-from kintune.space.traits.field import Field
+from kintune.search.traits.field import Field
 
 __all__ = ["PoolSpace"]
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from kintune.bench.contest.orders import Ready
 from kintune.bench.race.course import Course, Ground, Track, TurnTaken
 from kintune.bench.race.side import Side
+from kintune.core.candidate import Sketch
 from kintune.errors import EngineError
-from kintune.integrations.contest.orders import Ready
-from kintune.space.candidate import Sketch
 
 __all__ = ["Conductor", "Watch"]
 

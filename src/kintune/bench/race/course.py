@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from kintune.integrations.contest.orders import Failure, Program
-from kintune.job.payloads import Subgraph
-from kintune.space.candidate import Sketch
+from kintune.bench.contest.orders import Failure, Program
+from kintune.core.candidate import Sketch
+from kintune.core.payloads import Subgraph
 
 __all__ = ["Course", "Ground", "Track", "TurnTaken"]
 

@@ -14,9 +14,9 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from kintune.bench.race.course import Course
-from kintune.measure.outcome import Outcome, Status
-from kintune.measure.requests import Built
-from kintune.space.candidate import Candidate
+from kintune.core.candidate import Candidate
+from kintune.core.kernels import Built
+from kintune.core.outcome import Outcome, Status
 
 __all__ = ["Judgement", "Laboratory", "entered", "judge", "running_order"]
 

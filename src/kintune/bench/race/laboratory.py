@@ -12,11 +12,11 @@ from types import TracebackType
 import msgspec
 
 from kintune.bench.race.course import Course
+from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.device_about import DeviceAbout
+from kintune.core.kernels import BuildContext, BuildItem, Built, ProfileContext, ProfileItem
+from kintune.core.outcome import Outcome, Status
 from kintune.errors import EngineError
-from kintune.measure.about import DeviceAbout
-from kintune.measure.outcome import Outcome, Status
-from kintune.measure.requests import BuildContext, BuildItem, Built, ProfileContext, ProfileItem
-from kintune.space.candidate import UNTUNED, Candidate
 from kintune.wire.worker_process import WorkerDied, WorkerProcess, WorkerRefused
 
 __all__ = ["Workers"]
@@ -87,7 +87,7 @@ class Workers:
         worker: WorkerProcess | None = None
         while (candidate := _next(waiting)) is not None:
             if worker is None:
-                worker = started.enter_context(self._start("build", ("kintune.measure.build_worker",)))
+                worker = started.enter_context(self._start("build", ("kintune.workers.build_worker",)))
                 worker.greet()
                 worker.begin("build", context)
             try:
@@ -102,7 +102,7 @@ class Workers:
     def _device_for(self, built: Mapping[Candidate, Built]) -> WorkerProcess:
         """The device worker, told of the untuned programs that everything is checked against."""
         if self._device is None:
-            arguments = ("kintune.measure.device_worker", "--target", "native", "--threads", str(self._threads))
+            arguments = ("kintune.workers.device_worker", "--target", "native", "--threads", str(self._threads))
             device = self._device = self._start("device", arguments)
             about = msgspec.msgpack.decode(device.greet().about, type=DeviceAbout)
             if about.device_type.target != self._course.ground.target:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from kintune.bench.contest.orders import Contest, Tuner
 from kintune.bench.experiment import CellProgress, Show
 from kintune.bench.race.conductor import Conductor
 from kintune.bench.race.course import Course
@@ -24,12 +25,11 @@ from kintune.bench.race.reference import reference_kernel
 from kintune.bench.race.side import CONTESTANT_MODULE, Contestant, Lesson
 from kintune.bench.race.tables import AT_CROSSING, AT_EQUAL_TIME, FINAL, network_name, tables_of
 from kintune.bench.tables import Tables
+from kintune.core.candidate import Candidate
+from kintune.core.payloads import ModelRef
+from kintune.core.validation import ProveContext
 from kintune.errors import KintuneError
 from kintune.files import write_whole
-from kintune.integrations.contest.orders import Contest, Tuner
-from kintune.job.payloads import ModelRef
-from kintune.measure.prove_request import ProveContext
-from kintune.space.candidate import Candidate
 
 __all__ = ["RaceSpec", "run_race", "without_torch"]
 

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import msgspec
 
+from kintune.bench.contest.assembly import ASSEMBLER, Assemble, Ingredients, Replay
 from kintune.bench.race.course import Course
+from kintune.core.candidate import Candidate
+from kintune.core.payloads import ModelRef
+from kintune.core.validation import ProveContext
 from kintune.errors import EngineError
-from kintune.graph.inputs import load_inputs
-from kintune.graph.package import read_manifest
-from kintune.integrations.contest.assembly import ASSEMBLER, Assemble, Ingredients, Replay
-from kintune.job.payloads import ModelRef
-from kintune.measure.contender import Contender
-from kintune.measure.contest import Contest, Turn
-from kintune.measure.cores import choose_cores
-from kintune.measure.numerics import compare_outputs
-from kintune.measure.prove_request import ProveContext
-from kintune.measure.race import race
-from kintune.measure.rivals.rival import Subject
-from kintune.space.candidate import Candidate
+from kintune.hardware.cores import choose_cores
+from kintune.runtime.inputs import load_inputs
+from kintune.runtime.package import read_manifest
+from kintune.validate.contender import Contender
+from kintune.validate.contest import Contest, Turn
+from kintune.validate.numerics import compare_outputs
+from kintune.validate.race import race
+from kintune.validate.rivals.rival import Subject
 from kintune.wire.worker_process import WorkerProcess, WorkerRefused
 
 __all__ = ["UNTUNED_NETWORK", "Assembler", "NetworkTime", "time_networks"]
@@ -31,7 +31,7 @@ __all__ = ["UNTUNED_NETWORK", "Assembler", "NetworkTime", "time_networks"]
 UNTUNED_NETWORK = "untuned"
 """The network that the outputs of all others are compared with; nobody times it."""
 
-_EXECUTABLE = "kintune"  # what `kintune.measure.rivals` calls our own executables
+_EXECUTABLE = "kintune"  # what `kintune.validate.rivals` calls our own executables
 _ASSEMBLE_SECONDS = 3600.0
 
 
@@ -57,7 +57,7 @@ class Assembler:
 
     def __init__(self, course: Course, model: ModelRef, threads: int, log: Path) -> None:
         environment = {"TVM_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
-        self._process = WorkerProcess("assembler", ("kintune.integrations.contest.assembler",), log, environment)
+        self._process = WorkerProcess("assembler", ("kintune.bench.contest.assembler",), log, environment)
         self._context = msgspec.msgpack.encode(Ingredients(model, threads, tuple(course.sketches.values())))
 
     def __enter__(self) -> Assembler:

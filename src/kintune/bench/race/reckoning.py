@@ -10,8 +10,8 @@ import msgspec
 
 from kintune.bench.race.course import Course, Track
 from kintune.bench.race.judge import Judgement
+from kintune.core.candidate import Candidate
 from kintune.errors import KintuneError
-from kintune.space.candidate import Candidate
 
 __all__ = ["Point", "Reckoning", "Standing", "reckon"]
 

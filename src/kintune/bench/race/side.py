@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from kintune.integrations.contest.orders import (
+from kintune.bench.contest.orders import (
     CONTESTANT,
     Contest,
     Go,
@@ -28,7 +28,7 @@ __all__ = ["CONTESTANT_MODULE", "Contestant", "Lesson", "Side"]
 Lesson = Callable[[Ready], Teach]
 """From the network that is tuned to what is known beforehand."""
 
-CONTESTANT_MODULE = "kintune.integrations.contest.contestant"
+CONTESTANT_MODULE = "kintune.bench.contest.contestant"
 
 _PREPARE_SECONDS = 3600.0
 _TURN_SECONDS = 3.0 * 3600  # 64 candidates that all take as long as they may are built and run in 50 minutes

@@ -11,7 +11,7 @@ from kintune.bench.race.judge import Judgement
 from kintune.bench.race.networks import UNTUNED_NETWORK, NetworkTime
 from kintune.bench.race.reckoning import Reckoning, Standing
 from kintune.bench.tables import Row, Tables
-from kintune.space.candidate import Candidate
+from kintune.core.candidate import Candidate
 
 __all__ = ["AT_CROSSING", "AT_EQUAL_TIME", "FINAL", "network_name", "tables_of"]
 

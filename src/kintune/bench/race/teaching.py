@@ -13,21 +13,21 @@ from pathlib import Path
 
 import msgspec
 
+from kintune.bench.contest.orders import Ready, Teach
 from kintune.bench.race.side import Lesson
+from kintune.core.candidate import UNTUNED, Candidate, digest_of
+from kintune.core.feature_version import FEATURES
+from kintune.core.payloads import Options
+from kintune.core.progress import ProgressReport
+from kintune.core.report import StopReason
 from kintune.errors import EngineError
 from kintune.files import write_whole
-from kintune.front import run
-from kintune.front.report import StopReason
-from kintune.front.request import TuneRequest
-from kintune.integrations.contest.orders import Ready, Teach
-from kintune.job.payloads import Options
-from kintune.job.progress import ProgressReport
-from kintune.knowledge.gather import gather_knowledge
 from kintune.models.ref import parse_ref
 from kintune.records import Store
 from kintune.search.family import Subject
-from kintune.space.candidate import UNTUNED, Candidate, digest_of
-from kintune.space.feature_version import FEATURES
+from kintune.transfer.gather import gather_knowledge
+from kintune.tuning.front import run
+from kintune.tuning.front.request import TuneRequest
 
 __all__ = ["HITS", "KIN", "NONE", "Curriculum", "lesson", "teach"]
 

@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager
 import click
 
 from kintune.cli.joining import attend, joining_options, note
-from kintune.doctor.software import require_tried_versions
-from kintune.engine.devices import DeviceLock
 from kintune.errors import InputError
-from kintune.fleet.messages import Join
-from kintune.fleet.offer import Board, Devices, offer_board, offer_devices
-from kintune.front.place import DEVICE, choose_devices, holding
+from kintune.hardware.locks import DeviceLock
+from kintune.hardware.software import require_tried_versions
 from kintune.measure.rpc.address import parse_address
+from kintune.tuning.front.place import DEVICE, choose_devices, holding
+from kintune.workers.fleet.messages import Join
+from kintune.workers.fleet.offer import Board, Devices, offer_board, offer_devices
 
 __all__ = ["command"]
 

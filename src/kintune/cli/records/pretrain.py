@@ -8,9 +8,9 @@ import msgspec
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import records_option
 from kintune.errors import InputError
-from kintune.knowledge.pretrain import LEAST_SAMPLES, Pretrained, pretrain
 from kintune.records import Damage, Store
 from kintune.search.family import algorithms
+from kintune.transfer.pretrain import LEAST_SAMPLES, Pretrained, pretrain
 
 __all__ = ["PretrainDocument", "PretrainedModel", "command"]
 

@@ -10,7 +10,7 @@ import msgspec
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.service.place import data_option, database_at
-from kintune.measure.about import DeviceAbout
+from kintune.core.device_about import DeviceAbout
 from kintune.service.device_types import DeviceTypes
 from kintune.service.diary import Diary
 from kintune.service.roll import Machine, machines_in

@@ -7,11 +7,11 @@ import os
 import click
 
 from kintune.cli.joining import attend, joining_options, note
-from kintune.doctor.software import require_tried_versions
-from kintune.engine.devices import cores_lock
 from kintune.errors import InputError
-from kintune.fleet.offer import offer_cores
-from kintune.front.place import memory_mb
+from kintune.hardware.locks import cores_lock
+from kintune.hardware.software import require_tried_versions
+from kintune.tuning.front.place import memory_mb
+from kintune.workers.fleet.offer import offer_cores
 
 __all__ = ["command"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from tvm.s_tir.meta_schedule.cost_model.xgb_model import FeatureGroup
 
+from kintune.compiler.space.features import pooled
 from kintune.search.family import Samples, Subject
-from kintune.space.features import pooled
-from kintune.space.row import STORES
+from kintune.search.row import STORES
 
 __all__ = ["samples_of"]
 

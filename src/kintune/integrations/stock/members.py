@@ -8,7 +8,7 @@ import msgspec
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.utils import shash2hex
 
-from kintune.graph.workload import describe, standalone
+from kintune.compiler.graph.workload import describe, standalone
 from kintune.search.family import Subject
 
 __all__ = ["Member", "Members"]

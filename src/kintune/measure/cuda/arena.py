@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import tvm
 
-from kintune.measure.artifact import load_artifact
 from kintune.measure.cuda.pointer import part_of
 from kintune.measure.guarded import GUARD, Guarded, numpy_dtype
 from kintune.measure.stopwatch import Stopwatch
+from kintune.runtime.artifact import load_artifact
 
 __all__ = ["GpuArena", "Mirrored"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 from tvm.script import tirx as T  # noqa: N812 - the name that its parser knows
 
-from kintune.measure.about import Peak
+from kintune.core.device_about import Peak
 from kintune.measure.cuda.arena import GpuArena
 from kintune.measure.evaluator import evaluator
 from kintune.measure.pulse import BEATS, Pulse, warm

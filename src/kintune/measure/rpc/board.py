@@ -9,22 +9,22 @@ from contextlib import contextmanager
 
 import tvm
 
-from kintune.doctor.machine import Machine
+from kintune.core.device_about import DeviceAbout, Peak
+from kintune.core.elementary_version import ELEMENTARY
+from kintune.core.kernels import ProfileContext, ProfileItem
+from kintune.core.machine import Machine
+from kintune.core.outcome import Outcome
+from kintune.core.protocol import DeviceType, Protocol
 from kintune.errors import DeviceError, DeviceUnwell
-from kintune.graph.elementary_version import ELEMENTARY
-from kintune.measure.about import DeviceAbout, Peak
-from kintune.measure.cores import choose_cores
-from kintune.measure.outcome import Outcome
+from kintune.hardware.cores import choose_cores
 from kintune.measure.peak import host_pulse, measure_peak
-from kintune.measure.protocol import DeviceType, Protocol
 from kintune.measure.pulse import Pulse, check_pulse
-from kintune.measure.requests import ProfileContext, ProfileItem
 from kintune.measure.rpc.address import Address
 from kintune.measure.rpc.arena import BoardArena
 from kintune.measure.rpc.session import SESSION_S, Session
 from kintune.measure.rpc.stopwatch import FLUSHED
 from kintune.measure.run import Runner
-from kintune.measure.target import architecture_of, instruction_set
+from kintune.runtime.target import architecture_of, instruction_set
 
 __all__ = ["Board", "describe_board"]
 
@@ -32,7 +32,7 @@ _MOST = 5_000  # programs in a session: a stock server keeps all of them loaded
 
 
 class Board:
-    """Implements `kintune.measure.device.Profiler`.
+    """Implements `kintune.workers.device.Profiler`.
 
     A server has one session at a time, so ours is open from the first that needs it until `release`.  Where the server
     cannot be used (any more), everything but `profile` raises DeviceUnwell, and the next one begins with a new session.

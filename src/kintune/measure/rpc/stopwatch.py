@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from kintune.measure.build import ENTRY
-from kintune.measure.protocol import Protocol
+from kintune.compiler.build import ENTRY
+from kintune.core.protocol import Protocol
 from kintune.measure.stopwatch import in_batches, medians_us
 
 __all__ = ["FLUSHED", "RemoteStopwatch"]

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from torch.export.graph_signature import OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
+from kintune.core.dtypes import numpy_dtype
 from kintune.errors import ModelError
-from kintune.graph.inputs import numpy_dtype
 from kintune.models.constants import fit_constant
 from kintune.models.shapes import Dimension, resolve, unknown_constant, with_constants
 
 if TYPE_CHECKING:
-    from kintune.job.payloads import Constant
+    from kintune.core.payloads import Constant
 
 __all__ = ["fit_constants", "input_names", "output_names", "prepare"]
 

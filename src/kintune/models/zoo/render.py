@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from onnx import ModelProto, TensorProto, helper
 
+from kintune.core.candidate import digest_of
 from kintune.models.zoo.network import OPSET
 from kintune.models.zoo.registry import build
-from kintune.space.candidate import digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

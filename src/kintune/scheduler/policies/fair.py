@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from kintune.core.stage import Stage
 from kintune.scheduler.policies.ranked import Ranked
 from kintune.scheduler.resources import Placement
-from kintune.scheduler.stage import Stage
 from kintune.scheduler.view import JobFacts
 
 __all__ = ["Fair"]

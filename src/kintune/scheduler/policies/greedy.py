@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kintune.core.stage import Stage
 from kintune.scheduler.policies.ranked import Ranked
-from kintune.scheduler.stage import Stage
 from kintune.scheduler.view import JobFacts
 
 __all__ = ["Greedy"]

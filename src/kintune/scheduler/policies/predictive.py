@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kintune.core.stage import Stage
 from kintune.scheduler.outlook import Outlook
 from kintune.scheduler.policies.ranked import Ranked
 from kintune.scheduler.resources import Placement, Resource
-from kintune.scheduler.stage import Stage
 from kintune.scheduler.view import JobFacts
 
 __all__ = ["Predictive"]

@@ -11,9 +11,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from kintune.core.candidate import Choice, Location, Tile
 from kintune.search.evolve import is_open
-from kintune.space.candidate import Choice, Location, Tile
-from kintune.space.traits.frame import Frame, Herd, Rows
+from kintune.search.traits.frame import Frame, Herd, Rows
 
 __all__ = ["cross", "draw", "mutate"]
 

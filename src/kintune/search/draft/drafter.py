@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from kintune.core.candidate import Axis, Candidate, Tile
 from kintune.search.build_costs import Price
 from kintune.search.cost_model import CostModel
 from kintune.search.draft.evolution import Judge, Ranked, evolve
@@ -20,9 +21,8 @@ from kintune.search.drafts import Proposal
 from kintune.search.propose import breed, choose, propose
 from kintune.search.space import Draft, SearchSpace
 from kintune.search.subgraph import SubgraphState
-from kintune.space.candidate import Axis, Candidate, Tile
-from kintune.space.traits.field import Field
-from kintune.space.traits.frame import Frame, Herd
+from kintune.search.traits.field import Field
+from kintune.search.traits.frame import Frame, Herd
 
 __all__ = ["draft"]
 

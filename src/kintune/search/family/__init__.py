@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from kintune.core.subject import Subject
 from kintune.errors import InputError
 from kintune.search.family import by_hash, by_op, individual, monolithic
 from kintune.search.family.samples import Samples
 from kintune.search.family.static import Static
-from kintune.search.family.subject import Subject
 
 __all__ = ["Families", "FamilyOf", "Samples", "Subject", "algorithms", "check_algorithm", "families", "family_of"]
 

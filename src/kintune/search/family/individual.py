@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kintune.search.family.subject import Subject
+from kintune.core.subject import Subject
 
 __all__ = ["family_of"]
 

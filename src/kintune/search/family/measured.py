@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from kintune.core.subject import Subject
 from kintune.search.family.clustering import clusters
 from kintune.search.family.relation import Relations
 from kintune.search.family.samples import Samples
-from kintune.search.family.subject import Subject
 
 __all__ = ["PREFIX", "Measured"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from kintune.core.subject import Subject
 from kintune.search.family.samples import Samples
-from kintune.search.family.subject import Subject
 
 __all__ = ["Static"]
 

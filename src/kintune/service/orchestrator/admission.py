@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+from kintune.core.device_about import DeviceAbout
 from kintune.errors import InputError
-from kintune.fleet.hub import Admit, Admitted
-from kintune.fleet.messages import Join
-from kintune.measure.about import DeviceAbout
 from kintune.service.roll import Roll
+from kintune.workers.fleet.hub import Admit, Admitted
+from kintune.workers.fleet.messages import Join
 
 __all__ = ["Admission", "OnJoin"]
 

@@ -9,14 +9,11 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch
-from kintune.engine.local import LocalEngine
+from kintune.core.messages import Work
+from kintune.core.payloads import StageName
+from kintune.core.progress import ProgressReport
+from kintune.core.report import RunReport, StopReason
 from kintune.errors import KintuneError, OrderError, StorageError
-from kintune.front.journal import TuningJournal
-from kintune.front.report import RunReport, StopReason
-from kintune.front.ticket import Ticket
-from kintune.job.payloads import StageName
-from kintune.job.progress import ProgressReport
 from kintune.service.calls import Calls
 from kintune.service.content import Content
 from kintune.service.docket import Docket, Job, PendingWish
@@ -25,8 +22,11 @@ from kintune.service.logs import job_logger
 from kintune.service.orchestrator.excerpt import EngineLog
 from kintune.service.orchestrator.intake import Intake
 from kintune.service.orchestrator.news import Changed, News, Progressed
-from kintune.wire.messages import Work
+from kintune.tuning.front.journal import TuningJournal
+from kintune.tuning.front.ticket import Ticket
 from kintune.wire.reading import UNREADABLE
+from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
+from kintune.workers.engine.local import LocalEngine
 
 __all__ = ["Desk"]
 

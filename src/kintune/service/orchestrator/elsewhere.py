@@ -7,15 +7,9 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from kintune.engine.local import LocalEngine
+from kintune.core.device_about import DeviceAbout
 from kintune.errors import StorageError
-from kintune.fleet.backlog import Backlog
-from kintune.fleet.growth import Growth
-from kintune.fleet.messages import Join
-from kintune.fleet.ray_park import Growing, RayPark, ray_address
-from kintune.front.place import DEVICE, choose_place
-from kintune.measure.about import DeviceAbout
-from kintune.measure.cuda.gpus import GPU
+from kintune.hardware.gpus import GPU
 from kintune.records import Store
 from kintune.records.database import Database
 from kintune.service.orchestrator.admission import Admission
@@ -23,6 +17,12 @@ from kintune.service.orchestrator.gate import Gate
 from kintune.service.people import People
 from kintune.service.roll import Roll
 from kintune.service.settings import Settings
+from kintune.tuning.front.place import DEVICE, choose_place
+from kintune.workers.engine.local import LocalEngine
+from kintune.workers.fleet.backlog import Backlog
+from kintune.workers.fleet.growth import Growth
+from kintune.workers.fleet.messages import Join
+from kintune.workers.fleet.ray_park import Growing, RayPark, ray_address
 
 __all__ = ["open_ways"]
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kintune.errors import EngineError, KintuneError, StorageError
-from kintune.fleet.hub import Front, Hub
-from kintune.fleet.sockets import SocketLine, open_door
 from kintune.service.access import Scope
 from kintune.service.orchestrator.admission import Admission
 from kintune.service.people import People
+from kintune.workers.fleet.hub import Front, Hub
+from kintune.workers.fleet.sockets import SocketLine, open_door
 
 __all__ = ["Gate"]
 

@@ -8,18 +8,13 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.engine.command import Anywhere, Command
+from kintune.core.device_about import DeviceAbout
+from kintune.core.payloads import ModelRef, Options
+from kintune.core.report import RunReport
 from kintune.errors import InputError, JobFailed, StorageError
-from kintune.front.place import Place
-from kintune.front.report import RunReport
-from kintune.front.request import TuneRequest
-from kintune.front.station import Station
-from kintune.front.ticket import Ticket
-from kintune.job.payloads import ModelRef, Options
-from kintune.measure.about import DeviceAbout
-from kintune.measure.cuda.gpus import is_gpu
-from kintune.measure.cuda.nvcc import find_nvcc
-from kintune.measure.linker import find_linker
+from kintune.hardware.gpus import is_gpu
+from kintune.hardware.linker import find_linker
+from kintune.hardware.nvcc import find_nvcc
 from kintune.models.constants import constant_of
 from kintune.records import RunState, Store
 from kintune.service.content import Content
@@ -28,6 +23,11 @@ from kintune.service.docket import Job
 from kintune.service.library import Library
 from kintune.service.orchestrator.lodging import Lodging
 from kintune.service.settings import Settings
+from kintune.tuning.front.place import Place
+from kintune.tuning.front.request import TuneRequest
+from kintune.tuning.front.station import Station
+from kintune.tuning.front.ticket import Ticket
+from kintune.workers.engine.command import Anywhere, Command
 
 __all__ = ["Intake"]
 
@@ -66,7 +66,7 @@ class Intake:
     @property
     def command(self) -> Command | Anywhere:
         """How a job's process is started: an import that goes astray must not take the machine with it."""
-        return self._lodging.command("kintune.job.process", _JOB_MEMORY_MB)
+        return self._lodging.command("kintune.tuning.job.process", _JOB_MEMORY_MB)
 
     @property
     def home(self) -> str | None:

@@ -7,21 +7,21 @@ from contextlib import contextmanager
 
 import msgspec
 
-from kintune.engine.journal import Entry, Journal
-from kintune.job.outcomes import MEASURING, profiled_of
-from kintune.knowledge.conditions import Conditions
-from kintune.knowledge.refresh_job import FreshModel
+from kintune.core.conditions import Conditions
+from kintune.core.messages import Committed, ItemStatus
+from kintune.core.stage import StageKey
 from kintune.records import Store
-from kintune.scheduler.stage import StageKey
 from kintune.service.orchestrator.news import Tally
 from kintune.service.orchestrator.refresher import Refresher
-from kintune.wire.messages import Committed, ItemStatus
+from kintune.transfer.refresh_job import FreshModel
+from kintune.tuning.job.outcomes import MEASURING, profiled_of
+from kintune.workers.engine.journal import Entry, Journal
 
 __all__ = ["Ledger"]
 
 
 class Ledger:
-    """Implements `kintune.engine.journal.Journal`; what people's jobs measure is counted by the `refresher`.
+    """Implements `kintune.workers.engine.journal.Journal`; what people's jobs measure is counted by the `refresher`.
 
     `conditions` says under which ones a job measures.  A refresh has no history: one that is interrupted begins anew,
     with more measurements.

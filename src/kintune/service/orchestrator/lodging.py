@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kintune.engine.command import Anywhere, Command
 from kintune.errors import InputError
-from kintune.front.place import HOST, Place
 from kintune.scheduler.resources import Host, Resource
 from kintune.service.settings import Settings
+from kintune.tuning.front.place import HOST, Place
 from kintune.wire.child import ResourceLimits
+from kintune.workers.engine.command import Anywhere, Command
 
 __all__ = ["Lodging"]
 

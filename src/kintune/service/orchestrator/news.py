@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from kintune.job.progress import ProgressReport
+from kintune.core.progress import ProgressReport
 from kintune.scheduler.resources import Placement
 from kintune.service.life import State
 

@@ -15,15 +15,12 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.doctor.software import require_tried_versions
-from kintune.engine.devices import DeviceLock, OnWait
-from kintune.engine.job_run import JobEnd
-from kintune.engine.local import LocalEngine
+from kintune.core.device_about import DeviceAbout
+from kintune.core.feature_version import FEATURES
+from kintune.core.messages import Work
 from kintune.errors import KintuneError, StorageError
-from kintune.fleet.backlog import Backlog
-from kintune.front.journal import TuningJournal
-from kintune.front.place import Place, choose_place, holding
-from kintune.measure.about import DeviceAbout
+from kintune.hardware.locks import DeviceLock, OnWait
+from kintune.hardware.software import require_tried_versions
 from kintune.records import Store
 from kintune.scheduler.decisions import Decision
 from kintune.scheduler.events import Event
@@ -47,8 +44,11 @@ from kintune.service.orchestrator.lodging import Lodging
 from kintune.service.orchestrator.refresher import Refresher
 from kintune.service.orchestrator.watch import Watch
 from kintune.service.settings import Settings
-from kintune.space.feature_version import FEATURES
-from kintune.wire.messages import Work
+from kintune.tuning.front.journal import TuningJournal
+from kintune.tuning.front.place import Place, choose_place, holding
+from kintune.workers.engine.job_run import JobEnd
+from kintune.workers.engine.local import LocalEngine
+from kintune.workers.fleet.backlog import Backlog
 
 __all__ = ["main", "orchestrate"]
 
@@ -94,7 +94,7 @@ def orchestrate(settings: Settings) -> None:
         refresher = Refresher(
             settings.records,
             settings.refresh_every,
-            lodging.command("kintune.knowledge.refresh_job"),
+            lodging.command("kintune.transfer.refresh_job"),
             lodging.home,
             lambda launch: engine.add(launch),
             lambda cause: _log.warning("family models could not be refreshed: %s", cause),

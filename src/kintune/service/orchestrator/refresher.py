@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from kintune.engine.command import Anywhere, Command
-from kintune.engine.job_run import JobEnd, JobEnding, JobLaunch
-from kintune.knowledge.conditions import Conditions
-from kintune.knowledge.refresh_job import RefreshSpec
+from kintune.core.conditions import Conditions
+from kintune.transfer.refresh_job import RefreshSpec
+from kintune.workers.engine.command import Anywhere, Command
+from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
 
 __all__ = ["Refresher"]
 

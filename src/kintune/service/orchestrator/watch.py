@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from kintune.core.stage import StageKey
 from kintune.scheduler.decisions import Decision, Start
 from kintune.scheduler.events import Event, ResourceBack, ResourceJoined, ResourceLost, StageDone, StageFailed
 from kintune.scheduler.resources import Host, Resource
-from kintune.scheduler.stage import StageKey
 from kintune.service.orchestrator.news import News, StageBegan, StageEnded, Standing, Standings, Tally
 
 __all__ = ["Watch"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kintune.front.report import SubgraphReport
+from kintune.core.report import SubgraphReport
 from kintune.service.web.board import Stage
 
 __all__ = ["curve_options", "family_options", "gantt_options"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 from nicegui import ui
 
-from kintune.front.report import RunReport
-from kintune.job.progress import FamilyProgress, ProgressReport
+from kintune.core.progress import FamilyProgress, ProgressReport
+from kintune.core.report import RunReport
 from kintune.service.docket import Job
 from kintune.service.life import State, Wish
 from kintune.service.portal.charts import curve_options, family_options

@@ -9,7 +9,7 @@ from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from kintune import __version__
+from kintune.core.version import __version__
 from kintune.errors import KintuneError
 from kintune.service.orchestrator.news import Changed, News
 from kintune.service.web import jobs, live, models, operators

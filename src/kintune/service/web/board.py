@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from kintune.job.progress import ProgressReport
+from kintune.core.progress import ProgressReport
 from kintune.scheduler.resources import Placement
 from kintune.service.orchestrator.news import (
     Changed,

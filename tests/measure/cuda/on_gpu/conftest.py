@@ -10,6 +10,6 @@ import pytest
 @pytest.fixture(scope="session")
 def device() -> Any:
     """What a device worker of the first GPU says of it, and its handler."""
-    from kintune.measure.device_worker import open_device
+    from kintune.workers.device_worker import open_device
 
     return open_device("native", 1, gpu=0, pulse=True)

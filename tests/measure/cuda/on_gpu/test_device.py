@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from kintune.measure.about import Peak
-from kintune.measure.cuda.gpus import list_gpus
-from kintune.measure.outcome import Outcome, Status
-from kintune.measure.requests import Built, ProfileContext, ProfileItem
-from kintune.space.candidate import Candidate
+from kintune.core.candidate import Candidate
+from kintune.core.device_about import Peak
+from kintune.core.kernels import Built, ProfileContext, ProfileItem
+from kintune.core.outcome import Outcome, Status
+from kintune.hardware.gpus import list_gpus
 
 pytestmark = pytest.mark.tvm
 
@@ -46,7 +46,7 @@ def main(data: T.Buffer(({LENGTH},), "float32"), out: T.Buffer(({LENGTH},), "flo
 def built(about: Any, module: Any, name: str) -> Built:
     import tvm
 
-    from kintune.measure.build import build_module
+    from kintune.compiler.build import build_module
 
     return build_module(tvm.target.Target(json.loads(about.device_type.target)), copying(), module, name)
 
@@ -80,13 +80,13 @@ def test_candidates_of_a_rule_and_drawn_ones_compute_what_the_untuned_program_do
     import numpy as np
     import tvm
 
-    from kintune.measure.builder import Builder
-    from kintune.measure.requests import BuildContext
+    from kintune.compiler.builder import Builder
+    from kintune.compiler.space.lower import save_workload
+    from kintune.compiler.space.sketches import generate_sketches
+    from kintune.core.kernels import BuildContext
     from kintune.search.evolve import draw
-    from kintune.space.lower import save_workload
-    from kintune.space.machine import Machine
-    from kintune.space.rules import rule_candidates
-    from kintune.space.sketches import generate_sketches
+    from kintune.search.machine import Machine
+    from kintune.search.rules import rule_candidates
 
     about, _ = device
     target = about.device_type.target

@@ -12,7 +12,7 @@ def test_a_part_of_a_tensor_is_the_same_memory_and_keeps_it_alive() -> None:
     import tvm
 
     from kintune.measure.cuda import pointer
-    from kintune.measure.cuda.codegen import load_runtime
+    from kintune.runtime.cuda_codegen import load_runtime
 
     load_runtime()
     before = set(pointer._KEPT)

@@ -1,0 +1,103 @@
+"""Build one candidate: replay, compile, link; the result is a shared library in bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
+from tvm.tirx.buffer import BufferType
+
+from kintune.compiler.graph.elementary import use_vector_functions
+from kintune.compiler.space.lower import apply_candidate, load_workload
+from kintune.compiler.space.weights import weight_positions
+from kintune.core.candidate import Candidate, Sketch
+from kintune.core.kernels import Built, Operand, kernel_name
+from kintune.errors import BuildError, KintuneError, cause_line
+from kintune.hardware.gpus import GPU
+from kintune.runtime.artifact import Linked, link_program
+from kintune.runtime.cuda_codegen import compiling_for
+from kintune.runtime.target import architecture_of, untuned_target
+
+__all__ = ["ENTRY", "build_candidate", "build_module", "operands_of"]
+
+ENTRY = "main"
+"""The function that every artifact exports."""
+
+_OPTIMISATION = 3
+
+
+def build_candidate(target: tvm.target.Target, workload: bytes, sketch: Sketch | None, candidate: Candidate) -> Built:
+    """Build one candidate of a serialised workload; without a sketch, the workload under the default schedule.
+
+    Raises:
+        BuildError: the candidate makes no valid program, or it does not compile; the message is one line.
+    """
+    module = load_workload(workload)
+    scheduled = apply_candidate(module, sketch, candidate, target)
+    return build_module(untuned_target(target) if sketch is None else target, module, scheduled, candidate.digest)
+
+
+def build_module(target: tvm.target.Target, workload: tvm.IRModule, scheduled: tvm.IRModule, candidate: str) -> Built:
+    """Compile `scheduled`, a schedule of `workload` (each with one function, `main`), for the candidate digest given.
+
+    Raises:
+        BuildError: it does not compile or link, or its arguments are not buffers of constant shape.
+    """
+    try:
+        packed = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(scheduled)
+        operands = operands_of(workload[ENTRY], packed[ENTRY])
+        linked = _compile(packed, target, kernel_name(candidate))
+    except KintuneError:
+        raise
+    except Exception as error:  # lowering and LLVM raise many types for a bad schedule
+        raise BuildError(f"{type(error).__name__}: {cause_line(error)}") from error
+    return Built(candidate, linked.library, operands, object_file=linked.object_file)
+
+
+def operands_of(workload: Any, scheduled: Any) -> tuple[Operand, ...]:
+    """The arguments of `scheduled`, a schedule of the function `workload`, in call order.
+
+    Roles are the workload's: outputs are the buffers it writes, weights those it lets a schedule lay out
+    (`layout_free_buffers`).  Shapes are the schedule's, in which weights may be packed.
+
+    Raises:
+        BuildError: an argument is not a buffer, or a shape is not constant.
+    """
+    written: list[Any] = []
+    tvm_ffi.structural_walk(workload.body, [(tvm.tirx.BufferStore, lambda store: written.append(store.buffer))])
+    weights = weight_positions(workload)
+    operands = []
+    for position, (parameter, laid_out) in enumerate(zip(workload.params, scheduled.params, strict=True)):
+        if not isinstance(laid_out.ty, BufferType):
+            raise BuildError(f"not a buffer: argument {position} ({laid_out.name})")
+        if any(buffer.same_as(parameter) for buffer in written):
+            role = "output"
+        else:
+            role = "weight" if position in weights else "activation"
+        operands.append(_operand(laid_out, role))
+    return tuple(operands)
+
+
+def _operand(buffer: Any, role: str) -> Operand:
+    try:
+        shape = tuple(int(extent) for extent in buffer.shape)
+    except TypeError as error:
+        raise BuildError(f"not a constant shape: {buffer.name} is {buffer.shape}") from error
+    return Operand(shape=shape, dtype=str(buffer.dtype), role=role)
+
+
+def _compile(module: tvm.IRModule, target: tvm.target.Target, name: str) -> Linked:
+    """A shared library with the function `name`, which the compiler also calls `main` since it is the only one.
+
+    It does not check its arguments, which takes longer to compile than many a kernel.
+    """
+    use_vector_functions()
+    if target.kind.name != GPU:
+        module = tvm.IRModule({ENTRY: module[ENTRY].with_attr("global_symbol", name)}, attrs=module.attrs)
+    passes = tvm.transform.PassContext(opt_level=_OPTIMISATION, config={"tirx.disable_assert": True})
+    with passes, compiling_for(target):
+        executable = tvm.compile(module, target)
+    linked = link_program(executable, architecture_of(target))
+    return linked if target.kind.name != GPU else linked._replace(object_file=b"")

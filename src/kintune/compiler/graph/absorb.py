@@ -1,0 +1,199 @@
+"""What stands beside a convolution becomes part of it: scales and offsets of its channels, and zeros around its input.
+
+A batch norm of a .pt2 file, a learnable scale and whatever else multiplies a channel by one number and adds another are
+folded into the weights and one bias.  A padding with zeros before a convolution is its own padding.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, value_of
+from kintune.compiler.graph.views import static_shape
+
+__all__ = ["AbsorbIntoConvolutions"]
+
+_CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
+_TYPE = "float32"
+_LARGEST = 1e18
+"""Scales above it, or below its inverse, and offsets above it stay: weights or sums could leave single precision."""
+
+_Numbers = NDArray[Any]
+
+
+class _Affine(NamedTuple):
+    """What becomes of a convolution's result: channels times `scale` plus `offset`, in double precision."""
+
+    scale: _Numbers
+    offset: _Numbers
+
+
+class _Chain(NamedTuple):
+    """Scales and offsets after a convolution; `end` is the variable of the last."""
+
+    convolution: relax.Var
+    end: relax.Var
+    affine: _Affine
+    between: tuple[relax.Var, ...]
+
+
+def AbsorbIntoConvolutions() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+    """A pass that folds scales, offsets and paddings with zeros into convolutions with constant weights."""
+    return rewriting_pass("AbsorbIntoConvolutions", _Absorb)
+
+
+@mutator
+class _Absorb(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        self._values: dict[relax.Var, relax.Expr] = {}
+        self._starts: dict[relax.Var, _Chain] = {}
+        self._ends: dict[relax.Var, _Chain] = {}
+        self._dropped: set[relax.Var] = set()
+
+    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
+        self._values.update((binding.var, binding.value) for binding in block.bindings)
+        for chain in _chains(block, self._values):
+            self._starts[chain.convolution] = self._ends[chain.end] = chain
+            self._dropped.update(chain.between)
+        return super().visit_dataflow_block_(block)
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        if binding.var in self._dropped:
+            return
+        if binding.var in self._ends:
+            binding = relax.VarBinding(binding.var, self._offset(self._ends[binding.var]))
+        elif operator_of(binding.value) in _CONVOLUTIONS:
+            binding = relax.VarBinding(binding.var, self._convolution(binding.var, binding.value))
+        super().visit_var_binding_(binding)
+
+    def _offset(self, chain: _Chain) -> relax.Expr:
+        axes = str(self._values[chain.convolution].attrs.out_layout)
+        offset = _along(chain.affine.offset.astype(_TYPE), axes.index("C"), len(axes))
+        return relax.op.add(chain.convolution, relax.const(offset, _TYPE))
+
+    def _convolution(self, variable: relax.Var, call: relax.Call) -> relax.Call:
+        data, weight = call.args
+        padding = [int(width) for width in call.attrs.padding]
+        widths = self._zeros_around(data, str(call.attrs.data_layout))
+        if widths is not None:
+            data = self._values[data].args[0]
+            padding = [width + more for width, more in zip(padding, widths, strict=True)]
+        if variable in self._starts:
+            tensor = _constant(weight, self._values)
+            axes = str(call.attrs.kernel_layout)
+            scale = _along(self._starts[variable].affine.scale, axes.index("O"), len(axes))
+            weight = relax.const((value_of(tensor) * scale).astype(_TYPE), _TYPE)
+        elif widths is None:
+            return call
+        a = call.attrs
+        build = getattr(relax.op.nn, operator_of(call).removeprefix("relax.nn."))
+        layouts = (a.data_layout, a.kernel_layout, a.out_layout)
+        return build(data, weight, a.strides, padding, a.dilation, a.groups, *layouts, a.out_dtype)
+
+    def _zeros_around(self, data: relax.Expr, axes: str) -> list[int] | None:
+        """The zeros that an operator puts around the rows, columns ...: those before of each axis, then those after."""
+        call: Any = self._values.get(data) if isinstance(data, relax.Var) else None
+        if operator_of(call) != "relax.nn.pad" or str(call.attrs.pad_mode) != "constant" or call.attrs.pad_value != 0:
+            return None
+        widths = [int(width) for width in call.attrs.pad_width]
+        before, after = (dict(zip(axes, widths[side::2], strict=True)) for side in (0, 1))
+        if min(widths) < 0 or any(side.pop(axis) for side in (before, after) for axis in "NC"):
+            return None
+        return [*before.values(), *after.values()]
+
+
+def _chains(block: relax.DataflowBlock, values: dict[relax.Var, relax.Expr]) -> Iterator[_Chain]:
+    """The longest chains of two operators or more, or of one that multiplies, after each convolution of a block."""
+    readers: dict[relax.Var, list[relax.Var]] = {}
+    uses: Counter[relax.Var] = Counter()
+    for binding in block.bindings:
+        found = _variables(binding.value)
+        uses.update(found)
+        for variable in found:
+            readers.setdefault(variable, []).append(binding.var)
+    for binding in block.bindings:
+        if not _can_be_scaled(binding.value, values):
+            continue
+        attributes = binding.value.attrs
+        channels = int(binding.value.args[1].ty.shape[str(attributes.kernel_layout).index("O")])
+        axis = str(attributes.out_layout).index("C")
+        affine, end, between = _Affine(np.ones(channels), np.zeros(channels)), binding.var, []
+        multiplied = False
+        while isinstance(end, relax.DataflowVar) and uses[end] == 1:
+            step = _step(values.get(readers[end][0]), end, axis, affine, values)
+            if step is None:
+                break
+            multiplied |= not np.array_equal(step.scale, affine.scale)
+            between.append(end)
+            affine, end = step, readers[end][0]
+        if multiplied or len(between) > 1:
+            yield _Chain(binding.var, end, affine, tuple(between[1:]))
+
+
+def _can_be_scaled(value: relax.Expr, values: dict[relax.Var, relax.Expr]) -> bool:
+    if operator_of(value) not in _CONVOLUTIONS or static_shape(value) is None:
+        return False
+    weight = _constant(value.args[1], values)
+    return weight is not None and str(weight.ty.dtype) == _TYPE == str(value.ty.dtype)
+
+
+def _step(
+    value: Any, variable: relax.Var, axis: int, affine: _Affine, values: dict[relax.Var, relax.Expr]
+) -> _Affine | None:
+    """The scale and offset after one more operator; None when it is none that scales or moves each channel."""
+    name = operator_of(value)
+    if name not in _STEPS or static_shape(value) != static_shape(variable):
+        return None
+    first = isinstance(value.args[0], relax.Var) and value.args[0].same_as(variable)
+    constant = _constant(value.args[1 if first else 0], values)
+    if constant is None or str(constant.ty.dtype) != _TYPE or (name == "relax.divide" and not first):
+        return None
+    numbers = _by_channel(value_of(constant), axis, int(value.ty.ndim), len(affine.scale))
+    if numbers is None:
+        return None
+    with np.errstate(all="ignore"):
+        after = _STEPS[name](affine, numbers, first)
+    scale, offset = abs(after.scale), abs(after.offset)
+    usual = (scale == 0) | ((scale >= 1 / _LARGEST) & (scale <= _LARGEST))
+    return after if (usual & (offset <= _LARGEST)).all() else None
+
+
+def _by_channel(constant: _Numbers, channel: int, rank: int, channels: int) -> _Numbers | None:
+    shape = (1,) * (rank - constant.ndim) + constant.shape
+    if len(shape) != rank or any(extent != 1 for axis, extent in enumerate(shape) if axis != channel):
+        return None
+    return np.broadcast_to(constant.astype(np.float64).reshape(-1), (channels,))
+
+
+def _along(numbers: _Numbers, axis: int, rank: int) -> _Numbers:
+    """One number a channel as a tensor of a rank."""
+    return numbers.reshape([-1 if place == axis else 1 for place in range(rank)])
+
+
+_STEPS: dict[str, Callable[[_Affine, _Numbers, bool], _Affine]] = {
+    "relax.add": lambda a, c, _first: _Affine(a.scale, a.offset + c),
+    "relax.divide": lambda a, c, _first: _Affine(a.scale / c, a.offset / c),
+    "relax.multiply": lambda a, c, _first: _Affine(a.scale * c, a.offset * c),
+    "relax.subtract": lambda a, c, first: _Affine(a.scale, a.offset - c) if first else _Affine(-a.scale, c - a.offset),
+}
+
+
+def _constant(expression: relax.Expr, values: dict[relax.Var, relax.Expr]) -> tvm.ir.GenericConst | None:
+    found = values.get(expression) if isinstance(expression, relax.Var) else expression
+    return found if isinstance(found, tvm.ir.GenericConst) else None
+
+
+def _variables(value: relax.Expr) -> list[relax.Var]:
+    """Every occurrence of a variable in an expression."""
+    found: list[relax.Var] = []
+    relax.analysis.post_order_visit(value, lambda part: found.append(part) if isinstance(part, relax.Var) else None)
+    return found

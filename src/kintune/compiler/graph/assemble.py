@@ -1,0 +1,245 @@
+"""From a lowered network and the chosen programs to an executable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import tvm
+from tvm import relax, te
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from kintune.compiler.graph.elementary import use_vector_functions
+from kintune.compiler.graph.extremes import keep_nan
+from kintune.compiler.graph.lower import Lowered
+from kintune.compiler.graph.rewriting import rewriting_pass
+from kintune.compiler.space.generator import default_schedules
+from kintune.compiler.space.lower import apply_candidate
+from kintune.core.candidate import UNTUNED, Candidate, Sketch
+from kintune.core.kernels import Built, kernel_name
+from kintune.errors import BuildError, cause_line
+from kintune.hardware.gpus import GPU
+from kintune.runtime.cuda_codegen import compiling_for
+from kintune.runtime.target import untuned_target
+
+__all__ = ["Program", "assemble"]
+
+_PACK = "main_transform_params"
+_UNUSED = "no_kernel"
+
+_COMPILED = "kintune.compiled"
+"""The attribute of a function that is already compiled: the digest of its candidate."""
+
+
+class Program(NamedTuple):
+    """A compiled network: its function `main(inputs..., weights...)`, and the weights as that function wants them.
+
+    `object_files` define the kernels that `executable` calls and does not hold.
+    """
+
+    executable: tvm.runtime.Executable
+    weights: tuple[tvm.runtime.Tensor, ...]
+    object_files: tuple[bytes, ...] = ()
+
+
+def assemble(
+    lowered: Lowered,
+    chosen: Mapping[str, tuple[Sketch, Candidate]],
+    target: tvm.target.Target,
+    kernels: Mapping[str, Built] | None = None,
+) -> Program:
+    """Compile the network with the `chosen` program for each workload digest; a workload without one stays untuned.
+
+    Weights are packed here, once, into the layouts that the chosen programs want; programs for GPUs take them as they
+    are.  Of `kernels`, by the digest of their candidate, those that the network needs are not compiled again.
+
+    Raises:
+        BuildError: when a program cannot be applied or the network cannot be compiled.
+        OrderError: when what programs for GPUs are compiled with is missing.
+    """
+    if not chosen:
+        target = untuned_target(target)
+    module = _scheduled(lowered, chosen, target, kernels or {})
+    ready = compiling_for(target)
+    try:
+        with target, ready:
+            if target.kind.name == GPU:
+                return Program(_compile(module, target, {}).executable, lowered.weights)
+            module = tvm.transform.Sequential(
+                [
+                    _SplitWeightPacking(),
+                    relax.transform.LiftTransformParams(),
+                    relax.transform.DeadCodeElimination(),
+                ]
+            )(module)
+            packed, main = _split(module)
+            weights = _pack(packed, lowered.weights, target)
+            compiled = _compile(main, target, kernels or {})
+            return Program(compiled.executable, weights, compiled.object_files)
+    except Exception as error:  # TVM raises whatever its passes raise
+        raise BuildError(f"the network cannot be compiled: {cause_line(error)}") from error
+
+
+def _scheduled(
+    lowered: Lowered,
+    chosen: Mapping[str, tuple[Sketch, Candidate]],
+    target: tvm.target.Target,
+    kernels: Mapping[str, Built],
+) -> tvm.IRModule:
+    """The network with the chosen programs; functions that `kernels` holds compiled are marked so."""
+    module = tvm.IRModule(dict(lowered.module.functions_items()), attrs=lowered.module.attrs)
+    originals = {workload.digest: workload.module for workload in lowered.workloads}
+    for name, digest in lowered.functions.items():
+        variable = lowered.module.get_global_var(name)
+        sketch, candidate = chosen.get(digest, (None, Candidate.untuned(digest)))
+        function = module[variable]
+        if sketch is not None and candidate.sketch != UNTUNED:
+            scheduled = apply_candidate(originals[digest], sketch, candidate, target)["main"]
+            function = scheduled.without_attr("global_symbol").with_attr("tirx.is_scheduled", True)
+        if candidate.digest in kernels:
+            function = function.with_attr(_COMPILED, candidate.digest)
+        module.update_func(variable, function)
+    return module
+
+
+@mutator
+class _AllocateEmptyTensors(PyExprMutator):  # type: ignore[misc]
+    """Tensors without elements are made when they are wanted: a library's constants cannot be empty."""
+
+    def visit_generic_const_(self, constant: tvm.ir.GenericConst) -> relax.Expr:
+        shape = [int(size) for size in getattr(constant.value, "shape", ())]
+        if 0 not in shape:
+            return constant
+        allocate = relax.op.builtin.alloc_tensor(relax.ShapeExpr(shape), str(constant.ty.dtype), 0)
+        return self.builder_.emit(allocate)
+
+
+def _SplitWeightPacking() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+    """`SplitLayoutRewritePreproc` for the scheduled functions alone: it refuses functions without blocks."""
+
+    def split(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        functions = dict(module.functions_items())
+        aside = {
+            variable: function
+            for variable, function in functions.items()
+            if isinstance(function, tvm.tirx.PrimFunc) and "tirx.is_scheduled" not in (function.attrs or {})
+        }
+        rest = {variable: function for variable, function in functions.items() if variable not in aside}
+        done = relax.transform.SplitLayoutRewritePreproc()(tvm.IRModule(rest, attrs=module.attrs))
+        return tvm.IRModule({**dict(done.functions_items()), **aside}, attrs=done.attrs)
+
+    return tvm.transform.module_pass(split, opt_level=0, name="SplitWeightPacking")
+
+
+def _split(module: tvm.IRModule) -> tuple[tvm.IRModule | None, tvm.IRModule]:
+    """The module that packs the weights (None when nothing is packed), and the one that runs the network."""
+    names = {variable.name_hint for variable in module.get_global_vars()}
+    if _PACK not in names:
+        return None, module
+    packing = relax.transform.DeadCodeElimination([_PACK])(_without(module, "main"))
+    return packing, relax.transform.DeadCodeElimination(["main"])(_without(module, _PACK))
+
+
+def _without(module: tvm.IRModule, name: str) -> tvm.IRModule:
+    kept = {variable: function for variable, function in module.functions_items() if variable.name_hint != name}
+    return tvm.IRModule(kept, attrs=module.attrs)
+
+
+def _pack(
+    packing: tvm.IRModule | None, weights: tuple[tvm.runtime.Tensor, ...], target: tvm.target.Target
+) -> tuple[tvm.runtime.Tensor, ...]:
+    if packing is None:
+        return weights
+    machine = relax.VirtualMachine(_compile(packing, target, {}).executable, tvm.cpu())
+    return tuple(machine[_PACK](list(weights)))
+
+
+class _Compiled(NamedTuple):
+    executable: tvm.runtime.Executable
+    object_files: tuple[bytes, ...]
+
+
+def _compile(module: tvm.IRModule, target: tvm.target.Target, kernels: Mapping[str, Built]) -> _Compiled:
+    linked: dict[str, bytes] = {}
+    passes = tvm.transform.Sequential(
+        [
+            relax.backend.DispatchSampling(),
+            relax.backend.DispatchSortScan(),
+            relax.transform.LegalizeOps(),
+            *default_schedules(target),
+            relax.transform.RewriteDataflowReshape(),
+            relax.transform.ToNonDataflow(),
+            rewriting_pass("AllocateEmptyTensors", _AllocateEmptyTensors),
+            relax.transform.RemovePurityChecking(),
+            relax.transform.CallTIRRewrite(),
+            relax.transform.StaticPlanBlockMemory(),
+            relax.transform.LowerAllocTensor(),
+            relax.transform.KillAfterLastUse(),
+            relax.transform.LowerRuntimeBuiltin(),
+            relax.transform.ComputePrimValue(),
+            relax.transform.VMShapeLower(),
+            _link_compiled(kernels, linked),
+            relax.transform.AttachGlobalSymbol(),
+        ]
+    )
+    use_vector_functions()
+    keep_nan()
+    executable = tvm.relax.build(_with_a_kernel(module), target=target, relax_pipeline=passes)
+    return _Compiled(executable, tuple(linked.values()))
+
+
+def _link_compiled(kernels: Mapping[str, Built], linked: dict[str, bytes]) -> tvm.transform.Pass:
+    """A pass that calls the functions marked as compiled from outside, and drops them; it adds to `linked`."""
+
+    def link(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        names: dict[tvm.ir.GlobalVar, str] = {}
+        for variable, function in module.functions_items():
+            if not isinstance(function, tvm.tirx.PrimFunc):
+                continue
+            built = kernels.get(str((function.attrs or {}).get(_COMPILED)))
+            if built is not None and _takes_the_same(function, built):
+                names[variable] = kernel_name(built.candidate)
+                linked[built.candidate] = built.object_file
+        rewriter = _CallFromOutside(module, names)
+        for variable, function in list(module.functions_items()):
+            if isinstance(function, relax.Function):
+                rewriter.builder_.update_func(variable, rewriter.visit_expr(function))
+        rewritten = rewriter.builder_.get()
+        kept = {variable: function for variable, function in rewritten.functions_items() if variable not in names}
+        return _with_a_kernel(tvm.IRModule(kept, attrs=module.attrs))
+
+    return tvm.transform.module_pass(link, opt_level=0, name="LinkCompiledKernels")
+
+
+@mutator
+class _CallFromOutside(PyExprMutator):  # type: ignore[misc]
+    """Calls of functions (by variable) become calls of external ones by name."""
+
+    def __init__(self, module: tvm.IRModule, names: Mapping[tvm.ir.GlobalVar, str]) -> None:
+        super().__init__(module)
+        self._names = names
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        if isinstance(call.op, tvm.ir.GlobalVar) and (name := self._names.get(call.op)) is not None:
+            return relax.Call(relax.ExternFunc(name), call.args, call.attrs, call.ty_args, call.span)
+        return super().visit_call_(call)
+
+
+def _takes_the_same(function: tvm.tirx.PrimFunc, built: Built) -> bool:
+    """Whether a compiled kernel takes buffers of the same shapes and types, in the same order, as the function."""
+    operands = [(operand.shape, operand.dtype) for operand in built.operands]
+    try:
+        wanted = [(tuple(int(n) for n in p.ty.shape), str(p.ty.dtype)) for p in function.params]
+    except (AttributeError, TypeError):
+        return False
+    return bool(built.object_file) and wanted == operands
+
+
+def _with_a_kernel(module: tvm.IRModule) -> tvm.IRModule:
+    """The module; with a kernel that nobody calls where it has none, since what has no code at all cannot be linked."""
+    if any(isinstance(function, tvm.tirx.PrimFunc) for _, function in module.functions_items()):
+        return module
+    source = te.placeholder((1,), "int8", "source")
+    copy = te.create_prim_func([source, te.compute((1,), lambda i: source[i], "copy")])
+    unused = copy.with_attr("global_symbol", _UNUSED)
+    return tvm.IRModule({**dict(module.functions_items()), _UNUSED: unused}, attrs=module.attrs)

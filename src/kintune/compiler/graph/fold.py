@@ -1,0 +1,101 @@
+"""Folds what layout conversion and importing leave of constants: reshaped, transposed, cast and scaled weights.
+
+TVM's `FoldConstant` compiles a program of its own for each such expression, tens of milliseconds every time, and a
+network has hundreds of them.  This pass, run before it, evaluates the common ones with numpy, and leaves to TVM the
+operators and types for which numpy might round, wrap or saturate differently than a compiled program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, value_of
+
+__all__ = ["FoldTensors"]
+
+_Fold = Callable[[relax.Call, Sequence[NDArray[Any]]], "NDArray[Any] | None"]
+
+_MOVABLE = frozenset({"bool", "float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64"})
+_EXACT = frozenset({"float32", "float64", "int32", "int64"})
+"""Types for which numpy and compiled code give the same bits of a sum, product or quotient of two numbers."""
+
+
+def FoldTensors() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+    """A pass that evaluates, with numpy, operators all of whose tensors are constants.
+
+    A variable bound to a folded tensor stays; `FoldConstant` and `CanonicalizeBindings` put its value in its place.
+    """
+    return rewriting_pass("FoldTensors", _FoldTensors)
+
+
+@mutator
+class _FoldTensors(PyExprMutator):  # type: ignore[misc]
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        fold = _FOLDS.get(operator_of(call))
+        visited = self.visit_expr_post_order(call)
+        if fold is None or not isinstance(visited, relax.Call):
+            return visited
+        constants = [self._constant(argument) for argument in visited.args if not isinstance(argument, relax.ShapeExpr)]
+        if any(constant is None or str(constant.ty.dtype) not in _MOVABLE for constant in constants):
+            return visited
+        folded = fold(call, [value_of(constant) for constant in constants])
+        return visited if folded is None else relax.const(np.asarray(folded, order="C"), str(call.ty.dtype))
+
+    def _constant(self, argument: relax.Expr) -> tvm.ir.GenericConst | None:
+        """The constant that the argument is, or is bound to."""
+        bound = self.lookup_binding(argument) if isinstance(argument, relax.Var) else argument
+        return bound if isinstance(bound, tvm.ir.GenericConst) else None
+
+
+def _reshape(call: relax.Call, tensors: Sequence[NDArray[Any]]) -> NDArray[Any] | None:
+    return tensors[0].reshape([int(extent) for extent in call.ty.shape])
+
+
+def _permute(call: relax.Call, tensors: Sequence[NDArray[Any]]) -> NDArray[Any] | None:
+    axes = call.attrs.axes
+    return np.transpose(tensors[0], None if axes is None else [int(axis) for axis in axes])
+
+
+def _cast(call: relax.Call, tensors: Sequence[NDArray[Any]]) -> NDArray[Any] | None:
+    wanted = str(call.ty.dtype)
+    if wanted not in _MOVABLE or not np.can_cast(tensors[0].dtype, wanted, "same_kind"):
+        return None
+    return tensors[0].astype(wanted)
+
+
+def _arithmetic(function: np.ufunc) -> _Fold:
+    def fold(_call: relax.Call, tensors: Sequence[NDArray[Any]]) -> NDArray[Any] | None:
+        if any(tensor.dtype.name not in _EXACT for tensor in tensors):
+            return None
+        with np.errstate(all="ignore"):
+            result: NDArray[Any] = function(*tensors)
+        return result
+
+    return fold
+
+
+def _quotient(call: relax.Call, tensors: Sequence[NDArray[Any]]) -> NDArray[Any] | None:
+    if any(tensor.dtype.kind != "f" for tensor in tensors):
+        return None
+    return _arithmetic(np.divide)(call, tensors)
+
+
+_FOLDS: dict[str, _Fold] = {
+    "relax.add": _arithmetic(np.add),
+    "relax.astype": _cast,
+    "relax.divide": _quotient,
+    "relax.expand_dims": _reshape,
+    "relax.flatten": _reshape,
+    "relax.multiply": _arithmetic(np.multiply),
+    "relax.permute_dims": _permute,
+    "relax.reshape": _reshape,
+    "relax.squeeze": _reshape,
+    "relax.subtract": _arithmetic(np.subtract),
+}

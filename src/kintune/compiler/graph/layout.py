@@ -1,0 +1,79 @@
+"""Chooses how each tensor of a network lies in memory.
+
+Convolutions want their channels to be the contiguous axis, which is what vector registers want.  What follows a
+convolution, element by element or along an axis that can be named, is computed in the order in which its operand lies;
+a transpose only changes how an order is spoken of, and so those that an exporter wrote around each convolution vanish.
+Where an operator is met that no rule knows (`layout_rules`), its operands are transposed to what the network says.
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from kintune.compiler.graph.layout_rules import RULES
+from kintune.compiler.graph.rewriting import operator_of, rewriting_pass
+from kintune.compiler.graph.views import Result, Tensors, View, static_shape
+
+__all__ = ["ChooseLayouts"]
+
+
+def ChooseLayouts() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+    """A pass that puts convolutions, and what can follow in their layout, into the layout with channels last."""
+    return rewriting_pass("ChooseLayouts", _ChooseLayouts)
+
+
+@mutator
+class _ChooseLayouts(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        self._tensors = Tensors(self.builder_, self.visit_expr)
+
+    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
+        done = super().visit_dataflow_block_(block)
+        self._tensors.forget()
+        return done
+
+    def visit_dataflow_var_(self, variable: relax.DataflowVar) -> relax.Expr:
+        if self._tensors.knows(variable):
+            return self._tensors.plain(variable)
+        return super().visit_dataflow_var_(variable)
+
+    def visit_var_(self, variable: relax.Var) -> relax.Expr:
+        if self._tensors.knows(variable):
+            return self._tensors.plain(variable)
+        return super().visit_var_(variable)
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        result = self._result(binding.value)
+        if result is None or not self.builder_.current_block_is_dataflow():
+            super().visit_var_binding_(binding)
+            return
+        shape = static_shape(binding.var)
+        variable = result.expression
+        if not isinstance(variable, relax.Var):
+            variable = self.builder_.emit(variable)
+        if shape is None:
+            self._tensors.keep_group(binding.var, variable, result.order)
+        else:
+            self._tensors.keep(binding.var, View(variable, shape, result.order, result.firm))
+        if not isinstance(binding.var, relax.DataflowVar):
+            plain = self._tensors.plain(binding.var)
+            self.builder_.emit_normalized(relax.VarBinding(self.visit_var_def(binding.var), plain))
+
+    def _result(self, value: relax.Expr) -> Result | None:
+        if isinstance(value, relax.TupleGetItem):
+            group = self._tensors.group(value.tuple_value)
+            return Result(relax.TupleGetItem(group[0], value.index), group[1]) if group else None
+        if isinstance(value, relax.Var):
+            view = self._tensors.view(value)
+            return Result(view.stored, view.order, view.firm) if view and self._tensors.knows(value) else None
+        rule = RULES.get(operator_of(value))
+        return None if rule is None or _is_dynamic(value) else rule(self._tensors, value)
+
+
+def _is_dynamic(call: relax.Call) -> bool:
+    """Whether the shape of a result is unknown before the network runs."""
+    kinds = call.ty.fields if isinstance(call.ty, relax.TupleType) else [call.ty]
+    return any(static_shape(relax.Var("result", kind)) is None for kind in kinds)

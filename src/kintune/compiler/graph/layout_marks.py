@@ -1,0 +1,150 @@
+"""Takes the mark "free in its layout" off the weights whose layout no schedule may choose.
+
+A packed weight is written once in another order, and the reads of it are rewritten from the index expression of one
+read.  That is sound where an index is arithmetic on loop variables.  It is not where an index is data: for the table of
+a lookup, and for every tensor from which an index is computed, be it by way of other blocks, since inlining may later
+move the reads of that tensor into the index.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import tvm
+import tvm_ffi
+
+from kintune.compiler.space.weights import LAYOUT_FREE, weight_positions
+
+__all__ = ["CheckLayoutMarks", "fixed_layouts"]
+
+_UPDATES_STATE = 3  # of the compiler's kinds of effects: such calls, and opaque ones above, may read anything anyhow
+
+
+def CheckLayoutMarks() -> tvm.transform.Pass:  # noqa: N802 - named like the compiler's own passes
+    """A pass that leaves the mark only on the weights whose layout a schedule may choose."""
+
+    def check(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        checked = tvm.IRModule(dict(module.functions_items()), attrs=module.attrs)
+        for variable, function in module.functions_items():
+            marked = weight_positions(function) if isinstance(function, tvm.tirx.PrimFunc) else frozenset()
+            if marked and (fixed := marked & fixed_layouts(function)):
+                checked.update_func(variable, function.with_attr(LAYOUT_FREE, sorted(marked - fixed)))
+        return checked
+
+    return tvm.transform.module_pass(check, opt_level=0, name="CheckLayoutMarks")
+
+
+def fixed_layouts(function: tvm.tirx.PrimFunc) -> frozenset[int]:
+    """The positions of the parameters of a PrimFunc that must stay in the layout they have.
+
+    They are: what is read or written at an index that depends on data; what such an index is computed from, through
+    any number of blocks; what a block reads without declaring it; and what one block reads at several places, since the
+    new layout follows one of them.  Where the function branches on data, or calls
+    code that the compiler does not see, they are all.
+    """
+    reading = _Reading(function.body)
+    if reading.opaque:
+        return frozenset(range(len(function.params)))
+    fixed = reading.fixed()
+    return frozenset(i for i, parameter in enumerate(function.params) if parameter in fixed)
+
+
+class _Reading:
+    """Which buffers the statements of a function read, at which indices, and what they compute from them."""
+
+    def __init__(self, body: Any) -> None:
+        self.opaque = False
+        self._sources: defaultdict[Any, set[Any]] = defaultdict(set)  # buffer or variable -> what it is computed from
+        self._accesses: list[tuple[Any, set[Any]]] = []  # buffer, what its index is computed from
+        self._fixed: set[Any] = set()
+        tvm_ffi.structural_walk(
+            body,
+            [
+                (tvm.s_tir.SBlockRealize, self._visit_block),
+                (tvm.ir.TensorLoad, lambda load: self._access(load.source, load.indices)),
+                (tvm.tirx.BufferStore, self._visit_store),
+                (tvm.tirx.For, lambda loop: self._define(loop.loop_var, (loop.min, loop.extent))),
+                ((tvm.tirx.Bind, tvm.tirx.Let), lambda bound: self._define(bound.var, (bound.value,))),
+                ((tvm.tirx.IfThenElse, tvm.tirx.While), self._visit_branch),
+                (tvm.ir.Call, self._visit_call),
+            ],
+        )
+
+    def fixed(self) -> set[Any]:
+        """The buffers whose layout must stay."""
+        data = self._data()
+        found, pending = set(self._fixed), list[Any]()
+        for buffer, index in self._accesses:
+            if index & data:
+                found.add(buffer)
+                pending += index
+        computing: set[Any] = set()
+        while pending:
+            source = pending.pop()
+            if source not in computing:
+                computing.add(source)
+                pending += self._sources[source]
+        return found | computing
+
+    def _data(self) -> set[Any]:
+        """The buffers, and the variables that are computed from some: whatever is not loop arithmetic alone."""
+        data = {buffer for buffer, _ in self._accesses}
+        size = -1
+        while size < len(data):
+            size = len(data)
+            data |= {name for name, sources in self._sources.items() if sources & data}
+        return data
+
+    def _access(self, buffer: Any, indices: Iterable[Any]) -> None:
+        self._accesses.append((buffer, _names_in(indices)))
+
+    def _define(self, name: Any, values: Iterable[Any]) -> None:
+        self._sources[name] |= _names_in(values)
+
+    def _visit_store(self, store: Any) -> None:
+        self._access(store.buffer, store.indices)
+        self._define(store.buffer, (store.value, *store.indices))
+
+    def _visit_block(self, realize: Any) -> None:
+        block = realize.block
+        for variable, value in zip(block.iter_vars, realize.iter_values, strict=True):
+            self._define(variable.var, (value,))
+        declared = {region.source for region in block.reads}
+        loaded = _loaded_directly(block)
+        self._fixed |= loaded.keys() - declared
+        self._fixed |= {buffer for buffer, places in loaded.items() if len(places) > 1}
+
+    def _visit_branch(self, branch: Any) -> None:
+        self.opaque |= bool(_names_in([branch.condition]) & {buffer for buffer, _ in self._accesses})
+
+    def _visit_call(self, call: Any) -> None:
+        effect = call.op.get_attr("TCallEffectKind") if isinstance(call.op, tvm.ir.Op) else None
+        self.opaque |= effect is None or int(effect) >= _UPDATES_STATE
+
+
+def _names_in(expressions: Iterable[Any]) -> set[Any]:
+    """The buffers that the expressions load from, and the variables in them."""
+    names: set[Any] = set()
+    for expression in expressions:
+        tvm_ffi.structural_walk(expression, [(tvm.tirx.Var, names.add)])
+    return names
+
+
+def _loaded_directly(block: Any) -> dict[Any, set[str]]:
+    """The buffers that a block loads from outside the blocks within it, and the indices at which it does."""
+    found: dict[Any, set[str]] = {}
+
+    def load(node: Any) -> None:
+        found.setdefault(node.source, set()).add(str(list(node.indices)))
+
+    def skip(_node: Any) -> Any:
+        return tvm_ffi.WalkResult.SKIP
+
+    for part in (block.init, block.body):
+        if part is not None:
+            tvm_ffi.structural_walk(
+                part, [(tvm.ir.TensorLoad, load), (tvm.s_tir.SBlockRealize, skip)], order=tvm_ffi.WalkOrder.PREORDER
+            )
+    return found

@@ -1,0 +1,181 @@
+"""From an imported model to a network of subgraphs that is worth searching.
+
+What the order of the passes is for: constants are folded first (batch norms vanish), layouts are converted before
+operators become loops, and weights turn into parameters after folding, so that they can be packed once, at build time,
+into the layout each chosen kernel wants.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from kintune.compiler.graph.absorb import AbsorbIntoConvolutions
+from kintune.compiler.graph.axes import CountAxesFromFront
+from kintune.compiler.graph.canonical import LowerScalars
+from kintune.compiler.graph.extremes import keep_nan
+from kintune.compiler.graph.fold import FoldTensors
+from kintune.compiler.graph.layout import ChooseLayouts
+from kintune.compiler.graph.layout_marks import CheckLayoutMarks
+from kintune.compiler.graph.patterns import InlineRepeats, RepeatsBroadcast, ResizedInjective
+from kintune.compiler.graph.quantising import divide_exactly
+from kintune.compiler.graph.reshaping import DelayReshapes
+from kintune.compiler.graph.rewriting import operator_of
+from kintune.compiler.graph.workload import Workload, describe, standalone
+
+__all__ = ["Lowered", "lower"]
+
+_CALL_KERNEL = "relax.call_tir"
+
+
+class Lowered(NamedTuple):
+    """A lowered network.
+
+    `module` holds `main(inputs..., weights...)` and one PrimFunc a distinct fused operator; `weights` are the tensors
+    for the parameters after the inputs, in order; `workloads` the distinct subgraphs; `functions` maps the names of the
+    module's PrimFuncs to workload digests.
+    """
+
+    module: tvm.IRModule
+    weights: tuple[tvm.runtime.Tensor, ...]
+    workloads: tuple[Workload, ...]
+    functions: dict[str, str]
+
+
+def lower(module: tvm.IRModule, target: tvm.target.Target, *, conservative: bool = False) -> Lowered:
+    """Lower an imported module (its function `main` with weights as constants) for `target`.
+
+    A `conservative` lowering converts no layouts and rewrites nothing for the sake of speed: another way for a network
+    whose usual lowering fails or computes something else.
+
+    The attribute `num_input` of `main`, if present, is ignored: every parameter of an imported `main` is an input.
+    """
+    keep_nan()
+    divide_exactly()
+    with target:
+        module = tvm.transform.Sequential(_graph_passes(target, conservative) + _operator_passes())(module)
+        inputs = len(module["main"].params)
+        module, weights = _weights_to_parameters(module, inputs)
+        module = tvm.transform.Sequential(
+            [
+                relax.transform.CanonicalizeBindings(),
+                relax.transform.AttachAttrLayoutFreeBuffers(),
+                CheckLayoutMarks(),
+            ]
+        )(module)
+    calls = _count_calls(module)
+    functions: dict[str, str] = {}
+    grouped: dict[str, Workload] = {}
+    for name, count in calls.items():
+        workload = describe(name, standalone(module[name]), count)
+        functions[name] = workload.digest
+        known = grouped.get(workload.digest)
+        grouped[workload.digest] = known._replace(weight=known.weight + count) if known else workload
+    return Lowered(module, weights, tuple(grouped.values()), functions)
+
+
+def _graph_passes(target: tvm.target.Target, conservative: bool) -> list[tvm.transform.Pass]:
+    if conservative:
+        return [
+            CountAxesFromFront(),
+            relax.transform.DecomposeOpsForInference(),
+            FoldTensors(),
+            relax.transform.FoldConstant(),
+        ]
+    passes = [
+        CountAxesFromFront(),
+        relax.transform.DecomposeOpsForInference(),
+        FoldTensors(),
+        relax.transform.FoldConstant(),
+        relax.transform.CanonicalizeBindings(),
+        AbsorbIntoConvolutions(),
+        relax.transform.DeadCodeElimination(),
+    ]
+    if target.kind.name == "llvm":
+        passes.append(ChooseLayouts())
+    return [
+        *passes,
+        relax.transform.CanonicalizeBindings(),
+        FoldTensors(),
+        relax.transform.FoldConstant(),
+        relax.transform.CanonicalizeBindings(),
+        DelayReshapes(),
+        AbsorbIntoConvolutions(),
+        relax.transform.DeadCodeElimination(),
+        LowerScalars(),
+        relax.transform.EliminateCommonSubexpr(),
+    ]
+
+
+def _operator_passes() -> list[tvm.transform.Pass]:
+    return [
+        relax.transform.LegalizeOps(),
+        relax.transform.AnnotateTIROpPattern(),
+        ResizedInjective(),
+        RepeatsBroadcast(),
+        relax.transform.FoldConstant(),
+        relax.transform.FuseOps(),
+        relax.transform.FuseTIR(),
+        InlineRepeats(),
+        relax.transform.DeadCodeElimination(),
+    ]
+
+
+@mutator
+class _ConstantsToVariables(PyExprMutator):  # type: ignore[misc]
+    """Replaces the constant tensors that `call_tir` reads by new variables, one a distinct constant."""
+
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        self.variables: dict[int, relax.Var] = {}
+        self.tensors: list[tvm.runtime.Tensor] = []
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = self.visit_expr_post_order(call)
+        if operator_of(call) != _CALL_KERNEL:
+            return call
+        arguments = call.args[1]
+        if not isinstance(arguments, relax.Tuple):
+            return call
+        fields = [self._variable(field) for field in arguments.fields]
+        return relax.Call(call.op, [call.args[0], relax.Tuple(fields), *call.args[2:]], call.attrs, call.ty_args)
+
+    def _variable(self, field: relax.Expr) -> relax.Expr:
+        if not isinstance(field, tvm.ir.GenericConst) or int(field.ty.ndim) == 0:
+            return field
+        key = field.value.__chandle__()
+        if key not in self.variables:
+            self.variables[key] = relax.Var(f"weight_{len(self.variables)}", field.ty)
+            self.tensors.append(field.value)
+        return self.variables[key]
+
+
+def _weights_to_parameters(module: tvm.IRModule, inputs: int) -> tuple[tvm.IRModule, tuple[tvm.runtime.Tensor, ...]]:
+    rewriter = _ConstantsToVariables(module)
+    main = module["main"]
+    rewritten = rewriter.visit_expr(main)
+    function = relax.Function(
+        [*rewritten.params, *rewriter.variables.values()],
+        rewritten.body,
+        rewritten.ret_ty,
+        rewritten.is_pure,
+        rewritten.attrs,
+    ).with_attr("num_input", inputs)
+    rewriter.builder_.update_func(module.get_global_var("main"), function)
+    return rewriter.builder_.get(), tuple(rewriter.tensors)
+
+
+def _count_calls(module: tvm.IRModule) -> Counter[str]:
+    """How often `main` calls each PrimFunc, in the order of first calls."""
+    calls: Counter[str] = Counter()
+
+    def visit(expression: relax.Expr) -> None:
+        if operator_of(expression) == _CALL_KERNEL:
+            calls[str(expression.args[0].name_hint)] += 1
+
+    relax.analysis.post_order_visit(module["main"], visit)
+    return calls

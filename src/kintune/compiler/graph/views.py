@@ -1,0 +1,133 @@
+"""Tensors of a network while its layouts are chosen: what is stored of each, and in which order of axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import tvm
+from tvm import relax
+
+from kintune.compiler.graph import permutations
+
+__all__ = ["Result", "Tensors", "View", "static_shape"]
+
+Order = tuple[int, ...]
+
+
+class View(NamedTuple):
+    """A tensor of the network: what is stored of it, its shape and its order (see `permutations`).
+
+    It is `firm` when an operator, rather than a transpose that the network asks for, stored it so.
+    """
+
+    stored: relax.Expr
+    shape: tuple[int, ...]
+    order: Order
+    firm: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the tensor lies as the network speaks of it."""
+        return self.order == permutations.identity(len(self.shape))
+
+
+class Result(NamedTuple):
+    """What computes an operator in another order: the expression, and the order of its result or its results."""
+
+    expression: relax.Expr
+    order: Order
+    firm: bool = True
+
+
+class Tensors:
+    """What the rules of operators may ask for: operands as views, and in the order that they want."""
+
+    def __init__(self, builder: relax.BlockBuilder, visit: Callable[[relax.Expr], relax.Expr]) -> None:
+        """`builder` emits what orders need, `visit` gives an expression of the new network for one of the old."""
+        self._builder = builder
+        self._visit = visit
+        self._views: dict[relax.Var, View] = {}
+        self._groups: dict[relax.Var, tuple[relax.Var, Order]] = {}
+        self._converted: dict[tuple[object, Order, Order], relax.Expr] = {}
+
+    def view(self, expression: relax.Expr) -> View | None:
+        """How the tensor lies; None where the expression is no tensor of known shape."""
+        if isinstance(expression, relax.Var) and expression in self._views:
+            return self._views[expression]
+        shape = static_shape(expression)
+        return None if shape is None else View(self._visit(expression), shape, permutations.identity(len(shape)))
+
+    def keep(self, variable: relax.Var, view: View) -> None:
+        """A variable of the network has this view from now on."""
+        self._views[variable] = view
+
+    def keep_group(self, variable: relax.Var, stored: relax.Var, order: Order) -> None:
+        """The variable is a tuple of tensors, all stored in one order."""
+        self._groups[variable] = (stored, order)
+
+    def group(self, variable: relax.Expr) -> tuple[relax.Var, Order] | None:
+        """The tuple that is stored for a variable, and the order of its tensors."""
+        return self._groups.get(variable) if isinstance(variable, relax.Var) else None
+
+    def knows(self, variable: relax.Var) -> bool:
+        """Whether the variable has a view of its own, or its tensors have."""
+        return variable in self._views or variable in self._groups
+
+    def forget(self) -> None:
+        """At the end of a block: its variables cannot be seen from elsewhere."""
+        self._views.clear()
+        self._groups.clear()
+        self._converted.clear()
+
+    def plain(self, variable: relax.Var) -> relax.Expr:
+        """The variable's tensor, or tuple of tensors, as the network speaks of it."""
+        if variable not in self._groups:
+            view = self._views[variable]
+            return self.arrange(view, permutations.identity(len(view.shape)))
+        stored, order = self._groups[variable]
+        fields = []
+        for i, field in enumerate(variable.ty.fields):
+            shape = tuple(int(extent) for extent in field.shape)
+            view = View(self._builder.emit(relax.TupleGetItem(stored, i)), shape, order)
+            fields.append(self.arrange(view, permutations.identity(len(shape))))
+        return relax.Tuple(fields)
+
+    def operand(self, expression: relax.Expr) -> relax.Expr:
+        """An operand that is wanted as the network speaks of it."""
+        return self._visit(expression)
+
+    def arrange(self, view: View, order: Sequence[int]) -> relax.Expr:
+        """The tensor stored in an order, of the order's rank or a smaller one."""
+        order = tuple(order)
+        rank = len(order)
+        shape = (1,) * (rank - len(view.shape)) + view.shape
+        have = permutations.expanded(view.order, rank)
+        if have == order and rank == len(view.shape):
+            return view.stored
+        key = (_identity_of(view.stored), have, order)
+        if key not in self._converted:
+            self._converted[key] = self._builder.emit(self._moved(view.stored, shape, have, order))
+        return self._converted[key]
+
+    def _moved(self, stored: relax.Expr, shape: tuple[int, ...], have: Order, order: Order) -> relax.Expr:
+        if permutations.is_copy_free(shape, have, order):
+            return relax.op.reshape(stored, permutations.stored(shape, order))
+        source = permutations.stored(shape, have)
+        if static_shape(stored) != source:
+            stored = self._builder.emit(relax.op.reshape(stored, source))
+        return relax.op.permute_dims(stored, list(permutations.compose(have, permutations.inverse(order))))
+
+
+def static_shape(expression: relax.Expr) -> tuple[int, ...] | None:
+    """The tensor's shape where every extent is known; None otherwise."""
+    shape = getattr(expression.ty, "shape", None)
+    extents = getattr(shape, "values", shape)
+    if extents is None or not isinstance(expression.ty, relax.TensorType):
+        return None
+    known = [int(extent) for extent in extents if isinstance(extent, int | tvm.tirx.IntImm)]
+    return tuple(known) if len(known) == len(extents) else None
+
+
+def _identity_of(expression: relax.Expr) -> object:
+    return expression.value.__chandle__() if isinstance(expression, tvm.ir.GenericConst) else expression

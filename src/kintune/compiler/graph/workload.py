@@ -1,0 +1,133 @@
+"""One distinct subgraph as a program of its own, and what can be said of it without running it."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm.s_tir import Schedule
+
+from kintune.compiler.space.sketches import is_schedulable
+from kintune.compiler.space.weights import weight_positions
+from kintune.core.candidate import digest_of
+
+__all__ = ["Workload", "describe", "standalone"]
+
+
+class Workload(NamedTuple):
+    """A distinct subgraph: `module` holds it as `main`.
+
+    `weight` is how often the network calls it, `flops` and `bytes` what one run computes and at least moves,
+    `weight_bytes` how much of that are weights; `operator` is its core operator, `signature` its operators in order,
+    `reduces` says whether it has any reduction.
+    """
+
+    name: str
+    digest: str
+    module: tvm.IRModule
+    weight: int
+    flops: float
+    bytes: float
+    weight_bytes: float
+    operator: str
+    signature: str
+    reduces: bool
+
+
+def standalone(function: tvm.tirx.PrimFunc) -> tvm.IRModule:
+    """The function as the `main` of a module of its own, without what ties it to its network."""
+    for attribute in ("op_pattern", "op_attrs"):
+        if function.attrs is not None and attribute in function.attrs:
+            function = function.without_attr(attribute)
+    return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+
+
+def describe(name: str, module: tvm.IRModule, weight: int) -> Workload:
+    """Describe the workload `module`; `name` is the name it had in its network (`fused_conv2d1_add_relu`)."""
+    function = module["main"]
+    operands = [(tuple(int(d) for d in p.shape), str(p.dtype)) for p in function.params]
+    moved = [float(_size(shape) * np.dtype(_numpy_name(dtype)).itemsize) for shape, dtype in operands]
+    flops = float(tvm.s_tir.analysis.estimate_tir_flops(module))
+    blocks = _reductions(module)
+    signature = tuple(re.sub(r"\d+$", "", part) for part in name.removeprefix("fused_").split("_"))
+    structure = tvm_ffi.structural_hash(module).to_bytes(8, "little", signed=False)
+    return Workload(
+        name=name,
+        digest=digest_of(structure, repr(operands).encode(), repr(flops).encode()),
+        module=module,
+        weight=weight,
+        flops=flops,
+        bytes=sum(moved),
+        weight_bytes=sum(moved[i] for i in sorted(weight_positions(function))),
+        operator=_operator(blocks, signature, module),
+        signature="-".join(part for part in signature if part),
+        reduces=bool(blocks),
+    )
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    return int(np.prod(shape, dtype=np.int64)) if shape else 1
+
+
+def _numpy_name(dtype: str) -> str:
+    return {"bfloat16": "float16", "bool": "int8"}.get(dtype, dtype)
+
+
+def _reductions(module: tvm.IRModule) -> dict[str, int]:
+    """Blocks that reduce, with the number of iterations of each."""
+    if not is_schedulable(module):
+        return {}
+    schedule = Schedule(module, debug_mask=0, error_render_level="none")
+    found: dict[str, int] = {}
+    for block in schedule.get_child_blocks(schedule.get_sblock("root", func_name="main")):
+        statement = schedule.get(block)
+        kinds = [int(v.iter_type) for v in statement.iter_vars]
+        reduced = [v for v, kind in zip(statement.iter_vars, kinds, strict=True) if kind == tvm.tirx.IterVar.CommReduce]
+        if reduced:
+            found[statement.name_hint] = _size(tuple(int(v.dom.extent) for v in statement.iter_vars))
+    return found
+
+
+_CORES = (
+    ("group_conv", "group_conv2d"),
+    ("depthwise", "depthwise"),
+    ("conv1d", "conv1d"),
+    ("conv3d", "conv3d"),
+    ("conv2d_transpose", "conv2d_transpose"),
+    ("conv", "conv2d"),
+    ("matmul", "matmul"),
+    ("pool", "pool"),
+    ("softmax", "softmax"),
+)
+
+
+def _operator(blocks: dict[str, int], signature: tuple[str, ...], module: tvm.IRModule) -> str:
+    """The core operator: that of the reduction with the most iterations, else the first operator's name."""
+    if not blocks:
+        return "elementwise"
+    core = max(blocks, key=blocks.__getitem__)
+    found = next((name for mark, name in _CORES if mark in core.lower()), None)
+    if found is None:
+        found = next((name for mark, name in _CORES for part in signature if mark in part), "reduction")
+    if found == "matmul":
+        return "dense" if _is_dense(module, core) else "batch_matmul"
+    if found == "group_conv2d":
+        return "depthwise" if _is_depthwise(module, core) else "group_conv2d"
+    return found
+
+
+def _is_dense(module: tvm.IRModule, block: str) -> bool:
+    """A product with one matrix, of weights as a rule, for all batches."""
+    schedule = Schedule(module, debug_mask=0, error_render_level="none")
+    operands = schedule.get(schedule.get_sblock(block, func_name="main")).reads
+    return min(len(operand.region) for operand in operands) <= 2
+
+
+def _is_depthwise(module: tvm.IRModule, block: str) -> bool:
+    """A grouped convolution whose channel reduction is over one channel."""
+    schedule = Schedule(module, debug_mask=0, error_render_level="none")
+    variables = schedule.get(schedule.get_sblock(block, func_name="main")).iter_vars
+    return int(variables[-1].dom.extent) == 1

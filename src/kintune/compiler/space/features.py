@@ -1,0 +1,43 @@
+"""Features of candidates: a fixed-length vector from the loop nest that a candidate becomes.
+
+TVM's extractor describes every buffer store of the lowered program (Zheng et al., "Ansor", OSDI 2020, appendix B:
+arithmetic, vectorisation, unrolling, parallelism, touched bytes, reuse).  Programs have different numbers of stores, so
+the rows are pooled: their sum and their largest values, side by side.  A change here needs another
+`kintune.core.feature_version.FEATURES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+
+from kintune.search.row import STORES
+
+__all__ = ["FeatureExtractor", "pooled"]
+
+
+class FeatureExtractor:
+    """Extracts the features of candidates of one tuning context (workload and target)."""
+
+    def __init__(self, context: ms.TuneContext) -> None:
+        self._context = context
+        self._per_store = ms.feature_extractor.PerStoreFeature()
+
+    def __call__(self, schedules: Sequence[Schedule]) -> NDArray[np.float32]:
+        """One row of `STORES` float32 a schedule: shape (len(schedules), STORES)."""
+        rows = np.zeros((len(schedules), STORES), dtype=np.float32)
+        if not schedules:
+            return rows
+        candidates = [ms.MeasureCandidate(schedule, []) for schedule in schedules]
+        for row, stores in zip(rows, self._per_store.extract_from(self._context, candidates), strict=True):
+            row[:] = pooled(np.asarray(stores.numpy(), dtype=np.float32))
+        return rows
+
+
+def pooled(stores: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The features of one program, shape (`STORES`,), from those of its stores, shape (stores, `STORES` / 2)."""
+    return np.concatenate([stores.sum(axis=0), stores.max(axis=0)])

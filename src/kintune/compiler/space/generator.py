@@ -1,0 +1,58 @@
+"""MetaSchedule's rules and post-processors for a target, and the schedule of what nobody has tuned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm.s_tir import meta_schedule as ms
+
+from kintune.hardware.gpus import GPU
+
+__all__ = ["default_schedule", "default_schedules", "space_generator"]
+
+
+def space_generator(target: tvm.target.Target) -> Any:
+    """What generates sketches for a target, and what its post-processors are taken from.
+
+    For GPUs these are the rules for plain cores: what runs on tensor cores computes with fewer digits.
+    """
+    if target.kind.name != GPU:
+        return "post-order-apply"
+    return ms.space_generator.PostOrderApply(
+        sch_rules=ms.ScheduleRule.create(GPU),
+        postprocs=ms.Postproc.create(GPU),
+        mutator_probs=ms.Mutator.create(GPU),
+    )
+
+
+def default_schedules(target: tvm.target.Target) -> list[tvm.transform.Pass]:
+    """The passes, to be run within the target, that schedule what is not scheduled yet as far as it must be.
+
+    A CPU runs a function as it is; on a GPU somebody must say what its threads do.
+    """
+    if target.kind.name != GPU:
+        return []
+    from tvm.s_tir import dlight
+
+    rules = dlight.gpu
+    return [
+        tvm.tirx.transform.prim_func_pass(_on_plain_cores, opt_level=0),
+        dlight.ApplyDefaultSchedule(
+            rules.Matmul(), rules.GEMV(), rules.Reduction(), rules.GeneralReduction(), rules.Fallback()
+        ),
+    ]
+
+
+def _on_plain_cores(function: Any, _module: tvm.IRModule, _context: Any) -> Any:
+    """Marked so that no tensor cores are used for it."""
+    return function.with_attr("dlight.do_not_tensorize", True)
+
+
+def default_schedule(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+    """A module after `default_schedules`, which would change the one that they are given."""
+    if not (passes := default_schedules(target)):
+        return module
+    copy = tvm.IRModule(dict(module.functions_items()), attrs=module.attrs)
+    with target:
+        return tvm.transform.Sequential(passes)(copy)

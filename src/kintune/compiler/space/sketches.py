@@ -1,0 +1,116 @@
+"""The sketches of a workload, as MetaSchedule's schedule rules generate them, turned into values."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import tvm
+from tvm.s_tir import Schedule, ScheduleError
+from tvm.s_tir import meta_schedule as ms
+
+from kintune.compiler.space.generator import space_generator
+from kintune.compiler.space.intrinsics import load_intrinsics
+from kintune.core.candidate import Axis, Choice, Decision, Location, Sketch, Tile, digest_of
+
+__all__ = ["generate_sketches", "is_schedulable", "take_apart"]
+
+_LOCATIONS = 24  # an upper bound for the number of loops a producer can be computed at
+
+
+def generate_sketches(workload: str, module: tvm.IRModule, target: tvm.target.Target) -> tuple[Sketch, ...]:
+    """All sketches of `module` (its one function is `main`) for `target`, without duplicates, in the rules' order.
+
+    `workload` is the digest that the sketches will name.  A program that schedules cannot change has none.
+    """
+    if not is_schedulable(module):
+        return ()
+    load_intrinsics()
+    context = ms.TuneContext(
+        module, target=target, space_generator=space_generator(target), rand_state=1, num_threads=1
+    )
+    names = _LoopNames(module)
+    found: dict[str, Sketch] = {}
+    for schedule in context.generate_design_space():
+        sketch, _ = _take_apart(workload, schedule.trace, names)
+        found.setdefault(sketch.digest, sketch)
+    return tuple(found.values())
+
+
+def is_schedulable(module: tvm.IRModule) -> bool:
+    """Whether `main` consists of blocks under one root, which schedules can change; plain loops do not."""
+    try:
+        Schedule(module, debug_mask=0, error_render_level="none").get_sblock("root", func_name="main")
+    except ScheduleError:
+        return False
+    return True
+
+
+def take_apart(workload: str, module: tvm.IRModule, trace: tvm.s_tir.Trace) -> tuple[Sketch, tuple[Decision, ...]]:
+    """A trace of MetaSchedule's as a sketch and its decisions; what post-processors added is left out.
+
+    Raises NotImplementedError when it samples in a way that has no axis.
+    """
+    return _take_apart(workload, trace, _LoopNames(module))
+
+
+def _take_apart(workload: str, trace: tvm.s_tir.Trace, names: _LoopNames) -> tuple[Sketch, tuple[Decision, ...]]:
+    simplified = trace.simplified(remove_postproc=True)
+    instructions, decided = (_plain(part) for part in simplified.as_json(remove_postproc=True))
+    sampled = [index for index, _ in decided]
+    axes = tuple(_axis(instructions, index, decision, names) for index, decision in decided)
+    encoded = json.dumps({"insts": instructions, "sampled": sampled}, separators=(",", ":")).encode()
+    decisions = tuple(tuple(value) if isinstance(value, list) else (value,) for _, value in decided)
+    return Sketch(workload, digest_of(workload.encode(), encoded), encoded, axes), decisions
+
+
+def _axis(instructions: list[Any], index: int, decision: Any, names: _LoopNames) -> Axis:
+    kind, inputs, attributes, _ = instructions[index]
+    if kind == "SamplePerfectTile":
+        extent = 1
+        for factor in decision:
+            extent *= factor
+        return Tile(extent, len(decision), attributes[1], names.of(instructions, inputs[0], len(decision)))
+    if kind == "SampleCategorical":
+        return Choice(tuple(int(v) for v in attributes[0]), tuple(float(p) for p in attributes[1]))
+    if kind == "SampleComputeLocation":
+        return Location(_LOCATIONS)
+    raise NotImplementedError(f"a sketch samples by {kind}, which has no axis yet")
+
+
+class _LoopNames:
+    """Names loops for people and for rules: 's' (spatial) or 'r' (reduction), the position, the block's axis name."""
+
+    def __init__(self, module: tvm.IRModule) -> None:
+        self._schedule = Schedule(module, debug_mask=0, error_render_level="none")
+
+    def of(self, instructions: list[Any], loop: str, parts: int) -> str:
+        """The name of the loop variable `loop` of an instruction list, from the block whose loops it was taken from."""
+        blocks = {str(out[0]): str(attrs[0]) for kind, _, attrs, out in instructions if kind == "GetSBlock"}
+        for kind, inputs, _, outputs in instructions:
+            if kind == "GetLoops" and loop in outputs:
+                position = int(outputs.index(loop))
+                axes = self._axes(blocks.get(inputs[0], ""))
+                if len(axes) == len(outputs):
+                    return axes[position]
+        return f"{'s' if parts > 2 else 'r'}?:"
+
+    def _axes(self, block: str) -> list[str]:
+        try:
+            variables = self._schedule.get(self._schedule.get_sblock(block, func_name="main")).iter_vars
+        except Exception:  # a block that only exists after another instruction (rfactor)
+            return []
+        data_parallel = 0
+        return [
+            f"{'s' if int(var.iter_type) == data_parallel else 'r'}{position}:{var.var.name}"
+            for position, var in enumerate(variables)
+        ]
+
+
+def _plain(value: Any) -> Any:
+    """TVM containers and immediates as plain JSON values."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if type(value).__name__ in ("IntImm", "FloatImm"):
+        return value.value
+    return [_plain(item) for item in value]

@@ -1,0 +1,148 @@
+"""The search space of a network's workloads, on MetaSchedule's sketches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+
+from kintune.compiler.space.dissect import dissect, tiled_block
+from kintune.compiler.space.features import FeatureExtractor
+from kintune.compiler.space.lower import Replayer
+from kintune.core.candidate import Candidate, Sketch, fits
+from kintune.errors import BuildError
+from kintune.search.machine import Machine
+from kintune.search.row import of_stores
+from kintune.search.rules import rule_candidates
+from kintune.search.space import Draft
+from kintune.search.traits.field import Field, fields_of
+
+__all__ = ["TvmSpace"]
+
+
+class _Replayed(NamedTuple):
+    """A candidate as it was replayed, and what the compiler says of it; None where arithmetic says it."""
+
+    candidate: Candidate
+    features: NDArray[np.float32] | None
+
+
+class TvmSpace:
+    """Implements `kintune.search.space.SearchSpace` over `modules` (by workload digest) and their sketches.
+
+    Replays on `threads` threads; TVM lets go of the interpreter while it works.
+    """
+
+    def __init__(
+        self,
+        modules: Mapping[str, tvm.IRModule],
+        sketches: Sequence[Sketch],
+        target: tvm.target.Target,
+        machine: Machine,
+        threads: int,
+    ) -> None:
+        self._modules = modules
+        self._target = target
+        self._machine = machine
+        self._threads = threads
+        self._sketches: dict[str, list[Sketch]] = {workload: [] for workload in modules}
+        self._by_digest = {sketch.digest: sketch for sketch in sketches}
+        self._rules: dict[tuple[str, int], list[Candidate]] = {}
+        self._fields: dict[str, tuple[Field, ...]] = {}
+        self._replayers: dict[tuple[str, int], tuple[Replayer, FeatureExtractor]] = {}
+        for sketch in sketches:
+            self._sketches.setdefault(sketch.workload, []).append(sketch)
+
+    def sketches(self, workload: str) -> Sequence[Sketch]:
+        """The sketches of a workload."""
+        return self._sketches[workload]
+
+    def fields(self, workload: str) -> Sequence[Field]:
+        """The sketches that tile the workload's core block at several levels."""
+        if workload not in self._fields:
+            sketches = self._sketches[workload]
+            block = next(filter(None, map(tiled_block, sketches)), None)
+            anatomy = dissect(self._modules[workload], block) if block is not None else None
+            self._fields[workload] = fields_of(sketches, anatomy, self._machine)
+        return self._fields[workload]
+
+    def rules(self, workload: str, limit: int) -> Sequence[Candidate]:
+        """At most `limit` candidates of the rule, the most promising first."""
+        key = (workload, limit)
+        if key not in self._rules:
+            self._rules[key] = rule_candidates(self._sketches[workload], self._machine, limit)
+        return self._rules[key]
+
+    def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
+        """Describe, after a replay where that is needed; None for what makes no program."""
+        described: dict[int, Draft | None] = {}
+        waiting: list[int] = []
+        for field, numbers in self._by_field(candidates):
+            if field is not None and field.settled:
+                described.update(zip(numbers, self._describe(field, [candidates[i] for i in numbers]), strict=True))
+            else:
+                waiting += numbers
+        waiting.sort()
+        described.update(zip(waiting, self._replay([candidates[i] for i in waiting]), strict=True))
+        return [described[i] for i in range(len(candidates))]
+
+    def _by_field(self, candidates: Sequence[Candidate]) -> Iterator[tuple[Field | None, list[int]]]:
+        groups: dict[Field | None, list[int]] = {}
+        for number, candidate in enumerate(candidates):
+            fields = self.fields(candidate.workload) if candidate.workload in self._modules else ()
+            groups.setdefault(next((f for f in fields if candidate in f.frame), None), []).append(number)
+        yield from groups.items()
+
+    @staticmethod
+    def _describe(field: Field, candidates: Sequence[Candidate]) -> list[Draft | None]:
+        """What is settled needs no replay: a candidate that fits its axes makes a program."""
+        fitting = [c for c in candidates if fits(field.frame.axes, c.decisions)]
+        rows = field.features(field.frame.herd(fitting)) if fitting else ()
+        drafts = {c: Draft(c, row) for c, row in zip(fitting, rows, strict=True)}
+        return [drafts.get(candidate) for candidate in candidates]
+
+    def _replay(self, candidates: Sequence[Candidate]) -> list[Draft | None]:
+        """Replay; what has no traits is described by the compiler."""
+        replayed: list[_Replayed | None] = []
+        with ThreadPoolExecutor(self._threads) as pool:
+            for workload, group in groupby(candidates, key=lambda c: c.workload):
+                members = list(group)
+                shares = [members[i :: self._threads] for i in range(self._threads)]
+                done = list(pool.map(self._replay_share, [workload] * len(shares), range(len(shares)), shares))
+                replayed += [done[i % self._threads][i // self._threads] for i in range(len(members))]
+        bare = [r.candidate for r in replayed if r is not None and r.features is None]
+        drafts: dict[Candidate, Draft | None] = {}
+        for field, numbers in self._by_field(bare):
+            members = [bare[i] for i in numbers]
+            drafts.update(zip(members, self._describe(field, members), strict=True) if field is not None else ())
+        return [
+            None if r is None else drafts[r.candidate] if r.features is None else Draft(r.candidate, r.features)
+            for r in replayed
+        ]
+
+    def _replay_share(self, workload: str, number: int, candidates: Sequence[Candidate]) -> list[_Replayed | None]:
+        """The part of one thread, each of which has a replayer of its own."""
+        if not candidates:
+            return []
+        if (workload, number) not in self._replayers:
+            made = Replayer(self._modules[workload], self._target)
+            self._replayers[workload, number] = made, FeatureExtractor(made.context)
+        replay, extract = self._replayers[workload, number]
+        found: list[_Replayed | None] = []
+        for candidate in candidates:
+            described = any(candidate in field.frame for field in self.fields(workload))
+            try:
+                sketch = self._by_digest[candidate.sketch]
+                if described:
+                    found.append(_Replayed(replay.settle(sketch, candidate), None))
+                else:
+                    schedule, taken = replay(sketch, candidate)
+                    found.append(_Replayed(taken, of_stores(extract([schedule]))[0]))
+            except (BuildError, KeyError):
+                found.append(None)
+        return found

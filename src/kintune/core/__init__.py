@@ -1,0 +1,1 @@
+"""Values that every room knows: candidates, workloads, outcomes, devices, configurations, stages, messages, reports."""

@@ -1,0 +1,199 @@
+"""What came of a tuning run: the value behind the final summary, `--json` and `Result.report`."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from enum import Enum
+
+import msgspec
+
+from kintune.core.payloads import KnowledgeUse, Options
+
+__all__ = [
+    "REPORT_SCHEMA",
+    "CampaignReport",
+    "CurvePoint",
+    "FailedRun",
+    "Latencies",
+    "ModelIdentity",
+    "RunReport",
+    "Spread",
+    "StageSeconds",
+    "StopReason",
+    "SubgraphReport",
+]
+
+REPORT_SCHEMA = 1
+"""Version of the JSON document; raised when a key changes its meaning or goes."""
+
+
+class StopReason(str, Enum):
+    """Why the search ended."""
+
+    TRIALS = "trials"
+    TIME = "time"
+    TARGET_MET = "target met"
+    CONVERGED = "converged"
+    INTERRUPTED = "interrupted"
+    COMPILED = "compiled"
+
+
+class ModelIdentity(msgspec.Struct, frozen=True):
+    """The model by name and by content."""
+
+    name: str
+    digest: str
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """Where the middle eight of ten runs lie, in milliseconds, and how many runs there were."""
+
+    p10: float
+    p90: float
+    runs: int
+
+
+class Latencies(msgspec.Struct, frozen=True):
+    """Median latencies of alternating runs in milliseconds; None for whoever could not run.
+
+    `spread` is by the same names.
+    """
+
+    untuned: float | None = None
+    tuned: float | None = None
+    onnxruntime: float | None = None
+    openvino: float | None = None
+    torch: float | None = None
+    spread: dict[str, Spread] = {}
+
+    @classmethod
+    def of(cls, samples: Mapping[str, Sequence[float]]) -> Latencies:
+        """Medians and spreads of `samples`: times in milliseconds by contender; who has none is left out."""
+        known = {name: sorted(times) for name, times in samples.items() if times}
+        medians = {name: statistics.median(times) for name, times in known.items()}
+        spread = {
+            name: Spread(_quantile(times, 0.1), _quantile(times, 0.9), len(times)) for name, times in known.items()
+        }
+        return cls(**medians, spread=spread)
+
+    @property
+    def gain(self) -> float | None:
+        """How many times faster than untuned the tuned network is; None unless both ran."""
+        return self.untuned / self.tuned if self.untuned and self.tuned else None
+
+    @property
+    def rivals(self) -> dict[str, float]:
+        """The medians of the other runtimes that ran, fastest first."""
+        times = {"onnxruntime": self.onnxruntime, "openvino": self.openvino, "torch": self.torch}
+        ran = ((name, time) for name, time in times.items() if time is not None)
+        return dict(sorted(ran, key=lambda item: item[1]))
+
+
+def _quantile(ordered: Sequence[float], q: float) -> float:
+    """The q-quantile of ascending values, linear between neighbours."""
+    place = q * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+
+class StageSeconds(msgspec.Struct, frozen=True):
+    """Seconds spent in each of the four repeating stages; `other` is the rest, the tuner's own overhead included."""
+
+    select: float = 0.0
+    build: float = 0.0
+    profile: float = 0.0
+    update: float = 0.0
+    other: float = 0.0
+
+
+class SubgraphReport(msgspec.Struct, frozen=True):
+    """One distinct subgraph: it occurs `weight` times, each run takes `flops`; `best_us` is its best program's time."""
+
+    name: str
+    weight: int
+    flops: float
+    family: str
+    trials: int
+    best_us: float | None
+    failures: dict[str, int] = {}
+    untuned_us: float | None = None
+
+
+class CurvePoint(msgspec.Struct, frozen=True, array_like=True):
+    """After `seconds` and `trials` the network was estimated to take `latency_ms`; a row of three in JSON."""
+
+    seconds: float
+    trials: int
+    latency_ms: float
+
+
+class RunReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished run that tuned a model, or only compiled it.
+
+    `notes` has a line on each thing about the result that the user should know.
+
+    `trials` were measured in this run, `disturbed` of them more than once, since others used the device's cores
+    meanwhile (the records do not tell, so of a run that was resumed only those since count); `reused_records` were
+    known before it; `seconds` is active run time.
+    `max_abs_error` and `max_rel_error` compare the tuned outputs with the untuned build's and onnxruntime's, and are
+    None when nothing was compared.  `output` is where the executable lies, `log` where the details are; `skipped` says
+    of each runtime that was not compared why.  `kernels_ms` is the weighted sum of the shipped kernels' times, which
+    the network should hardly exceed; `overhead_seconds` are those of this session in which no stage ran; `knowledge` is
+    what the search was told of other workloads.
+    """
+
+    schema_version: int = REPORT_SCHEMA
+    run_id: str
+    model: ModelIdentity
+    target: str
+    options: Options
+    seeds: dict[str, int]
+    versions: dict[str, str]
+    reason: StopReason
+    trials: int
+    reused_records: int
+    disturbed: int = 0
+    seconds: float
+    stage_seconds: StageSeconds
+    subgraphs: tuple[SubgraphReport, ...]
+    curve: tuple[CurvePoint, ...]
+    latency_ms: Latencies
+    max_abs_error: float | None
+    max_rel_error: float | None
+    within_tolerance: bool | None = None
+    output: str
+    log: str | None = None
+    skipped: dict[str, str] = {}
+    resumed: bool = False
+    kernels_ms: float | None = None
+    overhead_seconds: float = 0.0
+    knowledge: KnowledgeUse = KnowledgeUse()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """Failed candidates of all subgraphs, by cause, most frequent first."""
+        counts: dict[str, int] = {}
+        for subgraph in self.subgraphs:
+            for cause, count in subgraph.failures.items():
+                counts[cause] = counts.get(cause, 0) + count
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+class FailedRun(msgspec.Struct, frozen=True):
+    """A model of which nothing came, and why."""
+
+    model: str
+    error: str
+    reason: str
+
+
+class CampaignReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Several models that were tuned at once."""
+
+    schema_version: int = REPORT_SCHEMA
+    policy: str
+    runs: tuple[RunReport, ...]
+    failed: tuple[FailedRun, ...] = ()

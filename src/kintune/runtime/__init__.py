@@ -1,0 +1,1 @@
+"""Executables: opened, run, timed, saved.  Needs the compiler's runtime."""

@@ -1,0 +1,61 @@
+"""Compiled programs as shared libraries in bytes: made, and loaded into this process."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tvm_ffi
+
+from kintune.hardware.linker import linking_for
+
+__all__ = ["Linked", "library_of", "link_program", "load_artifact"]
+
+
+class Linked(NamedTuple):
+    """A shared library, and the object file that it was linked from; empty where there were several."""
+
+    library: bytes
+    object_file: bytes
+
+
+def link_program(executable: Any, architecture: str, object_files: Sequence[bytes] = ()) -> Linked:
+    """Link what the compiler has made, with further object files, for machines of this architecture.
+
+    Raises BuildError and OrderError as `linker.link` does, and whatever the compiler raises.
+    """
+    with tempfile.TemporaryDirectory(prefix="kintune-build-") as folder:
+        library = Path(folder) / "artifact.so"
+        kernels = [Path(folder) / f"kernel{number}.o" for number in range(len(object_files))]
+        for kernel, content in zip(kernels, object_files, strict=True):
+            kernel.write_bytes(content)
+        executable.export_library(
+            str(library),
+            fcompile=linking_for(architecture),
+            addons=[str(kernel) for kernel in kernels],
+            workspace_dir=folder,
+        )
+        made = [path for path in Path(folder).glob("*.o") if path not in kernels]
+        return Linked(library.read_bytes(), made[0].read_bytes() if len(made) == 1 else b"")
+
+
+def library_of(executable: Any, architecture: str) -> bytes:
+    """The shared library alone of what the compiler has made; raises as `link_program` does."""
+    return link_program(executable, architecture).library
+
+
+def load_artifact(artifact: bytes) -> Any:
+    """The runtime module of a shared library in bytes; its file is gone when this returns.
+
+    The library is unloaded with the last reference to the module or one of its functions.  The runtime would keep it
+    by default, and after some ten thousand candidates the process could map no more memory.
+
+    Raises:
+        RuntimeError: it is not a shared library that this process can load.
+    """
+    with tempfile.NamedTemporaryFile(prefix="kintune-", suffix=".so") as file:
+        file.write(artifact)
+        file.flush()
+        return tvm_ffi.load_module(file.name, keep_module_alive=False)

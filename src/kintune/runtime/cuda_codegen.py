@@ -1,0 +1,87 @@
+"""Gets the compiler of this process ready to make machine code for GPUs."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm_ffi.libinfo import load_lib_ctypes
+
+from kintune.errors import OrderError
+from kintune.hardware.gpu_driver import provide_driver
+from kintune.hardware.gpus import GPU, ORDER_VARIABLE
+from kintune.hardware.nvcc import compile_cubin, find_nvcc
+
+__all__ = ["compiling_for", "enable_cuda", "load_runtime"]
+
+_CREATE = "ffi.Module.create.cuda"
+_TOOLKIT = "libcudart.so.13"
+_COMPILE = "tvm_callback_cuda_compile"
+
+
+def compiling_for(target: tvm.target.Target) -> AbstractContextManager[Any]:
+    """Within what programs for this target must be compiled; whatever that needs is ready from now on.
+
+    Raises:
+        OrderError: it is a GPU, and there is nothing to compile for one with.
+    """
+    if target.kind.name != GPU:
+        return nullcontext()
+    enable_cuda()
+    within: AbstractContextManager[Any] = target
+    return within
+
+
+@cache
+def enable_cuda() -> None:
+    """Let this process build programs for GPUs, whether or not it has one.
+
+    Raises:
+        OrderError: there is no CUDA compiler, or a part of its toolkit is missing.
+    """
+    find_nvcc()
+    load_runtime()
+    tvm_ffi.register_global_func(_COMPILE, _compile, override=True)
+
+
+@cache
+def load_runtime() -> None:
+    """Load the compiler's CUDA runtime, unless that was done.
+
+    Raises:
+        OrderError: a library that it needs is missing.
+    """
+    os.environ.setdefault(ORDER_VARIABLE, "PCI_BUS_ID")  # as the driver's own program counts them
+    provide_driver()
+    if tvm_ffi.get_global_func(_CREATE, allow_missing=True) is None:
+        folder = Path(tvm.__file__).parent / "lib"
+        try:
+            _load_toolkit()
+            load_lib_ctypes(package="tvm", target_name="tvm_runtime_cuda", extra_lib_paths=[folder], mode="RTLD_LOCAL")
+        except (OSError, RuntimeError) as error:
+            first = str(error).strip().partition("\n")[0]
+            raise OrderError(
+                f"the compiler's CUDA runtime cannot be loaded: {first}; install the CUDA toolkit, version 13"
+            ) from error
+
+
+def _load_toolkit() -> None:
+    """Load the toolkit's runtime library from beside its compiler, where the system does not know where it is."""
+    with suppress(OSError):
+        ctypes.CDLL(_TOOLKIT, mode=ctypes.RTLD_GLOBAL)
+        return
+    for folder in ("lib64", "lib"):
+        with suppress(OSError):
+            ctypes.CDLL(str(Path(find_nvcc()).resolve().parents[1] / folder / _TOOLKIT), mode=ctypes.RTLD_GLOBAL)
+            return
+
+
+def _compile(code: str) -> bytes:
+    """Called by the compiler with each CUDA source, within its target."""
+    return compile_cubin(str(code), str(tvm.target.Target.current().attrs["arch"]))

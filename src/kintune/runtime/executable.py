@@ -1,0 +1,231 @@
+"""A compiled network that can be run, timed, saved and opened again elsewhere.
+
+The network's function is `main(inputs..., weights...)`; the weights are those that were packed when it was built.  See
+`kintune.runtime.package` for the file.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy.typing as npt
+import tvm
+
+from kintune.core.payloads import IndexCheck, Tensor
+from kintune.core.version import __version__
+from kintune.errors import BuildError, InputError, KintuneError, OrderError
+from kintune.hardware.gpus import is_gpu
+from kintune.runtime.artifact import link_program
+from kintune.runtime.evaluation import Evaluation
+from kintune.runtime.index_checks import check_indices
+from kintune.runtime.inputs import Array, arrange_inputs, draw_inputs
+from kintune.runtime.package import Manifest, Package, write_package
+from kintune.runtime.seat import Seat, make_seat, why_not_here
+from kintune.runtime.target import architecture_of, instruction_set
+from kintune.runtime.tensors import block_of, tensor_of
+from kintune.runtime.threads import prepare_threads
+
+__all__ = ["Executable", "Inputs", "describe_build"]
+
+Inputs: TypeAlias = "Mapping[str, npt.ArrayLike] | npt.ArrayLike"
+
+
+def describe_build(
+    *,
+    model_name: str,
+    model_digest: str,
+    target: str,
+    threads: int,
+    inputs: Iterable[Tensor],
+    outputs: Iterable[Tensor],
+    chosen: Mapping[str, str],
+    checks: Iterable[IndexCheck] = (),
+) -> Manifest:
+    """The manifest of a network that is being built now, by this Kintune and this compiler.
+
+    `target` is a canonical target (see `kintune.runtime.target`); the instruction set that programs built for it may
+    use is found out here.
+    """
+    return Manifest(
+        model_name=model_name,
+        model_digest=model_digest,
+        target=target,
+        machine=architecture_of(tvm.target.Target(json.loads(target))),
+        isa=instruction_set(target),
+        threads=threads,
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        chosen=dict(chosen),
+        created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        kintune=__version__,
+        tvm=str(tvm.__version__),
+        checks=tuple(checks),
+    )
+
+
+class Executable:
+    """A network ready to run on this machine's CPU, or on its first GPU.
+
+    Made by `create` or `open`.  Its first run gives the process the threads that the network was tuned for, but no more
+    than physical cores, unless `TVM_NUM_THREADS` says otherwise.  An instance may be shared between threads; its runs
+    then take turns.
+    """
+
+    def __init__(self, manifest: Manifest, library: bytes, weights: Sequence[tvm.runtime.Tensor]) -> None:
+        """Load the program; `library` is the shared library, `weights` the arguments of `main` after the inputs.
+
+        Raises KintuneError when the library cannot be loaded.
+        """
+        self.manifest = manifest
+        self._library = library
+        self._weights = tuple(weights)
+        self._seat: Seat | None = None
+        self._main: Any = None
+        if not is_gpu(manifest.target):  # whoever only builds for a GPU stays away from it
+            self._take_seat()
+        self._running = threading.Lock()
+        self._has_run = False
+
+    @classmethod
+    def create(
+        cls,
+        program: tvm.runtime.Executable,
+        weights: Sequence[tvm.runtime.Tensor],
+        manifest: Manifest,
+        object_files: Sequence[bytes] = (),
+    ) -> Executable:
+        """Link what `relax.build` made; `weights` follow the inputs in the parameters of its `main`.
+
+        `object_files` define the kernels that it calls and does not hold.
+
+        What is for machines of another architecture can be saved here, and run there.
+
+        Raises BuildError when it cannot be linked, and OrderError when there is nothing to link it with.
+        """
+        try:
+            library = link_program(program, manifest.machine, object_files).library
+        except (RuntimeError, OSError, ValueError) as error:
+            first = str(error).strip().partition("\n")[0]
+            raise BuildError(f"{manifest.model_name}: cannot be linked: {first}") from error
+        return cls(manifest, library, weights)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Executable:
+        """Open a saved executable.
+
+        It holds machine code that will run with your rights: open only what you trust.  Raises InputError when the
+        file is missing, damaged or no Kintune executable, or made for another version, CPU or GPU.
+        """
+        package = Package.open(path)
+        _check_runnable(path, package.manifest)
+        try:
+            opened = cls(package.manifest, package.library, [tensor_of(block) for block in package.weights])
+            opened._take_seat()
+        except KintuneError as error:
+            raise InputError(f"{path}: {error}") from error
+        return opened
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the executable to one file, whole or not at all; InputError when it cannot be written there."""
+        write_package(path, self.manifest, self._library, [block_of(weight) for weight in self._weights])
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The inputs in order."""
+        return self.manifest.inputs
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """The outputs in order."""
+        return self.manifest.outputs
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{t.name}: {t.dtype}{list(t.shape)}" for t in self.inputs)
+        return f"Executable({self.manifest.model_name!r}, {inputs})"
+
+    def run(self, *inputs: Inputs) -> dict[str, Array]:
+        """Run once: arrays by input name, or one positional array an input.
+
+        The outputs are arrays by name that belong to the caller.  Raises InputError when an input is missing, unknown,
+        or of another dtype or shape than the model's, and when an index, given or computed, is outside of what it
+        indexes.
+        """
+        arrays = arrange_inputs(self.inputs, inputs)
+        with self._running:
+            seat = self._take_seat()
+            if seat is None:
+                raise OrderError(
+                    f"{self.manifest.model_name} is {why_not_here(self.manifest)}, or save it and run it there"
+                )
+            if not self._has_run:
+                prepare_threads(self.manifest.threads)
+                self._has_run = True
+            outputs = seat.run(self._main, self.inputs, arrays)
+        count = len(self.outputs)
+        check_indices(self.manifest.checks, outputs[count:])
+        return {tensor.name: output for tensor, output in zip(self.outputs, outputs[:count], strict=True)}
+
+    def evaluate(
+        self, *inputs: Inputs, repeats: int = 50, warmups: int = 3, max_seconds: float = 10.0, seed: int = 0
+    ) -> Evaluation:
+        """Time `run`, arrays in to arrays out: `warmups` untimed runs, then `repeats` timed ones.
+
+        Ends early once `max_seconds` have passed, after at least one timed run.  Without inputs they are drawn from
+        `seed`.  Raises InputError as `run` does.
+        """
+        if repeats < 1 or warmups < 0:
+            raise InputError(f"evaluate needs at least 1 repeat and no negative warmups, got {repeats} and {warmups}")
+        given: tuple[Any, ...] = inputs or (draw_inputs(self.inputs, seed),)
+        deadline = time.perf_counter() + max_seconds
+        for _ in range(warmups):
+            self.run(*given)
+            if time.perf_counter() > deadline:
+                break
+        times: list[float] = []
+        while not times or (len(times) < repeats and time.perf_counter() < deadline):
+            start = time.perf_counter()
+            self.run(*given)
+            times.append((time.perf_counter() - start) * 1e3)
+        return Evaluation.of(times)
+
+    def _take_seat(self) -> Seat | None:
+        """Where the network runs, with its program loaded; None where it cannot.
+
+        Raises KintuneError when that fails.
+        """
+        if self._seat is None and (seat := make_seat(self.manifest, self._weights)) is not None:
+            self._main = _load(self._library, seat.device)
+            self._seat = seat
+        return self._seat
+
+
+def _check_runnable(path: str | os.PathLike[str], manifest: Manifest) -> None:
+    """Raise InputError unless this compiler's runtime and this machine can run the program."""
+    if manifest.tvm != tvm.__version__:
+        raise InputError(
+            f"{path}: built with TVM {manifest.tvm}, and TVM {tvm.__version__} is installed; build it again, or install"
+            f" apache-tvm=={manifest.tvm}"
+        )
+    if (why := why_not_here(manifest)) is not None:
+        raise InputError(f"{path}: {why}")
+
+
+def _load(library: bytes, device: Any) -> Any:
+    """The function `main` of a library, on a device."""
+    with tempfile.TemporaryDirectory(prefix="kintune-") as directory:
+        path = Path(directory, "lib.so")
+        path.write_bytes(library)
+        try:
+            module = tvm.runtime.load_module(str(path))
+            return tvm.runtime.vm.VirtualMachine(module, device)["main"]
+        except Exception as error:  # the runtime raises many types for a library that it cannot load
+            reason = str(error).strip().partition("\n")[0]
+            raise KintuneError(f"the program cannot be loaded: {type(error).__name__}: {reason}") from error

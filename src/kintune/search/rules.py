@@ -1,0 +1,169 @@
+"""First candidates from a rule instead of a draw.
+
+The rule knows what every fast dense kernel on a CPU looks like: an innermost tile that keeps its accumulators in vector
+registers while a reduction streams past them (Goto and van de Geijn, "Anatomy of High-Performance Matrix
+Multiplication", ACM TOMS 2008), whole tiles given to cores, and the reduction kept in one piece or in a few.  It
+reads nothing but a sketch's axes and steps, so it serves any workload.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from kintune.core.candidate import Candidate, Choice, Decision, Location, Sketch, Tile
+from kintune.search.bounds import bounds_of
+from kintune.search.divisors import divisors
+from kintune.search.gpu_rules import gpu_rule_candidates
+from kintune.search.machine import Machine
+from kintune.search.streams import stream_candidates
+
+__all__ = ["rule_candidates"]
+
+
+class _Shape(msgspec.Struct, frozen=True):
+    """One way to fill a sketch.
+
+    `vectors` in a row of the register tile, the limit of unrolling, whether channels or rows are split over cores,
+    whether a producer (padding) is computed inside the tile, whether the register tile spans two axes, and the longest
+    piece of a reduction (0: whole).
+    """
+
+    vectors: int
+    unroll: int
+    channels_outside: bool
+    producer_inside: bool
+    square: bool
+    piece: int = 0
+
+
+_BASE = _Shape(vectors=2, unroll=64, channels_outside=False, producer_inside=False, square=False)
+
+
+def rule_candidates(sketches: Sequence[Sketch], machine: Machine, limit: int) -> list[Candidate]:
+    """At most `limit` distinct candidates for one workload, the most promising first.  Free of chance."""
+    if threaded := [sketch for sketch in sketches if bounds_of(sketch)]:
+        return gpu_rule_candidates(threaded, limit)
+    ordered = sorted(sketches, key=_preference)
+    found: dict[Candidate, None] = {}
+    for candidate in _woven(stream_candidates(ordered, machine), _filled(ordered, machine)):
+        found.setdefault(candidate)
+        if len(found) >= limit:
+            break
+    return list(found)
+
+
+def _woven(streams: Iterator[Candidate], others: Iterator[Candidate]) -> Iterator[Candidate]:
+    """Three of the former for each of the latter, as long as there are some."""
+    while few := list(itertools.islice(streams, 3)):
+        yield from few
+        yield from itertools.islice(others, 1)
+    yield from others
+
+
+def _filled(sketches: Sequence[Sketch], machine: Machine) -> Iterator[Candidate]:
+    """Every shape with every sketch; of one without tiles at first both places, since one of them may be no place."""
+    if sketches and not _spatial(sketches[0]):
+        for inside in (False, True):
+            yield _fill(sketches[0], machine, msgspec.structs.replace(_BASE, producer_inside=inside))
+    for shape in _shapes():
+        for sketch in sketches:
+            yield _fill(sketch, machine, shape)
+
+
+def _preference(sketch: Sketch) -> tuple[bool, bool]:
+    """Simple sketches before factored ones, then fused epilogues first: what follows a tile finds it warm."""
+    return (b"RFactor" in sketch.trace, b"ReverseComputeAt" not in sketch.trace)
+
+
+def _shapes() -> Iterator[_Shape]:
+    yield _BASE
+    yield msgspec.structs.replace(_BASE, channels_outside=True)
+    yield msgspec.structs.replace(_BASE, producer_inside=True)
+    for piece, vectors, unroll, outside, inside, square in itertools.product(
+        (0, 64, 16), (2, 4, 1), (64, 512, 16), (False, True), (False, True), (False, True)
+    ):
+        yield _Shape(vectors, unroll, outside, inside, square, piece)
+
+
+def _fill(sketch: Sketch, machine: Machine, shape: _Shape) -> Candidate:
+    spatial = _spatial(sketch)
+    tiles = _spatial_tiles([_tile(sketch, i) for i in spatial], machine, shape)
+    decisions: list[Decision] = []
+    for i, axis in enumerate(sketch.axes):
+        if i in spatial:
+            decisions.append(tiles[spatial.index(i)])
+        elif isinstance(axis, Tile):
+            decisions.append(_reduction_tile(axis, shape.piece if spatial else machine.lanes))
+        elif isinstance(axis, Choice):
+            decisions.append((_nearest(axis.values, shape.unroll),))
+        else:
+            decisions.append(_location(axis, len(spatial), shape))
+    return Candidate(sketch.workload, sketch.digest, tuple(decisions))
+
+
+def _spatial(sketch: Sketch) -> list[int]:
+    return [i for i, axis in enumerate(sketch.axes) if isinstance(axis, Tile) and axis.parts > 2]
+
+
+def _tile(sketch: Sketch, index: int) -> Tile:
+    axis = sketch.axes[index]
+    if not isinstance(axis, Tile):
+        raise TypeError(f"axis {index} of sketch {sketch.digest} is no tile")
+    return axis
+
+
+def _spatial_tiles(axes: Sequence[Tile], machine: Machine, shape: _Shape) -> list[Decision]:
+    """Register tile innermost, the rest outside; the last axis is the contiguous one."""
+    if not axes:
+        return []
+    last = len(axes) - 1
+    inner = [1] * len(axes)
+    inner[last] = _vector_tile(axes[last], machine, shape.vectors)
+    rows = max(1, (machine.registers - 4) // -(-inner[last] // machine.lanes))
+    for i in range(last - 1, -1, -1):
+        limit = min(rows, axes[i].max_inner)
+        if shape.square and i == last - 1 and rows >= 4:
+            limit = max(1, rows // 2)
+        inner[i] = max(d for d in divisors(axes[i].extent) if d <= limit)
+        rows //= inner[i]
+    tiles: list[Decision] = []
+    for i, axis in enumerate(axes):
+        rest = axis.extent // inner[i]
+        outermost = (i == last) == shape.channels_outside
+        middle = (1,) * (axis.parts - 3)
+        tiles.append((rest, 1, *middle, inner[i]) if outermost else (1, rest, *middle, inner[i]))
+    return tiles
+
+
+def _vector_tile(axis: Tile, machine: Machine, vectors: int) -> int:
+    """The extent of the vectorised tile: the largest power of two that fits, since compilers scalarise odd widths."""
+    limit = min(axis.max_inner, vectors * machine.lanes)
+    return max(d for d in divisors(axis.extent) if d <= limit and d & (d - 1) == 0)
+
+
+def _reduction_tile(axis: Tile, piece: int) -> Decision:
+    """The reduction in pieces of at most `piece` iterations (0: whole).
+
+    A factored reduction without spatial tiles comes in pieces of one vector, a lane for each of its iterations.
+    """
+    limit = piece or axis.extent
+    inner = max(d for d in divisors(axis.extent) if d <= limit)
+    return (*(1,) * (axis.parts - 2), axis.extent // inner, inner)
+
+
+def _location(axis: Location, spatial: int, shape: _Shape) -> Decision:
+    """At the root, or inside the tile loops (after the second level of spatial tiles).
+
+    Without tiles, as in a softmax or a norm, inside the first two loops comes first: there what is computed is still in
+    the cache when it is wanted.
+    """
+    if spatial:
+        return (min(axis.choices - 1, 2 * spatial - 1),) if shape.producer_inside else (-1,)
+    return (-1,) if shape.producer_inside else (min(axis.choices - 1, 1),)
+
+
+def _nearest(values: Sequence[int], wanted: int) -> int:
+    return min(range(len(values)), key=lambda i: abs(values[i] - wanted))

@@ -1,0 +1,82 @@
+"""Candidates as rows of numbers: what makes arithmetic on tens of thousands of them cheap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kintune.core.candidate import Axis, Candidate, Sketch, Tile
+
+__all__ = ["Frame", "Herd", "Rows", "frames"]
+
+Rows: TypeAlias = NDArray[np.int64]
+
+
+class Herd(NamedTuple):
+    """Candidates of one frame: `sketch`, shape (n,), indexes its sketches, `rows` has shape (n, width)."""
+
+    sketch: Rows
+    rows: Rows
+
+    def __len__(self) -> int:
+        return len(self.sketch)
+
+    def take(self, which: NDArray[np.generic]) -> Herd:
+        """Those that `which` (indices or a mask) picks."""
+        return Herd(self.sketch[which], self.rows[which])
+
+    def unique(self) -> Herd:
+        """Each once, in the order of first appearance."""
+        both = np.ascontiguousarray(np.column_stack([self.sketch, self.rows]))
+        keys = both.view(np.dtype((np.void, both.dtype.itemsize * both.shape[1]))).ravel()
+        _, first = np.unique(keys, return_index=True)
+        return self.take(np.sort(first))
+
+    @staticmethod
+    def join(herds: Sequence[Herd]) -> Herd:
+        """All of them, one after the other; there is at least one."""
+        return Herd(np.concatenate([h.sketch for h in herds]), np.concatenate([h.rows for h in herds]))
+
+
+class Frame:
+    """The sketches of one workload that have equal axes, and where in a row the decision of each axis stands.
+
+    A tile takes as many columns as it has parts, any other axis takes one.
+    """
+
+    def __init__(self, sketches: Sequence[Sketch]) -> None:
+        """`sketches` have equal axes; there is at least one."""
+        self.sketches = tuple(sketches)
+        self.axes: tuple[Axis, ...] = self.sketches[0].axes
+        self.workload = self.sketches[0].workload
+        widths = [axis.parts if isinstance(axis, Tile) else 1 for axis in self.axes]
+        ends = np.cumsum(widths, dtype=np.int64)
+        self.columns = tuple(slice(int(end) - width, int(end)) for end, width in zip(ends, widths, strict=True))
+        self.width = int(ends[-1]) if widths else 0
+        self._index = {sketch.digest: i for i, sketch in enumerate(self.sketches)}
+
+    def __contains__(self, candidate: Candidate) -> bool:
+        return candidate.sketch in self._index
+
+    def herd(self, candidates: Sequence[Candidate]) -> Herd:
+        """The candidates, all of this frame, as numbers."""
+        sketch = np.array([self._index[candidate.sketch] for candidate in candidates], dtype=np.int64)
+        flat = [[number for decision in c.decisions for number in decision] for c in candidates]
+        return Herd(sketch, np.array(flat, dtype=np.int64).reshape(len(candidates), self.width))
+
+    def candidates(self, herd: Herd) -> Iterator[Candidate]:
+        """The numbers as candidates."""
+        for index, row in zip(herd.sketch.tolist(), herd.rows.tolist(), strict=True):
+            decisions = tuple(tuple(row[column]) for column in self.columns)
+            yield Candidate(self.workload, self.sketches[index].digest, decisions)
+
+
+def frames(sketches: Sequence[Sketch]) -> tuple[Frame, ...]:
+    """Frames for all the sketches of a workload, in the order of their first sketches."""
+    alike: dict[tuple[Axis, ...], list[Sketch]] = {}
+    for sketch in sketches:
+        alike.setdefault(sketch.axes, []).append(sketch)
+    return tuple(Frame(members) for members in alike.values())

@@ -1,0 +1,85 @@
+"""The process that trains family models anew: `python -m kintune.transfer.refresh_job --fd N`.
+
+To the scheduler it is a job as any other, with one stage on a host: so it never runs beside a measurement that it would
+disturb.  It only reads the records; what it has trained goes back to whoever started it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from kintune.core.conditions import Conditions
+from kintune.core.messages import Committed, Finished, Offer, StageClosed, Work
+from kintune.core.model_version import ModelVersion
+from kintune.core.stage import Demand, Stage
+from kintune.wire.job import JOB_WORKER, Saying, job_main
+
+__all__ = ["FreshModel", "RefreshJob", "RefreshSpec", "main"]
+
+_TIMEOUT_S = 1800.0
+_STAGE = "train"
+_DONE = Finished(False, "", b"")
+
+
+class RefreshSpec(msgspec.Struct, frozen=True):
+    """Where the records are, under which conditions they count, and how workloads are grouped."""
+
+    records: str
+    conditions: Conditions
+    families: str = "op"
+    seed: int = 0
+
+
+class FreshModel(msgspec.Struct, frozen=True):
+    """A trained family, and the bytes that its version names."""
+
+    version: ModelVersion
+    blob: bytes
+
+
+class RefreshJob:
+    """One stage, whose one item trains all families."""
+
+    def open(self, job: str, spec: bytes, history: Sequence[Committed]) -> Iterable[Saying]:
+        """Offer the stage, unless it is done."""
+        self._spec = msgspec.msgpack.decode(spec, type=RefreshSpec)
+        if history:
+            return (_DONE,)
+        stage = Stage(_STAGE, job, _STAGE, Demand(cores=1), affinity=job, duration_key=_STAGE)
+        return (Offer((Work(stage, JOB_WORKER, b"", (b"",), _TIMEOUT_S),), {}),)
+
+    def accept(self, event: Committed, more: bool) -> Iterable[Saying]:
+        """It is kept elsewhere."""
+        return ()
+
+    def closed(self, closed: StageClosed) -> Iterable[Saying]:
+        """That was all."""
+        return (_DONE,)
+
+    def stop(self, reason: str) -> Iterable[Saying]:
+        """It ends by itself, and soon."""
+        return ()
+
+    def begin(self, kind: str, context: bytes) -> None:
+        """Nothing is shared."""
+
+    def item(self, payload: bytes) -> bytes:
+        """Train; answers with the models."""
+        from kintune.records import Store
+        from kintune.transfer.pretrain import pack, train_all
+
+        spec = self._spec
+        with Store.open(spec.records, create=False) as store, store.snapshot():
+            trained = train_all(store, spec.conditions, spec.families, seed=spec.seed)
+        return msgspec.msgpack.encode([FreshModel(one.known.version, pack(one.known)) for one in trained])
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Serve until the front closes the channel."""
+    job_main(lambda _arguments: RefreshJob(), argv)
+
+
+if __name__ == "__main__":
+    main()

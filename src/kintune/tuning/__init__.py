@@ -1,0 +1,1 @@
+"""One tuning job, from the request to the report."""

@@ -1,0 +1,86 @@
+"""The journal of tuning jobs over the records: commits what stages yield before anybody is told."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+
+from kintune.core.conditions import Conditions
+from kintune.core.messages import Committed, Work
+from kintune.core.payloads import JobSpec
+from kintune.errors import OrderError
+from kintune.records import Store
+from kintune.tuning.front.book import RunBook
+from kintune.workers.engine.journal import Entry
+
+__all__ = ["TuningJournal"]
+
+
+class TuningJournal:
+    """Implements `workers.engine.journal.Journal`; a job is the run of the same id, which must be entered first."""
+
+    def __init__(self, store: Store, feature_version: str) -> None:
+        self._store = store
+        self._feature_version = feature_version
+        self._books: dict[str, RunBook] = {}
+        self._together = False
+
+    def enter(self, spec: JobSpec, compiler: str, *, use_known: bool, hidden: Collection[str] = ()) -> None:
+        """The job of `spec.run_id` is about to run; its run is in the records.
+
+        With `use_known` it will be told what the records know of its workloads, measured with the same `compiler`,
+        except by the runs that are `hidden` from it.
+        """
+        self._books[spec.run_id] = RunBook(
+            self._store, spec, compiler, use_known=use_known, feature_version=self._feature_version, hidden=hidden
+        )
+
+    def conditions(self, job: str) -> Conditions:
+        """Under which a job measures."""
+        return self._book(job).conditions
+
+    def leave(self, job: str) -> None:
+        """The job is over; its book is closed."""
+        self._books.pop(job, None)
+
+    def watch(self, job: str, work: Work) -> None:
+        """A stage begins; the engine says so before any of its items ends."""
+        self._book(job).watch(work)
+
+    def history(self, job: str) -> Sequence[Committed]:
+        """All events of the job committed so far."""
+        return self._book(job).history()
+
+    def active_seconds(self, job: str) -> float:
+        """The active run time of the job's earlier sessions, in seconds."""
+        return self._store.runs.get(job).active_seconds
+
+    def commit(self, job: str, entry: Entry) -> Sequence[Committed]:
+        """Commit an entry with the facts it brings, after PREPARE also with what is known of the model's workloads."""
+        with self.together():
+            return self._book(job).commit(entry)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is committed within becomes one transaction."""
+        if self._together:
+            yield
+            return
+        self._together = True
+        try:
+            with self._store.transaction():
+                yield
+                for book in self._books.values():
+                    book.write()
+        except BaseException:
+            for book in self._books.values():
+                book.forget()
+            raise
+        finally:
+            self._together = False
+
+    def _book(self, job: str) -> RunBook:
+        try:
+            return self._books[job]
+        except KeyError:
+            raise OrderError(f"job {job} was not entered into the journal before it ran") from None

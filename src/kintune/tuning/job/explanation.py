@@ -1,0 +1,116 @@
+"""Why a network fails however it is lowered: the first of the user's nodes that is at fault."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tvm
+
+from kintune.compiler.graph.assemble import assemble
+from kintune.compiler.graph.culprit import first_culprit
+from kintune.compiler.graph.lower import lower
+from kintune.errors import NumericsError
+from kintune.models.constants import constant_values
+from kintune.runtime.inputs import Array
+from kintune.runtime.tensors import array_of, leaves_of
+from kintune.validate.numerics import compare_outputs
+
+if TYPE_CHECKING:
+    from kintune.models.model import Model
+
+__all__ = ["first_uncompilable", "first_wrong"]
+
+_TOLERANCE = 1e-2
+
+
+def first_uncompilable(model: Model, target: tvm.target.Target) -> str:
+    """The first node with which the network cannot be compiled, as messages name it; empty if it can be."""
+
+    def attempt(module: tvm.IRModule) -> None:
+        assemble(lower(module, target, conservative=True), {}, target)
+
+    return first_culprit(model, attempt)
+
+
+def first_wrong(model: Model, target: tvm.target.Target, inputs: Mapping[str, Array]) -> str:
+    """The first node whose result differs from onnxruntime's on these `inputs`, as messages name it.
+
+    Empty where nobody knows: the model is no ONNX file, onnxruntime cannot show what is computed inside, or something
+    else than a difference ends the search, as a linker that does not work.
+    """
+    expected = _tensors(model, inputs)
+    if not expected:
+        return ""
+    holders = _holders(model, expected)
+    values = [inputs[tensor.name] for tensor in model.inputs]
+
+    def attempt(module: tvm.IRModule) -> None:
+        for name, found in zip(_returned(module), _run(module, target, values), strict=True):
+            if name in holders:
+                compared = compare_outputs([name], [found], [holders[name]], _TOLERANCE, _TOLERANCE)
+                if compared.disagreement:
+                    raise NumericsError(compared.disagreement)
+
+    try:
+        return first_culprit(model, attempt, holders, NumericsError)
+    except Exception:  # a name is all that is missing then
+        return ""
+
+
+def _holders(model: Model, expected: Mapping[str, Array]) -> dict[str, Array]:
+    """The variables that hold a tensor of the model itself, rather than something on the way to it, and its value."""
+    main = model.module["main"]
+    last: dict[str, tuple[str, tuple[int, ...]]] = {}
+    for block in main.body.blocks:
+        for binding in block.bindings:
+            name, kind = str(binding.var.name), binding.var.ty
+            if (tensor := model.sources.get(name)) in expected and isinstance(kind, tvm.relax.TensorType):
+                last[str(tensor)] = name, tuple(int(extent) for extent in kind.shape)
+    return {name: expected[tensor] for tensor, (name, shape) in last.items() if expected[tensor].shape == shape}
+
+
+def _run(module: tvm.IRModule, target: tvm.target.Target, values: Sequence[Array]) -> list[Array]:
+    program = assemble(lower(module, target, conservative=True), {}, target)
+    machine = tvm.relax.VirtualMachine(program.executable, tvm.cpu())
+    arguments = [tvm.runtime.tensor(np.ascontiguousarray(value)) for value in values]
+    return [np.array(array_of(leaf)) for leaf in leaves_of(machine["main"](*arguments, *program.weights))]
+
+
+def _returned(module: tvm.IRModule) -> list[str]:
+    """The names, in the whole network, of the variables that its beginning returns."""
+    names: list[str] = []
+    main = module["main"]
+    bindings = {binding.var: binding.value for block in main.body.blocks for binding in block.bindings}
+    result: Any = main.body.body
+    while result in bindings and not isinstance(bindings[result], tvm.relax.Call):
+        result = bindings[result]
+    for field in result.fields if isinstance(result, tvm.relax.Tuple) else [result]:
+        names.append(str(getattr(field, "name", "")))
+    return names
+
+
+def _tensors(model: Model, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """What onnxruntime computes inside the model, by tensor; nothing where it cannot."""
+    if model.onnx_path is None:
+        return {}
+    import onnx
+    import onnxruntime
+
+    try:
+        proto = onnx.load(model.onnx_path)
+        outputs = {value.name for value in proto.graph.output}
+        wanted = set(model.sources.values()) - outputs
+        inside = [name for node in proto.graph.node for name in node.output if name in wanted]
+        proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in inside)
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        names = [value.name for value in session.get_outputs()]
+        feeds = {**inputs, **{name: constant_values(constant) for name, constant in model.constants.items()}}
+        found = session.run(names, {value.name: feeds[value.name] for value in session.get_inputs()})
+    except Exception:  # a name is all that is missing then
+        return {}
+    return dict(zip(names, found, strict=True))

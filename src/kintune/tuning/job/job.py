@@ -1,0 +1,211 @@
+"""A tuning job as its process runs it: a fold over committed events, and the works that follow from them.
+
+PREPARE, then rounds of SELECT, BUILD, PROFILE and UPDATE until a limit is reached or nothing is left to gain, then
+CONFIRM the best few of every subgraph, PACKAGE the best, and PROVE the result.  Decisions depend on committed events
+alone (`kintune.tuning.job.state`); here is what follows from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from kintune.core.candidate import digest_of
+from kintune.core.messages import Committed, Finished, Offer, Progress, StageClosed
+from kintune.core.model_version import ModelVersion
+from kintune.core.payloads import Draft, Drafted, JobSpec, Packaged, Pick, Selected, StageName, Updated
+from kintune.core.plan import Round
+from kintune.core.trained import TrainedModel
+from kintune.errors import OrderError
+from kintune.tuning.job.agenda import Agenda
+from kintune.tuning.job.limits import Limits
+from kintune.tuning.job.state import TRIES, JobState
+from kintune.tuning.job.tools import Tools
+from kintune.tuning.job.works import Works
+from kintune.wire.job import Saying
+
+__all__ = ["TuningJob"]
+
+_encode = msgspec.msgpack.encode
+
+
+def _decode(payload: bytes, kind: Any) -> Any:
+    return msgspec.msgpack.decode(payload, type=kind)
+
+
+class TuningJob:
+    """Implements `kintune.wire.job.JobHandler` for the tuning of one model."""
+
+    def __init__(self, tools: Tools, feature_version: str) -> None:
+        self._tools = tools
+        self._feature_version = feature_version
+        self._opened: JobState | None = None
+        self._asked_to_stop = ""
+        self._kind = ""
+
+    # -- what the engine tells --------------------------------------------------------------------------------
+
+    def open(self, job: str, spec: bytes, history: Sequence[Committed]) -> Iterable[Saying]:
+        """Fold what was committed before, then say what is next."""
+        del job
+        asked = _decode(spec, JobSpec)
+        self._works = Works(asked)
+        self._opened = state = JobState(asked, self._tools, self._works)
+        self._agenda = Agenda(state, self._works)
+        for event in history:
+            self._works.used(event.stage)
+            state.fold(event)
+        if state.packaged is not None and not self._tools.kept(state.packaged):
+            state.packaged, state.proof = None, None
+        if state.draft is not None and not self._tools.kept(state.draft):
+            state.draft = None
+        return self._next()
+
+    def accept(self, event: Committed, more: bool) -> Iterable[Saying]:
+        """One more event: fold it and, after the last of those that came together, show where things stand."""
+        self._state.fold(event)
+        return [] if more else [self._progress(event.kind)]
+
+    def closed(self, closed: StageClosed) -> Iterable[Saying]:
+        """A stage is over: say what is next."""
+        self._agenda.closed(closed.stage)
+        return self._next()
+
+    def stop(self, reason: str) -> Iterable[Saying]:
+        """Finish with what there is, once the stage now running is closed."""
+        self._asked_to_stop = reason
+        return []
+
+    # -- stages of its own ------------------------------------------------------------------------------------
+
+    def begin(self, kind: str, context: bytes) -> None:
+        """Enter a stage of this process."""
+        del context
+        self._kind = kind
+
+    def item(self, payload: bytes) -> bytes:
+        """Do the one item of a stage of this process."""
+        stages: dict[str, Callable[[bytes], bytes]] = {
+            StageName.PREPARE: self._run_prepare,
+            StageName.DRAFT: self._run_draft,
+            StageName.EXPLAIN: self._run_explain,
+            StageName.SELECT: self._run_select,
+            StageName.UPDATE: self._run_update,
+            StageName.PACKAGE: self._run_package,
+        }
+        try:
+            run = stages[self._kind]
+        except KeyError:
+            raise OrderError(f"a tuning job does not run {self._kind} stages itself") from None
+        return run(payload)
+
+    def _run_prepare(self, payload: bytes) -> bytes:
+        return _encode(self._state.prepare(_decode(payload, JobSpec)))
+
+    def _run_select(self, payload: bytes) -> bytes:
+        plan = _decode(payload, Round)
+        self._state.retrain()
+        proposals, invalid = self._state.session.select(plan)
+        picks = tuple(
+            Pick(p.draft.candidate, p.origin, p.predicted, p.draft.features.astype("<f4").tobytes()) for p in proposals
+        )
+        return _encode(Selected(plan.number, picks, entries=tuple(plan.entries), invalid=invalid))
+
+    def _run_update(self, payload: bytes) -> bytes:
+        del payload
+        session, device_type = self._state.session, self._state.spec.device_type.digest
+        learnt = session.learn()
+        versions: list[ModelVersion] = []
+        blobs: dict[str, bytes] = {}
+        for family, model in learnt.models.items():
+            seen = [
+                state
+                for workload, state in session.states.items()
+                if learnt.families.get(workload, state.family) == family and state.features
+            ]
+            blob = TrainedModel(model.to_bytes(), tuple(state.subject for state in seen)).to_bytes()
+            digest = digest_of(blob)
+            rows = sum(len(state.features) for state in seen)
+            versions.append(ModelVersion(digest, family, device_type, self._feature_version, rows))
+            blobs[digest] = blob
+        return _encode(Updated(tuple(versions), blobs, learnt.families, learnt.rounds))
+
+    def _run_draft(self, payload: bytes) -> bytes:
+        wanted = _decode(payload, Draft)
+        drafted = self._tools.draft(wanted.chosen, self._state.kernels)
+        if drafted.packaged is None or not wanted.alone:
+            return _encode(drafted)
+        return _encode(Drafted(self._set_apart(drafted.packaged, wanted)))
+
+    def _run_explain(self, payload: bytes) -> bytes:
+        del payload
+        return _encode(self._tools.explain())
+
+    def _run_package(self, payload: bytes) -> bytes:
+        wanted = _decode(payload, Draft)
+        packaged = self._tools.package(wanted.chosen, self._state.kernels)
+        return _encode(self._set_apart(packaged, wanted) if wanted.alone else packaged)
+
+    def _set_apart(self, packaged: Packaged, wanted: Draft) -> Packaged:
+        """The same with the network that computes subgraphs twice."""
+        apart = self._tools.set_apart(wanted.chosen, self._state.kernels)
+        return msgspec.structs.replace(packaged, alone=apart.path, left_out=apart.left_out)
+
+    # -- what is next -----------------------------------------------------------------------------------------
+
+    def _next(self) -> Iterable[Saying]:
+        works = self._agenda.next(self._asked_to_stop)
+        if works:
+            yield Offer(tuple(works), self._agenda.ahead(), self._agenda.seconds())
+            yield self._progress(works[-1].stage.kind)
+        elif self._agenda.idle:
+            yield self._finish()
+
+    def _finish(self) -> Finished:
+        state = self._state
+        if state.setbacks >= TRIES:
+            return Finished(True, f"{state.setback} (tried {state.setbacks} times)", b"")
+        if state.failure:
+            return Finished(True, state.failure, b"")
+        if state.prepared is None:
+            raise OrderError("the model must be prepared first")
+        if state.is_wrong:
+            where = f" from {state.culprit} on" if state.culprit else ""
+            cause = state.check.cause if state.check is not None else ""
+            return Finished(True, f"{state.prepared.model_name} cannot be tuned{where}: {cause}", b"", refused=True)
+        if not state.spec.options.search:
+            summary = state.finalists.summary(
+                state.prepared, state.ledger, self._agenda.reason, state.draft, state.checked_proof, state.notes
+            )
+            return Finished(False, self._agenda.reason, _encode(summary))
+        if not state.anything_measured():
+            why = state.ledger.story() or self._asked_to_stop or "no candidate was valid"
+            return Finished(True, f"nothing could be measured: {why}", b"")
+        summary = state.finalists.summary(
+            state.prepared, state.ledger, self._agenda.reason, state.packaged, state.proof, state.notes
+        )
+        return Finished(False, self._agenda.reason, _encode(summary))
+
+    # -- showing ----------------------------------------------------------------------------------------------
+
+    def _progress(self, stage: str) -> Progress:
+        state = self._state
+        session = state.session if state.prepared else None
+        left = None
+        if session is not None:
+            over = bool(self._agenda.reason)
+            remaining = state.finalists.outstanding_trials if over else state.finalists.expected_trials
+            left = Limits(state.spec.options, state.ledger, session, remaining).seconds_left(searching=not over)
+        entries = state.plan.entries if state.plan else ()
+        name = ""
+        if len(entries) == 1 and state.prepared is not None:
+            name = next((s.name for s in state.prepared.subgraphs if s.workload == entries[0].workload), "")
+        return Progress(_encode(state.ledger.report(stage, name, state.spec.options, session, left)))
+
+    @property
+    def _state(self) -> JobState:
+        if self._opened is None:
+            raise OrderError("a job must be opened first")
+        return self._opened

@@ -1,0 +1,80 @@
+"""When a search has to end, and what it can still afford."""
+
+from __future__ import annotations
+
+import math
+
+from kintune.core.payloads import Options
+from kintune.search.session import Session
+from kintune.tuning.job.ledger import Ledger
+
+__all__ = ["Limits"]
+
+_PACKAGING_S = 15.0  # compiling the network, until a run has shown otherwise
+_FIRST_GUESS_S = 0.3  # a trial, likewise
+
+
+class Limits:
+    """The limits of one job against what it has used; `closing_trials` is what timing the finalists will take."""
+
+    def __init__(self, options: Options, ledger: Ledger, session: Session, closing_trials: float) -> None:
+        self._options = options
+        self._ledger = ledger
+        self._session = session
+        self._closing_s = closing_trials * self._trial_s + _PACKAGING_S
+
+    @property
+    def _trial_s(self) -> float:
+        """Seconds a trial has taken so far, all stages included."""
+        ledger = self._ledger
+        return ledger.at / ledger.trials if ledger.trials >= 16 else _FIRST_GUESS_S
+
+    def reached(self, asked: str) -> str:
+        """Why the search must end now ("trials", "time", "target met", or what was `asked`), or nothing."""
+        options = self._options
+        if asked:
+            return asked
+        if options.until_ms is not None and self._session.latency_us() <= options.until_ms * 1e3:
+            return "target met"
+        if options.trials is not None and self._ledger.trials >= options.trials:
+            return "trials"
+        if self._session.round and self._seconds_for_search() <= 0:
+            return "time"
+        return ""
+
+    def affordable(self) -> int | None:
+        """How many more trials the limits allow; None when nothing bounds them."""
+        bounds: list[int] = []
+        if self._options.trials is not None:
+            bounds.append(self._options.trials - self._ledger.trials - self._session.trials_under_way)
+        if self._options.minutes is not None and self._session.round:
+            bounds.append(max(1, int(self._seconds_for_search() / self._trial_s)))
+        return min(bounds) if bounds else None
+
+    def rounds_left(self) -> int | None:
+        """About how many more rounds the limits allow, those under way left out; None when nobody can tell yet."""
+        bounds: list[float] = []
+        options, ledger, rounds = self._options, self._ledger, self._session.round
+        size = ledger.trials / rounds if rounds and ledger.trials else options.strategy.round_size
+        if options.trials is not None:
+            bounds.append((options.trials - ledger.trials - self._session.trials_under_way) / size)
+        if options.minutes is not None and rounds:
+            bounds.append(self._seconds_for_search() * rounds / ledger.at if ledger.at else 0.0)
+        return max(0, math.ceil(min(bounds))) if bounds else None
+
+    def seconds_left(self, *, searching: bool) -> float | None:
+        """Seconds until the result is expected to be written; None while nothing is known."""
+        if not searching:
+            return self._closing_s
+        bounds: list[float] = []
+        if self._options.minutes is not None:
+            bounds.append(max(0.0, self._options.minutes * 60 - self._ledger.at))
+        if self._options.trials is not None and self._ledger.trials:
+            left = max(0, self._options.trials - self._ledger.trials)
+            bounds.append(left * self._trial_s + self._closing_s)
+        return min(bounds) if bounds else None
+
+    def _seconds_for_search(self) -> float:
+        if self._options.minutes is None:
+            return math.inf
+        return self._options.minutes * 60 - self._ledger.at - self._closing_s

@@ -1,0 +1,65 @@
+"""From what the engine saw of an item to a typed outcome."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeVar
+
+import msgspec
+
+from kintune.core.device_about import Peak
+from kintune.core.kernels import Built
+from kintune.core.messages import ItemStatus
+from kintune.core.outcome import Outcome, Status
+from kintune.core.payloads import Profiled, Proof, StageName
+from kintune.errors import WireError
+from kintune.wire.reading import UNREADABLE
+
+__all__ = ["MEASURING", "built_of", "check_answer", "profiled_of"]
+
+Answer = TypeVar("Answer")
+
+_BUILD = {ItemStatus.TIMED_OUT: Status.BUILD_TIMED_OUT}
+_RUN = {ItemStatus.TIMED_OUT: Status.RUN_TIMED_OUT}
+
+
+def built_of(candidate: str, status: ItemStatus, payload: bytes, cause: str) -> Built:
+    """BUILD's result for one candidate (digest): what the worker answered, or the outcome for how it failed to.
+
+    Raises WireError when what it answered is no result, or another candidate's.
+    """
+    if status is ItemStatus.OK:
+        built = _read(payload, Built)
+        if built.candidate != candidate:
+            raise WireError(f"{candidate} was to be built, and {built.candidate[:64]!r} was")
+        return built
+    return Built(candidate, failure=Outcome(_BUILD.get(status, Status.BUILD_FAILED), cause=cause))
+
+
+def profiled_of(candidate: str, status: ItemStatus, payload: bytes, cause: str) -> Profiled:
+    """The same for PROFILE and CONFIRM.  Raises WireError when what it answered is no outcome."""
+    if status is ItemStatus.OK:
+        outcome = _read(payload, Outcome)
+        if not all(math.isfinite(us) and us > 0 for us in outcome.times_us):
+            raise WireError(f"no program takes {outcome.times_us} us")
+        return Profiled(candidate, outcome)
+    return Profiled(candidate, Outcome(_RUN.get(status, Status.RUN_FAILED), cause=cause))
+
+
+def check_answer(kind: str, payload: bytes) -> None:
+    """See that what a device worker answered in a stage of another kind is an answer.  Raises WireError."""
+    if kind in (StageName.PROVE, StageName.CHECK):
+        _read(payload, Proof)
+    elif kind == StageName.PEAK:
+        _read(payload, Peak)
+
+
+def _read(payload: bytes, kind: type[Answer]) -> Answer:
+    try:
+        return msgspec.msgpack.decode(payload, type=kind)
+    except UNREADABLE as error:
+        raise WireError(f"{len(payload)} bytes that are no {kind.__name__}: {error}") from error
+
+
+MEASURING = frozenset({StageName.PROFILE, StageName.CONFIRM})
+"""The stages whose events are `Profiled`."""

@@ -1,0 +1,29 @@
+"""The process of one tuning job: `python -m kintune.tuning.job.process --fd N`, started by the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kintune.hardware.without_torch import forbid_torch
+from kintune.wire.job import JobHandler, job_main
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Serve until the front closes the channel."""
+    job_main(_start, argv)
+
+
+def _start(_arguments: list[str]) -> JobHandler:
+    forbid_torch()  # until a model of its own is to be imported
+
+    from kintune.core.feature_version import FEATURES
+    from kintune.tuning.job.job import TuningJob
+    from kintune.tuning.job.workshop import Workshop
+
+    return TuningJob(Workshop(), FEATURES)
+
+
+if __name__ == "__main__":
+    main()

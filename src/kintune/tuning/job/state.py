@@ -1,0 +1,454 @@
+"""What a tuning job knows: a fold over its committed events.
+
+Changes by `fold` alone, except for what belongs to its process: the prepared network, built programs, trained models.
+What of these is lost with a process is made again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.device_about import Peak
+from kintune.core.kernels import Built
+from kintune.core.knowledge import KnownModel
+from kintune.core.messages import Committed, ItemStatus
+from kintune.core.outcome import Outcome, Status
+from kintune.core.payloads import (
+    Drafted,
+    JobSpec,
+    Known,
+    Packaged,
+    Prepared,
+    Profiled,
+    Proof,
+    Selected,
+    StageName,
+    Taught,
+    Updated,
+)
+from kintune.core.plan import Round
+from kintune.core.trained import TrainedModel
+from kintune.errors import OrderError
+from kintune.search.cost_model import CostModel, Trees
+from kintune.search.family import Subject
+from kintune.search.session import Session
+from kintune.tuning.job.checking import NetworkCheck
+from kintune.tuning.job.closing import FINALISTS, Finalists
+from kintune.tuning.job.ledger import Ledger
+from kintune.tuning.job.outcomes import MEASURING
+from kintune.tuning.job.tools import Tools
+from kintune.tuning.job.works import Works
+
+__all__ = ["TRIES", "JobState"]
+
+TRIES = 3
+"""How often a stage without which there is no result is tried before the job is given up."""
+
+_NEEDED = frozenset(
+    {
+        StageName.PREPARE,
+        StageName.DRAFT,
+        StageName.CHECK,
+        StageName.SELECT,
+        StageName.UPDATE,
+        StageName.PACKAGE,
+        StageName.PROVE,
+    }
+)
+
+_VERDICTS = ("BuildError: ", "NumericsError: ")
+"""What the cause of a failure begins with that says something of the programs, and would be the same another time."""
+
+
+def _decode(payload: bytes, kind: Any) -> Any:
+    return msgspec.msgpack.decode(payload, type=kind)
+
+
+class JobState:
+    """The state of one job.
+
+    `setbacks` counts failures in a row of stages without which there is no result, `setback` is the last of them;
+    `plan` is the round that was selected last, `built` has the programs that are still to be timed, finalists included.
+    `unreferenced` says how often a workload's untuned program, its reference, failed to build in this process.
+    `wants_peak` says that the device's peak is to be measured.
+
+    `check` is the check of the network under way, or the last one; `checked` are the programs that were found good,
+    None before the first check has ended well; `draft` was compiled and is still to be run.  `is_wrong` says that the
+    network fails however it is lowered, `check.cause` how, `culprit` the user's node where that is found out;
+    `failure`, once there is one, is why the job cannot go on.  `notes` has a line on each thing that the user should
+    know.  `wants_alone` says that the network's outputs are near enough only on account of what rounding does to them,
+    so that its subgraphs are to be compared alone.  `session` and `finalists` raise OrderError before the model is
+    prepared.
+    """
+
+    def __init__(self, spec: JobSpec, tools: Tools, works: Works) -> None:
+        self.spec = spec
+        self.ledger = Ledger()
+        self.prepared: Prepared | None = None
+        self.packaged: Packaged | None = None
+        self.proof: Proof | None = None
+        self.plan: Round | None = None
+        self.built: dict[Candidate, Built] = {}
+        self.references: dict[str, Built] = {}
+        self.unreferenced: Counter[str] = Counter()
+        self.setbacks = 0
+        self.setback = ""
+        self.wants_peak = False
+        self.check: NetworkCheck | None = None
+        self.checked: dict[str, Candidate] | None = None
+        self.checked_proof: Proof | None = None
+        self.draft: Packaged | None = None
+        self.is_wrong = False
+        self.failure = ""
+        self.culprit: str | None = None
+        self.notes: list[str] = []
+        self.wants_alone = False
+        self._tools = tools
+        self._works = works
+        self._session: Session | None = None
+        self._finalists: Finalists | None = None
+        self._is_prepared_here = False
+        self._of_kin: set[Candidate] = set()
+        self._stale_models: set[str] = set()
+        self._is_repaired = False
+        self._drafted_s: dict[str, float] = {}  # what building took of candidates that the search had not picked yet
+
+    @property
+    def session(self) -> Session:
+        """The search."""
+        if self._session is None:
+            raise OrderError("the model must be prepared first")
+        return self._session
+
+    @property
+    def finalists(self) -> Finalists:
+        """The end of the search."""
+        if self._finalists is None:
+            raise OrderError("the model must be prepared first")
+        return self._finalists
+
+    def prepare(self, spec: JobSpec) -> Prepared:
+        """Prepare the network in this process; what comes of it counts once it is committed."""
+        prepared = self._tools.prepare(spec)
+        self._is_prepared_here = True
+        return prepared
+
+    @property
+    def kernels(self) -> dict[str, Built]:
+        """What was built in this process and can be linked into the network, by the candidate's digest."""
+        built = [*self.built.values(), *self.references.values()]
+        return {each.candidate: each for each in built if each.object_file}
+
+    @property
+    def is_checking(self) -> bool:
+        """Whether a check is under way, or to begin."""
+        return self.checked is None or (self.check is not None and self.check.ok is None)
+
+    @property
+    def wants_conservative(self) -> bool:
+        """Whether the network is to be lowered the other way, since the usual one failed."""
+        failed = self.check is not None and self.check.ok is False
+        return failed and not self.is_wrong and self.prepared is not None and not self.prepared.conservative
+
+    def shipping(self) -> dict[str, Candidate]:
+        """The programs to ship: the fastest ones, but for those that made the tuned network fail."""
+        if self._is_repaired and self.checked is not None:
+            return self.checked
+        return self.finalists.chosen()
+
+    def begin_check(self) -> NetworkCheck:
+        """The check under way; the first one, of what is known to be best, begins when it is asked for."""
+        if self.check is None:
+            self.check = NetworkCheck(self.finalists.draft(), self.finalists.untuned())
+        return self.check
+
+    def retrain(self) -> None:
+        """Train what a process that is gone had trained; the same samples give the same models."""
+        if self._stale_models:
+            self.session.adopt(self.session.train(sorted(self._stale_models)), rounds=())
+            self._stale_models.clear()
+
+    def anything_measured(self) -> bool:
+        """Whether any program but the untuned ones has run; a network without anything to tune needs none."""
+        states = self.session.states.values()
+        times = ((candidate, time) for state in states for candidate, time in state.times_us.items())
+        return not states or any(candidate.sketch != UNTUNED and math.isfinite(time) for candidate, time in times)
+
+    def fold(self, event: Committed) -> None:
+        """Take in the next event."""
+        self.ledger.at = max(self.ledger.at, event.at)
+        ok = event.status is ItemStatus.OK
+        if event.kind in _NEEDED:
+            if event.status is ItemStatus.FAILED and event.cause.startswith(_VERDICTS):
+                self._fold_failure(event.kind, event.cause.partition(": ")[2])
+                return
+            self.setbacks = 0 if ok else self.setbacks + 1
+            self.setback = "" if ok else f"{event.kind}: {event.cause}"
+        if event.kind == StageName.PREPARE and ok:
+            self._fold_prepare(_decode(event.payload, Prepared))
+        elif event.kind == StageName.KNOWN:
+            self._fold_known(_decode(event.payload, tuple[Known, ...]))
+        elif event.kind == StageName.KIN:
+            self._fold_kin(_decode(event.payload, Taught))
+        elif event.kind == StageName.PEAK:
+            self._fold_peak(_decode(event.payload, Peak) if ok else None)
+        elif event.kind == StageName.DRAFT and ok:
+            self._fold_draft(_decode(event.payload, Drafted))
+        elif event.kind == StageName.EXPLAIN:
+            self.culprit = _decode(event.payload, str) if ok else ""
+        elif event.kind == StageName.CHECK and ok:
+            self._fold_check(_decode(event.payload, Proof))
+        elif event.kind == StageName.SELECT and ok:
+            self._fold_select(_decode(event.payload, Selected))
+        elif event.kind == StageName.BUILD:
+            self._fold_build(_decode(event.payload, Built), event.seconds)
+        elif event.kind in MEASURING:
+            self._fold_outcome(event.kind, _decode(event.payload, Profiled))
+        elif event.kind == StageName.UPDATE and ok:
+            self._fold_update(_decode(event.payload, Updated))
+        elif event.kind == StageName.PACKAGE and ok:
+            self.packaged = _decode(event.payload, Packaged)
+        elif event.kind == StageName.PROVE and ok:
+            self._fold_proof(_decode(event.payload, Proof))
+
+    def _fold_prepare(self, prepared: Prepared) -> None:
+        if prepared.conservative:
+            self.spec = msgspec.structs.replace(self.spec, conservative=True)
+        if not self._is_prepared_here:
+            self._tools.prepare(self.spec)
+        self.prepared = prepared
+        self.check, self.draft = None, None
+        self.notes += [note for note in prepared.notes if note not in self.notes]
+        self.spec = self.spec.of_network(prepared.subgraphs)
+        self._works.prepared(prepared)
+        subjects = [
+            Subject(s.workload, s.weight, s.flops, s.operator, s.signature) for s in prepared.subgraphs if s.tunable
+        ]
+        options = self.spec.options
+        self._session = Session(
+            subjects, self._tools.space(), options.strategy, seed=options.seed, threads=self.spec.cores
+        )
+        self._finalists = Finalists(prepared.subgraphs, self._session, self._tools.space())
+
+    def _fold_known(self, known: Sequence[Known]) -> None:
+        for fact in known:
+            if fact.suggestion:
+                self.session.suggest(fact.candidate)
+            else:
+                self.session.know(fact.candidate, fact.confirmed or fact.outcome, _features(fact.features))
+                if fact.confirmed is not None:
+                    self.finalists.know(fact.candidate, fact.confirmed)
+                self.ledger.reused += 1
+        self._stale_models.update(state.family for state in self.session.states.values())
+        self._point()
+
+    def _fold_kin(self, taught: Taught) -> None:
+        usable = tuple(model for model in taught.knowledge.models if _is_usable(model))
+        knowledge = msgspec.structs.replace(taught.knowledge, models=usable)
+        lost = taught.lost + len(taught.knowledge.models) - len(usable)
+        self.session.teach(knowledge)
+        self.ledger.taught(len(knowledge.programs), len(usable), lost)
+        self.wants_peak = self.spec.options.strategy.budget == "prospect"
+        if taught.peak is not None:
+            self._fold_peak(taught.peak)
+
+    def _fold_peak(self, peak: Peak | None) -> None:
+        """The device's peak is known now, or (None) could not be measured: then the search goes without."""
+        self.wants_peak = False
+        if peak is not None and self.prepared is not None:
+            self.session.limit({s.workload: peak.least_us(s.flops, s.weight_bytes) for s in self.prepared.subgraphs})
+
+    def _fold_draft(self, drafted: Drafted) -> None:
+        self.draft = drafted.packaged
+        if drafted.packaged is None:
+            self._attempted(drafted.failure or "it cannot be compiled")
+
+    def _fold_check(self, proof: Proof) -> None:
+        if proof.within_tolerance is False:
+            self._attempted(proof.disagreement or "its outputs differ", proof.wrong_alone)
+        elif proof.basis and not self.wants_alone:
+            self.wants_alone = True
+            self.draft = None  # made again, with its subgraphs
+        else:
+            self.checked_proof = proof
+            self._attempted("")
+            if proof.basis and not self.is_checking and not self.spec.options.search:  # else the proof says it
+                self.notes.append(_noted(proof))
+
+    def _fold_proof(self, proof: Proof) -> None:
+        if proof.within_tolerance is False:
+            if not self._repair(proof.disagreement or "its outputs differ", proof.wrong_alone):
+                self.proof = proof
+        elif proof.basis and not self.wants_alone:
+            self.wants_alone = True
+            self.packaged = None
+        else:
+            self.proof = proof
+            if proof.basis:
+                self.notes.append(_noted(proof))
+
+    def _fold_failure(self, kind: str, cause: str) -> None:
+        """The network cannot be compiled, or does not run: another try would end in the same way."""
+        if kind == StageName.CHECK:
+            self._attempted(cause)
+        elif self.prepared is None or not self._repair(cause):
+            self.failure = f"{kind}: {cause}"
+
+    def _attempted(self, cause: str, wrong: Collection[str] = ()) -> None:
+        """What was wrong with the programs that were tried, in a line; nothing if they are good.
+
+        `wrong` are workloads whose programs are known to be.
+        """
+        check = self.begin_check()
+        attempt = check.attempt
+        if attempt is None:
+            return
+        check.blame(wrong, cause) if wrong else check.observe(cause)
+        if check.ok is None or cause:
+            self.draft = None
+        if check.ok is False:
+            self.is_wrong = self.prepared is not None and self.prepared.conservative
+        elif check.ok:
+            self._settle(check, attempt)
+
+    def _settle(self, check: NetworkCheck, tried: Mapping[str, Candidate]) -> None:
+        """The check has found a program for each workload with which the network is right."""
+        if self.prepared is None:
+            return
+        names = {s.workload: s.title for s in self.prepared.subgraphs}
+        kept = "its untuned program" if self.checked is None else "the program it had before the search"
+        for workload in sorted(check.culprits, key=names.__getitem__):
+            self.notes.append(f"{names[workload]} keeps {kept}: with another one, {check.cause}")
+        if self.checked is None:
+            self.finalists.leave_untuned(check.culprits)
+            self.session.leave_out(check.culprits)
+            if tried != check.settled:  # which may ship as it is, so that it is looked at itself
+                self.draft = None
+                self.check = NetworkCheck(check.settled, check.settled)
+                return
+        self.checked = check.settled
+
+    def _repair(self, cause: str, wrong: Collection[str] = ()) -> bool:
+        """The tuned network fails: look for the programs at fault, once, if others are known to be good."""
+        chosen, checked = self.finalists.chosen(), self.checked
+        if checked is None or self._is_repaired or chosen == checked:
+            return False
+        self._is_repaired = True
+        self.packaged = self.draft = None
+        self.check = NetworkCheck(chosen, checked, is_good=True)
+        self.check.blame(wrong, cause) if wrong else self.check.observe(cause)
+        if self.check.ok:
+            self._settle(self.check, checked)
+        return True
+
+    def _fold_select(self, selected: Selected) -> None:
+        self.plan = Round(selected.round, tuple(selected.entries))
+        picks = {pick.candidate: _features(pick.features) for pick in selected.picks}
+        self._of_kin.update(pick.candidate for pick in selected.picks if pick.origin == "kin")
+        self.session.begin(self.plan, picks, {pick.candidate: pick.predicted for pick in selected.picks})
+        for candidate in picks:
+            if (seconds := self._drafted_s.pop(candidate.digest, None)) is not None:
+                self.session.built(candidate, seconds)
+
+    def _fold_build(self, built: Built, seconds: float) -> None:
+        awaited = self._awaited(built.candidate)
+        if awaited is not None and (built.failure is None or built.failure.status is Status.BUILD_TIMED_OUT):
+            if awaited not in self.session.states[awaited.workload].build_s:
+                self.session.built(awaited, seconds)
+        elif built.failure is None:
+            self._drafted_s[built.candidate] = seconds
+        candidate = self._works.candidate(built.candidate)
+        if built.failure is not None:
+            if candidate is not None and candidate.sketch == UNTUNED:
+                self.unreferenced[candidate.workload] += 1
+            if not self._searched(built.candidate, built.failure):
+                self._confirmed(built.candidate, built.failure)
+            return
+        if candidate is not None:  # else it was built for a process that is gone
+            self.built[candidate] = built
+            if candidate.sketch == UNTUNED:
+                self.references[candidate.workload] = built
+
+    def _fold_outcome(self, kind: str, profiled: Profiled) -> None:
+        observe = self._searched if kind == StageName.PROFILE else self._confirmed
+        observe(profiled.candidate, profiled.outcome)
+
+    def _searched(self, digest: str, outcome: Outcome) -> bool:
+        """Take in an outcome of the search; False if none is awaited for this candidate."""
+        candidate = self._awaited(digest)
+        if candidate is None:
+            return False
+        known = self.session.knows(candidate)
+        self.ledger.count(candidate, outcome, trial=not known, of_kin=candidate in self._of_kin)
+        self.session.observe(candidate, outcome)
+        if all(other.workload != candidate.workload for other in self.session.pending):
+            self._let_go_of_the_slow(candidate.workload)
+        self._of_kin.discard(candidate)
+        self._point()
+        return True
+
+    def _awaited(self, digest: str) -> Candidate | None:
+        """The candidate of this digest, if the search awaits its outcome."""
+        known = self._works.candidate(digest)
+        if known is not None:
+            return known if self.session.awaits(known) else None
+        return next((c for c in self.session.pending if c.digest == digest), None)  # a process that is gone offered it
+
+    def _let_go_of_the_slow(self, workload: str) -> None:
+        """Of what was built for a workload only what would be timed again at the end need be there then."""
+        finalists = set(self.session.states[workload].fastest(FINALISTS))
+        for candidate in [c for c in self.built if c.workload == workload and c not in finalists]:
+            del self.built[candidate]
+
+    def _confirmed(self, digest: str, outcome: Outcome) -> bool:
+        """The same for a finalist."""
+        candidate = self._works.candidate(digest)
+        if candidate is None:  # a process that is gone offered it
+            candidate = next((c for c in self.finalists.pending if c.digest == digest), None)
+        if candidate is None or not self.finalists.awaits(candidate):
+            return False
+        self.ledger.count(candidate, outcome, trial=False)
+        self.finalists.observe(candidate, outcome)
+        return True
+
+    def _fold_update(self, updated: Updated) -> None:
+        models: dict[str, CostModel] = {}
+        for version in updated.versions:
+            blob = updated.blobs.get(version.blob)
+            if blob is None:
+                self._stale_models.add(version.family)
+            else:
+                models[version.family] = Trees.from_bytes(TrainedModel.from_bytes(blob).trees)
+                self._stale_models.discard(version.family)
+        self.session.adopt(models, updated.families, updated.rounds)
+
+    def _point(self) -> None:
+        if self.session.states:
+            self.ledger.point(self.session.latency_us())
+
+
+def _noted(proof: Proof) -> str:
+    """What the user should know of outputs that are near enough only on account of what rounding does to them."""
+    alone = f"; {len(proof.alone)} subgraphs agree by themselves" if proof.alone else ""
+    left = f", not compared by themselves: {', '.join(proof.not_alone)}" if proof.not_alone else ""
+    return f"the outputs are {proof.basis}{alone}{left}"
+
+
+def _features(blob: bytes) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.frombuffer(blob, dtype="<f4").astype(np.float32)
+
+
+def _is_usable(model: KnownModel) -> bool:
+    """Whether this version of XGBoost reads the model."""
+    try:
+        Trees.from_bytes(model.blob)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,28 @@
+"""What a device reaches at its best: measured once for a device type, and kept in the records."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kintune.core.device_about import DeviceAbout, Peak
+from kintune.records import Store
+from kintune.wire.interview import Interview
+
+__all__ = ["device_peak"]
+
+
+def device_peak(device: Interview, about: DeviceAbout, store: Store | None, *, again: bool = False) -> Peak:
+    """The device's peak: from the records, unless it is to be measured `again`, or measured now and noted there.
+
+    Raises what an interview does.
+    """
+    kind = about.device_type
+    known = None if store is None or again else store.devices.peak(kind.digest)
+    if known is not None and known.read_gbytes_per_s:  # else an earlier version measured it, and less of it
+        return known
+    peak = msgspec.msgpack.decode(device.ask("peak"), type=Peak)
+    if store is not None:
+        with store.transaction():
+            store.devices.add(kind)
+            store.devices.note_peak(kind.digest, peak)
+    return peak

@@ -1,0 +1,1 @@
+"""Compares results with references and with baselines, in numbers and in latency."""

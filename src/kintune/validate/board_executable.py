@@ -1,0 +1,84 @@
+"""A network of ours on a board behind an RPC server, as a contender."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+
+from kintune.core.payloads import Tensor
+from kintune.errors import InputError, OrderError
+from kintune.measure.rpc.address import parse_address
+from kintune.measure.rpc.session import Session
+from kintune.runtime.inputs import Array
+from kintune.runtime.package import Package
+from kintune.runtime.tensors import array_of, leaves_of, tensor_of
+
+__all__ = ["BoardExecutable"]
+
+_MAIN, _RUN = "main", "invoke_stateful"
+_PATIENCE_S = 200.0  # for the contender before, which may have been ended while the board goes on
+
+
+class BoardExecutable:
+    """A `.kt` file on a board: weights and inputs are sent there once, and the board's own clock tells the time."""
+
+    def __init__(self, address: str) -> None:
+        self._address = parse_address(address)
+        self._session: Session | None = None
+        self._tensors: tuple[Tensor, ...] = ()
+        self._weights: list[Any] = []
+        self._machine: Any = None
+
+    def prepare(self, path: str, threads: int, inputs: Mapping[str, Array]) -> None:
+        """Open the file, and send everything to the board.
+
+        Raises:
+            InputError: it is none of ours, or was built with another compiler.
+            DeviceError: the server cannot be used.
+        """
+        package = Package.open(path)
+        if package.manifest.tvm != tvm.__version__:
+            raise InputError(f"{path}: built with TVM {package.manifest.tvm}, and TVM {tvm.__version__} is installed")
+        self._session = session = Session(self._address, threads, _PATIENCE_S)
+        device = session.device
+        self._machine = tvm.runtime.vm.VirtualMachine(session.load(package.library), device)
+        self._weights = [tensor_of(block).copyto(device) for block in package.weights]
+        self._tensors = package.manifest.inputs
+        self.feed(inputs)
+        self._timed = self._machine.time_evaluator(_RUN, device, number=1, repeat=1)
+        self._has_run = False
+
+    def feed(self, inputs: Mapping[str, Array]) -> None:
+        """Send these; what follows runs on them."""
+        if self._session is None:
+            raise OrderError("the network was not sent yet; prepare it first")
+        sent = [_sent(inputs[tensor.name], tensor, self._session.device) for tensor in self._tensors]
+        self._machine.set_input(_MAIN, *sent, *self._weights)
+
+    def disturb(self, seed: int) -> None:
+        """Its weights stay as they are."""
+
+    def run_timed(self) -> tuple[float, list[Array]]:
+        """Run once; the seconds that took on the board, and the outputs.
+
+        The first run, which says little of a fast network and enough of a slow one, is timed from here: the board's
+        clock can only time what has run before.
+        """
+        if self._has_run:
+            seconds = float(self._timed(_MAIN).results[0])
+        else:
+            start = time.perf_counter()
+            self._machine.invoke_stateful(_MAIN)
+            seconds, self._has_run = time.perf_counter() - start, True
+        outputs = leaves_of(self._machine.get_outputs(_MAIN))
+        return seconds, [array_of(leaf.copyto(tvm.cpu())) for leaf in outputs]
+
+
+def _sent(array: Array, tensor: Tensor, device: Any) -> Any:
+    """An input, on the board."""
+    here = tvm.runtime.empty(array.shape, tensor.dtype)
+    array_of(here)[...] = array
+    return here.copyto(device)

@@ -1,0 +1,54 @@
+"""What every runtime that a network is compared with can do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from kintune.core.payloads import Constant
+from kintune.models.constants import constant_values
+from kintune.runtime.inputs import Array
+
+__all__ = ["Rival", "Subject"]
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """The network in every form there is of it: paths of a `.kt` file, an ONNX file, a PyTorch exported program.
+
+    The last two have inputs that the first has not: those of `constants`, whose types and shapes are the file's.
+    """
+
+    executable: str | None = None
+    onnx: str | None = None
+    exported: str | None = None
+    constants: dict[str, Constant] = {}
+
+    def feeds(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The inputs of the model's own file: those of the executable, and the constants."""
+        return {**inputs, **{name: constant_values(constant) for name, constant in self.constants.items()}}
+
+
+class Rival(Protocol):
+    """A runtime that runs a network in fp32 with a given number of threads.
+
+    Used in a process of its own, in this order: `unavailable`, `prepare`, then `run` as often as one likes.  It keeps
+    its runtime's defaults except for what makes the comparison fair: fp32, the threads, one request at a time.  Made
+    with `exact`, it leaves out every optimisation that changes numbers.
+    """
+
+    def unavailable(self, subject: Subject) -> str | None:
+        """Why this runtime cannot run the network here, in a few words; None when it can."""
+
+    def prepare(self, subject: Subject, threads: int, inputs: Mapping[str, Array]) -> None:
+        """Load and compile the network for inputs of these shapes, and keep the inputs."""
+
+    def feed(self, inputs: Mapping[str, Array]) -> None:
+        """Keep these inputs, of the same shapes and types, for the runs that follow."""
+
+    def disturb(self, seed: int) -> None:
+        """Move the model's own weights by a few units in the last place, where the runtime can, for good."""
+
+    def run(self) -> list[Array]:
+        """Run once on the inputs; the outputs in the model's order, valid until the next run."""

@@ -1,0 +1,95 @@
+"""What a device worker does with its stages, apart from the process around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Protocol as Shape
+
+import msgspec
+
+from kintune.core.device_about import Peak
+from kintune.core.kernels import ProfileContext, ProfileItem
+from kintune.core.outcome import Outcome
+from kintune.errors import WireError
+
+__all__ = ["DeviceHandler", "DeviceStage", "Profiler"]
+
+
+class DeviceStage(str, Enum):
+    """The kinds of stages that run on a device."""
+
+    PROFILE = "profile"
+    CONFIRM = "confirm"
+    PROVE = "prove"
+    CHECK = "check"
+    PEAK = "peak"
+
+
+class Profiler(Shape):
+    """What times candidates: `kintune.measure.run.Runner`, or a stand-in for it."""
+
+    def begin(self, context: ProfileContext) -> None:
+        """Enter a stage."""
+
+    def profile(self, item: ProfileItem) -> Outcome:
+        """Check and time one candidate."""
+
+    def release(self) -> None:
+        """Let go of what is kept from one candidate to the next."""
+
+
+class DeviceHandler:
+    """PROFILE and CONFIRM items to outcomes, PROVE and CHECK items to proofs, a PEAK item to the device's peak.
+
+    PROFILE and CONFIRM share their requests and differ in the protocol that the context names.
+    """
+
+    def __init__(
+        self,
+        profiler: Profiler,
+        prove: Callable[[bytes, bytes], bytes],
+        peak: Callable[[], Peak],
+        set_urgent: Callable[[bool], None] = lambda _urgent: None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`set_urgent` is told when candidates are timed, and when not.
+
+        `check` is called before; it raises DeviceUnwell when times would be of no use.
+        """
+        self._set_urgent = set_urgent
+        self._check = check
+        self._profiler = profiler
+        self._prove = prove
+        self._peak = peak
+        self._stage: DeviceStage | None = None
+        self._context = b""
+
+    def begin(self, kind: str, context: bytes) -> None:
+        """Enter a stage; `context` is an encoded `ProfileContext`, the prover's own, or empty for a peak."""
+        self._stage = None
+        try:
+            stage = DeviceStage(kind)
+        except ValueError as error:
+            raise WireError(f"a device worker was asked for a stage of kind {kind!r}") from error
+        timing = stage in (DeviceStage.PROFILE, DeviceStage.CONFIRM)
+        self._set_urgent(timing)
+        if timing:
+            self._check()
+            self._profiler.begin(msgspec.msgpack.decode(context, type=ProfileContext))
+        else:
+            self._profiler.release()
+        self._stage, self._context = stage, context
+
+    def item(self, payload: bytes) -> bytes:
+        """Do one item of the stage that was begun; the answer is encoded as the stage wants it."""
+        match self._stage:
+            case DeviceStage.PROFILE | DeviceStage.CONFIRM:
+                outcome = self._profiler.profile(msgspec.msgpack.decode(payload, type=ProfileItem))
+                return msgspec.msgpack.encode(outcome)
+            case DeviceStage.PROVE | DeviceStage.CHECK:
+                return self._prove(self._context, payload)
+            case DeviceStage.PEAK:
+                return msgspec.msgpack.encode(self._peak())
+            case _:
+                raise WireError("a device worker was sent an item before a stage was begun")

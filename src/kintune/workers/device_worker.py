@@ -1,0 +1,181 @@
+"""The device worker, the only process that times anything on its device.
+
+Started by the engine: `python -m kintune.workers.device_worker --fd N --target native --threads 0`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import msgspec
+
+from kintune.core.device_about import DeviceAbout
+from kintune.core.protocol import DeviceType, Protocol
+from kintune.errors import DeviceUnwell, TargetError
+from kintune.hardware.cores import choose_cores
+from kintune.hardware.gpus import GPU, ORDER_VARIABLE, VISIBLE_VARIABLE, is_gpu
+from kintune.hardware.machine import inspect_machine
+from kintune.hardware.priority import set_urgent
+from kintune.hardware.without_torch import forbid_torch
+from kintune.measure.rpc.address import parse_address
+from kintune.wire import worker
+from kintune.workers.device import DeviceHandler
+
+__all__ = ["KIND", "main", "open_board", "open_device"]
+
+KIND = "device"
+"""The kind of worker, as in `Work.worker`."""
+
+
+def open_device(
+    target: str,
+    threads: int,
+    *,
+    gpu: int | None = None,
+    urgent: bool = False,
+    pulse: bool = False,
+    pulse_us: float = 0.0,
+    alike: float = 1.5,
+) -> tuple[DeviceAbout, DeviceHandler]:
+    """Get this process ready to measure programs for `target` with `threads` threads (0: all physical cores).
+
+    With a number `gpu` the device is that GPU, as the driver counts them, and so is the native target.
+
+    What is `urgent` times candidates at real-time priority, where that is allowed.  With `pulse` the device says what
+    the reference kernel takes on it; with `pulse_us`, what that is known to take, up to a factor of `alike`, nothing is
+    timed while it takes anything else.
+
+    Must come before the compiler's runtime runs anything in parallel: its pool reads the number of threads once.
+
+    Raises:
+        TargetError: no such target, or this machine lacks the cores, the instructions or the GPU for it.
+        OrderError: something that programs for GPUs need is not installed.
+    """
+    cores = choose_cores(threads)
+    os.environ["TVM_NUM_THREADS"] = str(len(cores))
+    if gpu is not None:
+        os.environ[ORDER_VARIABLE] = "PCI_BUS_ID"  # as the driver's own program counts them
+        os.environ[VISIBLE_VARIABLE] = str(gpu)
+
+    import tvm
+
+    from kintune.core.elementary_version import ELEMENTARY
+    from kintune.measure.hardware import gpu_hardware, host_hardware
+    from kintune.measure.pulse import check_pulse
+    from kintune.measure.run import Runner
+    from kintune.runtime.target import NATIVE, instruction_set, missing_features, resolve_target
+
+    canonical = resolve_target(GPU if gpu is not None and target == NATIVE else target, len(cores))
+    if is_gpu(canonical) and gpu is None:
+        raise TargetError(
+            f"target {target!r}: a GPU is named as a device, with --device cuda, and its target is native"
+        )
+    if gpu is not None and not is_gpu(canonical):
+        raise TargetError(f"target {target!r} is no GPU, and device cuda:{gpu} is one; leave the target away")
+    if missing := missing_features(canonical):
+        raise TargetError(f"target {target!r}: this machine cannot run its programs, it lacks {', '.join(missing)}")
+    machine = inspect_machine()
+    if is_gpu(canonical):
+        cores = cores[:1]  # which starts the kernels
+        hardware = gpu_hardware(canonical)
+    else:
+        hardware = host_hardware(canonical, cores, machine)
+    protocol = Protocol(threads=len(cores))
+    about = DeviceAbout(
+        device_type=DeviceType(
+            target=canonical,
+            model=hardware.model,
+            isa=instruction_set(canonical),
+            threads=len(cores),
+            protocol=f"{protocol.version}-{protocol.operands}",
+        ),
+        protocol=protocol,
+        cores=cores,
+        machine=machine,
+        compiler=f"tvm {tvm.__version__}, {ELEMENTARY}",
+        cool_bytes=hardware.cool_bytes,
+    )
+    check: Callable[[], None] = _well
+    if pulse or pulse_us:
+        beat = hardware.pulse()
+        about = msgspec.structs.replace(about, pulse_us=beat())
+        if pulse_us:
+            check = partial(check_pulse, beat, pulse_us, alike)
+    runner = Runner(cores, arena=hardware.arena)
+    return about, DeviceHandler(runner, _prove, hardware.peak, set_urgent if urgent else _at_leisure, check)
+
+
+def open_board(
+    address: str, target: str, threads: int, *, pulse: bool = False, pulse_us: float = 0.0, alike: float = 1.5
+) -> tuple[DeviceAbout, DeviceHandler]:
+    """The same for a board that the compiler's own RPC server at `address` stands for; `threads` are the board's.
+
+    Raises:
+        TargetError: no such target, or the address is none, or not on this machine, or nobody there can be used.
+    """
+    place = parse_address(address)
+
+    from kintune.measure.rpc.board import Board, describe_board
+    from kintune.runtime.target import NATIVE, resolve_target
+
+    canonical = resolve_target(target, threads)
+    if threads < 1 or target == NATIVE or is_gpu(canonical):
+        raise TargetError(f"RPC server {address!r}: name the board's CPU as --target, and how many --threads it has")
+    about = describe_board(canonical, threads)
+    board = Board(place, canonical, threads)
+    try:
+        board.check()
+        if pulse or pulse_us:
+            about = msgspec.structs.replace(about, pulse_us=board.pulse_us())
+    except DeviceUnwell as error:
+        raise TargetError(str(error)) from error
+    return about, DeviceHandler(
+        board, partial(_prove, board=address), board.peak, check=partial(board.check, pulse_us, alike)
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Serve until the front closes the channel."""
+    worker.main(KIND, _start, argv)
+
+
+def _start(arguments: list[str]) -> tuple[bytes, DeviceHandler]:
+    forbid_torch()
+    parser = argparse.ArgumentParser(prog="device_worker", allow_abbrev=False)
+    parser.add_argument("--target", default="native")
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--gpu", type=int)
+    parser.add_argument("--rpc", default="")
+    parser.add_argument("--urgent", action="store_true")
+    parser.add_argument("--pulse", action="store_true")
+    parser.add_argument("--pulse-us", type=float, default=0.0)
+    parser.add_argument("--alike", type=float, default=1.5)
+    options = parser.parse_args(arguments)
+    watched = {"pulse": options.pulse, "pulse_us": options.pulse_us, "alike": options.alike}
+    if options.rpc:
+        about, handler = open_board(options.rpc, options.target, options.threads, **watched)
+    else:
+        about, handler = open_device(options.target, options.threads, gpu=options.gpu, urgent=options.urgent, **watched)
+    return msgspec.msgpack.encode(about), handler
+
+
+def _well() -> None:
+    """Nobody has asked."""
+
+
+def _at_leisure(urgent: bool) -> None:
+    """Times at the priority that it has."""
+    del urgent
+
+
+def _prove(context: bytes, payload: bytes, board: str = "") -> bytes:
+    from kintune.validate.prove import prove
+
+    return prove(context, payload, board)
+
+
+if __name__ == "__main__":
+    main()

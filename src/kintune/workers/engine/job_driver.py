@@ -1,0 +1,329 @@
+"""Carries out what the scheduler decides about one job, and tells it what the job's processes say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from kintune.core.messages import Accept, Finished, Offer, Open, StageClosed, Stop, Work
+from kintune.scheduler.decisions import Cancel, GiveUp, RetryAt, Start
+from kintune.scheduler.events import (
+    JobAdded,
+    JobCancelled,
+    JobEnded,
+    JobExpects,
+    JobMoved,
+    RetryDue,
+    StageDone,
+    StageDropped,
+    StageFailed,
+    StageReady,
+)
+from kintune.wire.job import JOB_WORKER
+from kintune.workers.engine.command import Anywhere
+from kintune.workers.engine.errand import Errand, ItemEnd
+from kintune.workers.engine.job_process import JobProcess
+from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch, JobRun, StageRun
+from kintune.workers.engine.outposts import Lodgings
+from kintune.workers.engine.recorder import Recorder
+from kintune.workers.engine.shop import Shop
+from kintune.workers.engine.worker_pool import Slot
+
+__all__ = ["JobDriver"]
+
+
+class JobDriver:
+    """One job on its way from launch to end."""
+
+    def __init__(self, launch: JobLaunch, shop: Shop) -> None:
+        self.job = JobRun(launch, offset=shop.journal.active_seconds(launch.job))
+        self._shop = shop
+        self._process: JobProcess | None = None
+        self._keeper: str | None = None
+        self._called_off = False
+        self._recorder = Recorder(self.job, shop)
+        self.job.remember(shop.journal.history(launch.job))
+
+    def begin(self) -> None:
+        """Make the job known to the scheduler and start its process."""
+        now, launch = self._shop.clock(), self.job.launch
+        deadline = None if launch.deadline_s is None else now + launch.deadline_s
+        self._shop.tell(JobAdded(now, launch.job, launch.priority, deadline, launch.home))
+        self._spawn()
+
+    def stop(self, reason: str) -> None:
+        """Have the job finish with what there is: its droppable stages do not begin another item."""
+        job = self.job
+        if job.end is not None or job.stop_reason is not None:
+            return
+        job.stop_reason = reason
+        self._tell_process(Stop(reason))
+        for work in [work for work in job.works.values() if work.droppable]:
+            stage = work.stage
+            run = job.runs.get(stage.id)
+            if run is not None:
+                run.pending.clear()
+                self._feed(run)
+            elif stage.id in job.works:
+                del job.works[stage.id]
+                self._say_closed(stage.id, stage.attempt, elapsed=0.0)
+                self._shop.tell(StageDropped(self._shop.clock(), job.id, stage.id))
+        self._watch_for_silence()
+
+    def call_off(self, reason: str) -> None:
+        """End the job at once, without a result; what is committed stays."""
+        if self.job.end is None and not self._called_off:
+            self._called_off = True
+            self._shop.tell(JobCancelled(self._shop.clock(), self.job.id, reason))
+            self._conclude(JobEnding.CANCELLED, cause=reason)
+
+    def settle(self) -> None:
+        """Commit what has ended by now, and tell the job's process."""
+        for event in self._recorder.commit():
+            self._tell_process(Accept(event))
+
+    # what the scheduler decides -------------------------------------------------------------------------------------
+
+    def start(self, decision: Start) -> None:
+        """Run a stage where the scheduler says."""
+        work = self.job.works[decision.stage]
+        now = self._shop.clock()
+        run = StageRun(work, decision.attempt, decision.placement, now, self.job.missing(work))
+        self.job.runs[decision.stage] = run
+        self.job.stopwatch.begin(now)
+        self._shop.stage_began(self.job.id, work)
+        self._feed(run)
+
+    def retry_at(self, decision: RetryAt) -> None:
+        """Tell the scheduler when the time has come."""
+
+        def due() -> None:
+            self._shop.tell(RetryDue(self._shop.clock(), decision.job, decision.stage, decision.attempt))
+
+        self._shop.log.write(f"job {self.job.id}", f"{decision.stage} failed and is tried again: {decision.cause}")
+        self._shop.reactor.set_alarm((decision.job, decision.stage, "retry"), decision.when, due)
+
+    def give_up(self, decision: GiveUp) -> None:
+        """End the job as failed."""
+        cause = f"{decision.stage} cannot be done: {decision.cause}"
+        work = self.job.works.get(decision.stage)
+        if work is not None and work.worker == JOB_WORKER:
+            cause = self._with_tail(cause)
+        for line in decision.story:
+            self._shop.log.write(f"job {self.job.id}", line)
+        self._conclude(JobEnding.FAILED, cause=cause, story=decision.story)
+
+    def cancel(self, decision: Cancel) -> None:
+        """Stop a stage at once, and tell the scheduler that it has let go."""
+        run = self.job.runs.get(decision.stage)
+        if run is None:
+            return
+        del self.job.runs[decision.stage]
+        if run.work.worker == JOB_WORKER and self._process is not None and run.under_way:
+            self._process.abort(decision.reason)
+        self._shop.pool.kill_errands(run.owns)
+        self._release_failed(run, decision.reason)
+        self._shop.feed_stalled()
+
+    # what the job's process says ------------------------------------------------------------------------------------
+
+    def opening(self) -> Iterable[Open | Stop]:
+        """Everything committed so far, and that the job was asked to stop if it was."""
+        history = tuple(self._shop.journal.history(self.job.id))
+        yield Open(self.job.id, self.job.launch.spec, history)
+        if self.job.stop_reason is not None:
+            yield Stop(self.job.stop_reason)
+
+    def offered(self, offer: Offer) -> None:
+        """Hand new stages to the scheduler; those that a restarted process offers again are known."""
+        job = self.job
+        offered = {work.stage.id for work in offer.works}
+        if offer.ahead is not None and job.end is None:
+            self._expect(offer, offer.ahead)
+        for work in offer.works:
+            stage = work.stage
+            if job.end is not None:
+                return
+            if stage.id in job.closed:
+                self._say_closed(stage.id, stage.attempt, elapsed=0.0)
+            elif stage.id not in job.works:
+                if (why := self._why_not(work)) is not None:
+                    self._conclude(JobEnding.FAILED, cause=f"it offered {stage.id}, {why}")
+                    return
+                job.works[stage.id] = work
+                self._shop.tell(StageReady(self._shop.clock(), job.without_the_past(stage, offered)))
+        self._watch_for_silence()
+
+    def _expect(self, offer: Offer, ahead: Mapping[str, int]) -> None:
+        """Tell the scheduler what lies ahead: what is offered and not closed, and what comes after."""
+        news = {work.stage.id: work for work in offer.works if work.stage.id not in self.job.closed}
+        coming = {**self.job.works, **news}
+        counts = Counter(ahead)
+        counts.update(work.stage.duration_key for work in coming.values())
+        self._shop.tell(JobExpects(self._shop.clock(), self.job.id, dict(counts), offer.seconds))
+
+    def progressed(self, payload: bytes) -> None:
+        """Pass on what is to be shown."""
+        self._shop.progressed(self.job.id, payload)
+
+    def finished(self, finished: Finished) -> None:
+        """The job is over by its own account."""
+        self._conclude(JobEnding.FINISHED, finished=finished)
+
+    def refused(self, cause: str) -> None:
+        """The job was given something wrong; no retry can help."""
+        self._conclude(JobEnding.REFUSED, cause=cause)
+
+    def died(self, how: str) -> None:
+        """Replace the process, unless that has not helped for too long."""
+        job = self.job
+        if job.end is not None or self._called_off:
+            return
+        if self._keeper is None or self._shop.outposts.lodges(self._keeper):  # else its host is gone
+            job.deaths += 1
+        if job.deaths >= self._shop.settings.job_deaths:
+            cause = f"its process died {job.deaths} times in a row without getting any further: {how}"
+            self._conclude(JobEnding.FAILED, cause=self._with_tail(cause))
+            return
+        self._spawn_again()
+
+    def left(self) -> None:
+        """The job is over and its process gone."""
+        self.settle()
+        self._shop.outposts.leave(self.job.id)
+        self._process = None  # it knows this driver: all that the job had would wait for the garbage collector
+        self._shop.left(self.job.id)
+
+    def _why_not(self, work: Work) -> str | None:
+        if work.stage.job != self.job.id:
+            return f"a stage of another job, {work.stage.job!r}"
+        if work.worker != JOB_WORKER and not self._shop.pool.knows(work.worker):
+            return f"for a {work.worker!r} worker, which this engine cannot start"
+        return None
+
+    # items ----------------------------------------------------------------------------------------------------------
+
+    def _feed(self, run: StageRun) -> None:
+        """Set as many items on their way as may be; close the stage when none is left."""
+        if self.job.runs.get(run.work.stage.id) is run and self._hand_out(run) and run.complete:
+            self._close(run)
+
+    def _hand_out(self, run: StageRun) -> bool:
+        """Set as many items on their way as may be; whether none had to wait for a process that is busy."""
+        while run.wants_more:
+            index = run.pending.popleft()
+            run.under_way += 1
+            if not self._submit(run, run.errand(index, partial(self._item_ended, run, index))):
+                run.under_way -= 1
+                run.pending.appendleft(index)
+                self._shop.stalled.append(partial(self._feed, run))
+                return False
+        return True
+
+    def _submit(self, run: StageRun, errand: Errand) -> bool:
+        if run.work.worker != JOB_WORKER:
+            return self._shop.pool.submit(self._slot(run), errand)
+        if self._process is None or not self._process.free:
+            return False
+        self._process.do(errand)
+        return True
+
+    def _slot(self, run: StageRun) -> Slot:
+        """The device's worker, or any worker of the host that the stage was placed on."""
+        kind, placement = run.work.worker, run.placement
+        if placement.device is not None:
+            return Slot.on_device(kind, placement.device)
+        return Slot(kind, placement.host if self._shop.pool.has_own(kind, placement.host) else None)
+
+    def _item_ended(self, run: StageRun, index: int, end: ItemEnd) -> None:
+        run.under_way -= 1
+        if self.job.runs.get(run.work.stage.id) is run:
+            if end.refused:
+                self.refused(end.cause)
+            elif end.lost and run.work.worker == JOB_WORKER:
+                del self.job.runs[run.work.stage.id]
+                self._release_failed(run, f"the job's process {end.cause}")
+            else:
+                self._recorder.hold(run, index, end, self.settle)
+                if not run.measures:  # a commit beside a measurement would disturb it
+                    self._hand_out(run)
+                if self._recorder.due:
+                    self.settle()
+                self._feed(run)
+        self._shop.feed_stalled()
+
+    # stages ---------------------------------------------------------------------------------------------------------
+
+    def _close(self, run: StageRun) -> None:
+        self.settle()
+        stage = run.work.stage
+        del self.job.runs[stage.id], self.job.works[stage.id]
+        self.job.committed.pop(stage.id, None)
+        now = self._shop.clock()
+        self.job.stopwatch.end(now, stage.kind, run.since)
+        self._say_closed(stage.id, run.attempt, elapsed=now - run.since)
+        self._shop.tell(StageDone(now, self.job.id, stage.id, run.attempt))
+        self._watch_for_silence()
+
+    def _say_closed(self, stage: str, attempt: int, elapsed: float) -> None:
+        self.job.closed.add(stage)
+        self._tell_process(StageClosed(stage, attempt, self.job.at(self._shop.clock()), elapsed))
+
+    def _release_failed(self, run: StageRun, cause: str) -> None:
+        self.settle()
+        now = self._shop.clock()
+        self.job.stopwatch.end(now, run.work.stage.kind, run.since)
+        self._shop.tell(StageFailed(now, self.job.id, run.work.stage.id, run.attempt, cause))
+
+    # the job's process ----------------------------------------------------------------------------------------------
+
+    def _spawn(self) -> None:
+        shop, launch = self._shop, self.job.launch
+        command, self._process, self._keeper = launch.command, None, None
+        lodging: Lodgings | None = None
+        if isinstance(command, Anywhere):
+            lodging = shop.outposts.lodge(launch.job, command, self._spawn_again, self._move)
+            if lodging is None:
+                return
+            command, self._keeper = lodging.command, lodging.command.keeper
+        self._process = JobProcess(launch.job, command, self, shop.reactor, shop.launcher, shop.settings, shop.clock)
+        if lodging is not None:
+            shop.tell(JobMoved(shop.clock(), launch.job, lodging.host))
+
+    def _spawn_again(self) -> None:
+        self._spawn()
+        self._shop.feed_stalled()
+
+    def _move(self, cause: str) -> None:
+        """It cannot stay where it lives."""
+        if self._process is not None:
+            self._process.abort(cause)
+
+    def _tell_process(self, message: Accept | StageClosed | Stop) -> None:
+        if self._process is not None:
+            self._process.tell(message)
+
+    def _watch_for_silence(self) -> None:
+        if self._process is not None and self.job.end is None:
+            self._process.expect_a_reply(not self.job.works)
+
+    def _with_tail(self, cause: str) -> str:
+        tail = "" if self._process is None else self._process.tail
+        return f"{cause}; its last words:\n{tail}" if tail else cause
+
+    def _conclude(
+        self, ending: JobEnding, finished: Finished | None = None, cause: str = "", story: tuple[str, ...] = ()
+    ) -> None:
+        job, process = self.job, self._process
+        if job.end is not None:
+            return
+        self.settle()
+        now = self._shop.clock()
+        stale = 0 if process is None else process.stale_answers
+        job.end = JobEnd(ending, finished, cause, story, job.stopwatch.read(now), stale)
+        self._shop.tell(JobEnded(now, job.id))
+        if process is None:
+            self.left()
+        else:
+            process.leave()

@@ -1,0 +1,211 @@
+"""A job's own process: opened from its events, listened to, and replaced when it dies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import msgspec
+
+from kintune.core.messages import (
+    Finished,
+    FromJob,
+    Hello,
+    ItemDone,
+    ItemFailed,
+    ItemStatus,
+    Offer,
+    Open,
+    Progress,
+    Shutdown,
+    Stop,
+)
+from kintune.errors import WireError
+from kintune.wire.job import JOB_WORKER
+from kintune.workers.engine.child import Child
+from kintune.workers.engine.command import AnyCommand
+from kintune.workers.engine.desk import Desk
+from kintune.workers.engine.errand import Errand
+from kintune.workers.engine.launcher import Launcher
+from kintune.workers.engine.reactor import Reactor
+from kintune.workers.engine.settings import EngineSettings
+
+__all__ = ["JobListener", "JobProcess"]
+
+
+class JobListener(Protocol):
+    """Who is told what a job's process says."""
+
+    def opening(self) -> Iterable[Open | Stop]:
+        """What the process is to be told first, now that it is up."""
+
+    def offered(self, offer: Offer) -> None:
+        """The job wants these done next."""
+
+    def progressed(self, payload: bytes) -> None:
+        """Something to show."""
+
+    def finished(self, finished: Finished) -> None:
+        """The job is over."""
+
+    def refused(self, cause: str) -> None:
+        """What the job was given is wrong."""
+
+    def died(self, how: str) -> None:
+        """The process is gone, with its errand if it had one."""
+
+    def left(self) -> None:
+        """The process that was asked to leave is gone."""
+
+
+class JobProcess:
+    """One process of a job; another one takes its place when it dies."""
+
+    def __init__(
+        self,
+        job: str,
+        command: AnyCommand,
+        listener: JobListener,
+        reactor: Reactor,
+        launcher: Launcher,
+        settings: EngineSettings,
+        clock: Callable[[], float],
+    ) -> None:
+        """Start it; it is opened once it is up.
+
+        Raises:
+            EngineError: the program cannot be started.
+        """
+        child = launcher.start(f"job {job}", command, "job")
+        self._desk = Desk(child, reactor, clock)
+        self._listener = listener
+        self._reactor = reactor
+        self._settings = settings
+        self._clock = clock
+        self._opened = False
+        self._leaving = False
+        self._dead = False
+        reactor.attach(child, self)
+        self._expect("to say hello", settings.start_timeout_s)
+
+    @property
+    def tail(self) -> str:
+        """The last lines of its output."""
+        return self._desk.child.tail
+
+    @property
+    def stale_answers(self) -> int:
+        """How many answers to nothing it gave."""
+        return self._desk.stale_answers
+
+    @property
+    def free(self) -> bool:
+        """Whether it can take an errand."""
+        return self._desk.errand is None and not self._dead
+
+    def do(self, errand: Errand) -> None:
+        """Do one item of a stage of its own, once the job is open."""
+        self._desk.give(errand)
+        if self._opened:
+            self._desk.send(self._is_late)
+
+    def tell(self, message: msgspec.Struct) -> None:
+        """Send something to the job.  Before it is up nothing need be sent: its opening tells all that is committed."""
+        if self._desk.hello is not None and not self._leaving and not self._dead:
+            self._reactor.send(self._desk.child, message)
+
+    def expect_a_reply(self, expected: bool) -> None:
+        """While it is expected to say what is next, it may not be silent for ever."""
+        if not self._opened or self._leaving or self._dead:
+            return
+        if expected:
+            self._expect("to say what is to be done next", self._settings.reply_timeout_s)
+        else:
+            self._reactor.clear_alarm(self._alarm)
+
+    def abort(self, why: str) -> None:
+        """Kill it with what it does; the listener hears that it died."""
+        if not self._dead and not self._leaving:
+            self._kill(ItemStatus.CRASHED, why)
+
+    def leave(self) -> None:
+        """Ask it to leave, and see that it does; the listener hears when it has."""
+        if self._dead:
+            self._listener.left()
+            return
+        self.tell(Shutdown())
+        self._leaving = True
+        self._desk.withdraw()
+        self._reactor.set_alarm(self._alarm, self._clock() + self._settings.leave_timeout_s, self._kill_leaving)
+
+    def heard(self, message: FromJob) -> None:
+        """Pass on what it says."""
+        if self._leaving:
+            return
+        match message:
+            case Hello():
+                try:
+                    self._desk.greet(message, JOB_WORKER)
+                except WireError as error:
+                    self._kill(ItemStatus.CRASHED, str(error))
+                    return
+                self._expect("to open the job", self._settings.reply_timeout_s)
+                for opening in self._listener.opening():
+                    self.tell(opening)
+            case ItemFailed(stage="", refused=True):
+                self._listener.refused(message.cause)
+            case ItemDone() | ItemFailed():
+                self._desk.answer(message)
+            case Offer():
+                self._open()
+                self._listener.offered(message)
+            case Progress():
+                self._listener.progressed(message.payload)
+            case Finished():
+                self._open()
+                self._listener.finished(message)
+
+    def ended(self, how: str) -> None:
+        """It is gone."""
+        self._dead = True
+        self._reactor.clear_alarm(self._alarm)
+        if self._leaving:
+            self._listener.left()
+            return
+        self._desk.death(ItemStatus.CRASHED, how)
+        self._listener.died(how)
+
+    @property
+    def _alarm(self) -> tuple[Child, str]:
+        return (self._desk.child, "reply")
+
+    def _open(self) -> None:
+        if not self._opened:
+            self._opened = True
+            self._reactor.clear_alarm(self._alarm)
+            if self._desk.errand is not None:
+                self._desk.send(self._is_late)
+
+    def _expect(self, what: str, timeout_s: float) -> None:
+        def silent() -> None:
+            self._kill(ItemStatus.CRASHED, f"took more than {timeout_s:g} s {what}")
+
+        self._reactor.set_alarm(self._alarm, self._clock() + timeout_s, silent)
+
+    def _is_late(self) -> None:
+        errand = self._desk.errand
+        assert errand is not None
+        self._kill(ItemStatus.TIMED_OUT, f"exceeded {errand.timeout_s:g} s")
+
+    def _kill(self, status: ItemStatus, why: str) -> None:
+        self._dead = True
+        self._reactor.clear_alarm(self._alarm)
+        self._reactor.detach(self._desk.child)
+        self._desk.child.kill(why)
+        self._desk.death(status, why)
+        self._listener.died(why)
+
+    def _kill_leaving(self) -> None:
+        self._reactor.detach(self._desk.child)
+        self._desk.child.kill("killed: it was asked to leave and did not")
+        self._listener.left()

@@ -1,0 +1,147 @@
+"""What the engine knows of one job, and how a job ends."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+import msgspec
+
+from kintune.core.messages import Begin, Committed, Finished, Item, Work
+from kintune.core.stage import Stage
+from kintune.scheduler.resources import Placement
+from kintune.wire.job import JOB_WORKER
+from kintune.workers.engine.command import AnyCommand, Anywhere
+from kintune.workers.engine.errand import Errand, ItemEnd
+from kintune.workers.engine.timings import Stopwatch, Timings
+
+__all__ = ["JobEnd", "JobEnding", "JobLaunch", "JobRun", "StageRun"]
+
+
+class JobLaunch(msgspec.Struct, frozen=True):
+    """A job to run: how its process is started, and the specification that it is opened with.
+
+    With a `command` that can be started `Anywhere`, the job lives on one of the hosts elsewhere, and moves when that is
+    lost; its files must be the same there.  `deadline_s` is when it should be over, in seconds from its launch;
+    policies may take it into account.  `home` is the host on which its process lives, where there are others.
+    """
+
+    job: str
+    command: AnyCommand | Anywhere
+    spec: bytes
+    priority: float = 1.0
+    deadline_s: float | None = None
+    home: str | None = None
+
+
+class JobEnding(str, Enum):
+    """How a job ended, as the engine saw it."""
+
+    FINISHED = "finished"  # by its own account, which may say that it failed
+    REFUSED = "refused"  # something handed in is wrong; `cause` is the line for the user
+    FAILED = "failed"  # a stage could not be done, or its process could not be kept alive
+    CANCELLED = "cancelled"  # somebody wanted it no longer
+
+
+class JobEnd(msgspec.Struct, frozen=True):
+    """The end of a job: its own last word if it is finished, else the cause, with its recent story."""
+
+    ending: JobEnding
+    finished: Finished | None = None
+    cause: str = ""
+    story: tuple[str, ...] = ()
+    timings: Timings = Timings()
+    stale_answers: int = 0
+
+
+@dataclass
+class StageRun:
+    """A stage that holds resources: the items not yet begun, and how many are under way."""
+
+    work: Work
+    attempt: int
+    placement: Placement
+    since: float
+    pending: deque[int]
+    under_way: int = 0
+
+    @property
+    def measures(self) -> bool:
+        """Whether its items run on a device."""
+        return self.placement.device is not None
+
+    @property
+    def width(self) -> int:
+        """How many items may be under way at once."""
+        alone = self.work.worker == JOB_WORKER or self.measures
+        return 1 if alone else max(1, self.placement.cores)
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether another item may be begun."""
+        return bool(self.pending) and self.under_way < self.width
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left to do."""
+        return not self.pending and not self.under_way
+
+    def owns(self, errand: Errand) -> bool:
+        """Whether the errand is one of its items."""
+        return errand.owner is self
+
+    def errand(self, index: int, done: Callable[[ItemEnd], None]) -> Errand:
+        """What a process must do for one item."""
+        stage, timeout_s = self.work.stage, self.work.item_timeout_s
+        name = f"{stage.job}/{stage.id}"  # a worker serves many jobs, whose stages may be called alike
+        begin = Begin(name, self.attempt, stage.kind, self.work.context)
+        item = Item(name, self.attempt, index, self.work.items[index])
+        return Errand(self, begin, item, timeout_s, done, self.work.files)
+
+
+@dataclass
+class JobRun:
+    """A job while it runs.
+
+    `works` are those it has offered that are not closed, `runs` those of them that hold resources, `closed` the ids of
+    the rest.  `stop_reason` says why it was asked to stop, if it was.
+    """
+
+    launch: JobLaunch
+    offset: float
+    stopwatch: Stopwatch = field(default_factory=Stopwatch)
+    works: dict[str, Work] = field(default_factory=dict)
+    runs: dict[str, StageRun] = field(default_factory=dict)
+    committed: dict[str, set[int]] = field(default_factory=dict)
+    closed: set[str] = field(default_factory=set)
+    stop_reason: str | None = None
+    deaths: int = 0
+    end: JobEnd | None = None
+
+    @property
+    def id(self) -> str:
+        """The job's name."""
+        return self.launch.job
+
+    def at(self, now: float) -> float:
+        """The seconds of active run time by now, earlier sessions included."""
+        return self.offset + self.stopwatch.active(now)
+
+    def remember(self, events: Iterable[Committed]) -> None:
+        """These items need not run (again)."""
+        for event in events:
+            self.committed.setdefault(event.stage, set()).add(event.index)
+
+    def without_the_past(self, stage: Stage, offered: Container[str]) -> Stage:
+        """The stage without those in its `after` that were done in an earlier session, of which no scheduler knows."""
+        after = tuple(id for id in stage.after if id in offered or id in self.works or id not in self.committed)
+        return msgspec.structs.replace(stage, after=after)
+
+    def missing(self, work: Work) -> deque[int]:
+        """The items of the work for which nothing is committed; none if the job can do without them and is to stop."""
+        if self.stop_reason is not None and work.droppable:
+            return deque()
+        have = self.committed.get(work.stage.id, ())
+        return deque(index for index in range(len(work.items)) if index not in have)

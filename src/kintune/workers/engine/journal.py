@@ -1,0 +1,60 @@
+"""Where the engine has a result committed before anybody is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import msgspec
+
+from kintune.core.messages import Committed, ItemStatus
+
+__all__ = ["Entry", "Journal"]
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """How one item of a stage ended, to be committed as the next event of its job.
+
+    `at` are the seconds of active run time since the job's first stage, those of earlier sessions included; `seconds`
+    those that the item itself ran.
+    """
+
+    at: float
+    stage: str
+    attempt: int
+    kind: str
+    index: int
+    status: ItemStatus
+    payload: bytes
+    cause: str = ""
+    seconds: float = 0.0
+
+
+class Journal(Protocol):
+    """The truth about jobs.  Only the front process writes it.
+
+    Any other exception from `commit` pauses the run: the engine stops all processes and lets it through.  What was
+    committed before stands; the entry that failed was acknowledged to nobody and its item runs again when the run goes
+    on.
+    """
+
+    def history(self, job: str) -> Sequence[Committed]:
+        """All events of the job committed so far, by `seq` from 0 on without a gap."""
+
+    def active_seconds(self, job: str) -> float:
+        """The active run time of the job's earlier sessions, in seconds; 0 for a new job."""
+
+    def commit(self, job: str, entry: Entry) -> Sequence[Committed]:
+        """Commit `entry` durably, inside `together` with the rest; the events, of which the first is the entry itself.
+
+        Raises WireError, and commits nothing, when the payload of an item that went well is no answer to it; the item
+        is then committed as failed.
+        """
+
+    def together(self) -> AbstractContextManager[object]:
+        """What is committed within becomes durable when the block ends, all or nothing.
+
+        A WireError of `commit` that is caught within harms nothing.  When the block ends with an exception, or its end
+        raises one, this journal is no longer used; one that is opened again knows of nothing in the block.
+        """

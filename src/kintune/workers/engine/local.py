@@ -1,0 +1,377 @@
+"""The live driver of the scheduler: processes of this machine, real time."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from kintune.core.messages import ItemStatus, Work
+from kintune.errors import EngineError
+from kintune.scheduler.events import PriorityChanged
+from kintune.scheduler.machine import Machine
+from kintune.scheduler.resources import Resource
+from kintune.workers.engine.command import AnyCommand
+from kintune.workers.engine.dispatch import Dispatch, Observe
+from kintune.workers.engine.interrupts import Interrupts
+from kintune.workers.engine.inventory import Inventory
+from kintune.workers.engine.job_driver import JobDriver
+from kintune.workers.engine.job_run import JobEnd, JobLaunch
+from kintune.workers.engine.journal import Journal
+from kintune.workers.engine.kept import Keeper
+from kintune.workers.engine.launcher import Launcher
+from kintune.workers.engine.outposts import Outpost, Outposts
+from kintune.workers.engine.quarantine import Quarantine
+from kintune.workers.engine.reactor import Reactor
+from kintune.workers.engine.run_log import RunLog
+from kintune.workers.engine.settings import EngineSettings
+from kintune.workers.engine.shop import Shop
+from kintune.workers.engine.worker_pool import Slot, WorkerPool
+
+__all__ = ["LocalEngine", "Observe"]
+
+
+def _ignore(*_: object) -> None:
+    pass
+
+
+class LocalEngine:
+    """Runs jobs in processes of this machine, as the scheduler decides.
+
+    It sleeps until a process says something, a deadline comes, or it is asked to stop; it uses one thread.  Used as a
+    context manager, it leaves no process behind.  It belongs to the thread that made it.  Others may call `stop`,
+    `add`, `call_off`, `finish`, `prioritize`, `leave`, `post`, `join`, `lose`, `heard`, `printed` and `ended`, all of
+    which return at once: the engine's own thread does it soon.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        journal: Journal,
+        commands: Mapping[str, AnyCommand],
+        resources: Sequence[Resource],
+        *,
+        log: Path | None = None,
+        settings: EngineSettings | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        observe: Observe | None = None,
+        crowded: bool = False,
+        elsewhere: Collection[str] = (),
+    ) -> None:
+        """Make an engine; no process is started yet.
+
+        Args:
+            machine: a scheduler that no events were given to.
+            journal: commits results before anybody is told of them.
+            commands: how workers are started, by kind ("build"), or by kind and device ("device@gpu0").
+            resources: the hosts, and after them the devices, of this machine.
+            log: the file to which the output of all processes is appended.
+            settings: how patient it is.
+            clock: seconds, never going back.
+            observe: gets every event of the scheduler, with the decisions it led to.
+            crowded: whether a device may have more than one worker at once, as a policy that waives its limits needs.
+            elsewhere: the kinds of workers that outposts may bring; stages of these wait until one does.
+        """
+        self._journal = journal
+        self._settings = settings or EngineSettings()
+        self._clock = clock
+        self._log = RunLog(log)
+        self._reactor = Reactor(clock)
+        self._launcher = Launcher(self._reactor, self._log, clock)
+        self._drivers: dict[str, JobDriver] = {}
+        self._dispatch = Dispatch(machine, observe or _ignore, self._drivers)
+        self._inventory = Inventory(self._dispatch.tell, clock)
+        self._pool = WorkerPool(
+            self._reactor,
+            self._launcher,
+            commands,
+            self._log,
+            self._settings,
+            clock,
+            crowded=crowded,
+            elsewhere=elsewhere,
+            useless=self._does_without,
+            served=self._served,
+        )
+        self._quarantine = Quarantine(
+            self._inventory,
+            self._reactor,
+            self._log,
+            self._settings,
+            clock,
+            taken=lambda cause: self._outposts.move_out(cause),
+            given_back=lambda: self._outposts.look_for_homes(),
+        )
+        self._outposts = Outposts(self._launcher, self._pool, self._inventory, self._quarantine)
+        self._posted: deque[Callable[[], None]] = deque()
+        self._leaving = False
+        self._begin: Callable[[JobLaunch], None] = _nobody_serves
+        self._closed = False
+        for resource in resources:
+            self._inventory.join(resource)
+
+    def __enter__(self) -> LocalEngine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(at_once=kind is not None)
+
+    @property
+    def stale_answers(self) -> int:
+        """How many answers of workers belonged to no item that was under way; they were refused."""
+        return self._pool.stale_answers
+
+    def about(self, worker: str, device: str | None = None) -> bytes:
+        """What a worker of this kind says of itself (`Hello.about`); it is started if need be, and kept.
+
+        Raises:
+            EngineError: it cannot be started.
+            InputError: it refuses its arguments.
+        """
+        self._check_open()
+        try:
+            while (hello := self._pool.about(Slot.on_device(worker, device))) is None:
+                self._turn()
+        except BaseException:
+            self.close(at_once=True)
+            raise
+        return hello.about
+
+    def run(
+        self,
+        jobs: Sequence[JobLaunch],
+        *,
+        on_progress: Callable[[str, bytes], None] | None = None,
+        on_stage: Callable[[str, Work], None] | None = None,
+    ) -> dict[str, JobEnd]:
+        """Run `jobs` to their ends.
+
+        Ctrl-C asks them once to stop and is then raised as `KeyboardInterrupt`.  Any exception, be it from the journal
+        or a callback, kills all processes and closes the engine before it is let through: nothing that was acknowledged
+        is lost.
+
+        Args:
+            jobs: what to run; the ids are distinct.
+            on_progress: called with a job's id and whatever it says is to be shown.
+            on_stage: called with a job's id and the work whose stage begins.
+
+        Returns:
+            How each job ended, by its id.
+
+        Raises:
+            EngineError: a kind of worker cannot be started.
+            InputError: a worker refuses its arguments.
+        """
+        ends: dict[str, JobEnd] = {}
+        shop = self._open_shop(on_progress, on_stage, ends.__setitem__)
+        with self._closing_on_error(), Interrupts(lambda: self.stop("interrupted")):
+            self._drivers.update({launch.job: JobDriver(launch, shop) for launch in jobs})
+            for driver in list(self._drivers.values()):
+                driver.begin()
+            while self._drivers:
+                self._turn()
+        return ends
+
+    def serve(
+        self,
+        *,
+        on_progress: Callable[[str, bytes], None] | None = None,
+        on_stage: Callable[[str, Work], None] | None = None,
+        on_end: Callable[[str, JobEnd], None] | None = None,
+    ) -> None:
+        """Run jobs as they are added (`add`), until somebody calls `leave`; those under way then are not ended.
+
+        `on_end` is called with a job's id and how it ended.  Exceptions are as in `run`.
+        """
+        shop = self._open_shop(on_progress, on_stage, on_end or _ignore)
+        self._leaving = False
+
+        def begin(launch: JobLaunch) -> None:
+            driver = self._drivers[launch.job] = JobDriver(launch, shop)
+            driver.begin()
+
+        self._begin = begin
+        with self._closing_on_error():
+            while not self._leaving:
+                self._turn()
+            for driver in self._drivers.values():
+                driver.settle()
+
+    def add(self, launch: JobLaunch) -> None:
+        """Have a job run by `serve`; one that comes after `leave` is not begun."""
+        self.post(lambda: self._begin(launch))
+
+    def call_off(self, job: str, reason: str) -> None:
+        """End a job at once, without a result; one that is not there is left alone."""
+        self.post(lambda: self._drivers[job].call_off(reason) if job in self._drivers else None)
+
+    def finish(self, job: str, reason: str) -> None:
+        """Ask a job to finish with what there is."""
+        self.post(lambda: self._drivers[job].stop(reason) if job in self._drivers else None)
+
+    def prioritize(self, job: str, priority: float) -> None:
+        """Give a job another weight."""
+        self.post(lambda: self._prioritize(job, priority))
+
+    # what is elsewhere ----------------------------------------------------------------------------------------------
+
+    def join(self, outpost: Outpost, answered: Callable[[str | None], None] = _ignore) -> None:
+        """Stages can run there from now on; `answered` is told None, in the engine's thread, or why not."""
+
+        def joining() -> None:
+            try:
+                self._outposts.join(outpost, lambda: answered(None))
+            except EngineError as error:
+                answered(str(error))
+
+        self.post(joining)
+
+    def lose(self, outpost: str, cause: str, keeper: Keeper | None = None) -> None:
+        """Nothing can run there for now (if it is this `keeper`'s); what ran there is lost."""
+        self.post(lambda: self._outposts.lose(outpost, cause, keeper))
+
+    def devices(self, type: str) -> int:
+        """How many devices of a type can be used; to be called in the engine's thread."""
+        return self._inventory.count(type)
+
+    def heard(self, keeper: str, process: int, data: bytes) -> None:
+        """A process that is kept elsewhere says this."""
+        self.post(lambda: self._launcher.heard(keeper, process, data))
+
+    def printed(self, keeper: str, process: int, data: bytes) -> None:
+        """It has printed this."""
+        self.post(lambda: self._launcher.printed(keeper, process, data))
+
+    def ended(self, keeper: str, process: int, how: str) -> None:
+        """It is gone."""
+        self.post(lambda: self._launcher.ended(keeper, process, how))
+
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Return from `serve` at once; what is committed stays, and the jobs can be gone on with."""
+
+        def leaving() -> None:
+            self._leaving = True
+
+        self.post(leaving)
+
+    def post(self, act: Callable[[], None]) -> None:
+        """Have the engine's thread do something soon; its exceptions end the run."""
+        self._posted.append(act)
+        self._reactor.wake()
+
+    def stop(self, reason: str) -> None:
+        """Ask all jobs to finish with what there is; may be called from any thread and from signal handlers.
+
+        Items that run are completed; those of droppable works that have not begun are left out.
+        """
+        self.post(lambda: self._stop(reason))
+
+    def close(self, at_once: bool = False) -> None:
+        """End all processes, and take no more jobs.
+
+        Where no job is under way, idle workers are asked to leave first, unless it must be `at_once`.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._begin = _ignore
+        try:
+            if not at_once and not self._drivers:
+                self._let_workers_leave()
+        finally:
+            self._reactor.close()
+            self._log.close()
+
+    def _let_workers_leave(self) -> None:
+        self._pool.dismiss()
+        patient = [True]
+        self._reactor.set_alarm("leave", self._clock() + self._settings.leave_timeout_s, patient.clear)
+        while patient and self._reactor.children:
+            self._turn()
+
+    def _open_shop(
+        self,
+        on_progress: Callable[[str, bytes], None] | None,
+        on_stage: Callable[[str, Work], None] | None,
+        on_end: Callable[[str, JobEnd], None],
+    ) -> Shop:
+        self._check_open()
+
+        def leave(job: str) -> None:
+            end = self._drivers.pop(job).job.end
+            assert end is not None
+            on_end(job, end)
+
+        def left(job: str) -> None:
+            self._dispatch.afterwards(lambda: leave(job))  # more may have been decided about it
+
+        return Shop(
+            self._reactor,
+            self._launcher,
+            self._outposts,
+            self._pool,
+            self._journal,
+            self._log,
+            self._settings,
+            self._clock,
+            tell=self._dispatch.tell,
+            progressed=on_progress or _ignore,
+            stage_began=on_stage or _ignore,
+            left=left,
+            stalled=[],
+        )
+
+    @contextmanager
+    def _closing_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.close(at_once=True)
+            raise
+
+    def _turn(self) -> None:
+        self._reactor.turn(sleeping=not self._posted)
+        for _ in range(len(self._posted)):  # what is posted meanwhile must wait: processes and deadlines come first
+            self._posted.popleft()()
+
+    def _stop(self, reason: str) -> None:
+        for driver in list(self._drivers.values()):
+            driver.stop(reason)
+
+    def _prioritize(self, job: str, priority: float) -> None:
+        driver = self._drivers.get(job)
+        if driver is not None and driver.job.end is None:
+            self._dispatch.tell(PriorityChanged(self._clock(), job, priority))
+
+    def _does_without(self, place: str, cause: str) -> bool:
+        """Go on without a place that is elsewhere, or without a device if there is another one of its type."""
+        if self._quarantine.guards(place):
+            self._quarantine.isolate(place, cause)
+            return True
+        if not self._inventory.can_do_without(place):
+            return False
+        self._log.write("engine", f"{place} is given up; {cause}")
+        self._inventory.lose(place, cause)
+        return True
+
+    def _served(self, place: str | None, status: ItemStatus, cause: str) -> None:
+        """An item has ended at a place."""
+        if status is ItemStatus.OK:
+            self._quarantine.did_well(place)
+        else:
+            self._quarantine.lost_an_item(place, cause)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EngineError("the engine is closed; make another one")
+
+
+def _nobody_serves(_: JobLaunch) -> None:
+    raise EngineError("jobs are added to an engine that serves")

@@ -1,0 +1,134 @@
+"""A child process of the front: its channel, its output, its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from kintune.core.messages import FromJob, FromWorker
+from kintune.errors import EngineError
+from kintune.wire.channel import Channel
+from kintune.wire.child import FD_OPTION
+from kintune.wire.ending import describe_end
+from kintune.workers.engine.command import Command
+from kintune.workers.engine.run_log import RunLog
+from kintune.workers.engine.tail import Tail
+
+__all__ = ["ChildProcess", "FrontEnd"]
+
+FrontEnd: TypeAlias = Channel[FromWorker] | Channel[FromJob]
+
+_CHUNK = 1 << 16
+_LAST_PARTS = 16  # no less than a pipe holds
+_GRACE_S = 2.0
+
+
+class ChildProcess:
+    """A process of this machine, in a session of its own: Ctrl-C passes it by, and it can be killed with its children.
+
+    Implements `kintune.workers.engine.child.Child`.
+    """
+
+    def __init__(
+        self, name: str, command: Command, front_end: Callable[[socket.socket], FrontEnd], log: RunLog
+    ) -> None:
+        """Start it.
+
+        Args:
+            name: how the log calls it.
+            command: the program.
+            front_end: makes the front's end of the channel.
+            log: takes its output.
+
+        Raises:
+            EngineError: the program cannot be started.
+        """
+        self.name = name
+        self._log = log
+        self._tail = Tail(name, log)
+        front, child = socket.socketpair()
+        with child:
+            try:
+                self._popen = subprocess.Popen(
+                    [*command.argv, FD_OPTION, str(child.fileno())],
+                    pass_fds=(child.fileno(),),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    env=command.full_environment(),
+                )
+            except OSError as error:
+                front.close()
+                raise EngineError(f"{name}: cannot start {command.argv[0]!r}: {error.strerror}") from error
+        assert self._popen.stdout is not None
+        self._output = self._popen.stdout
+        os.set_blocking(self._output.fileno(), False)
+        self.channel = front_end(front)
+        log.write(name, f"started as process {self.pid}: {' '.join(command.argv)}")
+
+    @property
+    def pid(self) -> int:
+        """The process id, which is also that of its group."""
+        return self._popen.pid
+
+    @property
+    def output_fileno(self) -> int:
+        """The descriptor from which its output comes."""
+        return self._output.fileno()
+
+    @property
+    def tail(self) -> str:
+        """The last lines of its output."""
+        return self._tail.text
+
+    def pass_output_on(self) -> bool:
+        """Log a part of what it has printed by now: there may always be more.  False once there will be none."""
+        try:
+            data = os.read(self._output.fileno(), _CHUNK)
+        except BlockingIOError:
+            return True
+        self._tail.feed(data)
+        return bool(data)
+
+    def post(self, message: msgspec.Struct) -> None:
+        """See `kintune.workers.engine.child.Child`; what the kernel does not take now waits in the channel."""
+        self.channel.post(message)
+
+    def bring(self, paths: Sequence[str]) -> None:
+        """See `kintune.workers.engine.child.Child`; a process of this machine finds them where they are."""
+
+    def reap(self) -> str:
+        """It has closed its channel: wait for its end, and say how it ended."""
+        try:
+            self._popen.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            return self.kill("closed its channel and hung")
+        return self.kill()
+
+    def kill(self, how: str = "") -> str:
+        """Kill it with its children, at once; returns `how`, or else how it ended."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._popen.wait()
+        if not self._output.closed:
+            self._pass_the_rest_on()
+            self._tail.finish()
+            self._output.close()
+        self.channel.close()
+        how = how or describe_end(self._popen.returncode)
+        self._log.write(self.name, how)
+        return how
+
+    def _pass_the_rest_on(self) -> None:
+        """Log what the pipe still holds; who has left its group may be filling it for ever."""
+        for _ in range(_LAST_PARTS):
+            if not self.pass_output_on():
+                return

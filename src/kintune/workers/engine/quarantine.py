@@ -1,0 +1,81 @@
+"""Places that do harm are left alone for a while: longer each time, until they have been of use again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kintune.workers.engine.inventory import Inventory
+from kintune.workers.engine.reactor import Reactor
+from kintune.workers.engine.run_log import RunLog
+from kintune.workers.engine.settings import EngineSettings
+
+__all__ = ["Quarantine"]
+
+_REASON = "quarantine"
+
+
+class Quarantine:
+    """Takes hosts and devices out of use, and gives them back.
+
+    Only those that it is told to look after (`guard`) are ever taken: somebody else must be able to do their work, now
+    or later.
+    """
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        reactor: Reactor,
+        log: RunLog,
+        settings: EngineSettings,
+        clock: Callable[[], float],
+        taken: Callable[[str], None],
+        given_back: Callable[[], None],
+    ) -> None:
+        """`taken` is told why a place was taken out of use; `given_back` is called when one can be used again."""
+        self._inventory = inventory
+        self._reactor = reactor
+        self._log = log
+        self._settings = settings
+        self._clock = clock
+        self._taken = taken
+        self._given_back = given_back
+        self._guarded: set[str] = set()
+        self._losses: dict[str, int] = {}
+        self._waits: dict[str, float] = {}
+
+    def guard(self, place: str) -> None:
+        """Look after this place from now on."""
+        self._guarded.add(place)
+
+    def guards(self, place: str | None) -> bool:
+        """Whether it is looked after."""
+        return place in self._guarded
+
+    def did_well(self, place: str | None) -> None:
+        """An item was done there."""
+        if place in self._guarded:
+            self._losses.pop(place, None)
+            self._waits.pop(place, None)
+
+    def lost_an_item(self, place: str | None, cause: str) -> None:
+        """A worker there died with an item; too many in a row are no accident."""
+        if place is None or place not in self._guarded:
+            return
+        losses = self._losses[place] = self._losses.get(place, 0) + 1
+        if losses >= self._settings.losses_in_a_row:
+            self.isolate(place, f"{losses} items in a row were lost there, the last one since its worker {cause}")
+
+    def isolate(self, place: str, cause: str) -> None:
+        """Leave it alone for a while."""
+        self._losses.pop(place, None)
+        wait = self._waits.get(place, self._settings.quarantine_s)
+        self._waits[place] = min(2 * wait, self._settings.longest_quarantine_s)
+        self._log.write("engine", f"{place} is left alone for {wait:g} s: {cause}")
+        self._reactor.set_alarm((_REASON, place), self._clock() + wait, lambda: self._give_back(place))
+        self._inventory.lose(place, cause, _REASON)
+        self._taken(cause)
+
+    def _give_back(self, place: str) -> None:
+        self._log.write("engine", f"{place} is tried again")
+        self._inventory.give_back(place, _REASON)
+        self._given_back()

@@ -1,0 +1,273 @@
+"""The workers of the engine: started when needed, kept while they live, replaced when they die."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from kintune.core.messages import FromJob, Hello, ItemDone, ItemFailed, ItemStatus, Shutdown
+from kintune.errors import EngineError, InputError, WireError
+from kintune.workers.engine.command import AnyCommand, KeptCommand
+from kintune.workers.engine.desk import Desk
+from kintune.workers.engine.errand import Errand
+from kintune.workers.engine.launcher import Launcher
+from kintune.workers.engine.reactor import Reactor
+from kintune.workers.engine.run_log import RunLog
+from kintune.workers.engine.settings import EngineSettings
+
+__all__ = ["Slot", "WorkerPool"]
+
+
+class Slot(NamedTuple):
+    """What workers are interchangeable: those of a kind, at a place (a device, or a host that is not this one).
+
+    A device has one worker, unless it may be crowded.
+    """
+
+    kind: str
+    place: str | None = None
+    single: bool = False
+
+    @classmethod
+    def on_device(cls, kind: str, device: str | None) -> Slot:
+        """The slot of a device; without one, that of this host."""
+        return cls(kind, device, single=device is not None)
+
+
+class WorkerPool:
+    """Does errands on workers.
+
+    A worker that dies with an errand ends it as crashed, one that is too late as timed out; neither is asked again.
+    One that dies before it is up costs its errand nothing: another is started, until that has failed too often.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        launcher: Launcher,
+        commands: Mapping[str, AnyCommand],
+        log: RunLog,
+        settings: EngineSettings,
+        clock: Callable[[], float],
+        *,
+        crowded: bool = False,
+        elsewhere: Collection[str] = (),
+        useless: Callable[[str, str], bool] = lambda _place, _cause: False,
+        served: Callable[[str | None, ItemStatus, str], None] = lambda _place, _status, _cause: None,
+    ) -> None:
+        """Make a pool without workers.
+
+        Args:
+            reactor: where their messages are awaited.
+            launcher: starts them.
+            commands: how workers are started, by kind, or by "kind@place" for a device or a host.
+            log: takes their output.
+            settings: how long they may take, and how often fail to start.
+            clock: seconds, never going back.
+            crowded: whether a device may have more than one worker.
+            elsewhere: the kinds of workers that places which join later may bring.
+            useless: told of a place whose workers cannot be started or whose device is unwell, and why; whether the
+                run can do without it.
+            served: told how an item ended at a place.
+        """
+        self._useless = useless
+        self._served = served
+        self._reactor = reactor
+        self._launcher = launcher
+        self._commands = dict(commands)
+        self._log = log
+        self._settings = settings
+        self._clock = clock
+        self._crowded = crowded
+        self._elsewhere = frozenset(elsewhere)
+        self._workers: dict[Slot, list[_Worker]] = {}
+        self._failures: dict[Slot, int] = {}  # to start, in a row
+        self._started = 0
+        self.stale_answers = 0
+
+    def learn(self, commands: Mapping[str, AnyCommand]) -> None:
+        """Workers can be started so, too, from now on."""
+        self._commands.update(commands)
+
+    def has_own(self, kind: str, place: str | None) -> bool:
+        """Whether workers of this kind are started otherwise at this place."""
+        return f"{kind}@{place}" in self._commands
+
+    def knows(self, kind: str) -> bool:
+        """Whether there is a command for workers of this kind, or may be one."""
+        return (
+            kind in self._commands
+            or kind in self._elsewhere
+            or any(name.startswith(f"{kind}@") for name in self._commands)
+        )
+
+    def submit(self, slot: Slot, errand: Errand) -> bool:
+        """Have an idle worker of `slot` do the errand, a new one if all are busy; False if the device's is busy.
+
+        Raises:
+            EngineError: no worker can be started.
+        """
+        workers = self._workers.setdefault(slot, [])
+        idle = next((worker for worker in workers if worker.desk.errand is None), None)
+        if idle is None:
+            if slot.single and workers and not self._crowded:
+                return False
+            idle = self._start(slot)
+        idle.do(errand)
+        return True
+
+    def about(self, slot: Slot) -> Hello | None:
+        """What a worker of `slot` has said of itself; None, and one is started, until it has.
+
+        Raises:
+            EngineError: no worker can be started.
+        """
+        workers = self._workers.setdefault(slot, []) or [self._start(slot)]
+        return next((worker.desk.hello for worker in workers if worker.desk.hello is not None), None)
+
+    def kill_errands(self, ours: Callable[[Errand], bool]) -> None:
+        """Kill the workers that are busy with such errands, and tell nobody."""
+        for worker in [worker for workers in self._workers.values() for worker in workers]:
+            errand = worker.desk.errand
+            if errand is not None and ours(errand):
+                self._remove(worker)
+                worker.desk.withdraw()
+                worker.desk.child.kill("killed: its stage was cancelled")
+
+    def dismiss(self) -> None:
+        """Ask all idle workers to leave."""
+        for workers in self._workers.values():
+            for worker in workers:
+                if worker.desk.errand is None:
+                    self._reactor.send(worker.desk.child, Shutdown())
+
+    def _start(self, slot: Slot) -> _Worker:
+        kind, place, _ = slot
+        command = self._command(slot)
+        if command is None:
+            raise EngineError(f"no command is known that starts a {kind!r} worker")
+        self._started += 1
+        name = f"{kind}@{place}" if slot.single else f"{kind}{f'@{place}' if place else ''}.{self._started}"
+        child = self._launcher.start(name, command, "worker")
+        worker = _Worker(self, slot, Desk(child, self._reactor, self._clock), self._failures.get(slot, 0))
+        self._workers.setdefault(slot, []).append(worker)
+        self._reactor.attach(child, worker)
+        self._reactor.set_alarm(
+            (child, "hello"), self._clock() + self._settings.start_timeout_s, worker.did_not_come_up
+        )
+        return worker
+
+    def _remove(self, worker: _Worker) -> None:
+        child = worker.desk.child
+        self._reactor.detach(child)
+        self._reactor.clear_alarm((child, "hello"))
+        self._workers[worker.slot].remove(worker)
+        self.stale_answers += worker.desk.stale_answers
+
+    def _came_up(self, worker: _Worker) -> None:
+        self._failures.pop(worker.slot, None)
+        self._reactor.clear_alarm((worker.desk.child, "hello"))
+
+    def _failed_to_start(self, worker: _Worker, how: str) -> None:
+        errand = worker.desk.withdraw()
+        failures = self._failures.get(worker.slot, 0)
+        if failures == worker.failures_before:  # else it was started side by side with one that is counted
+            failures = self._failures[worker.slot] = failures + 1
+        if failures >= self._settings.start_failures:
+            self._failures.pop(worker.slot)
+            child = worker.desk.child
+            cause = f"{child.name}: {how} before it was up, {failures} times in a row"
+            if not self._does_without(worker.slot, cause):
+                raise EngineError(f"{cause}:\n{child.tail}")
+        elif errand is not None:
+            self.submit(worker.slot, errand)
+
+    def _is_useless(self, worker: _Worker, cause: str) -> bool:
+        """A worker says that it can be of no use where it is; whether the run can do without that place."""
+        if not self._does_without(worker.slot, cause):
+            return False
+        if worker in self._workers[worker.slot]:  # else it was killed when its place was taken out of use
+            self._remove(worker)
+            worker.desk.withdraw()
+            worker.desk.child.kill("killed: it is of no use")
+        return True
+
+    def _believed(self, slot: Slot, answer: ItemDone | ItemFailed) -> ItemDone | ItemFailed:
+        """What a worker elsewhere refuses has failed: others may be able to do it, and it ends nobody's job."""
+        elsewhere = isinstance(self._command(slot), KeptCommand)
+        if elsewhere and isinstance(answer, ItemFailed) and answer.refused:
+            return msgspec.structs.replace(answer, refused=False)
+        return answer
+
+    def _command(self, slot: Slot) -> AnyCommand | None:
+        return self._commands.get(f"{slot.kind}@{slot.place}") or self._commands.get(slot.kind)
+
+    def _does_without(self, slot: Slot, cause: str) -> bool:
+        return slot.place is not None and self._useless(slot.place, cause)
+
+    def _ended(self, worker: _Worker, status: ItemStatus, cause: str = "") -> None:
+        self._served(worker.slot.place, status, cause)
+
+
+class _Worker:
+    """One worker; the reactor's listener for its process."""
+
+    def __init__(self, pool: WorkerPool, slot: Slot, desk: Desk, failures_before: int) -> None:
+        self.slot = slot
+        self.desk = desk
+        self.failures_before = failures_before
+        self._pool = pool
+
+    def do(self, errand: Errand) -> None:
+        self.desk.give(errand)
+        if self.desk.hello is not None:
+            self.desk.send(self._is_late)
+
+    def heard(self, message: FromJob) -> None:
+        match message:
+            case Hello():
+                self._greet(message)
+            case ItemFailed(stage="", refused=True):
+                if not self._pool._is_useless(self, message.cause):
+                    raise InputError(message.cause)
+            case ItemFailed(unwell=True) if self._pool._is_useless(self, message.cause):
+                pass
+            case ItemDone() | ItemFailed():
+                if self.desk.answer(self._pool._believed(self.slot, message)) and isinstance(message, ItemDone):
+                    self._pool._ended(self, ItemStatus.OK)
+
+    def ended(self, how: str) -> None:
+        self._pool._remove(self)
+        if self.desk.hello is None:
+            self._pool._failed_to_start(self, how)
+        else:
+            self._die(ItemStatus.CRASHED, how)
+
+    def did_not_come_up(self) -> None:
+        self._pool._remove(self)
+        self._pool._failed_to_start(self, self.desk.child.kill("said nothing"))
+
+    def _is_late(self) -> None:
+        errand = self.desk.errand
+        assert errand is not None
+        self._pool._remove(self)
+        how = self.desk.child.kill(f"exceeded {errand.timeout_s:g} s")
+        self._die(ItemStatus.TIMED_OUT, how)
+
+    def _greet(self, hello: Hello) -> None:
+        try:
+            self.desk.greet(hello, self.slot.kind)
+        except WireError as error:
+            if self._pool._is_useless(self, str(error)):
+                return
+            raise
+        self._pool._came_up(self)
+        if self.desk.errand is not None:
+            self.desk.send(self._is_late)
+
+    def _die(self, status: ItemStatus, how: str) -> None:
+        if self.desk.errand is not None:
+            self._pool._ended(self, status, how)
+        self.desk.death(status, how)

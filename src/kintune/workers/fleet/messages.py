@@ -1,0 +1,181 @@
+"""What an agent and its front say to each other, each a msgpack message of its own.
+
+An agent looks after a machine: it joins, and then starts, feeds, listens to and kills processes as it is told.  The
+words of these processes pass through as bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from kintune.core.device_about import Peak
+from kintune.errors import WireError
+from kintune.wire.child import ResourceLimits
+from kintune.wire.reading import UNREADABLE
+
+__all__ = [
+    "FLEET_VERSION",
+    "Beat",
+    "Bring",
+    "Clear",
+    "Ended",
+    "FromAgent",
+    "Heard",
+    "Join",
+    "Kill",
+    "Launch",
+    "OfferedDevice",
+    "Printed",
+    "Say",
+    "ToAgent",
+    "TurnedAway",
+    "Welcome",
+    "from_agent",
+    "to_agent",
+]
+
+FLEET_VERSION = "1"
+"""What agents and fronts must have in common."""
+
+
+# front -> agent -------------------------------------------------------------------------------------------------------
+
+
+class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
+    """The agent has joined; it is to say something at least every `beat_s` seconds, or else counts as lost."""
+
+    beat_s: float
+
+
+class TurnedAway(msgspec.Struct, frozen=True, tag="turned_away"):
+    """The agent cannot join, or no longer; `cause` says why.  It is of no use to ask again unless `later`."""
+
+    cause: str
+    later: bool = False
+
+
+class Launch(msgspec.Struct, frozen=True, tag="launch"):
+    """Start `python -m module arguments` with a channel to the front, and call it `process` from now on."""
+
+    process: int
+    module: str
+    arguments: tuple[str, ...] = ()
+    environment: dict[str, str] = {}
+    limits: ResourceLimits = ResourceLimits()
+
+
+class Say(msgspec.Struct, frozen=True, tag="say"):
+    """Pass these bytes on to the process."""
+
+    process: int
+    data: bytes
+
+
+class Bring(msgspec.Struct, frozen=True, tag="bring"):
+    """A part of a file of `size` bytes that the process will look for under `path`; parts come in order."""
+
+    process: int
+    path: str
+    offset: int
+    size: int
+    data: bytes
+
+
+class Clear(msgspec.Struct, frozen=True, tag="clear"):
+    """The process will look for no file that was brought before this."""
+
+    process: int
+
+
+class Kill(msgspec.Struct, frozen=True, tag="kill"):
+    """Kill the process with its children."""
+
+    process: int
+
+
+ToAgent: TypeAlias = Welcome | TurnedAway | Launch | Say | Bring | Clear | Kill
+
+
+# agent -> front -------------------------------------------------------------------------------------------------------
+
+
+class OfferedDevice(msgspec.Struct, frozen=True):
+    """A device of an agent's machine: what it is called there, and what its worker says of it (`Hello.about`).
+
+    `type` is what whoever looks after it calls devices like it, `arguments` and `limits` are those of its worker,
+    `peak` is the most it does.
+    """
+
+    name: str
+    type: str
+    arguments: tuple[str, ...]
+    about: bytes
+    peak: Peak | None = None
+    limits: ResourceLimits = ResourceLimits()
+
+
+class Join(msgspec.Struct, frozen=True, tag="join"):
+    """The first message: which machine this is, and what it offers.
+
+    `identity` tells one machine from another, whatever it is called.  `cores` and `memory_mb` are for builds; a machine
+    that only has devices offers none.  `limits` are those of build workers.
+    """
+
+    name: str
+    identity: str
+    fleet_version: str
+    wire_version: str
+    cores: int = 0
+    memory_mb: int = 0
+    limits: ResourceLimits = ResourceLimits()
+    devices: tuple[OfferedDevice, ...] = ()
+
+
+class Heard(msgspec.Struct, frozen=True, tag="heard"):
+    """The process says this."""
+
+    process: int
+    data: bytes
+
+
+class Printed(msgspec.Struct, frozen=True, tag="printed"):
+    """It has printed this."""
+
+    process: int
+    data: bytes
+
+
+class Ended(msgspec.Struct, frozen=True, tag="ended"):
+    """It is gone, or could not be started; nothing more is said of it."""
+
+    process: int
+    how: str
+
+
+class Beat(msgspec.Struct, frozen=True, tag="beat"):
+    """The agent is there."""
+
+
+FromAgent: TypeAlias = Join | Heard | Printed | Ended | Beat
+
+
+_TO_AGENT: msgspec.msgpack.Decoder[ToAgent] = msgspec.msgpack.Decoder(ToAgent)
+_FROM_AGENT: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)
+
+
+def to_agent(data: bytes) -> ToAgent:
+    """What a front says.  Raises WireError where it is no message of one."""
+    try:
+        return _TO_AGENT.decode(data)
+    except UNREADABLE as error:
+        raise WireError(f"{len(data)} bytes that no front says: {error}") from error
+
+
+def from_agent(data: bytes) -> FromAgent:
+    """What an agent says.  Raises WireError where it is no message of one."""
+    try:
+        return _FROM_AGENT.decode(data)
+    except UNREADABLE as error:
+        raise WireError(f"{len(data)} bytes that no agent says: {error}") from error

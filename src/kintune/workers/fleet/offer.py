@@ -1,0 +1,98 @@
+"""What this machine can offer a front: cores to build on, devices to measure on."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from kintune.core.device_about import DeviceAbout, Peak
+from kintune.measure.rpc.address import Address
+from kintune.wire.child import ResourceLimits
+from kintune.wire.interview import interview
+from kintune.wire.worker import WIRE_VERSION
+from kintune.workers.fleet.messages import FLEET_VERSION, Join, OfferedDevice
+
+__all__ = ["Board", "Devices", "machine_identity", "offer_board", "offer_cores", "offer_devices"]
+
+_DEVICE_WORKER = "kintune.workers.device_worker"
+
+
+class Devices(msgspec.Struct, frozen=True):
+    """Devices of one type: the cores of each, by name, and the number of its GPU where it is one."""
+
+    type: str
+    cores: dict[str, tuple[int, ...]]
+    gpus: dict[str, int] = {}
+
+
+class Board(msgspec.Struct, frozen=True):
+    """A board of some type that the compiler's RPC server at an address stands for; programs have so many threads."""
+
+    type: str
+    address: Address
+    threads: int
+
+
+def offer_cores(name: str, cores: Sequence[int], memory_mb: int) -> Join:
+    """What a machine says that builds on these cores, with so much memory for each build."""
+    return msgspec.structs.replace(
+        _join(name), cores=len(cores), memory_mb=memory_mb, limits=ResourceLimits(memory_mb, cores=tuple(cores))
+    )
+
+
+def offer_devices(name: str, devices: Devices, target: str, tell: Callable[[str], None], *, urgent: bool) -> Join:
+    """What a machine says that measures on these devices; each is asked what it is, and does what it can.
+
+    Raises what an interview does: InputError where the target is none, EngineError where a worker does not come up.
+    """
+    offered = []
+    for device, cores in devices.cores.items():
+        own = ("--gpu", str(devices.gpus[device])) if device in devices.gpus else ()
+        arguments = ("--target", target, "--threads", str(len(cores)), *own, *(("--urgent",) if urgent else ()))
+        offered.append(_offered(device, devices.type, arguments, ResourceLimits(cores=cores), tell))
+    return msgspec.structs.replace(_join(name), devices=tuple(offered))
+
+
+def offer_board(name: str, board: Board, target: str, tell: Callable[[str], None]) -> Join:
+    """What this machine says that stands for a board without Python; raises as `offer_devices` does."""
+    arguments = ("--rpc", str(board.address), "--target", target, "--threads", str(board.threads))
+    device = ":".join(filter(None, ("rpc", str(board.address.port), board.address.key)))
+    offered = _offered(device, board.type, arguments, ResourceLimits(), tell)
+    return msgspec.structs.replace(_join(name), devices=(offered,))
+
+
+def _offered(
+    device: str, type_: str, arguments: tuple[str, ...], limits: ResourceLimits, tell: Callable[[str], None]
+) -> OfferedDevice:
+    """A device whose worker was asked what it is, and did what it can."""
+    tell(f"measuring what {device} is and reaches at its best")
+    with interview(_DEVICE_WORKER, (*arguments, "--pulse"), limits=limits) as worker:
+        about = msgspec.msgpack.decode(worker.about, type=DeviceAbout)
+        peak = msgspec.msgpack.decode(worker.ask("peak"), type=Peak)
+    tell(f"{device}: {about.device_type.model}, {peak.gflops:.0f} GFLOP/s, {peak.gbytes_per_s:.1f} GB/s")
+    return OfferedDevice(device, type_, arguments, worker.about, peak, limits)
+
+
+def machine_identity(root: Path = Path("/")) -> str:
+    """What tells this machine from others, whatever it is called: a digest of what the system was given when installed.
+
+    A machine without such a thing is known by its name and its processor.
+    """
+    for file in ("etc/machine-id", "var/lib/dbus/machine-id", "sys/class/dmi/id/product_uuid"):
+        try:
+            text = (root / file).read_text().strip()
+        except OSError:
+            continue
+        if text:
+            break
+    else:
+        text = f"{platform.node()} {platform.machine()}"
+    return hashlib.sha256(f"kintune {text}".encode()).hexdigest()[:32]
+
+
+def _join(name: str) -> Join:
+    return Join(name, machine_identity(), FLEET_VERSION, WIRE_VERSION)
