@@ -162,9 +162,9 @@ def races(results: Path, headline: dict[str, Any]) -> list[str]:
         "## Tuning speed against the stock tuner",
         "",
         "Both tune the same lowered network by turns; one judge times what they found. Kintune starts cold, with its",
-        "own tools. *There*: seconds until stock, and Kintune, are as good as stock in the end. *Faster*: stock's whole",
-        "seconds over Kintune's there. *Kernels*, *network*: stock's time over Kintune's in the end, of the sum of all",
-        "kernels and of the whole network. Machine and date in each row.",
+        "own tools. *There*: seconds until stock, and Kintune, are as good as stock in the end. *Faster*: stock's",
+        "whole seconds over Kintune's there. *Kernels*, *network*: stock's time over Kintune's in the end, of the sum",
+        "of all kernels and of the whole network. Machine and date in each row.",
         "",
         *table(
             ["network", "machine", "date", "stock s", "stock there", "Kintune there", "faster", "kernels", "network"],
@@ -233,12 +233,14 @@ def service(results: Path, headline: dict[str, Any]) -> list[str]:
         "## The service",
         "",
         f"Service: machine {headline['service']['machine']}; {kills['date']}. "
-        f"Devices and Ray: {headline['fleet']['machine']}; {fleet['date']}. Trouble: {headline['soak']['machine']}; {soak['date']}.",
+        f"Devices and Ray: {headline['fleet']['machine']}; {fleet['date']}. "
+        f"Trouble: {headline['soak']['machine']}; {soak['date']}.",
         "",
         *table(["what", "measured"], body),
         "",
         "Pages: [service](notebook/2026-11-21-service.md), "
-        "[several machines](notebook/2026-11-22-several-machines.md), [an hour of trouble](notebook/2026-11-22-soak.md).",
+        "[several machines](notebook/2026-11-22-several-machines.md), "
+        "[an hour of trouble](notebook/2026-11-22-soak.md).",
     ]
 
 
