@@ -116,6 +116,20 @@ class TestLimits:
         first_confirm = next(event.at for event in rehearsal.history if event.stage == "build-end")
         assert first_confirm > 2 * 60
 
+    def test_a_long_check_does_not_make_trials_look_slow(self) -> None:
+        """What came before the search is no part of what a trial takes."""
+
+        class Heavy(Rehearsal):
+            def _now(self) -> float:
+                drafted = any(event.kind == StageName.DRAFT for event in self.history)
+                return super()._now() + (100.0 if drafted else 0.0)
+
+        rehearsal = Heavy(ToyTools, with_limits(minutes=2.5), pace=0.1).run()
+        summary = ended(rehearsal)
+        first_confirm = next(event.at for event in rehearsal.history if event.stage == "build-end")
+        assert summary.reason == "time"
+        assert first_confirm > 2 * 60
+
     def test_a_target_ends_the_search(self) -> None:
         summary = ended(Rehearsal(ToyTools, with_limits(until_ms=0.15)).run())
         assert summary.reason == "target met"

@@ -20,11 +20,13 @@ __all__ = ["Ledger"]
 class Ledger:
     """Counters of one job; times in seconds of active run time.
 
+    The search began at `search_from`, after the network had been compiled and checked.
     `disturbed` are those trials that were timed again, since others used the device's cores meanwhile; `curve` has
     rows of (seconds, trials, estimated latency in ms), one whenever the estimate changed.
     """
 
     at: float = 0.0
+    search_from: float = 0.0
     trials: int = 0
     reused: int = 0
     disturbed: int = 0
@@ -32,6 +34,11 @@ class Ledger:
     samples: dict[str, str] = field(default_factory=dict)
     curve: list[tuple[float, int, float]] = field(default_factory=list)
     knowledge: KnowledgeUse = field(default_factory=KnowledgeUse)
+
+    @property
+    def search_s(self) -> float:
+        """Seconds since the search began."""
+        return self.at - self.search_from
 
     def taught(self, programs: int, models: int, lost: int) -> None:
         """The job was told so much of other workloads."""

@@ -25,9 +25,9 @@ class Limits:
 
     @property
     def _trial_s(self) -> float:
-        """Seconds a trial has taken so far, all stages included."""
+        """Seconds a trial has taken so far, all stages of the search included."""
         ledger = self._ledger
-        return ledger.at / ledger.trials if ledger.trials >= 16 else _FIRST_GUESS_S
+        return ledger.search_s / ledger.trials if ledger.trials >= 16 else _FIRST_GUESS_S
 
     def reached(self, asked: str) -> str:
         """Why the search must end now ("trials", "time", "target met", or what was `asked`), or nothing."""
@@ -59,7 +59,7 @@ class Limits:
         if options.trials is not None:
             bounds.append((options.trials - ledger.trials - self._session.trials_under_way) / size)
         if options.minutes is not None and rounds:
-            bounds.append(self._seconds_for_search() * rounds / ledger.at if ledger.at else 0.0)
+            bounds.append(self._seconds_for_search() * rounds / ledger.search_s if ledger.search_s else 0.0)
         return max(0, math.ceil(min(bounds))) if bounds else None
 
     def seconds_left(self, *, searching: bool) -> float | None:

@@ -333,6 +333,7 @@ class JobState:
                 self.draft = None
                 self.check = NetworkCheck(check.settled, check.settled)
                 return
+            self.ledger.search_from = self.ledger.at
         self.checked = check.settled
 
     def _repair(self, cause: str, wrong: Collection[str] = ()) -> bool:
