@@ -12,10 +12,10 @@ PYTEST_ARGS ?=
 # How many processes share the tests; 0: all in one.
 TEST_WORKERS ?= 2
 
-.PHONY: help setup tune test test-bare test-slow test-hosts lint format wheel clean
+.PHONY: help setup tune test test-bare test-slow test-hosts lint format benchmarks-page wheel clean
 
 help: ## list the chores
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-10s %s\n' "$$name" "$$what"; done
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-15s %s\n' "$$name" "$$what"; done
 
 setup: ## create the environment, or bring it up to date
 	@VENV=$(VENV) tools/environment $(EXTRA_PACKAGES)
@@ -44,6 +44,9 @@ lint: setup ## check style, types and the rooms' boundaries
 format: setup ## format the code
 	@$(BIN)/ruff check --quiet --fix
 	@$(BIN)/ruff format --quiet
+
+benchmarks-page: setup ## write docs/benchmarks.md from benchmarks/results
+	@$(BIN)/python tools/benchmarks_page.py
 
 wheel: setup ## build dist/*.whl
 	@$(BIN)/python -m build --wheel --no-isolation

@@ -1,7 +1,7 @@
 """How many of a search's fastest programs should be timed again before one is chosen, and how?
 
     python benchmarks/finalists.py zoo:mobilenet_v2 zoo:mobilenet_v2_0.5 --minutes 1.5 4
-    python benchmarks/finalists.py --replay benchmarks/results/finalists.json
+    python benchmarks/finalists.py --replay benchmarks/results/finalists.json.gz
 
 Each network is tuned as a user would, cold.  The eight programs that its search found fastest of each of its heaviest
 subgraphs are built again and timed in turns, in sixteen rounds of fifteen repeats; the median over the rounds is taken
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import gzip
 import json
 import math
 import statistics
@@ -134,7 +135,8 @@ def main() -> None:
     parser.add_argument("--replay", type=Path, help="the raw times of an earlier run")
     options = parser.parse_args()
     if options.replay:
-        rows = json.loads(options.replay.read_text())["rows"]
+        packed = options.replay.read_bytes()
+        rows = json.loads(gzip.decompress(packed) if options.replay.suffix == ".gz" else packed)["rows"]
     else:
         minutes = options.minutes * len(options.models) if len(options.minutes) == 1 else options.minutes
         if not options.models or len(minutes) != len(options.models):

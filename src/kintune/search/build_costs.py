@@ -2,7 +2,7 @@
 
 Most programs are compiled in a twentieth of a second; a few are unrolled so far that they take thirty times as long,
 and those are hardly ever fast.  A search that builds what its model likes best pays a third to a half of its building
-time for them, and for nothing (figures in `docs/results.md`).
+time for them, and for nothing (figures in `docs/notebook/2026-11-22-search-waste.md`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,63 @@
+"""The benchmarks page is what the raw data says, and the README's figures stand on it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks/results"
+pytestmark = pytest.mark.skipif(not RESULTS.is_dir(), reason="a source distribution has no raw data")
+
+
+def run(page: Path, results: Path = RESULTS, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, ROOT / "tools/benchmarks_page.py", "--page", page, "--results", results, *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_page_of_the_repository_is_up_to_date(tmp_path: Path) -> None:
+    page = shutil.copy(ROOT / "docs/benchmarks.md", tmp_path / "page.md")
+    assert run(page, RESULTS, "--check").returncode == 0
+    assert len(page.read_text().splitlines()) <= 150
+
+
+def test_a_figure_that_changes_is_told_and_written(tmp_path: Path) -> None:
+    results, page = tmp_path / "results", tmp_path / "page.md"
+    shutil.copytree(RESULTS, results)
+    assert run(page, results, "--check").returncode == 1  # there is none
+    assert run(page, results).returncode == 0
+    path = next(results.glob("real-*.json"))
+    report = json.loads(path.read_text())
+    report["latency_ms"]["tuned"] *= 2
+    path.write_text(json.dumps(report))
+    outdated = run(page, results, "--check")
+    assert outdated.returncode == 1
+    assert "not up to date" in outdated.stderr
+    assert run(page, results).returncode == 0
+    assert run(page, results, "--check").returncode == 0
+
+
+def test_the_figures_of_the_readme_stand_on_the_page() -> None:
+    words = (ROOT / "README.md").read_text().splitlines()
+    head = next(i for i, line in enumerate(words) if line.startswith("| network | machine |"))
+    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in words[head + 2 : head + 8]]
+    page = (ROOT / "docs/benchmarks.md").read_text()
+    for network, _, onnxruntime, openvino, kintune, ratio in table:
+        assert f"| {network} | {kintune} | {onnxruntime} | {openvino} | {ratio} |" in page
+    assert len(table) == 6
+
+
+def test_links_of_the_documentation_lead_to_files() -> None:
+    for document in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]:
+        for target in links(document.read_text()):
+            assert (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def links(text: str) -> list[str]:
+    found = [part.split(")")[0].split("#")[0] for part in text.split("](")[1:]]
+    return [target for target in found if target and "://" not in target]

@@ -1,0 +1,292 @@
+"""Writes `docs/benchmarks.md` from what `benchmarks/results` keeps.
+
+    python tools/benchmarks_page.py            # or: make benchmarks-page
+    python tools/benchmarks_page.py --check    # writes nothing; exit code 1 if the page is not up to date
+
+Figures come from the CSV and JSON files that the benchmarks have written.  What these do not tell (which machine a race
+ran on, limits that stand on a page of the notebook only) is in `benchmarks/results/headline.json`, each with its page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import statistics
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks/results"
+PAGE = ROOT / "docs/benchmarks.md"
+LONGEST = 150
+COMPARED = ("Kintune", "onnxruntime", "OpenVINO", "of onnxruntime", "of OpenVINO")
+# Processors by the compiler's name of the target.  It took the Intel Xeon for a rocketlake.
+PROCESSORS = {"znver3": "Zen 3", "znver4": "Zen 4", "znver5": "Zen 5", "rocketlake": "Intel Xeon"}
+
+
+def read(results: Path, name: str) -> Any:
+    """A JSON file."""
+    return json.loads((results / name).read_text())
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    """A CSV file."""
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
+    """A table in Markdown."""
+    return ["| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *body)]
+
+
+def short(value: float) -> str:
+    """Three figures, or all of those before the point."""
+    return f"{value:.0f}" if value >= 100 else f"{value:#.3g}".rstrip(".")
+
+
+def mean(ratios: Sequence[float]) -> float:
+    """The geometric one."""
+    return math.exp(statistics.fmean(math.log(ratio) for ratio in ratios))
+
+
+def processor(report: dict[str, Any]) -> str:
+    """The machine of a tuning run."""
+    return PROCESSORS[json.loads(report["target"])["mcpu"]]
+
+
+def date_of(path: Path) -> str:
+    """What a file's name ends with."""
+    return path.stem[-10:]
+
+
+def against(latency: dict[str, float]) -> list[str]:
+    """Kintune's, onnxruntime's and OpenVINO's latency, and two ratios."""
+    tuned, *rivals = (latency[name] for name in ("tuned", "onnxruntime", "openvino"))
+    return [short(tuned), *map(short, rivals), *(f"{tuned / rival:.2f}" for rival in rivals)]
+
+
+def packages(results: Path) -> list[str]:
+    """Trained networks out of packages."""
+    paths = sorted(results.glob("real-*.json"))
+    found = [(path, read(results, path.name)) for path in paths]
+    found.sort(key=lambda one: one[1]["latency_ms"]["tuned"] / one[1]["latency_ms"]["onnxruntime"])
+    body = [[report["name"], *against(report["latency_ms"]), str(report["trials"])] for _, report in found]
+    machines = sorted({processor(report) for _, report in found})
+    dates = sorted({date_of(path) for path in paths})
+    ratios = {
+        name: [report["latency_ms"]["tuned"] / report["latency_ms"][name] for _, report in found]
+        for name in ("onnxruntime", "openvino")
+    }
+    of = [mean(ratios[name]) for name in ratios]
+    return [
+        "## Trained networks, two minutes of tuning each",
+        "",
+        f"Networks as they ship in Python packages. Machine: {', '.join(machines)}; {', '.join(dates)}. Milliseconds.",
+        "",
+        *table(
+            ["network", *COMPARED, "programs measured"],
+            body,
+        ),
+        "",
+        f"Geometric mean over the {len(found)} networks: {of[0]:.2f} of onnxruntime's time, {of[1]:.2f} of OpenVINO's.",
+        f"{sum(ratio < 1 for ratio in ratios['onnxruntime'])} of {len(found)} are faster than with onnxruntime. "
+        "[Page](notebook/2026-11-25-networks-from-packages.md).",
+    ]
+
+
+def zoo(results: Path) -> list[str]:
+    """Networks of the zoo, ten minutes each."""
+    body = []
+    for path in sorted(results.glob("end-to-end-*-10min-*.json")):
+        report = read(results, path.name)
+        seconds = f"{report['seconds']:.0f}"
+        body.append(
+            [report["model"]["name"], processor(report), date_of(path), *against(report["latency_ms"]), seconds]
+        )
+    return [
+        "## Networks of the zoo, ten minutes of tuning at most",
+        "",
+        "Machine and date in each row; one seed each. Milliseconds. A search ends early when it expects nothing more.",
+        "",
+        *table(
+            ["network", "machine", "date", *COMPARED, "seconds"],
+            body,
+        ),
+        "",
+        "Pages: [Intel Xeon](notebook/2026-11-22-four-networks-xeon.md), "
+        "[Zen 5](notebook/2026-11-24-four-networks-zen5.md), [Zen 4](notebook/2026-11-25-two-networks-zen4.md).",
+    ]
+
+
+def compiled(results: Path, headline: dict[str, Any]) -> list[str]:
+    """What `kintune compile` gives, by the newest file."""
+    path = max(results.glob("compiled-*.json"))
+    body = []
+    for row in read(results, path.name)["rows"]:
+        medians = {name: statistics.median(times) for name, times in row["latency_ms"].items()}
+        body.append([row["model"].removeprefix("zoo:"), f"{row['seconds']:.1f}", *against(medians)])
+    return [
+        "## Before any tuning: `kintune compile`",
+        "",
+        f"Machine: {headline['compiled']['machine']}; {path.stem[9:19]}. Seconds of the command, then milliseconds.",
+        "",
+        *table(["network", "s", *COMPARED], body),
+        "",
+        f"These are slower than with onnxruntime until they are tuned. [Page]({headline['compiled']['page']}).",
+    ]
+
+
+def races(results: Path, headline: dict[str, Any]) -> list[str]:
+    """The search against the stock tuner."""
+    body = []
+    for name, race in headline["races"].items():
+        sides = rows(results / name / "results.csv")
+        started = {row["cell"]: row["started"][:10] for row in rows(results / name / "cells.csv")}
+        stock = {row["cell"]: row for row in sides if row["method"] == "stock"}
+        for row in sides:
+            if row["method"] != "own cold":
+                continue
+            network = f"[{row['model'].removeprefix('zoo:')}]({race['page']}), seed {row['seed']}"
+            ratios = [f"{float(row['time_ratio']):.0f}"]
+            ratios += [f"{float(row[column]):.2f}" for column in ("quality_ratio", "network_quality_ratio")]
+            rival = stock[row["cell"]]
+            times = (rival["active_seconds"], rival["seconds_to_quality"], row["seconds_to_quality"])
+            seconds = [f"{float(time):.0f}" for time in times]
+            body.append([network, race["machine"], started[row["cell"]], *seconds, *ratios])
+    return [
+        "## Tuning speed against the stock tuner",
+        "",
+        "Both tune the same lowered network by turns; one judge times what they found. Kintune starts cold, with its",
+        "own tools. *There*: seconds until stock, and Kintune, are as good as stock in the end. *Faster*: stock's",
+        "whole seconds over Kintune's there. *Kernels*, *network*: stock's time over Kintune's in the end, of the sum",
+        "of all kernels and of the whole network. Machine and date in each row.",
+        "",
+        *table(
+            ["network", "machine", "date", "stock s", "stock there", "Kintune there", "faster", "kernels", "network"],
+            body,
+        ),
+        "",
+        "[What this means over five networks](notebook/2026-11-25-races-together.md).",
+    ]
+
+
+def scheduler(results: Path, headline: dict[str, Any]) -> list[str]:
+    """How near the scheduler comes to its bound."""
+    body = []
+    for name, what in (
+        ("thesis", "two jobs, simulated"),
+        ("mix", "100 jobs on 8 hosts, simulated"),
+        ("hundred", "4500 jobs on 100 hosts with losses, simulated"),
+        ("thousand", "45 000 jobs on 1000 hosts with losses, simulated"),
+    ):
+        outcome = next(o for o in read(results, f"schedules/{name}.json")["outcomes"] if o["setup"] == "predictive")
+        body.append([what, f"{outcome['makespan_s']:.0f}", f"{outcome['over_bound']:.3f}"])
+    runs = [r for r in read(results, "live_schedules/runs.json")["runs"] if r["setup"] == "predictive, pipelined"]
+    middle = [statistics.median(run[column] for run in runs) for column in ("seconds", "over_bound")]
+    body.append(["two real jobs on two cores", f"{middle[0]:.0f}", f"{middle[1]:.3f}"])
+    return [
+        "## The scheduler at its bound",
+        "",
+        f"Policy `predictive`. Simulations do not depend on the machine ({headline['schedules']['date']}). "
+        f"Real jobs: {headline['live']['machine']}; {headline['live']['date']}.",
+        "",
+        *table(["jobs", "all done, s", "over the bound"], body),
+        "",
+        "Pages: [simulated](notebook/2026-11-21-schedules-simulated.md), "
+        "[live](notebook/2026-11-21-schedules-live.md), [a thousand hosts](notebook/2026-11-23-thousand-hosts.md).",
+    ]
+
+
+def service(results: Path, headline: dict[str, Any]) -> list[str]:
+    """The service, its fleet and an hour of trouble."""
+    kills, answers, load, fleet, soak = (
+        read(results, f"{name}.json")
+        for name in ("service_kills", "service_answers", "service_load", "fleet_costs", "soak/soak")
+    )
+    again = statistics.median(answer["answered"] for answer in answers["seconds"]["the same operators"])
+    one, two = (statistics.median(fleet["devices"]["seconds"][name]) for name in ("one device", "two"))
+    local, ray = (statistics.median(fleet["ray"]["seconds"][name]) for name in ("local", "ray"))
+    pages = load["pages_ms"]
+    lost = kills["lost_or_changed"] + kills["doubled"]
+    body = [
+        ["processes killed; measurements lost, changed or doubled", f"{sum(kills['killed'].values())}; {lost}"],
+        ["jobs ended after these kills", f"{kills['jobs']['done']} of {sum(kills['jobs'].values())}"],
+        ["first answer for a network whose subgraphs are known", f"{again:.1f} s"],
+        [f"the portal's list of {load['options']['jobs']:,} jobs".replace(",", " "), f"{pages['/']['median']:.0f} ms"],
+        [
+            f"load of {load['options']['pollers']} polling clients and {load['options']['viewers']} viewers",
+            f"{100 * load['share_of_a_core']['busy']:.1f} % of a core (10 % was asked for)",
+        ],
+        ["two jobs on two devices, of the time on one", f"{two / one:.3f}"],
+        ["two jobs under Ray, of the local engine's time", f"{ray / local:.3f}"],
+        [
+            f"jobs ended in {soak['minutes']:.0f} minutes with a trouble every ten seconds",
+            f"{soak['jobs']['endings']['finished']} of {soak['jobs']['started']}",
+        ],
+    ]
+    return [
+        "## The service",
+        "",
+        f"Service: machine {headline['service']['machine']}; {kills['date']}. "
+        f"Devices and Ray: {headline['fleet']['machine']}; {fleet['date']}. "
+        f"Trouble: {headline['soak']['machine']}; {soak['date']}.",
+        "",
+        *table(["what", "measured"], body),
+        "",
+        "Pages: [service](notebook/2026-11-21-service.md), "
+        "[several machines](notebook/2026-11-22-several-machines.md), "
+        "[an hour of trouble](notebook/2026-11-22-soak.md).",
+    ]
+
+
+def page(results: Path) -> str:
+    """The whole page."""
+    headline = read(results, "headline.json")
+    parts = [
+        [
+            "# Benchmarks",
+            "",
+            "`python tools/benchmarks_page.py` writes this page from `benchmarks/results`; do not edit it.",
+            "[The notebook](notebook/index.md) has a page for each experiment, with its command.",
+            "",
+            "## Method",
+            "",
+            *(f"* {line}" for line in headline["method"]),
+        ],
+        packages(results),
+        zoo(results),
+        compiled(results, headline),
+        races(results, headline),
+        scheduler(results, headline),
+        service(results, headline),
+        ["## Limits", "", *(f"* {limit['says']} [Page]({limit['page']})." for limit in headline["limits"])],
+    ]
+    return "\n\n".join("\n".join(part) for part in parts) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the page, or check it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if the page is not up to date")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--page", type=Path, default=PAGE)
+    options = parser.parse_args(arguments)
+    text = page(options.results)
+    if len(text.splitlines()) > LONGEST:
+        print(f"{options.page}: {len(text.splitlines())} lines, {LONGEST} at most; shorten it", file=sys.stderr)
+        return 1
+    if not options.check:
+        options.page.write_text(text)
+    elif not options.page.exists() or options.page.read_text() != text:
+        print(f"{options.page} is not up to date; make benchmarks-page writes it", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
