@@ -21,10 +21,10 @@ import tvm
 from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 
+from kintune.compiler.space.intrinsics import load_intrinsics
 from kintune.errors import InputError
 from kintune.integrations.stock import FamilyCostModel, FamilyTaskScheduler
 from kintune.runtime.target import resolve_target
-from kintune.compiler.space.intrinsics import load_intrinsics
 
 THREADS = psutil.cpu_count(logical=False) or 1
 WIDTHS = (256, 512, 384, 64)

@@ -24,7 +24,8 @@ LONGER_FOR_A_REASON: dict[str, str] = {
 """Files past the limit: path below `src/kintune` and why."""
 
 FRONT_SIDE = re.compile(
-    r"kintune\.(api|bench|cli|doctor|engine|errors|estimate|files|front|kinship|knowledge|records|scheduler|search|terminal|wire)\b"
+    r"kintune\.(api|bench(?!\.contest)|cli|core|doctor|errors|files|hardware|kinship|records|scheduler|search|simulate"
+    r"|spec|terminal|transfer|tuning\.(estimate|front)|wire|workers\.(engine|fleet))\b"
 )
 """Rooms that start without the compiler."""
 
