@@ -38,7 +38,7 @@ JOIN = Join(
 
 
 _PROGRAM, _SCRIPTED = (
-    msgspec.msgpack.encode(f"kintune.{name}") for name in ("measure.device_worker", "testing.scripted_worker")
+    msgspec.msgpack.encode(f"kintune.{name}") for name in ("workers.device_worker", "testing.scripted_worker")
 )
 
 
