@@ -62,11 +62,7 @@ class _Rewiring:
 
     async def receive(self) -> bytes | None:
         data = await self._line.receive()
-        return (
-            None
-            if data is None
-            else data.replace(b"\xbdkintune.measure.device_worker", b"\xbfkintune.testing.scripted_worker")
-        )
+        return None if data is None else data.replace(_PROGRAM, _SCRIPTED)
 
 
 class Fleet:
