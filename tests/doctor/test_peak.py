@@ -10,11 +10,11 @@ import pytest
 from kintune.core.device_about import DeviceAbout, Peak
 from kintune.core.machine import Machine
 from kintune.core.protocol import DeviceType, Protocol
+from kintune.doctor import peak as module
 from kintune.doctor.peak import check_peak
 from kintune.errors import EngineError
 from kintune.hardware.check import Verdict
 from kintune.records import Store
-from kintune.tuning import peak as module
 
 PEAK = Peak(gflops=400.0, gbytes_per_s=20.0, threads=2, read_gbytes_per_s=25.0)
 MACHINE = Machine("a CPU", "x86_64", 2, 2, 2, 2, 1 << 34, (), ())

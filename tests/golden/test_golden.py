@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from tests.golden.public_face import HERE, documents, help_text
 
 FILES = HERE / "files"
