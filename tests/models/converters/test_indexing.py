@@ -117,6 +117,10 @@ def every_operator() -> list[list[Any]]:
             indexed("ScatterElements", data, elements[:2, :, :3], updates[:2, :, :3].copy(), axis=1, reduction=how)
             for how in ("add", "mul", "min", "max")
         ),
+        *(  # two axes on one side of the one that is indexed are smaller than the data's
+            indexed("ScatterElements", data, part, updates[:2, :2, :1].copy(), axis=axis)
+            for axis, part in ((0, np.array([[[1], [0]], [[-1], [-2]]])), (2, np.array([[[4], [-2]], [[0], [2]]])))
+        ),
         indexed("ScatterND", data, places, rows),
         *(indexed("ScatterND", data, places, rows, reduction=how) for how in ("add", "mul", "min", "max")),
     ]

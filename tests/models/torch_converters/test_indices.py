@@ -139,3 +139,17 @@ def test_lookups_agree_with_pytorch_and_fail_where_it_fails(tmp_path: Path, chan
             with pytest.raises(InputError, match=str(value)) as error:
                 executable.run({**arrays, name: wrong})
             assert f"{size} e" in str(error.value)
+
+
+def test_an_index_smaller_than_what_it_writes_to(tmp_path: Path) -> None:
+    """Two axes on one side of the one that is indexed are smaller."""
+
+    class Scatter(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, at: Any, source: Any) -> Any:
+            return x.scatter(0, at, source), x.scatter_add(2, at, source)
+
+    x, at = torch.arange(24.0).reshape(2, 3, 4), torch.tensor([[[1], [0]]])
+    given = {"x": x, "at": at, "source": torch.tensor([[[100.0], [200.0]]])}
+    found = built(Scatter(), tmp_path, given).run({name: value.numpy() for name, value in given.items()})
+    for ours, expected in zip(found.values(), Scatter()(**given), strict=True):
+        np.testing.assert_array_equal(ours, expected.numpy())

@@ -7,6 +7,7 @@ from tvm import relax
 
 from kintune.models.converters.node import Converter, Node, dtype_of, is_integer, shape_of
 from kintune.models.index_marks import mark_index
+from kintune.models.scatter import scatter_elements
 
 __all__ = ["CONVERTERS"]
 
@@ -83,7 +84,7 @@ def _scatter_elements(node: Node) -> relax.Expr:
     if 0 in shape_of(node.required(1)):
         return node.required(0)
     index = _along(node, axis)
-    return relax.op.scatter_elements(node.required(0), index, node.required(2), axis, _reduction(node))
+    return scatter_elements(node.emit, node.required(0), index, node.required(2), axis, _reduction(node))
 
 
 def _scatter_nd(node: Node) -> relax.Expr:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from tvm import relax
 
+from kintune.models.scatter import scatter_elements
 from kintune.models.torch_converters.translation import (
     Converter,
     Expression,
@@ -299,7 +300,7 @@ def _scatter(t: Translation, a: SimpleNamespace) -> Expression:
         data, source, a.index = (t.reshape(value, [1]) for value in (a.self, source, a.index))
     axis = a.dim % len(shape)
     index = t.index(a.index, shape[axis], axis)
-    return t.reshape(t.emit(relax.op.scatter_elements(data, index, source, axis, reduction)), t.result.shape)
+    return t.reshape(scatter_elements(t.emit, data, index, source, axis, reduction), t.result.shape)
 
 
 def _scatter_add(t: Translation, a: SimpleNamespace) -> Expression:
