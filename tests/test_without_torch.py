@@ -21,3 +21,10 @@ def test_what_is_imported_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     forbid_torch()
     allow_torch()
     assert sys.modules["torch"] is sys
+
+
+def test_what_others_forbid_stays_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    forbid_torch()
+    allow_torch()
+    assert sys.modules["torch"] is None

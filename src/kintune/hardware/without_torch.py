@@ -8,14 +8,18 @@ from typing import Any, cast
 __all__ = ["allow_torch", "forbid_torch"]
 
 _MODULES = cast("dict[str, Any]", sys.modules)
+_FORBIDDEN: set[str] = set()  # "torch", if it is forbidden by this module: others may say that it is not installed
 
 
 def forbid_torch() -> None:
     """Let imports of PyTorch fail from now on, as if it were not installed, unless it is already imported."""
-    _MODULES.setdefault("torch", None)
+    if "torch" not in _MODULES:
+        _MODULES["torch"] = None
+        _FORBIDDEN.add("torch")
 
 
 def allow_torch() -> None:
-    """Let imports of PyTorch succeed again."""
-    if _MODULES.get("torch", sys) is None:
+    """Let imports of PyTorch succeed again, if `forbid_torch` has stopped them."""
+    if "torch" in _FORBIDDEN:
+        _FORBIDDEN.remove("torch")
         del _MODULES["torch"]
