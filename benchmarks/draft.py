@@ -24,12 +24,10 @@ import numpy as np
 from local_workers import build, builders
 from numpy.typing import NDArray
 
-from kintune.bench.pool.pool import Origin, Pool, load_pool, save_pool
 from kintune.core.candidate import Candidate
 from kintune.core.kernels import BuildContext, ProfileContext, ProfileItem
 from kintune.core.payloads import Prepared, Subgraph
 from kintune.hardware.machine import data_caches, inspect_machine
-from kintune.kinship.samples import Measured, subject_of
 from kintune.models.ref import parse_ref
 from kintune.search.cost_model import Trees, relative_speeds
 from kintune.search.draft.evolution import evolve
@@ -38,6 +36,8 @@ from kintune.search.space import SearchSpace
 from kintune.search.traits.field import Field
 from kintune.search.traits.frame import Herd
 from kintune.tuning.estimate.preparation import preparing
+from kintune_lab.families.samples import Measured, subject_of
+from kintune_lab.pools.pool import Origin, Pool, load_pool, save_pool
 
 RESULTS = Path(__file__).parent / "results" / "draft"
 SURVIVE = 0.02

@@ -26,9 +26,6 @@ from kintune.hardware.machine import inspect_machine
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import policy
 from kintune.scheduler.resources import Device, Host, Resource
-from kintune.simulate.mock import MockJob
-from kintune.simulate.mock_process import MOCK_WORKER
-from kintune.simulate.plan import PlannedJob
 from kintune.workers.engine.command import Anywhere, Command
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
 from kintune.workers.engine.local import LocalEngine
@@ -36,9 +33,12 @@ from kintune.workers.engine.memory_journal import MemoryJournal
 from kintune.workers.fleet.hub import Admitted, Workers
 from kintune.workers.fleet.messages import Join
 from kintune.workers.fleet.ray_park import RayPark
+from kintune_lab.simulate.mock import MockJob
+from kintune_lab.simulate.mock_process import MOCK_WORKER
+from kintune_lab.simulate.plan import PlannedJob
 
 RESULTS = Path(__file__).parent / "results/fleet_costs.json"
-WORKER, PROCESS = "kintune.simulate.mock_worker", "kintune.simulate.mock_process"
+WORKER, PROCESS = "kintune_lab.simulate.mock_worker", "kintune_lab.simulate.mock_process"
 MOCK = Workers({MOCK_WORKER: WORKER}, {})
 HOSTS = (Host("one", 1, 1 << 20), Host("two", 1, 1 << 20))
 

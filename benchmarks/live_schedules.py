@@ -33,13 +33,13 @@ from kintune.errors import KintuneError
 from kintune.hardware.cores import physical_cores
 from kintune.models.ref import parse_ref
 from kintune.records import Store
-from kintune.simulate.accounts import accounts_of
-from kintune.simulate.gantt import draw_gantt
-from kintune.simulate.recorded import read_recording
-from kintune.simulate.retrace import retrace
 from kintune.testing.small_onnx import write_small_onnx
 from kintune.tuning.front.campaign import Scheduling, tune_all
 from kintune.tuning.front.request import TuneRequest
+from kintune_lab.simulate.accounts import accounts_of
+from kintune_lab.simulate.gantt import draw_gantt
+from kintune_lab.simulate.recorded import read_recording
+from kintune_lab.simulate.retrace import retrace
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"

@@ -27,13 +27,13 @@ from kintune.core.outcome import Outcome
 from kintune.core.payloads import Prepared, Subgraph
 from kintune.core.strategy import Strategy
 from kintune.hardware.machine import data_caches, inspect_machine
-from kintune.kinship.samples import subject_of
 from kintune.models.ref import parse_ref
 from kintune.search.draft.drafter import draft
 from kintune.search.propose import Proposer, propose
 from kintune.search.session import Session
 from kintune.search.space import SearchSpace
 from kintune.tuning.estimate.preparation import preparing
+from kintune_lab.families.samples import subject_of
 
 RESULTS = Path(__file__).parent / "results" / "proposers.json"
 WAYS: dict[str, tuple[Strategy, Proposer]] = {

@@ -38,15 +38,15 @@ from live.troubles import Troubles
 from kintune.hardware.machine import inspect_machine
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import POLICIES, policy
-from kintune.simulate.mock import MockJob
-from kintune.simulate.mock_process import MOCK_WORKER
-from kintune.simulate.plan import PlannedJob
 from kintune.workers.engine.command import Anywhere
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.fleet.hub import Admitted, Hub, Workers
 from kintune.workers.fleet.messages import Join
 from kintune.workers.fleet.sockets import PATH, SocketLine, open_door
+from kintune_lab.simulate.mock import MockJob
+from kintune_lab.simulate.mock_process import MOCK_WORKER
+from kintune_lab.simulate.plan import PlannedJob
 
 HERE = Path(__file__).parent
 WORKERS = Workers({MOCK_WORKER: WORKER}, {MOCK_WORKER: DEVICE})

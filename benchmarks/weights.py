@@ -11,8 +11,8 @@ import argparse
 import statistics
 from pathlib import Path
 
-from kintune.simulate.simulation import play
-from kintune.simulate.spec import read_spec
+from kintune_lab.simulate.simulation import play
+from kintune_lab.simulate.spec import read_spec
 
 SPEC = Path(__file__).parent / "schedules" / "mix_weighted.toml"
 

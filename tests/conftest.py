@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, settings
 from kintune.core.progress import ProgressReport
 from kintune.core.report import RunReport
 from kintune.errors import KintuneError
-from kintune.testing.reports import example_progress, example_report
 from kintune.tuning.front.campaign import Ending, OnProgress, Scheduling
 from kintune.tuning.front.request import TuneRequest
+from tests.support.reports import example_progress, example_report
 from tests.support.tools import OptionalTools
 
 settings.register_profile("default", deadline=None)

@@ -11,7 +11,7 @@ import pytest
 
 import kintune as kt
 from kintune.errors import InputError, ModelError, OrderError
-from kintune.testing.reports import example_report
+from tests.support.reports import example_report
 
 if TYPE_CHECKING:
     from conftest import FakeFront

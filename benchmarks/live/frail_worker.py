@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kintune.errors import DeviceUnwell
-from kintune.simulate.mock_process import MOCK_WORKER
-from kintune.simulate.mock_worker import MockHandler
 from kintune.wire import worker
+from kintune_lab.simulate.mock_process import MOCK_WORKER
+from kintune_lab.simulate.mock_worker import MockHandler
 
 
 class FrailHandler(MockHandler):

@@ -13,7 +13,7 @@ from kintune.workers.fleet.agent import Agent
 from kintune.workers.fleet.messages import Join
 from kintune.workers.fleet.sockets import call
 
-WORKER, PROCESS, DEVICE = "kintune.simulate.mock_worker", "kintune.simulate.mock_process", "live.frail_worker"
+WORKER, PROCESS, DEVICE = "kintune_lab.simulate.mock_worker", "kintune_lab.simulate.mock_process", "live.frail_worker"
 
 
 def main() -> None:

@@ -17,9 +17,9 @@ import pytest
 
 from kintune.hardware.cores import physical_cores
 from kintune.service.client import Client
-from kintune.testing.paper_gpu import build_paper_gpu
 from kintune.testing.serving import Serving, serving
-from kintune.testing.stock_rpc import stock_rpc
+from tests.support.paper_gpu import build_paper_gpu
+from tests.support.stock_rpc import stock_rpc
 
 pytestmark = [pytest.mark.tvm, pytest.mark.timeout(600)]
 

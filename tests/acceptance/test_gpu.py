@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kintune.service.client import Client
-from kintune.testing.paper_gpu import build_paper_gpu
 from kintune.testing.serving import serving
+from tests.support.paper_gpu import build_paper_gpu
 
 if TYPE_CHECKING:
     from conftest import Place

@@ -21,8 +21,8 @@ from sqlalchemy import create_engine, text
 
 from kintune.hardware.cores import physical_cores
 from kintune.service.client import Client
-from kintune.testing.network import Network, SlowLink, why_no_network
 from kintune.testing.serving import Serving, serving
+from tests.support.network import Network, SlowLink, why_no_network
 
 pytestmark = [pytest.mark.may_use("postgresql"), pytest.mark.tvm, pytest.mark.slow, pytest.mark.timeout(1500)]
 

@@ -12,8 +12,8 @@ import pytest
 
 import kintune as kt
 from kintune.hardware.cores import physical_cores
-from kintune.simulate.recorded import read_recording
-from kintune.simulate.retrace import Retraced, retrace
+from kintune_lab.simulate.recorded import read_recording
+from kintune_lab.simulate.retrace import Retraced, retrace
 
 if TYPE_CHECKING:
     from conftest import Place

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from kintune.bench.experiment import Experiment
-from kintune.bench.spec import Spec, read_spec
 from kintune.errors import InputError
-from kintune.testing.fake_experiment import FakeExperiment
+from kintune_lab.bench.spec import Spec, read_spec
+from kintune_lab.experiment.experiment import Experiment
+from tests.support.fake_experiment import FakeExperiment
 
 ReadSpec = Callable[..., Spec]
 

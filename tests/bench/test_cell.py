@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.bench.cell import Cell, Method
-from kintune.bench.option import Value
+from kintune_lab.experiment.cell import Cell, Method
+from kintune_lab.experiment.option import Value
 
 VALUES = st.dictionaries(st.text(max_size=3), st.one_of(st.integers(), st.booleans(), st.text(max_size=3)), max_size=4)
 

@@ -4,10 +4,10 @@ import io
 
 import pytest
 
-from kintune.bench.cell import Cell
-from kintune.bench.display import open_bench_display
-from kintune.bench.experiment import CellProgress
-from kintune.bench.record import State, begun, ended
+from kintune_lab.bench.display import open_bench_display
+from kintune_lab.bench.record import State, begun, ended
+from kintune_lab.experiment.cell import Cell
+from kintune_lab.experiment.experiment import CellProgress
 
 
 class Terminal(io.StringIO):

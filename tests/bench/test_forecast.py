@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kintune.bench.forecast import seconds_left
+from kintune_lab.bench.forecast import seconds_left
 
 
 def test_expectations_are_corrected_by_how_they_held() -> None:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from kintune.bench.experiment import ModelFacts
-from kintune.bench.imports import check_imports, import_models
 from kintune.errors import EngineError, ModelError
-from kintune.spec.errors import SpecError
+from kintune_lab.bench.imports import check_imports, import_models
+from kintune_lab.experiment.experiment import ModelFacts
+from kintune_lab.spec.errors import SpecError
 
 
 def test_the_first_model_that_cannot_be_imported_is_named_with_its_line() -> None:
@@ -39,7 +39,7 @@ def test_without_models_no_process_is_started() -> None:
 
 @pytest.mark.tvm
 def test_models_are_imported_by_the_tuner_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kintune.testing.tiny_network import make_tiny_network
+    from tests.support.tiny_network import make_tiny_network
 
     path = str(make_tiny_network(tmp_path).onnx)
     said: list[str] = []

@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.bench.matrix import product_of, size_of
+from kintune_lab.bench.matrix import product_of, size_of
 
 AXES = st.dictionaries(
     st.text(min_size=1, max_size=4), st.lists(st.integers(), min_size=1, max_size=4, unique=True), max_size=4

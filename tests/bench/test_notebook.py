@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kintune.bench.display import open_bench_display
-from kintune.bench.experiments.tune import EXPERIMENT
-from kintune.bench.runner import Bench
-from kintune.bench.spec import read_spec
+from kintune_lab.bench.display import open_bench_display
+from kintune_lab.bench.experiments.tune import EXPERIMENT
+from kintune_lab.bench.runner import Bench
+from kintune_lab.bench.spec import read_spec
 
 if TYPE_CHECKING:
     from conftest import FakeFront

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from kintune.bench.option import Kind, Option, spelled
 from kintune.errors import InputError
+from kintune_lab.experiment.option import Kind, Option, spelled
 
 
 @pytest.mark.parametrize(

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.bench import collect, ledger
-from kintune.bench.cell import Cell
-from kintune.bench.display import open_bench_display
-from kintune.bench.experiment import ModelFacts, Show
-from kintune.bench.ledger import Ledger
-from kintune.bench.record import State
-from kintune.bench.runner import Bench, models_of
-from kintune.bench.spec import Spec, read_spec
-from kintune.bench.tables import Tables
 from kintune.errors import InputError, JobFailed
 from kintune.files import write_whole
-from kintune.spec.errors import SpecError
-from kintune.testing.fake_experiment import FakeExperiment
+from kintune_lab.bench import collect, ledger
+from kintune_lab.bench.display import open_bench_display
+from kintune_lab.bench.ledger import Ledger
+from kintune_lab.bench.record import State
+from kintune_lab.bench.runner import Bench, models_of
+from kintune_lab.bench.spec import Spec, read_spec
+from kintune_lab.experiment.cell import Cell
+from kintune_lab.experiment.experiment import ModelFacts, Show
+from kintune_lab.experiment.tables import Tables
+from kintune_lab.spec.errors import SpecError
+from tests.support.fake_experiment import FakeExperiment
 
 if TYPE_CHECKING:
     from conftest import ReadSpec

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kintune.bench.spec import MOST_CELLS, read_spec
 from kintune.errors import InputError
-from kintune.spec.errors import SpecError
+from kintune_lab.bench.spec import MOST_CELLS, read_spec
+from kintune_lab.spec.errors import SpecError
 
 if TYPE_CHECKING:
     from conftest import ReadSpec

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from kintune.bench.strategy import STRATEGY, strategy_of
 from kintune.core.strategy import Strategy
 from kintune.errors import InputError
+from kintune_lab.bench.strategy import STRATEGY, strategy_of
 
 DEFAULTS = {name: option.default for name, option in STRATEGY.items()}
 

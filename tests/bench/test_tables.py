@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.bench.tables import check_tables, columns_of, joined, to_csv
 from kintune.errors import KintuneError
+from kintune_lab.experiment.tables import check_tables, columns_of, joined, to_csv
 
 SCALARS = st.one_of(
     st.none(), st.integers(), st.booleans(), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=8)

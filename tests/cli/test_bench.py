@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kintune.bench.experiment import ModelFacts
 from kintune.errors import JobFailed
+from kintune_lab.experiment.experiment import ModelFacts
 
 if TYPE_CHECKING:
     from conftest import FakeFront, Kintune
@@ -27,7 +27,7 @@ def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked.extend(models)
         return {model: ModelFacts(20, 12, 1e9) for model in models}
 
-    monkeypatch.setattr("kintune.cli.bench.import_models", importer)
+    monkeypatch.setattr("kintune_lab.cli.bench.import_models", importer)
     return asked
 
 

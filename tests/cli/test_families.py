@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kintune.cli import families as module
 from kintune.errors import InputError
-from kintune.kinship.document import Families
-from kintune.testing.kinship import example_families
+from kintune_lab.cli import families as module
+from kintune_lab.families.document import Families
+from tests.support.kinship import example_families
 
 if TYPE_CHECKING:
     from conftest import Kintune

@@ -9,7 +9,7 @@ import pytest
 
 from kintune.records import Store
 from kintune.testing.synthetic_space import Product
-from kintune.testing.toy_records import CONDITIONS, ToyRecords
+from tests.support.toy_records import CONDITIONS, ToyRecords
 
 if TYPE_CHECKING:
     from conftest import Kintune

@@ -9,8 +9,8 @@ import pytest
 from kintune.scheduler.machine import Machine
 from kintune.scheduler.policies import policy
 from kintune.scheduler.recording import Header, Step, encode_line
-from kintune.simulate.spec import read_spec
-from kintune.simulate.world import World
+from kintune_lab.simulate.spec import read_spec
+from kintune_lab.simulate.world import World
 
 if TYPE_CHECKING:
     from conftest import Kintune

@@ -11,8 +11,8 @@ import pytest
 from kintune.core.report import Latencies
 from kintune.core.strategy import Strategy
 from kintune.errors import InputError, JobFailed, TargetError
-from kintune.testing.reports import example_report
 from kintune.tuning.front.campaign import Scheduling
+from tests.support.reports import example_report
 
 if TYPE_CHECKING:
     from conftest import FakeFront, Kintune

@@ -6,8 +6,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kintune.testing.journal import MemoryJournal
-from kintune.testing.scripted_engine import Bench
+from tests.support.journal import MemoryJournal
+from tests.support.scripted_engine import Bench
 
 
 @pytest.fixture

@@ -18,12 +18,12 @@ from kintune.scheduler.machine import Machine
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Host
 from kintune.core.stage import Demand, Stage
-from kintune.testing.journal import MemoryJournal
-from kintune.testing.script import Act, Deed, Plot
+from tests.support.journal import MemoryJournal
+from tests.support.script import Act, Deed, Plot
 from kintune.core.messages import Work
 
-worker = Command((sys.executable, "-m", "kintune.testing.scripted_worker"))
-job = Command((sys.executable, "-m", "kintune.testing.scripted_job"))
+worker = Command((sys.executable, "-m", "tests.support.scripted_worker"))
+job = Command((sys.executable, "-m", "tests.support.scripted_job"))
 stage = Stage("w", "j", "build", Demand(cores=2))
 deeds = (Deed(text="a"), Deed(Act.HANG), Deed(Act.HANG))
 plot = Plot(((Work(stage, "build", b"", tuple(deed.encode() for deed in deeds), 600.0),),))

@@ -12,16 +12,16 @@ from kintune.core.stage import Demand, Stage
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Host
-from kintune.testing.journal import MemoryJournal
-from kintune.testing.neighbour import Neighbour
-from kintune.testing.script import Act, Deed, Plot
 from kintune.workers.engine.command import Command, KeptCommand
 from kintune.workers.engine.job_run import JobLaunch
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.engine.outposts import Outpost
+from tests.support.journal import MemoryJournal
+from tests.support.neighbour import Neighbour
+from tests.support.script import Act, Deed, Plot
 
-MODULE = "kintune.testing.scripted_worker"
-JOB = Command((sys.executable, "-m", "kintune.testing.scripted_job"))
+MODULE = "tests.support.scripted_worker"
+JOB = Command((sys.executable, "-m", "tests.support.scripted_job"))
 
 
 @pytest.mark.parametrize("text", ["x", "x\n"])

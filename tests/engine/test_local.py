@@ -10,9 +10,11 @@ import pytest
 from kintune.errors import EngineError
 from kintune.scheduler.machine import Machine
 from kintune.scheduler.policies import Fair
-from kintune.testing.journal import MemoryJournal
-from kintune.testing.script import Act, Deed, Moment, Plot, Trap
-from kintune.testing.scripted_engine import (
+from kintune.workers.engine.job_run import JobEnding, JobLaunch
+from kintune.workers.engine.local import LocalEngine
+from tests.support.journal import MemoryJournal
+from tests.support.script import Act, Deed, Moment, Plot, Trap
+from tests.support.scripted_engine import (
     CHAIN,
     COMMANDS,
     JOB,
@@ -25,8 +27,6 @@ from kintune.testing.scripted_engine import (
     told,
     work,
 )
-from kintune.workers.engine.job_run import JobEnding, JobLaunch
-from kintune.workers.engine.local import LocalEngine
 
 pytestmark = pytest.mark.usefixtures("no_child_is_left")
 

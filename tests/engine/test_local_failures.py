@@ -13,9 +13,13 @@ from kintune.errors import EngineError, InputError, WireError
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import Fair, Sequential
 from kintune.scheduler.resources import Device, Host
-from kintune.testing.journal import MemoryJournal
-from kintune.testing.script import Act, Deed, Moment, Plot, Trap
-from kintune.testing.scripted_engine import (
+from kintune.workers.engine.command import Command
+from kintune.workers.engine.job_run import JobEnding, JobLaunch
+from kintune.workers.engine.local import LocalEngine
+from kintune.workers.engine.settings import EngineSettings
+from tests.support.journal import MemoryJournal
+from tests.support.script import Act, Deed, Moment, Plot, Trap
+from tests.support.scripted_engine import (
     CHAIN,
     CHAIN_ENDS,
     JOB,
@@ -29,10 +33,6 @@ from kintune.testing.scripted_engine import (
     told,
     work,
 )
-from kintune.workers.engine.command import Command
-from kintune.workers.engine.job_run import JobEnding, JobLaunch
-from kintune.workers.engine.local import LocalEngine
-from kintune.workers.engine.settings import EngineSettings
 
 pytestmark = pytest.mark.usefixtures("no_child_is_left")
 

@@ -17,10 +17,6 @@ from kintune.errors import WireError
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Device, Host
-from kintune.testing.journal import MemoryJournal
-from kintune.testing.neighbour import Neighbour
-from kintune.testing.script import Act, Deed, Plot
-from kintune.testing.scripted_job import Told
 from kintune.wire.child import ResourceLimits
 from kintune.workers.engine.command import Anywhere, Command, KeptCommand
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
@@ -28,9 +24,13 @@ from kintune.workers.engine.journal import Entry
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.engine.outposts import Outpost
 from kintune.workers.engine.settings import EngineSettings
+from tests.support.journal import MemoryJournal
+from tests.support.neighbour import Neighbour
+from tests.support.script import Act, Deed, Plot
+from tests.support.scripted_job import Told
 
-MODULE = "kintune.testing.scripted_worker"
-JOB = Command((sys.executable, "-m", "kintune.testing.scripted_job"))
+MODULE = "tests.support.scripted_worker"
+JOB = Command((sys.executable, "-m", "tests.support.scripted_job"))
 HERE = (Host("here", cores=1, memory_mb=1000),)
 THERE = Host("there", cores=2, memory_mb=1000)
 BOARD = Device("board", "cpu", host="there")
@@ -236,7 +236,7 @@ def test_an_unwell_device_of_this_machine_fails_the_item(bench: Bench) -> None:
     assert [status for status, _ in answers(end).values()] == [ItemStatus.FAILED]
 
 
-ANYWHERE = Anywhere("kintune.testing.scripted_job")
+ANYWHERE = Anywhere("tests.support.scripted_job")
 
 
 def outpost(bench: Bench, name: str, cores: int) -> Outpost:

@@ -12,17 +12,17 @@ from kintune.core.stage import Demand, Stage
 from kintune.scheduler.machine import Machine
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Host
-from kintune.testing.journal import MemoryJournal
-from kintune.testing.script import Act, Deed, Plot
 from kintune.wire.channel import front_end_of_worker
 from kintune.workers.engine.command import Command
 from kintune.workers.engine.job_run import JobLaunch
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.engine.process import ChildProcess
 from kintune.workers.engine.run_log import RunLog
+from tests.support.journal import MemoryJournal
+from tests.support.script import Act, Deed, Plot
 
-WORKER = Command((sys.executable, "-m", "kintune.testing.scripted_worker"))
-JOB = Command((sys.executable, "-m", "kintune.testing.scripted_job"))
+WORKER = Command((sys.executable, "-m", "tests.support.scripted_worker"))
+JOB = Command((sys.executable, "-m", "tests.support.scripted_job"))
 
 
 @pytest.mark.parametrize("text", ["x", "x\n"])

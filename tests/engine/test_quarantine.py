@@ -12,18 +12,18 @@ from kintune.core.stage import Demand, Stage
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Host
-from kintune.testing.journal import MemoryJournal
-from kintune.testing.neighbour import Neighbour
-from kintune.testing.script import Act, Deed, Plot
 from kintune.wire.child import ResourceLimits
 from kintune.workers.engine.command import Anywhere, KeptCommand
 from kintune.workers.engine.job_run import JobEnding, JobLaunch
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.engine.outposts import Outpost
 from kintune.workers.engine.settings import EngineSettings
+from tests.support.journal import MemoryJournal
+from tests.support.neighbour import Neighbour
+from tests.support.script import Act, Deed, Plot
 
-WORKER = "kintune.testing.scripted_worker"
-JOB = Anywhere("kintune.testing.scripted_job")
+WORKER = "tests.support.scripted_worker"
+JOB = Anywhere("tests.support.scripted_job")
 
 
 def work(id: str, *deeds: Deed, worker: str = "build") -> Work:

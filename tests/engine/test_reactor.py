@@ -73,7 +73,7 @@ class Notes:
 
 
 def scripted_worker() -> ChildProcess:
-    command = Command((sys.executable, "-m", "kintune.testing.scripted_worker"))
+    command = Command((sys.executable, "-m", "tests.support.scripted_worker"))
     return ChildProcess("w", command, front_end_of_worker, RunLog(None))
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from kintune.core.messages import Committed, ItemStatus
-from kintune.testing.journal import MemoryJournal
-from kintune.testing.script import Act, Deed, Plot
-from kintune.testing.scripted_engine import JOB, Bench, echo, ends, told, work
 from kintune.workers.engine.job_run import JobLaunch
 from kintune.workers.engine.journal import Entry
 from kintune.workers.engine.settings import EngineSettings
+from tests.support.journal import MemoryJournal
+from tests.support.script import Act, Deed, Plot
+from tests.support.scripted_engine import JOB, Bench, echo, ends, told, work
 
 pytestmark = pytest.mark.usefixtures("no_child_is_left")
 

@@ -21,18 +21,18 @@ from kintune.scheduler.events import Event, JobEnded
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import Fair
 from kintune.scheduler.resources import Device, Host
-from kintune.testing.journal import MemoryJournal
-from kintune.testing.script import Act, Deed, Plot
-from kintune.testing.scripted_job import Told
 from kintune.workers.engine.command import Command
 from kintune.workers.engine.job_driver import JobDriver
 from kintune.workers.engine.job_process import JobProcess
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch, JobRun
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.engine.settings import EngineSettings
+from tests.support.journal import MemoryJournal
+from tests.support.script import Act, Deed, Plot
+from tests.support.scripted_job import Told
 
-WORKER = (sys.executable, "-m", "kintune.testing.scripted_worker")
-JOB = Command((sys.executable, "-m", "kintune.testing.scripted_job"))
+WORKER = (sys.executable, "-m", "tests.support.scripted_worker")
+JOB = Command((sys.executable, "-m", "tests.support.scripted_job"))
 COMMANDS = {"build": Command(WORKER), "device": Command((*WORKER, "--kind", "device"))}
 
 

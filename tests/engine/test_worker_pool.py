@@ -13,16 +13,16 @@ from kintune.errors import EngineError
 from kintune.scheduler.machine import Machine
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Host
-from kintune.testing.journal import MemoryJournal
-from kintune.testing.script import Deed, Plot
 from kintune.workers.engine.command import Command
 from kintune.workers.engine.job_run import JobLaunch
 from kintune.workers.engine.local import LocalEngine
+from tests.support.journal import MemoryJournal
+from tests.support.script import Deed, Plot
 
-JOB = Command((sys.executable, "-m", "kintune.testing.scripted_job"))
+JOB = Command((sys.executable, "-m", "tests.support.scripted_job"))
 PROGRAM = """
 import pathlib, time
-from kintune.testing.scripted_worker import main
+from tests.support.scripted_worker import main
 
 def dies() -> bool:
     starts = [pathlib.Path(path) for path in {starts!r}]

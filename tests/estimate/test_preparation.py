@@ -11,7 +11,7 @@ from kintune.tuning.estimate.preparation import preparing
 
 @pytest.mark.tvm
 def test_a_model_is_split_as_for_tuning_and_the_next_one_too(tmp_path: Path) -> None:
-    from kintune.testing.tiny_network import make_tiny_network
+    from tests.support.tiny_network import make_tiny_network
 
     network = make_tiny_network(tmp_path)
     with preparing(threads=1) as prepare:

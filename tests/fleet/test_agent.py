@@ -18,10 +18,6 @@ from kintune.errors import InputError
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Host
-from kintune.testing.journal import MemoryJournal
-from kintune.testing.lines import QuietLine, pair
-from kintune.testing.script import Act, Deed, Plot
-from kintune.testing.scripted_job import Told
 from kintune.wire.worker import WIRE_VERSION
 from kintune.workers.engine.command import Command
 from kintune.workers.engine.job_run import JobEnd, JobLaunch
@@ -30,6 +26,10 @@ from kintune.workers.fleet.agent import Agent
 from kintune.workers.fleet.hub import Admitted, Hub
 from kintune.workers.fleet.line import Line
 from kintune.workers.fleet.messages import FLEET_VERSION, Join, OfferedDevice, TurnedAway, Welcome
+from tests.support.journal import MemoryJournal
+from tests.support.lines import QuietLine, pair
+from tests.support.script import Act, Deed, Plot
+from tests.support.scripted_job import Told
 
 JOIN = Join(
     "board", "m1", FLEET_VERSION, WIRE_VERSION,
@@ -96,7 +96,7 @@ class Fleet:
         async def sleep(_: float) -> None:
             await asyncio.sleep(0.01)
 
-        agent = Rewired(JOIN, self.notes.append, {"kintune.testing.scripted_worker"})
+        agent = Rewired(JOIN, self.notes.append, {"tests.support.scripted_worker"})
         asyncio.run_coroutine_threadsafe(agent.serve(connect, sleep), self._loop)
 
     def cut(self) -> None:
@@ -105,7 +105,7 @@ class Fleet:
     def run(self, *deeds: Deed, files: tuple[str, ...] = ()) -> JobEnd:
         stage = Stage("profile", "j", "device", Demand(device="cpu", exclusive=True))
         work = Work(stage, "device", b"", tuple(deed.encode() for deed in deeds), 60, files=files)
-        job = Command((sys.executable, "-m", "kintune.testing.scripted_job"))
+        job = Command((sys.executable, "-m", "tests.support.scripted_job"))
         with self.engine:
             return self.engine.run([JobLaunch("j", job, Plot(((work,),)).encode())])["j"]
 

@@ -15,13 +15,13 @@ import pytest
 
 from kintune.core.messages import Begin, Hello, Item, ItemDone, ItemFailed, Shutdown
 from kintune.errors import WireError
-from kintune.testing.script import Act, Deed
 from kintune.wire.channel import encoded, reader_of_worker
 from kintune.workers.fleet.depot import sweep
 from kintune.workers.fleet.household import Household
 from kintune.workers.fleet.messages import Bring, Launch
+from tests.support.script import Act, Deed
 
-WORKER = "kintune.testing.scripted_worker"
+WORKER = "tests.support.scripted_worker"
 
 
 class Notes:

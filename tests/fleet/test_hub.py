@@ -9,7 +9,6 @@ import pytest
 
 from kintune.errors import InputError, StorageError
 from kintune.scheduler.resources import Device, Host
-from kintune.testing.lines import QuietLine, pair
 from kintune.wire.child import ResourceLimits
 from kintune.wire.worker import WIRE_VERSION
 from kintune.workers.engine.command import KeptCommand
@@ -34,6 +33,7 @@ from kintune.workers.fleet.messages import (
     Welcome,
     to_agent,
 )
+from tests.support.lines import QuietLine, pair
 
 CORES = ResourceLimits(cores=(2, 3))
 JOIN = Join(

@@ -19,7 +19,6 @@ from kintune.core.conditions import Conditions
 from kintune.records import Store
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import Sequential
-from kintune.testing.journal import MemoryJournal
 from kintune.transfer.refresh_job import RefreshSpec
 from kintune.workers.engine.command import Anywhere
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
@@ -29,6 +28,7 @@ from kintune.workers.fleet.growth import Growth
 from kintune.workers.fleet.hub import Admitted
 from kintune.workers.fleet.messages import Join
 from kintune.workers.fleet.ray_park import Growing, RayPark
+from tests.support.journal import MemoryJournal
 from tests.support.tools import require
 
 ray_utils = require("ray.cluster_utils")

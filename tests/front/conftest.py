@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kintune.records import Store
-from kintune.testing.toy_desk import Desk
+from tests.support.toy_desk import Desk
 
 
 @pytest.fixture

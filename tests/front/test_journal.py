@@ -19,8 +19,11 @@ from kintune.core.strategy import Strategy
 from kintune.errors import OrderError
 from kintune.records import Store
 from kintune.testing.journal_suite import JournalSuite
-from kintune.testing.rehearsal import Cast, Rehearsal
-from kintune.testing.toy_desk import (
+from kintune.tuning.front import book
+from kintune.tuning.front.journal import TuningJournal
+from kintune.workers.engine.journal import Entry
+from tests.support.rehearsal import Cast, Rehearsal
+from tests.support.toy_desk import (
     COMPILER,
     FEATURES,
     SPEC_DEVICE,
@@ -30,11 +33,8 @@ from kintune.testing.toy_desk import (
     preparation,
     work_of,
 )
-from kintune.testing.toy_runs import ended
-from kintune.testing.toy_tools import ToyTools, toy_space, toy_spec
-from kintune.tuning.front import book
-from kintune.tuning.front.journal import TuningJournal
-from kintune.workers.engine.journal import Entry
+from tests.support.toy_runs import ended
+from tests.support.toy_tools import ToyTools, toy_space, toy_spec
 
 
 class TestContract(JournalSuite):

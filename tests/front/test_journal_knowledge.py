@@ -13,8 +13,10 @@ from kintune.core.payloads import JobSpec, Known, Options, StageName, Summary, T
 from kintune.core.strategy import Strategy
 from kintune.records import RunState
 from kintune.records.schema import runs
-from kintune.testing.rehearsal import Cast, Rehearsal
-from kintune.testing.toy_desk import (
+from kintune.tuning.front.journal import TuningJournal
+from kintune.workers.engine.journal import Entry
+from tests.support.rehearsal import Cast, Rehearsal
+from tests.support.toy_desk import (
     COMPILER,
     SPEC_DEVICE,
     Desk,
@@ -25,10 +27,8 @@ from kintune.testing.toy_desk import (
     preparation,
     work_of,
 )
-from kintune.testing.toy_runs import ended
-from kintune.testing.toy_tools import ToyTools, toy_space, toy_spec
-from kintune.tuning.front.journal import TuningJournal
-from kintune.workers.engine.journal import Entry
+from tests.support.toy_runs import ended
+from tests.support.toy_tools import ToyTools, toy_space, toy_spec
 
 _MEASURED = (StageName.PROFILE, StageName.CONFIRM)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kintune.core.report import Latencies, RunReport
-from kintune.testing.reports import example_report
+from tests.support.reports import example_report
 
 
 def test_the_document_has_the_promised_keys() -> None:

@@ -7,8 +7,8 @@ import pytest
 from kintune.errors import StorageError
 from kintune.scheduler.events import JobAdded
 from kintune.scheduler.recording import Header, Step
-from kintune.simulate.recorded import read_recording
 from kintune.tuning.front.schedule_log import ScheduleLog
+from kintune_lab.simulate.recorded import read_recording
 
 HEADER = Header("fair", names={"a": "net"})
 

@@ -6,9 +6,9 @@ import pytest
 from kintune.core.payloads import KnowledgeUse, Proof, SubgraphEnd, Summary
 from kintune.core.report import RunReport, StopReason
 from kintune.records import Run, RunState
-from kintune.testing.toy_tools import toy_spec
 from kintune.tuning.front.telling import report_of
 from kintune.workers.engine.timings import Timings
+from tests.support.toy_tools import toy_spec
 
 RUN = Run("4711", "key", "toy", "d", b"", RunState.RUNNING, "then", "now", 9.0, {"search": 0}, {"kintune": "0"}, None)
 END = SubgraphEnd("conv", "w0", 3, 2e9, "conv2d", 40, 812.5, 1700.0, {"build_failed": 2})

@@ -7,11 +7,11 @@ import pytest
 from kintune.core.payloads import ModelRef
 from kintune.errors import JobFailed
 from kintune.records import Store
-from kintune.testing.boards import board_about
 from kintune.tuning.front.request import TuneRequest
 from kintune.tuning.front.station import Station
 from kintune.tuning.front.ticket import Ticket
 from kintune.workers.engine.job_run import JobEnd, JobEnding
+from tests.support.boards import board_about
 
 
 @pytest.mark.parametrize(("details", "told"), [("", "{log}"), ("the job's log", "the job's log")])

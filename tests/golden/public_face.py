@@ -54,9 +54,9 @@ def documents() -> dict[str, Any]:
 
 def _structs() -> Iterator[type[msgspec.Struct]]:
     for module in pkgutil.walk_packages(kintune.__path__, "kintune."):
-        if module.name.startswith(("kintune.cli", "kintune.core", "kintune.simulate", "kintune.tuning.estimate")):
+        if module.name.startswith(("kintune.cli", "kintune.core", "kintune_lab.simulate", "kintune.tuning.estimate")):
             importlib.import_module(module.name)
-    for place in ("kintune.kinship.document", "kintune.bench.summary", "kintune.service.client"):
+    for place in ("kintune_lab.families.document", "kintune_lab.bench.summary", "kintune.service.client"):
         importlib.import_module(place)
     seen, waiting = set(), [msgspec.Struct]
     while waiting:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.tvm
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from kintune.testing.tiny_network import make_tiny_network
+    from tests.support.tiny_network import make_tiny_network
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TVM_NUM_THREADS", "1")
@@ -199,7 +199,7 @@ def test_no_temporary_file_stays_behind(network: Any, saved: Path, monkeypatch: 
 
 @pytest.mark.needs("aarch64-linker")
 def test_one_for_another_architecture_is_saved_here_and_run_there(tmp_path: Path) -> None:
-    from kintune.testing.tiny_network import make_tiny_network
+    from tests.support.tiny_network import make_tiny_network
 
     target = '{"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76"}'
     network = make_tiny_network(tmp_path, target=target)

@@ -13,8 +13,8 @@ from kintune.core.messages import Work
 from kintune.core.outcome import Outcome, Status
 from kintune.core.payloads import Options, StageName
 from kintune.core.strategy import Strategy
-from kintune.testing.rehearsal import Cast, PlainJournal, Rehearsal
-from kintune.testing.toy_tools import ToyTools, toy_spec
+from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
+from tests.support.toy_tools import ToyTools, toy_spec
 
 SPEC = toy_spec(Options(trials=24, strategy=Strategy(round_size=6, foresee_size=3)))
 

@@ -9,11 +9,11 @@ import pytest
 from kintune.core.candidate import UNTUNED, Candidate
 from kintune.core.outcome import Outcome, Status
 from kintune.core.payloads import StageName
-from kintune.testing.rehearsal import Cast, Rehearsal
 from kintune.testing.synthetic_space import Product, SyntheticSpace
-from kintune.testing.toy_runs import time_us, with_limits
-from kintune.testing.toy_tools import ToyTools, toy_spec
 from kintune.tuning.job.closing import FINALISTS
+from tests.support.rehearsal import Cast, Rehearsal
+from tests.support.toy_runs import time_us, with_limits
+from tests.support.toy_tools import ToyTools, toy_spec
 
 
 class Alike(Cast):

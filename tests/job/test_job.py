@@ -14,10 +14,10 @@ from kintune.core.messages import Committed, ItemStatus, Work
 from kintune.core.outcome import Outcome, Status
 from kintune.core.payloads import Profiled, StageName
 from kintune.core.strategy import Strategy
-from kintune.testing.rehearsal import Cast, PlainJournal, Rehearsal
 from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
-from kintune.testing.toy_runs import ended, failed, profiled, time_us, with_limits
-from kintune.testing.toy_tools import ToyTools, toy_space, toy_spec
+from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
+from tests.support.toy_runs import ended, failed, profiled, time_us, with_limits
+from tests.support.toy_tools import ToyTools, toy_space, toy_spec
 
 
 class TestAWholeRun:

@@ -10,9 +10,9 @@ import pytest
 from kintune.core.candidate import UNTUNED, Candidate
 from kintune.core.kernels import Built
 from kintune.core.payloads import Drafted, JobSpec, Packaged, Prepared, Proof, StageName
-from kintune.testing.rehearsal import Cast, PlainJournal, Rehearsal
-from kintune.testing.toy_runs import ended, failed, with_limits
-from kintune.testing.toy_tools import ToyTools, toy_spec
+from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
+from tests.support.toy_runs import ended, failed, with_limits
+from tests.support.toy_tools import ToyTools, toy_spec
 
 WRONG = Proof({}, 1.0, 1.0, False, ("onnxruntime",), {}, "output 'y': 1 of 1 values differ")
 NOISY = Proof(

@@ -14,10 +14,10 @@ from kintune.core.messages import Offer
 from kintune.core.outcome import Outcome, Status
 from kintune.core.payloads import Drafted, JobSpec, Packaged, Prepared, Proof, StageName
 from kintune.errors import BuildError, InputError, OrderError
-from kintune.testing.rehearsal import Cast, Rehearsal
-from kintune.testing.toy_runs import BUILD_FAILED, ended, failed, time_us, with_limits
-from kintune.testing.toy_tools import ToyTools, toy_space, toy_spec
 from kintune.tuning.job.job import TuningJob
+from tests.support.rehearsal import Cast, Rehearsal
+from tests.support.toy_runs import BUILD_FAILED, ended, failed, time_us, with_limits
+from tests.support.toy_tools import ToyTools, toy_space, toy_spec
 
 
 class TestFailures:

@@ -11,9 +11,9 @@ from kintune.core.kernels import Built
 from kintune.core.outcome import Outcome, Status
 from kintune.core.payloads import KnowledgeUse, Known, StageName
 from kintune.core.strategy import Strategy
-from kintune.testing.rehearsal import Cast, PlainJournal, Rehearsal
-from kintune.testing.toy_runs import BUILD_FAILED, KNOWLEDGE, ended, profiled, with_limits
-from kintune.testing.toy_tools import ToyTools, toy_space, toy_spec
+from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
+from tests.support.toy_runs import BUILD_FAILED, KNOWLEDGE, ended, profiled, with_limits
+from tests.support.toy_tools import ToyTools, toy_space, toy_spec
 
 
 class TestKnown:

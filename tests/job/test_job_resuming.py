@@ -15,9 +15,9 @@ from kintune.core.outcome import Outcome
 from kintune.core.payloads import StageName, Summary, Updated
 from kintune.search import session
 from kintune.search.family import Samples
-from kintune.testing.rehearsal import Cast, PlainJournal, Rehearsal
-from kintune.testing.toy_runs import BUILD_FAILED, KNOWLEDGE, ended, profiled, with_limits
-from kintune.testing.toy_tools import ToyTools, toy_spec
+from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
+from tests.support.toy_runs import BUILD_FAILED, KNOWLEDGE, ended, profiled, with_limits
+from tests.support.toy_tools import ToyTools, toy_spec
 
 SHORT = with_limits(trials=24)
 

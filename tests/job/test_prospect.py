@@ -9,8 +9,8 @@ import msgspec
 from kintune.core.messages import Offer
 from kintune.core.payloads import JobSpec, Options, StageName
 from kintune.core.strategy import Strategy
-from kintune.testing.rehearsal import Rehearsal
-from kintune.testing.toy_tools import ToyTools, toy_spec
+from tests.support.rehearsal import Rehearsal
+from tests.support.toy_tools import ToyTools, toy_spec
 
 
 class Listening(Rehearsal):

@@ -11,10 +11,10 @@ import pytest
 from kintune.core.messages import Committed
 from kintune.core.payloads import Options, StageName, Summary, Updated
 from kintune.core.strategy import Strategy
-from kintune.testing.rehearsal import Cast, PlainJournal, Rehearsal
 from kintune.testing.synthetic_space import Product, SyntheticSpace
-from kintune.testing.toy_runs import ended
-from kintune.testing.toy_tools import ToyTools, toy_spec
+from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
+from tests.support.toy_runs import ended
+from tests.support.toy_tools import ToyTools, toy_spec
 
 SPACE = SyntheticSpace(
     [

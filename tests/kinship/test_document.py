@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.kinship.document import families_of
-from kintune.testing.kinship import prepared_network
+from kintune_lab.families.document import families_of
+from tests.support.kinship import prepared_network
 
 KEYS = st.fixed_dictionaries({name: st.sampled_from("abc") for name in ("conv", "wide", "dense", "tail")})
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from kintune.kinship.grouping import LEAST_SAMPLES, group, is_dynamic, relate
 from kintune.search.family import Subject
-from kintune.testing.pools import synthetic_pool
+from kintune_lab.families.grouping import LEAST_SAMPLES, group, is_dynamic, relate
+from tests.support.pools import synthetic_pool
 
 
 def test_what_was_measured_and_what_was_not_have_a_family() -> None:

@@ -11,12 +11,12 @@ import pytest
 from kintune.core.feature_version import FEATURES
 from kintune.core.payloads import ModelRef, Prepared
 from kintune.errors import InputError
-from kintune.kinship import inquiry as module
-from kintune.kinship.grouping import LEAST_SAMPLES
-from kintune.kinship.inquiry import inquire
 from kintune.models.ref import parse_ref
 from kintune.records import Store
 from kintune.testing.records import DEVICE, add_workload, measurement, subgraph
+from kintune_lab.families import inquiry as module
+from kintune_lab.families.grouping import LEAST_SAMPLES
+from kintune_lab.families.inquiry import inquire
 
 ZOO = parse_ref("zoo:resnet18")
 NAMES = ("conv", "wide", "tail")

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from kintune.errors import EnvironmentProblem, InputError
-from kintune.kinship.picture import check_picture, draw_picture
-from kintune.testing.kinship import example_families
+from kintune_lab.families.picture import check_picture, draw_picture
+from tests.support.kinship import example_families
 
 HEADS = {".png": b"\x89PNG", ".svg": b"<?xml"}
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import msgspec
 
-from kintune.kinship.shades import shaded
-from kintune.testing.kinship import example_families
+from kintune_lab.families.shades import shaded
+from tests.support.kinship import example_families
 
 
 def test_the_map_has_a_row_and_a_column_for_each_member_and_sets_families_apart() -> None:

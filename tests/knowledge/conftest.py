@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kintune.records import Store
-from kintune.testing.toy_records import ToyRecords
+from tests.support.toy_records import ToyRecords
 
 
 @pytest.fixture

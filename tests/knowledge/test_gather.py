@@ -8,8 +8,8 @@ from kintune.core.knowledge import Knowledge
 from kintune.errors import InputError
 from kintune.search.cost_model import Trees
 from kintune.testing.synthetic_space import Product, SyntheticSpace
-from kintune.testing.toy_records import CONDITIONS, ToyRecords
 from kintune.transfer.gather import gather_knowledge
+from tests.support.toy_records import CONDITIONS, ToyRecords
 
 ONE, TWO = Product("one", 64, 128, 64), Product("two", 64, 256, 64)
 OTHER = Product("other", 64, 64, 64, operator="conv2d")

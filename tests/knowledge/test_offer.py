@@ -14,8 +14,8 @@ from kintune.core.trained import TrainedModel
 from kintune.search.cost_model import Trees
 from kintune.search.family import Subject
 from kintune.testing.synthetic_space import Product
-from kintune.testing.toy_records import CONDITIONS, ToyRecords
 from kintune.transfer.offer import Offer, choose, expand
+from tests.support.toy_records import CONDITIONS, ToyRecords
 
 NEAR, FAR = Product("near", 64, 128, 64), Product("far", 64, 4096, 64)
 NEW = Product("new", 64, 192, 64)

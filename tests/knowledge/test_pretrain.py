@@ -17,9 +17,9 @@ from kintune.records import Measurement, RunState, Store
 from kintune.search.cost_model import Trees
 from kintune.testing.records import DEVICE, add_workload, measurement
 from kintune.testing.synthetic_space import Product
-from kintune.testing.toy_records import CONDITIONS, ToyRecords
 from kintune.transfer.offer import choose
 from kintune.transfer.pretrain import LEAST_SAMPLES, pretrain, train_all
+from tests.support.toy_records import CONDITIONS, ToyRecords
 
 ONE, TWO = Product("one", 64, 128, 64), Product("two", 64, 256, 64)
 

@@ -16,9 +16,9 @@ from kintune.core.messages import ItemFailed
 from kintune.core.outcome import Outcome, Status
 from kintune.core.protocol import Protocol
 from kintune.errors import TargetError
-from kintune.testing.poison import Poison, compile_kernel, poisoned
 from kintune.wire.child import ResourceLimits
 from kintune.workers.device_worker import open_device
+from tests.support.poison import Poison, compile_kernel, poisoned
 
 pytestmark = pytest.mark.tvm
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kintune.core.device_about import DeviceAbout
 from kintune.core.protocol import OPERANDS, DeviceType, Protocol, operands_for
-from kintune.testing.boards import board_about
+from tests.support.boards import board_about
 
 
 class Occurs(NamedTuple):

@@ -26,7 +26,7 @@ class Files:
     """A tiny network: its ONNX file, a good executable of it, and one with another first weight."""
 
     def __init__(self, directory: Path) -> None:
-        from kintune.testing.tiny_network import make_tiny_network
+        from tests.support.tiny_network import make_tiny_network
 
         self.onnx, good = make_tiny_network(directory)
         self.good, self.wrong = str(directory / "good.kt"), str(directory / "wrong.kt")
@@ -146,7 +146,7 @@ def alone_of(files: Files, path: Path, *names: str) -> str:
 
 
 def test_what_only_rounding_excuses_has_its_subgraphs_compared_alone(files: Files, tmp_path: Path) -> None:
-    from kintune.testing.tiny_network import make_tiny_network
+    from tests.support.tiny_network import make_tiny_network
 
     make_tiny_network(tmp_path, skew=1e-7).executable.save(tmp_path / "near.kt")
     strict = msgspec.structs.replace(QUICK, rtol=0.0, atol=0.0)

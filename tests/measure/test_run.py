@@ -14,7 +14,7 @@ from kintune.core.kernels import Built, Operand, ProfileContext, ProfileItem
 from kintune.core.outcome import Outcome, Status
 from kintune.core.protocol import Protocol
 from kintune.errors import DeviceError
-from kintune.testing.poison import compile_kernel
+from tests.support.poison import compile_kernel
 
 pytestmark = pytest.mark.tvm
 

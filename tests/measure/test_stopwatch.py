@@ -23,7 +23,7 @@ COUNT = "static int64_t runs; values(out)[0] = ++runs;"
 def kernel() -> Callable[[str], Any]:
     """Loads a kernel of two inputs and an output from the body of its C function."""
     from kintune.runtime.artifact import load_artifact
-    from kintune.testing.poison import compile_kernel
+    from tests.support.poison import compile_kernel
 
     return lambda body: load_artifact(compile_kernel(body))
 

@@ -1,7 +1,7 @@
 import pytest
 
-from kintune.testing.search_run import SearchRun, new_session
 from kintune.testing.synthetic_space import Product, SyntheticSpace
+from tests.support.search_run import SearchRun, new_session
 
 PRODUCTS = (
     Product("wide", 56, 256, 64, weight=3),

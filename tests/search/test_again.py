@@ -9,8 +9,8 @@ from kintune.core.outcome import Outcome, Status
 from kintune.core.strategy import Strategy
 from kintune.search.family import Subject
 from kintune.search.subgraph import SubgraphState
-from kintune.testing.search_run import Observed, SearchRun, new_session
 from kintune.testing.synthetic_space import SyntheticSpace
+from tests.support.search_run import Observed, SearchRun, new_session
 
 WORKLOAD = "w" * 32
 

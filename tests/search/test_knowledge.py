@@ -14,8 +14,8 @@ from kintune.core.model_version import ModelVersion
 from kintune.core.strategy import Strategy
 from kintune.search.cost_model import Trees
 from kintune.search.session import Session
-from kintune.testing.search_run import Began, SearchRun, fold, new_session
 from kintune.testing.synthetic_space import Product, SyntheticSpace
+from tests.support.search_run import Began, SearchRun, fold, new_session
 
 _BARE = Strategy(round_size=16, foresee_size=4, rules=False)  # nothing but what is learnt
 _TEACHERS = (Product("big", 112, 512, 64), Product("long", 28, 256, 512), Product("flat", 56, 1024, 128))

@@ -7,8 +7,8 @@ import pytest
 from kintune.core.candidate import UNTUNED, Candidate
 from kintune.core.strategy import Strategy
 from kintune.search.session import Session
-from kintune.testing.search_run import Adopted, Began, Event, Observed, SearchRun, fold, new_session
 from kintune.testing.synthetic_space import SyntheticSpace
+from tests.support.search_run import Adopted, Began, Event, Observed, SearchRun, fold, new_session
 
 STRATEGY = Strategy(round_size=16, foresee_size=4, again=0)
 

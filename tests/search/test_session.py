@@ -15,8 +15,8 @@ from kintune.search.evolve import draw
 from kintune.search.foresee import sibling
 from kintune.search.session import Session
 from kintune.search.space import Draft
-from kintune.testing.search_run import Began, Event, Observed, SearchRun, fold, new_session
 from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
+from tests.support.search_run import Began, Event, Observed, SearchRun, fold, new_session
 
 
 def _decisions(session: Session) -> tuple[Round | None, object]:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from kintune.core.strategy import Strategy
-from kintune.testing.search_run import SearchRun, new_session
 from kintune.testing.synthetic_space import SyntheticSpace
+from tests.support.search_run import SearchRun, new_session
 
 
 @pytest.mark.parametrize("levels", [(1, 3, 4), (8,), (2, 6)])

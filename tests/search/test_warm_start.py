@@ -10,8 +10,8 @@ from kintune.core.candidate import Candidate
 from kintune.core.outcome import Outcome, Status
 from kintune.core.strategy import Budget, Strategy
 from kintune.search.session import Session
-from kintune.testing.search_run import SearchRun, new_session
 from kintune.testing.synthetic_space import SyntheticSpace
+from tests.support.search_run import SearchRun, new_session
 
 _STRATEGY = Strategy(round_size=16, foresee_size=4, foresee="none")
 

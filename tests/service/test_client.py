@@ -17,7 +17,7 @@ from kintune.service.orchestrator.news import Changed
 from kintune.service.settings import Settings
 from kintune.service.web.app import make_app
 from kintune.service.web.rooms import Rooms
-from kintune.testing.guests import dynamic_onnx
+from tests.support.guests import dynamic_onnx
 
 
 class Server:

@@ -10,7 +10,7 @@ from kintune.service.docket import Docket, Job
 from kintune.service.library import Library
 from kintune.service.life import State, Wish
 from kintune.service.wanted import Wanted
-from kintune.testing.guests import visitor
+from tests.support.guests import visitor
 
 DAY = 86400.0
 

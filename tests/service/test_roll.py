@@ -10,9 +10,9 @@ from kintune.service.access import NotFound, Scope
 from kintune.service.device_types import DeviceTypes
 from kintune.service.people import People
 from kintune.service.roll import Roll, machines_in
-from kintune.testing.boards import board_about
 from kintune.wire.worker import WIRE_VERSION
 from kintune.workers.fleet.messages import FLEET_VERSION, Join, OfferedDevice
+from tests.support.boards import board_about
 
 PI = board_about("Cortex-A76", pulse_us=500.0)
 

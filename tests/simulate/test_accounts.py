@@ -4,9 +4,9 @@ import pytest
 
 from kintune.core.stage import Demand, Stage
 from kintune.scheduler.resources import Device, Host, Placement
-from kintune.simulate.accounts import accounts_of
-from kintune.simulate.plan import PlannedJob, PlannedStage
-from kintune.simulate.span import Ending, JobStory, Span, Story
+from kintune_lab.simulate.accounts import accounts_of
+from kintune_lab.simulate.plan import PlannedJob, PlannedStage
+from kintune_lab.simulate.span import Ending, JobStory, Span, Story
 
 RESOURCES = (Host("h", 2, 0), Device("g", "gpu"))
 

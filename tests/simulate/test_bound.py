@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from kintune.scheduler.machine import Machine
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.resources import Device, Host
-from kintune.simulate.bound import lower_bound
-from kintune.simulate.faults import Faults, Outage
-from kintune.simulate.mix import Mix
-from kintune.simulate.mock import MockJob
-from kintune.simulate.world import World
+from kintune_lab.simulate.bound import lower_bound
+from kintune_lab.simulate.faults import Faults, Outage
+from kintune_lab.simulate.mix import Mix
+from kintune_lab.simulate.mock import MockJob
+from kintune_lab.simulate.world import World
 
 
 def test_two_jobs_that_share_a_host_need_its_work_and_what_cannot_overlap() -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from kintune.scheduler.resources import Device, Host, Placement
-from kintune.simulate.gantt import draw_gantt, rows_of
-from kintune.simulate.span import Ending, JobStory, Span, Story
+from kintune_lab.simulate.gantt import draw_gantt, rows_of
+from kintune_lab.simulate.span import Ending, JobStory, Span, Story
 
 RESOURCES = (Host("h", 2, 0), Device("g", "gpu"))
 

@@ -15,13 +15,13 @@ import pytest
 from kintune.core.messages import Finished, Offer, StageClosed
 from kintune.errors import InputError
 from kintune.scheduler.resources import Device, Host
-from kintune.simulate.live import play_live
-from kintune.simulate.mock import MockJob
-from kintune.simulate.mock_item import item
-from kintune.simulate.mock_process import MockProcess
-from kintune.simulate.plan import PlannedJob
-from kintune.simulate.span import Ending
-from kintune.simulate.spec import Scenario, Setup
+from kintune_lab.simulate.live import play_live
+from kintune_lab.simulate.mock import MockJob
+from kintune_lab.simulate.mock_item import item
+from kintune_lab.simulate.mock_process import MockProcess
+from kintune_lab.simulate.plan import PlannedJob
+from kintune_lab.simulate.span import Ending
+from kintune_lab.simulate.spec import Scenario, Setup
 
 RESOURCES = (Host("host", 1, 1000), Device("gpu", "gpu"))
 JOB = MockJob(device="gpu", rounds=3, select_s=2, build_s=3, profile_s=5, update_s=1)

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kintune.scheduler.resources import Device, Host
-from kintune.simulate.lodging import Lodging
-from kintune.simulate.mock import MockJob
-from kintune.simulate.plan import PlannedJob
+from kintune_lab.simulate.lodging import Lodging
+from kintune_lab.simulate.mock import MockJob
+from kintune_lab.simulate.plan import PlannedJob
 
 HOSTS = [Host("small", 2, 1000), Host("large", 8, 1000), Host("middle", 4, 1000)]
 CORES = {host.id: host.cores for host in HOSTS}

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import statistics
 
-from kintune.simulate.mock import MockJob
-from kintune.simulate.plan import check
+from kintune_lab.simulate.mock import MockJob
+from kintune_lab.simulate.plan import check
 
 FULL = MockJob(
     device="gpu", rounds=3, select_s=1, build_s=2, profile_s=3, update_s=4, start_s=5, end_s=6, prove_s=7, inflight=2

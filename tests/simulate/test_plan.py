@@ -6,8 +6,8 @@ import pytest
 
 from kintune.core.stage import Demand, Stage
 from kintune.errors import InputError
-from kintune.simulate.mix import Mix
-from kintune.simulate.plan import PlannedJob, PlannedStage, check
+from kintune_lab.simulate.mix import Mix
+from kintune_lab.simulate.plan import PlannedJob, PlannedStage, check
 
 
 def stage(id: str, seconds: float, *after: str, own: bool = False) -> PlannedStage:

@@ -13,13 +13,13 @@ from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import policy
 from kintune.scheduler.recording import Header, Step, encode_line
 from kintune.scheduler.resources import Device, Host
-from kintune.simulate.faults import Faults
-from kintune.simulate.mock import MockJob
-from kintune.simulate.recorded import Recorded, read_recording
-from kintune.simulate.retrace import retrace
-from kintune.simulate.simulation import again, simulate_recorded
-from kintune.simulate.span import Story
-from kintune.simulate.world import World
+from kintune_lab.simulate.faults import Faults
+from kintune_lab.simulate.mock import MockJob
+from kintune_lab.simulate.recorded import Recorded, read_recording
+from kintune_lab.simulate.retrace import retrace
+from kintune_lab.simulate.simulation import again, simulate_recorded
+from kintune_lab.simulate.span import Story
+from kintune_lab.simulate.world import World
 
 RESOURCES = (Host("host", 1, 1000), Device("gpu", "gpu"))
 JOB = MockJob(

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from kintune.scheduler.resources import Device, Host
-from kintune.simulate.spec import Spec, read_spec
-from kintune.spec.errors import SpecError
+from kintune_lab.simulate.spec import Spec, read_spec
+from kintune_lab.spec.errors import SpecError
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -13,12 +13,12 @@ from kintune.scheduler.invariants import Auditor
 from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.resources import Device, Host, Resource
-from kintune.simulate.faults import Faults, Outage
-from kintune.simulate.mix import Mix
-from kintune.simulate.mock import MockJob
-from kintune.simulate.plan import PlannedJob
-from kintune.simulate.span import Ending, Story
-from kintune.simulate.world import World
+from kintune_lab.simulate.faults import Faults, Outage
+from kintune_lab.simulate.mix import Mix
+from kintune_lab.simulate.mock import MockJob
+from kintune_lab.simulate.plan import PlannedJob
+from kintune_lab.simulate.span import Ending, Story
+from kintune_lab.simulate.world import World
 
 HOST = Host("host", 1, 1000)
 GPU = Device("gpu", "gpu")

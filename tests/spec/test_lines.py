@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.spec.lines import lines_of
+from kintune_lab.spec.lines import lines_of
 
 TEXT = '''# a comment with model = "x" and [brackets
 name = "a # no comment"

@@ -5,7 +5,7 @@ import io
 from kintune.terminal.display import Silence, open_display
 from kintune.terminal.live import LiveDisplay
 from kintune.terminal.plain import PlainDisplay
-from kintune.testing.reports import example_progress
+from tests.support.reports import example_progress
 
 
 class Terminal(io.StringIO):

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from kintune.terminal.fleet import open_fleet_display
 from kintune.terminal.live_fleet import LiveFleet, fleet_picture
-from kintune.testing.reports import example_progress
+from tests.support.reports import example_progress
 
 
 class Terminal(io.StringIO):

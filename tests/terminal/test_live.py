@@ -6,7 +6,7 @@ from rich.console import Console
 
 from kintune.core.payloads import StageName
 from kintune.terminal.live import LiveDisplay, picture
-from kintune.testing.reports import example_progress
+from tests.support.reports import example_progress
 
 
 class Terminal(io.StringIO):

@@ -5,7 +5,7 @@ import io
 from kintune.core.payloads import StageName
 from kintune.core.progress import ProgressReport
 from kintune.terminal.plain import PlainDisplay
-from kintune.testing.reports import example_progress
+from tests.support.reports import example_progress
 
 
 def lines_of(*reports: ProgressReport) -> list[str]:

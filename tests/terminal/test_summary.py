@@ -5,7 +5,7 @@ import pytest
 from kintune.core.payloads import KnowledgeUse
 from kintune.core.report import Latencies, StopReason, SubgraphReport
 from kintune.terminal.summary import summarize
-from kintune.testing.reports import example_report
+from tests.support.reports import example_report
 
 
 def test_a_faster_rival_is_the_first_thing_said() -> None:

@@ -1,8 +1,8 @@
 import pytest
 
-from kintune.testing.journal import MemoryJournal
 from kintune.testing.journal_suite import JournalSuite
 from kintune.workers.engine.journal import Journal
+from tests.support.journal import MemoryJournal
 
 
 class TestMemoryJournal(JournalSuite):

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from kintune.errors import EngineError, InputError
-from kintune.testing.script import Act, Deed
 from kintune.wire.interview import interview
+from tests.support.script import Act, Deed
 
-WORKER = "kintune.testing.scripted_worker"
+WORKER = "tests.support.scripted_worker"
 
 
 def deed(act: Act, text: str = "", number: int = 0) -> bytes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from functools import cached_property
 from importlib import import_module
 from typing import Any
 
@@ -18,24 +19,42 @@ __all__ = ["Entry", "LazyGroup"]
 class Entry(msgspec.Struct, frozen=True):
     """Where a command is defined, and the line that lists it (the same as the command's own short help).
 
-    `extra` names the optional dependencies that it needs.
+    `extra` names the optional dependencies that it needs, `after` the command behind which a package's help lists it.
     """
 
     module: str
     summary: str
     attribute: str = "command"
     extra: str = ""
+    after: str = ""
 
 
 class LazyGroup(click.Group):
-    """A group whose commands stand in a table; called without a command, it shows its help."""
+    """A group whose commands stand in a table; called without a command, it shows its help.
 
-    def __init__(self, name: str, entries: Mapping[str, Entry], help: str, **settings: Any) -> None:
+    `extend` returns the table with the commands of other packages; it is called when a command is not in the table, or
+    when all commands are listed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        entries: Mapping[str, Entry],
+        help: str,
+        extend: Callable[[Mapping[str, Entry]], Mapping[str, Entry]] = dict,
+        **settings: Any,
+    ) -> None:
         super().__init__(name, help=help, callback=_show_help, invoke_without_command=True, **settings)
-        self.entries = dict(entries)
+        self._own = dict(entries)
+        self._extend = extend
+
+    @cached_property
+    def entries(self) -> Mapping[str, Entry]:
+        """The commands with those of other packages, in the order in which they are listed."""
+        return self._extend(self._own)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands in the order of the table."""
+        """The names of the commands in the order in which they are listed."""
         return list(self.entries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -43,7 +62,7 @@ class LazyGroup(click.Group):
 
         Raises EnvironmentProblem when what it needs besides is not installed.
         """
-        entry = self.entries.get(cmd_name)
+        entry = self._own.get(cmd_name) or self.entries.get(cmd_name)
         if entry is None:
             return None
         try:
@@ -61,7 +80,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, or say which there are."""
         name = args[0]
-        if name not in self.entries:
+        if name not in self._own and name not in self.entries:
             close = get_close_matches(name, self.entries, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(self.entries)}"
             raise click.UsageError(f"there is no command {name!r}; {hint}", ctx)

@@ -6,6 +6,7 @@ import click
 
 import kintune
 from kintune.cli.lazy import Entry, LazyGroup
+from kintune.cli.plugins import with_plugins
 
 __all__ = ["COMMANDS", "root"]
 
@@ -15,9 +16,6 @@ COMMANDS = {
     "run": Entry("kintune.cli.run", "Run a tuned model on inputs from a file."),
     "evaluate": Entry("kintune.cli.evaluate", "Time a tuned model."),
     "estimate": Entry("kintune.cli.estimate", "Say what tuning a model will take, before doing it."),
-    "bench": Entry("kintune.cli.bench", "Run a whole matrix of experiments unattended."),
-    "simulate": Entry("kintune.cli.simulate", "Play schedules in virtual time."),
-    "families": Entry("kintune.cli.families", "Show which subgraphs of a model learn together."),
     "records": Entry("kintune.cli.records", "Look at, check, exchange and learn from what was measured."),
     "serve": Entry("kintune.cli.serve", "Tune models as a service.", extra="service"),
     "service": Entry("kintune.cli.service", "Look after a service on this machine.", extra="service"),
@@ -34,6 +32,7 @@ root = LazyGroup(
     "kintune",
     COMMANDS,
     help="Makes deep-learning models fast on your hardware, by learning from the kinship between subgraphs.",
+    extend=with_plugins,
     epilog="--json FILE is for machines.  Exit codes: 0 done, 1 failed, 2 wrong input, 130 interrupted.",
     params=[
         click.Option(

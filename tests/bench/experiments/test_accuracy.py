@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from kintune.bench.cell import Cell, Method
-from kintune.bench.errors import OptionError
-from kintune.bench.experiment import ModelFacts
-from kintune.bench.experiments.accuracy import EXPERIMENT, train_sizes
-from kintune.bench.option import Value
-from kintune.bench.pool.accuracy_report import paired_differences
-from kintune.bench.pool.pool import save_pool
-from kintune.bench.tables import Row, Tables, check_tables, joined
 from kintune.errors import InputError
-from kintune.testing.pools import synthetic_pool
+from kintune_lab.bench.experiments.accuracy import EXPERIMENT, train_sizes
+from kintune_lab.experiment.cell import Cell, Method
+from kintune_lab.experiment.errors import OptionError
+from kintune_lab.experiment.experiment import ModelFacts
+from kintune_lab.experiment.option import Value
+from kintune_lab.experiment.tables import Row, Tables, check_tables, joined
+from kintune_lab.pools.accuracy_report import paired_differences
+from kintune_lab.pools.pool import save_pool
+from tests.support.pools import synthetic_pool
 
 
 def trees(families: str, rounds: int = 20, depth: int = 4, *, rooted: bool = False) -> Method:

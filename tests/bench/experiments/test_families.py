@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from kintune.bench.cell import Cell
-from kintune.bench.errors import OptionError
-from kintune.bench.experiments import families as module
-from kintune.bench.experiments.families import EXPERIMENT
-from kintune.bench.option import Value
-from kintune.bench.pool.pool import save_pool
-from kintune.bench.tables import Tables, check_tables, joined
 from kintune.core.payloads import ModelRef, Prepared
-from kintune.testing.kinship import prepared_network
-from kintune.testing.pools import synthetic_pool
+from kintune_lab.bench.experiments import families as module
+from kintune_lab.bench.experiments.families import EXPERIMENT
+from kintune_lab.experiment.cell import Cell
+from kintune_lab.experiment.errors import OptionError
+from kintune_lab.experiment.option import Value
+from kintune_lab.experiment.tables import Tables, check_tables, joined
+from kintune_lab.pools.pool import save_pool
+from tests.support.kinship import prepared_network
+from tests.support.pools import synthetic_pool
 
 
 def cell(**values: Value) -> Cell:

@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from kintune.bench.contest.orders import Ours, Stock, StockFamily
-from kintune.bench.experiment import CellProgress, ModelFacts
-from kintune.bench.experiments import race
-from kintune.bench.experiments.race import EXPERIMENT
-from kintune.bench.race.live import RaceSpec
-from kintune.bench.race.teaching import Curriculum
-from kintune.bench.spec import Spec, read_spec
-from kintune.bench.strategy import strategy_of
-from kintune.bench.tables import Tables
 from kintune.core.strategy import Strategy
-from kintune.spec.errors import SpecError
+from kintune_lab.bench.experiments import race
+from kintune_lab.bench.experiments.race import EXPERIMENT
+from kintune_lab.bench.spec import Spec, read_spec
+from kintune_lab.bench.strategy import strategy_of
+from kintune_lab.contest.orders import Ours, Stock, StockFamily
+from kintune_lab.experiment.experiment import CellProgress, ModelFacts
+from kintune_lab.experiment.tables import Tables
+from kintune_lab.race.live import RaceSpec
+from kintune_lab.race.teaching import Curriculum
+from kintune_lab.spec.errors import SpecError
 
 REPOSITORY = Path(__file__).parents[3]
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from kintune.bench.experiments import EXPERIMENTS, experiment_of
-from kintune.bench.option import Option
 from kintune.errors import InputError
+from kintune_lab.bench.experiments import EXPERIMENTS, experiment_of
+from kintune_lab.experiment.option import Option
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

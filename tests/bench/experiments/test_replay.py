@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from kintune.bench.cell import Cell, Method
-from kintune.bench.experiments.replay import EXPERIMENT
-from kintune.bench.option import Value
-from kintune.bench.pool.pool import save_pool
-from kintune.bench.report.section import LineChart
-from kintune.bench.tables import Tables, check_tables, joined
 from kintune.errors import InputError
-from kintune.testing.pools import synthetic_pool
+from kintune_lab.bench.experiments.replay import EXPERIMENT
+from kintune_lab.experiment.cell import Cell, Method
+from kintune_lab.experiment.option import Value
+from kintune_lab.experiment.section import LineChart
+from kintune_lab.experiment.tables import Tables, check_tables, joined
+from kintune_lab.pools.pool import save_pool
+from tests.support.pools import synthetic_pool
 
 
 def search(label: str, **changed: Value) -> Method:

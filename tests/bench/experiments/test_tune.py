@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kintune.bench.experiment import CellProgress
-from kintune.bench.experiments.tune import EXPERIMENT
-from kintune.bench.spec import Spec, read_spec
-from kintune.bench.tables import check_tables
 from kintune.core.report import StopReason
 from kintune.errors import InputError
 from kintune.records import Store
-from kintune.spec.errors import SpecError
-from kintune.testing.reports import example_report
+from kintune_lab.bench.experiments.tune import EXPERIMENT
+from kintune_lab.bench.spec import Spec, read_spec
+from kintune_lab.experiment.experiment import CellProgress
+from kintune_lab.experiment.tables import check_tables
+from kintune_lab.spec.errors import SpecError
+from tests.support.reports import example_report
 
 if TYPE_CHECKING:
     from conftest import FakeFront
@@ -162,7 +162,7 @@ def test_time_is_known_where_it_is_the_limit() -> None:
 def test_the_report_shows_what_varies(fake_front: FakeFront) -> None:
     cells = spec_of("trials = [64, 128]\nseed = [0, 1]\n").cells
     tables: dict[str, list[dict[str, object]]] = {}
-    from kintune.bench.tables import joined
+    from kintune_lab.experiment.tables import joined
 
     for index, cell in enumerate(cells):
         for name, rows in EXPERIMENT.run(cell, work(str(index)), show).items():

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from kintune.bench.pool.pool import Pool
-from kintune.testing.pools import synthetic_pool
+from kintune_lab.pools.pool import Pool
+from tests.support.pools import synthetic_pool
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.bench.pool.bootstrap import bootstrap
+from kintune_lab.pools.bootstrap import bootstrap
 
 GROUPS = st.dictionaries(
     st.text("abc", min_size=1, max_size=3), st.lists(st.floats(-1, 1), min_size=1, max_size=4), min_size=1, max_size=4

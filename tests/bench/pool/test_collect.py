@@ -8,10 +8,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from kintune.bench.experiment import CellProgress
-from kintune.bench.pool import collect as module
-from kintune.bench.pool.collect import check_origin, obtain_pool
-from kintune.bench.pool.pool import load_pool
 from kintune.core.feature_version import FEATURES
 from kintune.core.payloads import ModelRef, Prepared
 from kintune.core.progress import ProgressReport
@@ -19,8 +15,12 @@ from kintune.core.report import RunReport, StopReason
 from kintune.errors import InputError, KintuneError
 from kintune.records import Store
 from kintune.testing.records import add_workload, measurement, subgraph
-from kintune.testing.reports import example_progress, example_report
 from kintune.tuning.front.request import TuneRequest
+from kintune_lab.experiment.experiment import CellProgress
+from kintune_lab.pools import collect as module
+from kintune_lab.pools.collect import check_origin, obtain_pool
+from kintune_lab.pools.pool import load_pool
+from tests.support.reports import example_progress, example_report
 
 MODEL = "zoo:resnet18"
 NAMES = ("conv", "dense")

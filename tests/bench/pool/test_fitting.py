@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kintune.bench.pool.fitting import Capacity, split_pool, train_models, try_models
-from kintune.bench.pool.pool import Pool
+from kintune_lab.pools.fitting import Capacity, split_pool, train_models, try_models
+from kintune_lab.pools.pool import Pool
 
 CAPACITY = Capacity(rounds=30, depth=4)
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from kintune.bench.experiment import CellProgress
-from kintune.bench.pool.pace import Pace
+from kintune_lab.experiment.experiment import CellProgress
+from kintune_lab.pools.pace import Pace
 
 
 def test_the_first_step_says_nothing_of_the_time_left_and_later_ones_go_by_those_before() -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kintune.bench.pool.pool import Pool, load_pool, save_pool
 from kintune.core.feature_version import COMPILER_ONLY
 from kintune.errors import InputError
 from kintune.search.row import STORES, WIDTH
 from kintune.search.traits.traits import TRAITS
+from kintune_lab.pools.pool import Pool, load_pool, save_pool
 
 
 def test_what_was_saved_is_loaded(pool: Pool, tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_what_was_saved_is_loaded(pool: Pool, tmp_path: Path) -> None:
 def test_rows_of_the_compiler_alone_have_no_traits(pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     narrow = {w: replace(m, features=np.ones((len(m), STORES), np.float32)) for w, m in pool.subgraphs.items()}
     with monkeypatch.context() as earlier:
-        earlier.setattr("kintune.bench.pool.pool.FEATURES", COMPILER_ONLY)
+        earlier.setattr("kintune_lab.pools.pool.FEATURES", COMPILER_ONLY)
         save_pool(tmp_path / "pool.npz", Pool(pool.origin, narrow))
     for measured in load_pool(tmp_path / "pool.npz").subgraphs.values():
         assert measured.features.shape == (len(measured), WIDTH)
@@ -39,7 +39,7 @@ def test_rows_of_the_compiler_alone_have_no_traits(pool: Pool, tmp_path: Path, m
 
 def test_another_version_is_refused(pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as other:
-        other.setattr("kintune.bench.pool.pool.FEATURES", "of tomorrow")
+        other.setattr("kintune_lab.pools.pool.FEATURES", "of tomorrow")
         save_pool(tmp_path / "pool.npz", pool)
     with pytest.raises(InputError, match="with features of tomorrow"):
         load_pool(tmp_path / "pool.npz")

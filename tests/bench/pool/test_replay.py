@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from kintune.bench.pool.pool import Pool
-from kintune.bench.pool.replay import Point, replay, trials_to_reach
 from kintune.core.strategy import Strategy
+from kintune_lab.pools.pool import Pool
+from kintune_lab.pools.replay import Point, replay, trials_to_reach
 
 SMALL = Strategy(round_size=8, foresee_size=4, rules=False, carry=False, survey=())
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kintune.bench.pool.pool import Pool
-from kintune.bench.pool.space import PoolSpace
 from kintune.core.candidate import Candidate
 from kintune.search.subgraph import SubgraphState
+from kintune_lab.pools.pool import Pool
+from kintune_lab.pools.space import PoolSpace
 
 
 class Oracle:

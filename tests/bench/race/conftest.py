@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from kintune.bench.race.conductor import Conductor
-from kintune.bench.race.course import Course
-from kintune.testing.scripted_side import PassingTime, ScriptedSide, ScriptedTurn
+from kintune_lab.race.conductor import Conductor
+from kintune_lab.race.course import Course
+from tests.support.scripted_side import PassingTime, ScriptedSide, ScriptedTurn
 
 Conduct = Callable[..., Course]
 

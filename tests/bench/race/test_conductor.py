@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.bench.race.conductor import Conductor
-from kintune.bench.race.course import Course
 from kintune.errors import EngineError
-from kintune.testing.scripted_side import PassingTime, ScriptedSide, ScriptedTurn
+from kintune_lab.race.conductor import Conductor
+from kintune_lab.race.course import Course
+from tests.support.scripted_side import PassingTime, ScriptedSide, ScriptedTurn
 
 
 def conduct(scripts: dict[str, tuple[list[float], bool]], ratio: float = 1.0) -> tuple[Course, list[str], list[Course]]:

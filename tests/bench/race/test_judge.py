@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.bench.race.course import Course
-from kintune.bench.race.judge import entered, judge, running_order
 from kintune.core.candidate import Candidate
 from kintune.core.kernels import Built
 from kintune.core.outcome import Outcome, Status
-from kintune.testing.scripted_side import ScriptedTurn
+from kintune_lab.race.course import Course
+from kintune_lab.race.judge import entered, judge, running_order
+from tests.support.scripted_side import ScriptedTurn
 
 Conduct = Callable[..., Course]
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from kintune.bench.race import laboratory
-from kintune.bench.race.course import Course, Ground
-from kintune.bench.race.laboratory import Workers
 from kintune.core.candidate import Candidate
 from kintune.wire.worker_process import WorkerDied
+from kintune_lab.race import laboratory
+from kintune_lab.race.course import Course, Ground
+from kintune_lab.race.laboratory import Workers
 
 
 class Builder:

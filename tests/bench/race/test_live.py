@@ -11,25 +11,25 @@ from pathlib import Path
 
 import pytest
 
-from kintune.bench.contest.orders import Ours, Stock, StockFamily, Tuner
-from kintune.bench.experiment import CellProgress
-from kintune.bench.race import live
-from kintune.bench.race.course import Course
-from kintune.bench.race.judge import Judgement, entered
-from kintune.bench.race.live import RaceSpec, run_race, without_torch
-from kintune.bench.tables import Tables, check_tables
 from kintune.core.candidate import Candidate
 from kintune.core.outcome import Status
 from kintune.core.strategy import Strategy
 from kintune.errors import EngineError, KintuneError
 from kintune.models.ref import parse_ref
-from kintune.testing.scripted_side import ScriptedTurn
+from kintune_lab.contest.orders import Ours, Stock, StockFamily, Tuner
+from kintune_lab.experiment.experiment import CellProgress
+from kintune_lab.experiment.tables import Tables, check_tables
+from kintune_lab.race import live
+from kintune_lab.race.course import Course
+from kintune_lab.race.judge import Judgement, entered
+from kintune_lab.race.live import RaceSpec, run_race, without_torch
+from tests.support.scripted_side import ScriptedTurn
 
 pytestmark = pytest.mark.tvm
 
 NETWORK = Path(__file__).parents[3] / "benchmarks/one_layer.onnx"
 
-QUICK = "kintune.testing.quick_contestant"
+QUICK = "tests.support.quick_contestant"
 
 
 def spec_of(tuners: dict[str, Tuner]) -> RaceSpec:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kintune.bench.experiment import CellProgress
-from kintune.bench.race.pause import Pause
+from kintune_lab.experiment.experiment import CellProgress
+from kintune_lab.race.pause import Pause
 
 
 class Scene:

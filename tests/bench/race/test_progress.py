@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kintune.bench.experiment import CellProgress
-from kintune.bench.race.conductor import Conductor
-from kintune.bench.race.progress import Forecast
-from kintune.testing.scripted_side import PassingTime, ScriptedSide, ScriptedTurn
+from kintune_lab.experiment.experiment import CellProgress
+from kintune_lab.race.conductor import Conductor
+from kintune_lab.race.progress import Forecast
+from tests.support.scripted_side import PassingTime, ScriptedSide, ScriptedTurn
 
 
 def shown_of(stock: int, ours: Callable[[int], float], ratio: float = 1.0) -> list[CellProgress]:

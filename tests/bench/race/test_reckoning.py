@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.bench.race.conductor import Conductor
-from kintune.bench.race.course import Course
-from kintune.bench.race.judge import Judgement, entered
-from kintune.bench.race.reckoning import reckon
 from kintune.core.candidate import Candidate
 from kintune.core.outcome import Status
 from kintune.errors import KintuneError
-from kintune.testing.scripted_side import PassingTime, ScriptedSide, ScriptedTurn
+from kintune_lab.race.conductor import Conductor
+from kintune_lab.race.course import Course
+from kintune_lab.race.judge import Judgement, entered
+from kintune_lab.race.reckoning import reckon
+from tests.support.scripted_side import PassingTime, ScriptedSide, ScriptedTurn
 
 Conduct = Callable[..., Course]
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import itertools
 
-from kintune.bench.race.reference import reference_kernel
+from kintune_lab.race.reference import reference_kernel
 
 
 def test_it_answers_the_median_of_its_runs() -> None:

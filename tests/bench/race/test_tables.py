@@ -4,16 +4,16 @@ from collections.abc import Callable
 
 import pytest
 
-from kintune.bench.contest.orders import Failure
-from kintune.bench.race.course import Course
-from kintune.bench.race.judge import Judgement, entered
-from kintune.bench.race.networks import NetworkTime
-from kintune.bench.race.reckoning import reckon
-from kintune.bench.race.tables import AT_EQUAL_TIME, FINAL, network_name, tables_of
-from kintune.bench.tables import Row, Tables, check_tables
 from kintune.core.candidate import Candidate
 from kintune.core.outcome import Status
-from kintune.testing.scripted_side import ScriptedTurn
+from kintune_lab.contest.orders import Failure
+from kintune_lab.experiment.tables import Row, Tables, check_tables
+from kintune_lab.race.course import Course
+from kintune_lab.race.judge import Judgement, entered
+from kintune_lab.race.networks import NetworkTime
+from kintune_lab.race.reckoning import reckon
+from kintune_lab.race.tables import AT_EQUAL_TIME, FINAL, network_name, tables_of
+from tests.support.scripted_side import ScriptedTurn
 
 Conduct = Callable[..., Course]
 FAILURES = (

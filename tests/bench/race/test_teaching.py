@@ -7,9 +7,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from kintune.bench.contest.orders import Ready
-from kintune.bench.race import teaching
-from kintune.bench.race.teaching import HITS, KIN, Curriculum, lesson, teach
 from kintune.core.candidate import Candidate, Sketch, Tile, digest_of
 from kintune.core.feature_version import FEATURES
 from kintune.core.outcome import Outcome, Status
@@ -18,8 +15,11 @@ from kintune.core.protocol import DeviceType
 from kintune.core.report import RunReport, StopReason
 from kintune.errors import EngineError, ModelError
 from kintune.records import Measurement, Store
-from kintune.testing.reports import example_report
 from kintune.tuning.front.request import TuneRequest
+from kintune_lab.contest.orders import Ready
+from kintune_lab.race import teaching
+from kintune_lab.race.teaching import HITS, KIN, Curriculum, lesson, teach
+from tests.support.reports import example_report
 
 CURRICULUM = Curriculum(("zoo:resnet18", "zoo:mobilenet_v1_0.5"), 1.0, 1)
 

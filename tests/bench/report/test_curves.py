@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.bench.report.curves import curve_charts, step_band
+from kintune_lab.bench.report.curves import curve_charts, step_band
 
 RUNS = st.lists(
     st.lists(st.tuples(st.floats(0, 1e4), st.floats(0.1, 100)), min_size=1, max_size=30, unique_by=lambda p: p[0]),

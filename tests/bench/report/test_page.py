@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from kintune.bench.report.page import page
-from kintune.bench.report.section import BarChart, Grid, Section
+from kintune_lab.bench.report.page import page
+from kintune_lab.experiment.section import BarChart, Grid, Section
 
 VOID = {"meta"}
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kintune.bench.report.panels import by, slug, varying, words
+from kintune_lab.experiment.panels import by, slug, varying, words
 
 ROWS = [{"model": "zoo:a", "size": 1, "on": True}, {"model": "zoo:b", "size": 1, "on": None}]
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.bench.report.plots import draw, spread_out
-from kintune.bench.report.section import Bar, BarChart, Chart, LineChart, Series, StackedChart
+from kintune_lab.bench.report.plots import draw, spread_out
+from kintune_lab.experiment.section import Bar, BarChart, Chart, LineChart, Series, StackedChart
 
 CHARTS: list[Chart] = [
     LineChart(

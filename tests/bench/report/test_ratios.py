@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kintune.bench.report.ratios import MEAN, ratio_chart, ratio_grid
+from kintune_lab.bench.report.ratios import MEAN, ratio_chart, ratio_grid
 
 
 def row(model: str, method: str, ratio: float | None) -> dict[str, str | float | None]:

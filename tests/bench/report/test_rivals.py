@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from kintune.bench.report.rivals import race_sections
-from kintune.bench.report.section import LineChart
+from kintune_lab.bench.report.rivals import race_sections
+from kintune_lab.experiment.section import LineChart
 
 
 def result(model: str, seed: int, method: str, ms: float, ratio: float | None) -> dict[str, str | int | float | None]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.bench.report.spread import geometric_mean, numbers, spread_of
+from kintune_lab.bench.report.spread import geometric_mean, numbers, spread_of
 
 
 def test_a_spread_says_what_it_is_of() -> None:

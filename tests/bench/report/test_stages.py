@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kintune.bench.report.stages import stage_charts
+from kintune_lab.bench.report.stages import stage_charts
 
 
 def test_turns_are_added_up_and_cells_count_by_their_median() -> None:

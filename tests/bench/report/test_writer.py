@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from kintune import __version__
-from kintune.bench.cell import Cell
-from kintune.bench.display import open_bench_display
-from kintune.bench.experiment import Show
-from kintune.bench.report.section import Bar, BarChart, Section
-from kintune.bench.runner import Bench
-from kintune.bench.spec import Spec, read_spec
-from kintune.bench.tables import Tables
-from kintune.testing.fake_experiment import FakeExperiment
+from kintune_lab.bench.display import open_bench_display
+from kintune_lab.bench.runner import Bench
+from kintune_lab.bench.spec import Spec, read_spec
+from kintune_lab.experiment.cell import Cell
+from kintune_lab.experiment.experiment import Show
+from kintune_lab.experiment.section import Bar, BarChart, Section
+from kintune_lab.experiment.tables import Tables
+from tests.support.fake_experiment import FakeExperiment
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_cells_of_different_versions_are_told_apart(
     bench_of(charted, tmp_path / "out").report()
     assert "different versions" not in (tmp_path / "out/report.html").read_text()
     monkeypatch.undo()
-    monkeypatch.setattr("kintune.bench.record.__version__", "99.0")
+    monkeypatch.setattr("kintune_lab.bench.record.__version__", "99.0")
     bench_of(charted, tmp_path / "out").run()
     text = (tmp_path / "out/report.html").read_text()
     assert "different versions" in text
@@ -88,7 +88,7 @@ def test_two_charts_of_one_name_are_both_kept(charted: Spec, tmp_path: Path, mon
 def test_without_matplotlib_the_report_has_no_plots_and_says_so(
     charted: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kintune.bench.report.writer.can_draw", lambda: False)
+    monkeypatch.setattr("kintune_lab.bench.report.writer.can_draw", lambda: False)
     bench_of(charted, tmp_path / "out").run()
     text = (tmp_path / "out/report.html").read_text()
     assert "kintune[bench]" in text

@@ -3,10 +3,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.bench.contest.incumbents import Incumbents
-from kintune.bench.contest.orders import Failure
 from kintune.core.candidate import Candidate
 from kintune.core.outcome import Outcome, Status
+from kintune_lab.contest.incumbents import Incumbents
+from kintune_lab.contest.orders import Failure
 
 outcomes = st.one_of(
     st.floats(0.1, 100).map(lambda time_us: Outcome(Status.OK, (time_us,))),

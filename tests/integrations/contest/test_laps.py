@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from kintune.bench.contest.laps import PAUSED, Laps
-from kintune.testing.scripted_side import PassingTime
+from kintune_lab.contest.laps import PAUSED, Laps
+from tests.support.scripted_side import PassingTime
 
 
 def test_seconds_go_to_the_innermost_stage() -> None:

@@ -11,11 +11,11 @@ pytestmark = pytest.mark.tvm
 
 
 def test_who_replaces_a_worker_that_took_too_long_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kintune.bench.contest import own_bench
-    from kintune.bench.contest.ground import lay_ground
-    from kintune.bench.contest.laps import Laps
     from kintune.models.ref import parse_ref
-    from kintune.testing.tiny_network import make_tiny_network
+    from kintune_lab.contest import own_bench
+    from kintune_lab.contest.ground import lay_ground
+    from kintune_lab.contest.laps import Laps
+    from tests.support.tiny_network import make_tiny_network
 
     ground = lay_ground(parse_ref(str(make_tiny_network(tmp_path).onnx)), 1)
     untuned = Candidate.untuned(ground.ready().subgraphs[0].workload)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kintune.bench.contest.relay import Relay
+from kintune_lab.contest.relay import Relay
 
 
 def test_the_work_goes_on_only_during_turns() -> None:

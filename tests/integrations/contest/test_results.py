@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from kintune.bench.contest.results import build_failure, run_outcome
 from kintune.core.outcome import Outcome, Status
+from kintune_lab.contest.results import build_failure, run_outcome
 
 
 def test_seconds_become_microseconds() -> None:

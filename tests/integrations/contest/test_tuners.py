@@ -12,17 +12,17 @@ from kintune.core.knowledge import Knowledge
 from kintune.core.strategy import Strategy
 
 if TYPE_CHECKING:
-    from kintune.bench.contest.ground import Ground
-    from kintune.bench.contest.orders import Tools, Turned
+    from kintune_lab.contest.ground import Ground
+    from kintune_lab.contest.orders import Tools, Turned
 
 pytestmark = pytest.mark.tvm
 
 
 @pytest.fixture(scope="module")
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Ground:
-    from kintune.bench.contest.ground import lay_ground
     from kintune.models.ref import parse_ref
-    from kintune.testing.tiny_network import make_tiny_network
+    from kintune_lab.contest.ground import lay_ground
+    from tests.support.tiny_network import make_tiny_network
 
     return lay_ground(parse_ref(str(make_tiny_network(tmp_path_factory.mktemp("model")).onnx)), 1)
 
@@ -32,8 +32,8 @@ def stock_turns(ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> lis
     """All turns of a stock run of 12 trials a subgraph, with a smaller search than its default one."""
     from tvm.s_tir import meta_schedule as ms
 
-    from kintune.bench.contest.stock import StockTuner
-    from kintune.testing.quick_contestant import QUICK_TOOLS
+    from kintune_lab.contest.stock import StockTuner
+    from tests.support.quick_contestant import QUICK_TOOLS
 
     small = {"strategy": ms.search_strategy.EvolutionarySearch(population_size=32, genetic_num_iters=1)}
     tuner = StockTuner(ground, tmp_path_factory.mktemp("stock"), 36, 0, small, QUICK_TOOLS)
@@ -67,8 +67,8 @@ def test_a_stock_turn_is_a_round_of_one_task(ground: Ground, stock_turns: list[T
 
 
 def test_what_is_replayed_is_what_stock_built(ground: Ground, stock_turns: list[Turned]) -> None:
-    from kintune.bench.contest.ground import structure_of
     from kintune.compiler.space.lower import Replayer
+    from kintune_lab.contest.ground import structure_of
 
     modules = {workload.digest: workload.module for workload in ground.lowered.workloads}
     sketches = {sketch.digest: sketch for turn in stock_turns for sketch in turn.sketches}
@@ -86,10 +86,10 @@ def test_every_candidate_of_a_stock_round_can_be_replayed_as_it_was(ground: Grou
     import tvm
     from tvm.s_tir import meta_schedule as ms
 
-    from kintune.bench.contest.ground import structure_of
     from kintune.compiler.space.lower import Replayer
     from kintune.compiler.space.sketches import take_apart
     from kintune.core.candidate import Candidate
+    from kintune_lab.contest.ground import structure_of
 
     workload = ground.lowered.workloads[0]
     context = ms.TuneContext(
@@ -116,9 +116,9 @@ def test_every_candidate_of_a_stock_round_can_be_replayed_as_it_was(ground: Grou
 
 @pytest.mark.parametrize("tools", ["stock", "own"])
 def test_our_first_turn_measures_every_subgraph(ground: Ground, tools: Tools, tmp_path: Path) -> None:
-    from kintune.bench.contest.orders import Ours, Teach
-    from kintune.bench.contest.ours import OurTuner
-    from kintune.testing.quick_contestant import QUICK_TOOLS
+    from kintune_lab.contest.orders import Ours, Teach
+    from kintune_lab.contest.ours import OurTuner
+    from tests.support.quick_contestant import QUICK_TOOLS
 
     tuner = OurTuner(ground, Ours(Strategy(round_size=8), tools), 0, tmp_path, QUICK_TOOLS)
     tuner.teach(Teach(Knowledge()))

@@ -10,7 +10,7 @@ import pytest
 from kintune.errors import OrderError
 from kintune.hardware.gpus import list_gpus
 from kintune.hardware.nvcc import find_nvcc
-from kintune.testing.paper_gpu import build_paper_gpu
+from tests.support.paper_gpu import build_paper_gpu
 
 collect_ignore: list[str] = []  # what there is nothing for here is no test, not one that is skipped
 try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kintune.testing.paper_gpu import build_paper_gpu
+from tests.support.paper_gpu import build_paper_gpu
 
 pytestmark = pytest.mark.tvm
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kintune.testing.stock_rpc import stock_rpc
+from tests.support.stock_rpc import stock_rpc
 
 
 @pytest.fixture(scope="module")

@@ -19,9 +19,9 @@ from kintune.core.outcome import Outcome, Status
 from kintune.core.protocol import Protocol
 from kintune.errors import DeviceError, TargetError
 from kintune.measure.rpc.address import Address, parse_address
-from kintune.testing.poison import Poison, poisoned
-from kintune.testing.stock_rpc import stock_rpc
 from kintune.workers.device_worker import open_board
+from tests.support.poison import Poison, poisoned
+from tests.support.stock_rpc import stock_rpc
 
 pytestmark = pytest.mark.tvm
 
@@ -147,8 +147,8 @@ def test_a_server_is_left_to_whoever_comes_next(board: str, native: str) -> None
 
 def test_a_network_of_ours_runs_on_a_board(board: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from kintune.runtime.inputs import draw_inputs
-    from kintune.testing.tiny_network import make_tiny_network
     from kintune.validate.board_executable import BoardExecutable
+    from tests.support.tiny_network import make_tiny_network
 
     monkeypatch.setenv("TVM_NUM_THREADS", "1")
     here = make_tiny_network(tmp_path).executable

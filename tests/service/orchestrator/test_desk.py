@@ -26,10 +26,10 @@ from kintune.service.orchestrator.desk import Desk
 from kintune.service.orchestrator.news import Changed, News, Progressed
 from kintune.service.people import People
 from kintune.service.wanted import Wanted
-from kintune.testing import guests
-from kintune.testing.reports import example_report
 from kintune.workers.engine.command import Command
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
+from tests.support import guests
+from tests.support.reports import example_report
 
 
 class FakeEngine:

@@ -18,13 +18,13 @@ from kintune.service.orchestrator.admission import Admission
 from kintune.service.orchestrator.gate import Gate
 from kintune.service.people import People
 from kintune.service.roll import Roll
-from kintune.testing.boards import board_about
 from kintune.wire.worker import WIRE_VERSION
 from kintune.workers.engine.kept import Keeper
 from kintune.workers.engine.outposts import Outpost
 from kintune.workers.fleet.line import Line
 from kintune.workers.fleet.messages import FLEET_VERSION, Beat, Join, OfferedDevice, TurnedAway, Welcome, to_agent
 from kintune.workers.fleet.sockets import PATH, call
+from tests.support.boards import board_about
 
 PI = board_about("Cortex-A76", pulse_us=500.0)
 JOIN = Join(

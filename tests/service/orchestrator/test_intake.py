@@ -22,11 +22,11 @@ from kintune.service.orchestrator.lodging import Lodging
 from kintune.service.people import People
 from kintune.service.settings import Settings
 from kintune.service.wanted import Wanted
-from kintune.testing.boards import board_about
-from kintune.testing.reports import example_report
 from kintune.tuning.front.place import Place
 from kintune.tuning.front.request import TuneRequest
 from kintune.tuning.front.station import Station
+from tests.support.boards import board_about
+from tests.support.reports import example_report
 
 PI = board_about("Cortex-A76")
 OWN = board_about("this machine", threads=2)

@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 from kintune.service.access import Quota
 from kintune.service.life import State
 from kintune.service.web.rooms import Rooms
-from kintune.testing.guests import upload
+from tests.support.guests import upload
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from kintune.service.access import Quota
 from kintune.service.web.rooms import Rooms
-from kintune.testing.guests import dynamic_onnx, upload
+from tests.support.guests import dynamic_onnx, upload
 
 
 @pytest.fixture

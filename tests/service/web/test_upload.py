@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kintune.service.web import upload
-from kintune.testing.guests import dynamic_onnx
+from tests.support.guests import dynamic_onnx
 
 
 def test_one_who_says_too_much_is_not_listened_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,211 @@
+"""`experiment = "race"`: the stock tuner and ours take turns on the same network, and are judged afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import cast, get_args
+
+import msgspec
+
+from kintune.errors import InputError
+from kintune.hardware.cores import choose_cores
+from kintune.hardware.locks import cores_lock
+from kintune.models.ref import ZOO, parse_ref
+from kintune_lab.bench.report.rivals import race_sections
+from kintune_lab.bench.strategy import STRATEGY, strategy_of
+from kintune_lab.contest.orders import Ours, Stock, StockFamily, Tools, Tuner
+from kintune_lab.experiment.cell import Cell, Method
+from kintune_lab.experiment.errors import OptionError
+from kintune_lab.experiment.experiment import CellProgress, ModelFacts, Show
+from kintune_lab.experiment.option import Kind, Option, Options, Value
+from kintune_lab.experiment.section import Section
+from kintune_lab.experiment.tables import Tables
+from kintune_lab.race.live import RaceSpec, run_race
+from kintune_lab.race.pause import Pause
+from kintune_lab.race.side import Lesson
+from kintune_lab.race.teaching import HITS, KIN, NONE, Curriculum, lesson, teach
+
+__all__ = ["EXPERIMENT", "Race"]
+
+STOCK, STOCK_FAMILY, KINTUNE = "stock", "stock_family", "kintune"
+
+TIME_GOAL, QUALITY_GOAL = 2.5, 1.14
+"""Time to quality, and quality at equal time, that are to be reached."""
+
+PAUSE = "pause"
+"""The file in a bench's directory that makes a race stand still after the turn at hand."""
+
+_SECONDS_A_TRIAL = 1.1  # of stock, a guess
+
+_KNOWLEDGE: dict[str, Option] = {
+    "knowledge": Option(
+        Kind.TEXT, NONE, "what it knows beforehand of what the teachers taught", choices=(NONE, HITS, KIN)
+    ),
+}
+
+
+def _teachers(value: Value) -> None:
+    for teacher in _names(value):
+        parse_ref(teacher)
+
+
+def _teacher_files(value: Value) -> list[str]:
+    return [ref.source for ref in map(parse_ref, _names(value)) if ref.kind != ZOO]
+
+
+def _threads(value: Value) -> None:
+    choose_cores(int(value))
+
+
+_OPTIONS: dict[str, Option] = {
+    "model": Option(Kind.MODEL, help="what is tuned", required=True),
+    "seed": Option(Kind.INTEGER, 0, "seed of everything drawn at random, on all sides", low=0),
+    "trials_per_subgraph": Option(Kind.INTEGER, 128, "stock's trials for each subgraph that it would tune", low=1),
+    "budget_ratio": Option(
+        Kind.NUMBER, 1.0, "how many times stock's seconds the others may spend, unless they say so", low=0.01, high=100
+    ),
+    "threads": Option(Kind.INTEGER, help="threads of the model (all physical cores)", low=1, check=_threads),
+    "teachers": Option(
+        Kind.TEXT,
+        help="networks, separated by commas, that warm methods know",
+        check=_teachers,
+        files=_teacher_files,
+    ),
+    "teaching_minutes": Option(Kind.NUMBER, 10.0, "how long each teacher is tuned", low=0.01),
+    "passes": Option(Kind.INTEGER, 3, "how often the judge times each program", low=1, high=100),
+    "rounds": Option(Kind.INTEGER, 12, "rounds in which whole networks are timed, 5 runs each", low=1, high=1000),
+}
+
+_TOOLS: dict[str, Option] = {
+    "tools": Option(
+        Kind.TEXT, "stock", "builder, runner and protocol: the stock tuner's, or our own", choices=get_args(Tools)
+    ),
+}
+
+_BUDGET: dict[str, Option] = {
+    "budget_ratio": Option(Kind.NUMBER, help="how many times stock's seconds this one may spend", low=0.01, high=100),
+}
+
+_METHODS: dict[str, Options] = {
+    STOCK: {},
+    STOCK_FAMILY: {**{name: STRATEGY[name] for name in ("families", "foresee")}, **_BUDGET},
+    KINTUNE: {**STRATEGY, **_TOOLS, **_KNOWLEDGE, **_BUDGET},
+}
+
+
+class Race:
+    """Implements `kintune_lab.experiment.experiment.Experiment`."""
+
+    name = "race"
+    version = 3
+    summary = "The stock tuner and ours in turns, judged afterwards."
+    options: Options = _OPTIONS
+    methods: Mapping[str, Options] = _METHODS
+    locks_cores = False  # teaching takes the lock itself, as any tuning does
+
+    def check(self, cell: Cell) -> None:
+        """Exactly one method is stock: the others are compared with it."""
+        stock = [method for method in cell.methods if method.name == STOCK]
+        if len(stock) != 1 or len(cell.methods) < 2:
+            raise InputError("a race has the method stock once and at least one other; write [[method]] for each")
+        for method in cell.methods:
+            if method.values.get("knowledge", NONE) != NONE and not _names(cell.values["teachers"] or ""):
+                raise OptionError("knowledge", "needs networks that teach it; name teachers in [matrix]", method.label)
+
+    def seconds(self, cell: Cell, models: Mapping[str, ModelFacts]) -> float | None:
+        """Stock's trials, and as long for each of the others."""
+        facts = models.get(str(cell.values["model"]))
+        if facts is None:
+            return None
+        trials = int(cell.values["trials_per_subgraph"] or 0) * facts.subgraphs
+        return trials * _SECONDS_A_TRIAL * (1.0 + sum(_budgets(cell).values()))  # teaching is done once for all cells
+
+    def run(self, cell: Cell, directory: Path, show: Show) -> Tables:
+        """Teach unless it was done, then race, judge, reckon."""
+        values = cell.values
+        threads = values["threads"]
+        cores = choose_cores(threads if isinstance(threads, int) else 0)
+        ordered = sorted(cell.methods, key=lambda method: method.name != STOCK)
+        spec = RaceSpec(
+            model=parse_ref(str(values["model"])),
+            tuners={method.label: _tuner(cell, method) for method in ordered},
+            threads=len(cores),
+            seed=int(values["seed"] or 0),
+            budgets=_budgets(cell),
+            passes=int(values["passes"] or 0),
+            rounds=int(values["rounds"] or 0),
+            lessons=_lessons(cell, directory.parents[2] / "teaching", len(cores), show),
+        )
+        turns = _turns(cell, directory)
+        turns.parent.mkdir(exist_ok=True)
+
+        def hold() -> AbstractContextManager[None]:
+            return cores_lock(cores, lambda who: show(CellProgress(f"waiting for the cores, held by process {who}")))
+
+        with Pause(directory.parents[2] / PAUSE, hold, show) as pause:
+            return run_race(spec, directory, turns, show, pause.between_turns)
+
+    def settled(self, cell: Cell, directory: Path) -> None:
+        """The turns need not be judged again."""
+        with contextlib.suppress(OSError):
+            _turns(cell, directory).unlink()
+
+    def report(self, tables: Tables) -> Sequence[Section]:
+        """Ratios, curves and stage times against stock."""
+        return race_sections(
+            tables, self.options, reference=_stock_label(tables), time_goal=TIME_GOAL, quality_goal=QUALITY_GOAL
+        )
+
+
+EXPERIMENT = Race()
+
+
+def _turns(cell: Cell, directory: Path) -> Path:
+    """Where the turns of a cell lie until it is done; `directory` is that of its files."""
+    return directory.parents[2] / "turns" / f"{cell.id}.msgpack"
+
+
+def _budgets(cell: Cell) -> dict[str, float]:
+    """What share of stock's seconds each of the others may spend, by label."""
+    others = {method.label: method.values.get("budget_ratio") for method in cell.methods if method.name != STOCK}
+    return {label: float((own or cell.values["budget_ratio"]) or 0.0) for label, own in others.items()}
+
+
+def _tuner(cell: Cell, method: Method) -> Tuner:
+    each = int(cell.values["trials_per_subgraph"] or 0)
+    match method.name:
+        case "stock":
+            return Stock(each)
+        case "stock_family":
+            return msgspec.convert({"type": STOCK_FAMILY, "trials_per_subgraph": each, **method.values}, StockFamily)
+        case _:
+            return Ours(strategy_of(method.values), cast(Tools, method.values["tools"]))
+
+
+def _lessons(cell: Cell, directory: Path, threads: int, show: Show) -> dict[str, Lesson]:
+    """What each warm method knows; the teachers are tuned first if no earlier cell of the bench has done so."""
+    warm = {m.label: m for m in cell.methods if m.values.get("knowledge", NONE) != NONE}
+    if not warm:
+        return {}
+    teachers = str(cell.values["teachers"] or "")
+    minutes = float(cell.values["teaching_minutes"] or 0.0)
+    curriculum = Curriculum(_names(teachers), minutes, threads, cell.contents.get(teachers, ""))
+    records = teach(curriculum, directory, lambda phase, share: show(CellProgress(phase)))
+    seed = int(cell.values["seed"] or 0)
+    return {
+        label: lesson(records, str(method.values["knowledge"]), str(method.values["families"]), seed, threads)
+        for label, method in warm.items()
+    }
+
+
+def _names(value: Value) -> tuple[str, ...]:
+    return tuple(name.strip() for name in str(value).split(",") if name.strip())
+
+
+def _stock_label(tables: Tables) -> str:
+    """What stock is called: it has the first row of each cell's results."""
+    results = tables.get("results", ())
+    return str(results[0]["method"]) if results else STOCK

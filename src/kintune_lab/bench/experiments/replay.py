@@ -1,0 +1,136 @@
+"""Strategies of search compared on a pool: the same measured programs for all, many seeds, no device.
+
+What costs is trials.  Proposers cannot be compared this way, since nothing new can be proposed; budgets, families and
+foresee tuning can.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import get_args
+
+from kintune.core.strategy import Budget, Foresee, Strategy
+from kintune.errors import InputError
+from kintune.search.family import algorithms
+from kintune_lab.experiment.cell import Cell, Method
+from kintune_lab.experiment.experiment import ModelFacts, Show
+from kintune_lab.experiment.option import Kind, Option, Options
+from kintune_lab.experiment.section import Section
+from kintune_lab.experiment.tables import Row, Tables
+from kintune_lab.pools.options import POOL_OPTIONS, check_pool, describe, obtain, seconds_to_collect
+from kintune_lab.pools.pace import Pace
+from kintune_lab.pools.pool import Pool
+from kintune_lab.pools.replay import Point, replay, trials_to_reach
+from kintune_lab.pools.replay_report import replay_sections
+
+__all__ = ["EXPERIMENT", "Replay"]
+
+_QUALITIES = (0.8, 0.9, 0.95, 0.99)  # of the speed that the pool's best programs give the network
+_SECONDS_A_TRIAL = 0.002  # of a replay, a guess
+
+_OPTIONS: dict[str, Option] = {
+    **POOL_OPTIONS,
+    "runs": Option(Kind.INTEGER, 10, "searches of each strategy, with different seeds", low=1, high=1000),
+    "trials_per_subgraph": Option(Kind.INTEGER, None, "trials of a search (half of the pool)", low=1),
+}
+_METHODS: dict[str, Options] = {
+    "search": {
+        "families": Option(Kind.TEXT, "op", "which subgraphs learn together", choices=algorithms()),
+        "foresee": Option(Kind.TEXT, "guarded", "what follows a full round", choices=get_args(Foresee)),
+        "budget": Option(Kind.TEXT, "gradient", "who gets the next round", choices=get_args(Budget)),
+        "round_size": Option(Kind.INTEGER, 64, "programs of a full round", low=1, high=4096),
+        "foresee_size": Option(Kind.INTEGER, 16, "programs of a foresee round", low=1, high=4096),
+        "width": Option(Kind.INTEGER, 1, "subgraphs that share a round", low=1, high=4096),
+    }
+}
+
+
+class Replay:
+    """Implements `kintune_lab.experiment.experiment.Experiment`."""
+
+    name = "replay"
+    version = 1
+    summary = "Strategies of search compared on measured programs, many seeds and no device."
+    options = _OPTIONS
+    methods = _METHODS
+    locks_cores = False  # nothing is timed but the pool, and the run that collects it takes the lock itself
+
+    def check(self, cell: Cell) -> None:
+        """There must be something to compare."""
+        check_pool(cell)
+        if not cell.methods:
+            raise InputError('name the strategies to compare: [[method]] name = "search", families = ["none", "op"]')
+
+    def seconds(self, cell: Cell, models: Mapping[str, ModelFacts]) -> float | None:
+        """Collecting takes nearly all of it."""
+        facts = models.get(str(cell.values["model"]))
+        samples, asked = int(cell.values["samples"] or 0), cell.values["trials_per_subgraph"]
+        trials = (samples // 2 if asked is None else min(samples, int(asked))) * (facts.tunable if facts else 10)
+        replays = int(cell.values["runs"] or 0) * len(cell.methods)
+        return seconds_to_collect(cell, models) + replays * trials * _SECONDS_A_TRIAL
+
+    def run(self, cell: Cell, directory: Path, show: Show) -> Tables:
+        """Collect the pool unless it is there, then play each strategy with each seed."""
+        pool = obtain(cell, directory, show)
+        runs = int(cell.values["runs"] or 0)
+        asked = cell.values["trials_per_subgraph"]
+        everything = sum(len(measured) for measured in pool.subgraphs.values())
+        trials = everything // 2 if asked is None else min(everything, int(asked) * len(pool.subgraphs))
+        curve: list[Row] = []
+        reached: list[Row] = []
+        total = runs * len(cell.methods)
+        pace = Pace("search", total, show)
+        for number in range(total):
+            run, method = divmod(number, len(cell.methods))
+            pace.begin(number)
+            points = list(replay(pool, _strategy(cell.methods[method]), seed=run, trials=trials))
+            curve += _curve(cell.methods[method], run, points, pool)
+            reached += _reached(cell.methods[method], run, points, pool)
+        return {"replay": curve, "reached": reached, "pool": describe(pool)}
+
+    def report(self, tables: Tables) -> Sequence[Section]:
+        """Quality over trials, and the trials that each quality takes."""
+        return replay_sections(tables)
+
+
+def _strategy(method: Method) -> Strategy:
+    factors: dict[str, object] = dict(method.values)
+    return Strategy(**factors, carry=False, rules=False, survey=())  # type: ignore[arg-type]
+
+
+def _curve(method: Method, run: int, points: Sequence[Point], pool: Pool) -> list[Row]:
+    best_us = pool.best_us()
+    return [
+        {
+            "method": method.label,
+            **method.values,
+            "run": run,
+            "trials": point.trials,
+            "trials_a_subgraph": point.trials / len(pool.subgraphs),
+            "network_us": point.network_us if math.isfinite(point.network_us) else None,
+            "quality": best_us / point.network_us,
+            "family_count": point.families,
+        }
+        for point in points
+    ]
+
+
+def _reached(method: Method, run: int, points: list[Point], pool: Pool) -> list[Row]:
+    best_us = pool.best_us()
+    return [
+        {
+            "method": method.label,
+            **method.values,
+            "run": run,
+            "quality": quality,
+            "trials": trials_to_reach(points, best_us / quality),
+            "spent": points[-1].trials if points else 0,
+        }
+        for quality in _QUALITIES
+    ]
+
+
+EXPERIMENT = Replay()
+"""What the registry finds here."""

@@ -1,0 +1,247 @@
+"""`experiment = "tune"`: one run of `kintune tune` a cell, with every option that a search has."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+
+from kintune.core.payloads import Options as JobOptions
+from kintune.core.progress import ProgressReport
+from kintune.core.report import RunReport, StopReason
+from kintune.errors import InputError
+from kintune.files import write_whole
+from kintune.hardware.cores import choose_cores
+from kintune.models.ref import parse_ref
+from kintune.tuning.front import run
+from kintune.tuning.front.request import TuneRequest
+from kintune_lab.bench.report.curves import curve_charts
+from kintune_lab.bench.report.spread import numbers, spread_of
+from kintune_lab.bench.report.stages import stage_charts
+from kintune_lab.bench.strategy import STRATEGY, strategy_of
+from kintune_lab.experiment.cell import Cell
+from kintune_lab.experiment.experiment import CellProgress, ModelFacts, Show
+from kintune_lab.experiment.option import Kind, Option, Options, Value
+from kintune_lab.experiment.panels import by, varying, words
+from kintune_lab.experiment.section import Grid, Section
+from kintune_lab.experiment.tables import Row, Tables
+
+__all__ = ["EXPERIMENT", "Tune"]
+
+_FIGURES = {
+    "tuned_ms": "tuned, ms",
+    "untuned_ms": "untuned, ms",
+    "gain": "times faster",
+    "measured": "programs measured",
+    "seconds": "seconds",
+}
+
+
+def _threads(value: Value) -> None:
+    choose_cores(int(value))
+
+
+def _records(value: Value) -> None:
+    path = Path(str(value))
+    if not path.is_file():
+        return  # which is said of every file
+    try:
+        with closing(_look_into(path)) as known:
+            known.execute("PRAGMA schema_version").fetchone()
+    except sqlite3.Error as error:
+        raise InputError(f"cannot be used as records: {error}") from error
+
+
+_OPTIONS: dict[str, Option] = {
+    "model": Option(Kind.MODEL, help="what to tune", required=True),
+    "seed": Option(Kind.INTEGER, 0, "seed of everything drawn at random", low=0),
+    "trials": Option(Kind.INTEGER, help="stop after measuring so many programs", low=1),
+    "minutes": Option(Kind.NUMBER, help="stop after so long", low=0.01),
+    "until_ms": Option(Kind.NUMBER, help="stop once the network is estimated to be so fast", low=1e-6),
+    "target": Option(Kind.TEXT, "native", "what to tune for"),
+    "threads": Option(Kind.INTEGER, help="threads of the model (all physical cores)", low=1, check=_threads),
+    **STRATEGY,
+    "records": Option(
+        Kind.FILE, help="what is known beforehand (nothing); each cell starts from a copy", check=_records
+    ),
+    "compare": Option(Kind.FLAG, True, "time other runtimes as well"),
+}
+_METHODS: dict[str, Options] = {}
+
+
+class Tune:
+    """The general use: the product of whatever a user wants to vary."""
+
+    name = "tune"
+    version = 1
+    summary = "One run of `kintune tune` a cell."
+    options = _OPTIONS
+    methods = _METHODS
+    locks_cores = False  # the run takes the lock itself
+
+    def check(self, cell: Cell) -> None:
+        """A search needs an end."""
+        values = cell.values
+        if values["trials"] is None and values["minutes"] is None and values["until_ms"] is None:
+            raise InputError("nothing ends the search; set trials, minutes or until_ms in [matrix]")
+
+    def seconds(self, cell: Cell, models: Mapping[str, ModelFacts]) -> float | None:
+        """Known only where the time is what ends the search."""
+        minutes = cell.values["minutes"]
+        return minutes * 60 if isinstance(minutes, float) and cell.values["trials"] is None else None
+
+    def run(self, cell: Cell, directory: Path, show: Show) -> Tables:
+        """Tune with records of the cell's own."""
+        records = directory / "records.sqlite"
+        known = cell.values["records"]
+        if isinstance(known, str):
+            _copy_records(Path(known), records)
+        work = directory / "executable"
+        work.mkdir()
+        try:
+            report = run.tune(_request(cell, directory, work), lambda progress: show(_progress(progress)))
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+        if report.reason is StopReason.INTERRUPTED:
+            raise KeyboardInterrupt
+        portable = msgspec.structs.replace(report, output=Path(report.output).name, log="tune.log")
+        write_whole(directory / "report.json", msgspec.json.encode(portable))
+        return _tables(report)
+
+    def report(self, tables: Tables) -> Sequence[Section]:
+        """Latencies, curves and stage times by model and whatever else varies."""
+        results = list(tables.get("results", ()))
+        if not results:
+            return []
+        lines = varying(results, self.options, besides=("model", "seed")) or ["method"]
+        curve, stages = list(tables.get("curve", ())), list(tables.get("stages", ()))
+        asked = {"trials": "asked_trials"}  # tables have a column of their own of that name
+        lines_of_curve = [asked.get(name, name) for name in lines]
+        charts = [
+            chart
+            for x, label, stem, title in (
+                ("seconds", "seconds", "latency-over-time", "Latency over time"),
+                ("trials", "programs measured", "latency-over-trials", "Latency over trials"),
+            )
+            for chart in curve_charts(
+                curve, x=x, y="estimate_ms", x_label=label, y_label="estimated latency, ms", stem=stem, title=title,
+                panels=["model"], lines=lines_of_curve,
+            )
+        ]  # fmt: skip
+        return [
+            Section(
+                "What was reached",
+                ("Medians over seeds; in brackets the smallest and the largest.",),
+                (_figures(results, lines),),
+            ),
+            Section(
+                "Latency over time and over trials",
+                ("The tuner's own estimates.  Lines are medians over seeds, bands go from smallest to largest.",),
+                charts=tuple(charts),
+            ),
+            Section("Where the time went", charts=tuple(stage_charts(stages, panels=["model"], groups=lines))),
+        ]
+
+
+EXPERIMENT = Tune()
+
+
+def _request(cell: Cell, directory: Path, work: Path) -> TuneRequest:
+    values = cell.values
+    strategy = strategy_of(values)
+    limits = {name: values[name] for name in ("trials", "minutes", "until_ms", "seed")}
+    compare = {} if values["compare"] else {"compare": ()}
+    options = msgspec.convert({**limits, **compare, "strategy": strategy}, JobOptions)
+    threads = values["threads"]
+    return TuneRequest(
+        model=parse_ref(str(values["model"])),
+        target=str(values["target"]),
+        threads=threads if isinstance(threads, int) else None,
+        options=options,
+        records=str(directory / "records.sqlite"),
+        output=str(work / "tuned.kt"),
+        log=str(directory / "tune.log"),
+    )
+
+
+def _look_into(records: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{records.absolute().as_uri()}?mode=ro", uri=True)
+
+
+def _copy_records(source: Path, target: Path) -> None:
+    """Copy a records file as it is at one moment, whoever else has it open."""
+    try:
+        with (
+            closing(_look_into(source)) as known,
+            closing(sqlite3.connect(target)) as own,
+        ):
+            known.backup(own)
+    except sqlite3.Error as error:
+        raise InputError(f"{source}: cannot be copied as records: {error}") from error
+
+
+def _progress(report: ProgressReport) -> CellProgress:
+    done = None
+    if report.trials_total:
+        done = min(1.0, report.trials / report.trials_total)
+    elif report.time_left_s is not None:
+        done = report.elapsed_s / max(report.elapsed_s + report.time_left_s, 1e-9)
+    return CellProgress(report.phase or report.stage, done, report.time_left_s)
+
+
+def _tables(report: RunReport) -> Tables:
+    latency = report.latency_ms
+    spread = latency.spread.get("tuned")
+    result = {
+        "method": "kintune",
+        "reason": report.reason.value,
+        "measured": report.trials,
+        "reused": report.reused_records,
+        "seconds": report.seconds,
+        "overhead_seconds": report.overhead_seconds,
+        "tuned_ms": latency.tuned,
+        "tuned_p10_ms": spread.p10 if spread else None,
+        "tuned_p90_ms": spread.p90 if spread else None,
+        "untuned_ms": latency.untuned,
+        "gain": latency.gain,
+        "kernels_ms": report.kernels_ms,
+        **{f"{rival}_ms": median for rival, median in sorted(latency.rivals.items())},
+        "max_abs_error": report.max_abs_error,
+        "within_tolerance": report.within_tolerance,
+    }
+    stages = msgspec.structs.asdict(report.stage_seconds)
+    return {
+        "results": [result],
+        "curve": [
+            {"method": "kintune", "seconds": point.seconds, "trials": point.trials, "estimate_ms": point.latency_ms}
+            for point in report.curve
+        ],
+        "stages": [{"method": "kintune", "stage": name, "seconds": seconds} for name, seconds in stages.items()],
+        "subgraphs": [
+            {
+                "method": "kintune",
+                "subgraph": subgraph.name,
+                "family": subgraph.family,
+                "weight": subgraph.weight,
+                "flops": subgraph.flops,
+                "measured": subgraph.trials,
+                "best_us": subgraph.best_us,
+                "untuned_us": subgraph.untuned_us,
+                "failures": sum(subgraph.failures.values()),
+            }
+            for subgraph in report.subgraphs
+        ],
+    }
+
+
+def _figures(results: Sequence[Row], lines: Sequence[str]) -> Grid:
+    rows = []
+    for key, group in by(results, "model", *lines).items():
+        spreads = [spread_of(numbers(row.get(column) for row in group)) for column in _FIGURES]
+        named = words(["model", *lines], key)
+        rows.append((named, str(len(group)), *("" if spread is None else str(spread) for spread in spreads)))
+    return Grid(("cell", "runs", *_FIGURES.values()), tuple(rows))

@@ -1,0 +1,129 @@
+"""`kintune families`: show which subgraphs of a model learn together."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from pathlib import Path
+
+import click
+
+from kintune import api
+from kintune.cli.document import JsonTarget, echo, json_option, write_document
+from kintune.cli.options import constant_option, records_option, shape_option
+from kintune.errors import InputError
+from kintune.files import check_writable
+from kintune.search.family import algorithms
+from kintune.terminal.quantities import count
+from kintune_lab.families.document import Families, Member
+from kintune_lab.families.grouping import LEAST_SAMPLES
+from kintune_lab.families.inquiry import inquire
+from kintune_lab.families.picture import check_picture, draw_picture
+from kintune_lab.families.shades import LEGEND, shaded
+
+__all__ = ["command"]
+
+
+@click.command("families", short_help="Show which subgraphs of a model learn together.")
+@click.argument("model")
+@shape_option
+@constant_option
+@click.option("--target", default="native", show_default=True, help="What to tune for; 'native' is this machine.")
+@click.option("--threads", type=click.IntRange(min=1), help="Threads.  [default: all physical cores]")
+@click.option(
+    "--families",
+    "algorithm",
+    type=click.Choice(algorithms()),
+    default="op",
+    show_default=True,
+    help="How subgraphs are grouped: by core operator, by all operators, each alone, all together, or by samples.",
+)
+@records_option
+@click.option("--picture", metavar="FILE", default="", help="Draw the relationship map to a .png or .svg file.")
+@json_option
+def command(
+    model: str,
+    shapes: tuple[str, ...],
+    constants: tuple[str, ...],
+    target: str,
+    threads: int | None,
+    algorithm: str,
+    records: str | None,
+    picture: str,
+    json_target: JsonTarget,
+) -> None:
+    """Show the families of MODEL's subgraphs; where records have samples, also how well they rank each other.
+
+    Each family shares one cost model.  The relationship map needs measured programs: it shows of each two subgraphs
+    how well a model that has learnt from the one ranks the programs of the other.
+    """
+    if picture:
+        check_picture(picture)
+        check_writable(picture, "--picture")
+    families = inquire(
+        api.Model.parse(model, shapes, constants).ref,
+        algorithm,
+        target=target,
+        threads=threads,
+        records=records,
+        on_wait=lambda holder: click.echo(f"waiting for the cores, held by process {holder}", err=True),
+    )
+    if picture and families.relation is None:
+        raise InputError(f"--picture: {_missing(families, model)}")
+    write_document(json_target, families)
+    for line in _lines(families, model):
+        echo(line, json_target)
+    if picture:
+        draw_picture(families, Path(picture))
+        echo(f"The picture is {picture}", json_target)
+
+
+def _lines(families: Families, model: str) -> list[str]:
+    groups = len(families.families)
+    lines = [
+        f"{families.model}: {families.subgraphs} distinct subgraphs, {families.tunable} of them worth tuning, in "
+        f"{groups} {'family' if groups == 1 else 'families'} ({families.algorithm})",
+    ]
+    lines += _table(families)
+    lines.append("")
+    if families.relation is None:
+        return [*lines, f"No relationship map: {_missing(families, model)}"]
+    return [
+        *lines,
+        f"How well the samples of one (row) rank those of another (column); {families.samples} samples, "
+        f"measured on {families.measured_on}",
+        *shaded(families, shutil.get_terminal_size((120, 24)).columns),
+        LEGEND,
+    ]
+
+
+def _table(families: Families) -> list[str]:
+    """The families, each under a line of its own, with columns that run through all of them."""
+    cells = {member.number: _cells(member) for member in families.members}
+    widths = [max((len(row[at]) for row in cells.values()), default=0) for at in range(5)]
+    lines = []
+    for family in families.families:
+        n = len(family.members)
+        many = f"{n} subgraph{'s' if n > 1 else ''}, {100 * family.share:.1f} % of the operations"
+        lines += ["", f"{family.key}: {many}"]
+        for member in family.members:
+            number, loops, *figures = cells[member.number]
+            said = [f"{number:>{widths[0]}}", f"{loops:<{widths[1]}}"]
+            said += [f"{figure:>{width}}" for figure, width in zip(figures, widths[2:], strict=True) if width]
+            lines.append("  " + "  ".join([*said, member.signature]))
+    return lines
+
+
+def _cells(member: Member) -> tuple[str, ...]:
+    described = f"{member.operator} {member.loops}".strip()
+    samples = f"{member.samples} samples" if member.samples else ""
+    return str(member.number), described, f"{member.weight}x", count(member.flops, "FLOP"), samples
+
+
+def _missing(families: Families, model: str) -> str:
+    """Why there is no map, and what to do about it."""
+    enough = sum(member.samples >= LEAST_SAMPLES for member in families.members)
+    trials = 4 * LEAST_SAMPLES * max(1, families.tunable)
+    said = f"{enough} of {families.tunable} subgraphs have" if enough else "no subgraph has"
+    command = f"kintune tune {shlex.quote(model)} --trials {trials}"
+    return f"{said} {LEAST_SAMPLES} measured programs or more; bring them with: {command}"

@@ -1,0 +1,163 @@
+"""`kintune simulate`: play schedules in virtual time."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from kintune.cli.document import JsonTarget, echo, json_option, write_document
+from kintune.errors import InputError
+from kintune.files import check_writable
+from kintune.terminal.quantities import duration
+from kintune_lab.families.picture import check_picture
+from kintune_lab.simulate.gantt import draw_gantt
+from kintune_lab.simulate.live import simulate_live
+from kintune_lab.simulate.outcome import Outcome, Simulated
+from kintune_lab.simulate.recorded import read_recording
+from kintune_lab.simulate.simulation import again, simulate, simulate_recorded
+from kintune_lab.simulate.span import Story
+from kintune_lab.simulate.spec import Scenario, Setup, read_spec
+
+__all__ = ["command"]
+
+
+@click.command("simulate", short_help="Play schedules in virtual time.")
+@click.argument("source", metavar="SPEC.toml|SCHEDULE.jsonl")
+@click.option("--seeds", type=click.IntRange(min=1), help="How many seeds.  [default: as the spec says]")
+@click.option("--setup", "labels", multiple=True, metavar="LABEL", help="Play only this setup; may be given again.")
+@click.option("--audit", is_flag=True, help="Check every decision against books kept apart; slower.")
+@click.option("--picture", metavar="FILE", default="", help="Draw who ran where: a .png or .svg for each setup.")
+@click.option(
+    "--until", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Draw the beginning only."
+)
+@click.option("--live", is_flag=True, help="Play with real processes that sleep, as well.")
+@click.option("--speed", type=click.FloatRange(min=0, min_open=True), default=1.0, help="How many times faster, live.")
+@json_option
+def command(
+    source: str,
+    seeds: int | None,
+    labels: tuple[str, ...],
+    audit: bool,
+    picture: str,
+    until: float | None,
+    live: bool,
+    speed: float,
+    json_target: JsonTarget,
+) -> None:
+    """Play the jobs of SPEC.toml under each of its setups, and compare what comes of it.
+
+    The scheduler is the one that runs tuning jobs; only time is virtual.  SCHEDULE.jsonl is what 'kintune tune
+    --schedule' has recorded: its stages are played under other policies as well.
+    """
+    if picture:
+        check_picture(picture)
+        check_writable(picture, "--picture")
+    drawn: list[str] = []
+
+    def draw(name: str, scenario: Scenario, story: Story) -> None:
+        if picture:
+            path = Path(picture) if alone else Path(picture).with_stem(f"{Path(picture).stem}-{_slug(name)}")
+            draw_gantt(f"{title}: {name}", story, scenario.resources, path, until)
+            drawn.append(f"The picture of {name} is {path}")
+
+    if live and audit:
+        raise InputError("--audit checks what is simulated; leave it or --live away")
+    if source.endswith(".jsonl"):
+        if live:
+            raise InputError("--live plays specs; a recording has been live before")
+        recorded = read_recording(source)
+        setups = _chosen(again(recorded), labels, source)
+        alone, title = False, ", ".join(dict.fromkeys(recorded.header.names.values()))
+        simulated = simulate_recorded(recorded, setups=setups, audit=audit, on_story=draw)
+    else:
+        spec = read_spec(source)
+        setups = _chosen(spec.setups, labels, spec.name)
+        spec = msgspec.structs.replace(
+            spec, setups=tuple(setups), seeds=spec.seeds if seeds is None else tuple(range(seeds))
+        )
+        alone, title = len(setups) == 1 and not live, spec.name
+        todo = len(setups) * (1 if live else len(spec.seeds))
+        with click.progressbar(length=todo, label="playing", file=sys.stderr) as bar:
+
+            def advance(_done: int, _all: int) -> None:
+                bar.update(1)
+
+            if live:
+                simulated = simulate_live(spec, speed=speed, on_progress=advance, on_story=draw)
+            else:
+                simulated = simulate(spec, audit=audit, on_progress=advance, on_story=draw)
+    write_document(json_target, simulated)
+    for line in (*_lines(simulated), *drawn):
+        echo(line, json_target)
+
+
+def _chosen(setups: Sequence[Setup], labels: tuple[str, ...], of: str) -> list[Setup]:
+    for label in labels:
+        if label not in [setup.name for setup in setups]:
+            known = ", ".join(repr(setup.name) for setup in setups)
+            raise InputError(f"--setup {label}: there is no such setup in {of}; there are {known}")
+    return [setup for setup in setups if not labels or setup.name in labels]
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def _lines(simulated: Simulated) -> list[str]:
+    many = f"median of {simulated.seeds} seeds" if simulated.seeds > 1 else "one seed"
+    lines = [
+        f"{simulated.name}: {simulated.description}".rstrip(": "),
+        f"({many}; use is the mean over hosts and devices, waits are the sums over all stages)",
+    ]
+    measured = any(outcome.measured_s is not None for outcome in simulated.outcomes)
+    head = [
+        "setup",
+        "all done",
+        "over bound",
+        "worst",
+        "mean job",
+        "hosts",
+        "devices",
+        "wait for hosts",
+        "for devices",
+        "longest wait",
+        "share",
+        "fairness",
+    ]
+    if measured:
+        head += ["measured", "difference"]
+    rows = [head, *(_row(outcome, measured) for outcome in simulated.outcomes)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
+    for row in rows:
+        first, *others = (
+            cell.ljust(w) if at == 0 else cell.rjust(w) for at, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
+        lines.append("  ".join([first, *others]).rstrip())
+    return lines
+
+
+def _row(outcome: Outcome, measured: bool) -> list[str]:
+    row = [
+        outcome.setup,
+        duration(outcome.makespan_s),
+        f"{outcome.over_bound:.3f}",
+        f"{outcome.over_bound_worst:.3f}",
+        duration(outcome.mean_completion_s),
+        f"{100 * outcome.hosts_use:.0f} %",
+        f"{100 * outcome.devices_use:.0f} %",
+        duration(outcome.host_wait_s),
+        duration(outcome.device_wait_s),
+        duration(outcome.worst_wait_s),
+        f"{outcome.worst_share:.2f}",
+        f"{outcome.fairness:.2f}",
+    ]
+    if measured and outcome.measured_s is not None:
+        row += [duration(outcome.measured_s), f"{100 * (outcome.makespan_s / outcome.measured_s - 1):+.0f} %"]
+    elif measured:
+        row += ["", ""]
+    return row

@@ -1,0 +1,74 @@
+"""The ground that all contestants of a race start from: the same network, lowered alike for the same target."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+import tvm
+import tvm_ffi
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.utils import cpu_count
+
+from kintune.compiler.graph.lower import Lowered, lower
+from kintune.compiler.graph.workload import standalone
+from kintune.compiler.graph.worth import is_tunable
+from kintune.compiler.space.intrinsics import load_intrinsics
+from kintune.compiler.space.lower import save_workload
+from kintune.core.payloads import ModelRef, Subgraph
+from kintune.models.importer import load
+from kintune.models.model import Model
+from kintune.runtime.target import NATIVE, resolve_target
+from kintune_lab.contest.orders import Ready
+
+__all__ = ["Ground", "lay_ground", "structure_of"]
+
+
+class Ground(NamedTuple):
+    """A model, lowered; `canonical` is the target as JSON."""
+
+    model: Model
+    lowered: Lowered
+    target: tvm.target.Target
+    canonical: str
+    threads: int
+
+    def ready(self) -> Ready:
+        """What a contestant says of itself before the first turn."""
+        workloads = self.lowered.workloads
+        tunable = is_tunable(workloads)
+        return Ready(
+            target=self.canonical,
+            subgraphs=tuple(
+                Subgraph(
+                    w.name,
+                    w.digest,
+                    w.weight,
+                    w.flops,
+                    w.operator,
+                    w.signature,
+                    w.digest in tunable,
+                    weight_bytes=w.weight_bytes,
+                    bytes=w.bytes,
+                )
+                for w in workloads
+            ),
+            modules={w.digest: save_workload(w.module) for w in workloads},
+            tasks=len(ms.relax_integration.extract_tasks(self.lowered.module, self.target, {})),
+            search_threads=cpu_count(logical=False),
+        )
+
+
+def lay_ground(model: ModelRef, threads: int) -> Ground:
+    """Import and lower `model` for this machine's CPU.  Raises InputError when it cannot be used."""
+    load_intrinsics()
+    canonical = resolve_target(NATIVE, threads)
+    target = tvm.target.Target(json.loads(canonical))
+    imported = load(model)
+    return Ground(imported, lower(imported.module, target), target, canonical, threads)
+
+
+def structure_of(scheduled: tvm.IRModule) -> str:
+    """The structural hash of a scheduled program, apart from what ties it to its network."""
+    digest: int = tvm_ffi.structural_hash(standalone(scheduled["main"]))
+    return f"{digest & (1 << 64) - 1:016x}"

@@ -1,0 +1,1 @@
+"""What an experiment is made of: cells, options, tables, sections of its report."""

@@ -1,0 +1,102 @@
+"""The options of experiments on a pool: which, where it lies, how it is collected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from kintune.errors import InputError
+from kintune.hardware.cores import choose_cores
+from kintune_lab.experiment.cell import Cell
+from kintune_lab.experiment.errors import OptionError
+from kintune_lab.experiment.experiment import ModelFacts, Show
+from kintune_lab.experiment.option import Kind, Option, Options, Value
+from kintune_lab.experiment.tables import Row
+from kintune_lab.pools.collect import check_origin, obtain_pool
+from kintune_lab.pools.pool import Pool, load_pool
+
+__all__ = ["POOL_OPTIONS", "check_pool", "describe", "obtain", "seconds_to_collect"]
+
+_SECONDS_A_TRIAL = 0.3  # a guess
+
+
+def _threads(value: Value) -> None:
+    choose_cores(int(value))
+
+
+POOL_OPTIONS: Options = {
+    "model": Option(Kind.MODEL, required=True, help="the network"),
+    "samples": Option(Kind.INTEGER, 256, "programs measured of each subgraph", low=16, high=100_000),
+    "pool": Option(Kind.TEXT, None, "the .npz that holds them; collected when missing, in the cell's own directory"),
+    "seed": Option(Kind.INTEGER, 0, "seed of the search that collects", low=0),
+    "threads": Option(Kind.INTEGER, None, "threads of the programs (all physical cores)", low=1, check=_threads),
+}
+
+
+def check_pool(cell: Cell) -> None:
+    """Raise OptionError when no pool can be where the cell wants it, or when another one is there."""
+    name = cell.values["pool"]
+    if name is None:
+        return
+    path = Path(str(name))
+    if path.suffix != ".npz":
+        raise OptionError("pool", 'must end in ".npz"')
+    if not path.exists() and not path.parent.is_dir():
+        raise OptionError("pool", f"there is no directory {path.parent}; create it first")
+    if path.exists():
+        try:
+            check_origin(path, load_pool(path).origin, str(cell.values["model"]), *_seed_and_threads(cell))
+        except InputError as error:
+            raise OptionError("pool", f"cannot be used: {error}") from error
+
+
+def _seed_and_threads(cell: Cell) -> tuple[int, int | None]:
+    threads = cell.values["threads"]
+    return int(cell.values["seed"] or 0), None if threads is None else int(threads)
+
+
+def obtain(cell: Cell, directory: Path, show: Show) -> Pool:
+    """The cell's pool, collected unless it is there; one of its own lies in the cell's `directory`.
+
+    Raises as `obtain_pool` does.
+    """
+    name = cell.values["pool"]
+    seed, threads = _seed_and_threads(cell)
+    return obtain_pool(
+        str(cell.values["model"]),
+        directory / "pool.npz" if name is None else Path(str(name)),
+        int(cell.values["samples"] or 0),
+        seed=seed,
+        threads=threads,
+        show=show,
+    )
+
+
+def describe(pool: Pool) -> list[Row]:
+    """What is in a pool: a row for each subgraph."""
+    return [
+        {
+            "workload": measured.subject.workload,
+            "operator": measured.subject.operator,
+            "signature": measured.subject.signature,
+            "flops": measured.subject.flops,
+            "weight": measured.subject.weight,
+            "measured": len(measured),
+            "failed": int(np.isinf(measured.times_us).sum()),
+            "best_us": float(measured.times_us.min()),
+            "median_us": float(np.median(measured.times_us)),
+            "device": pool.origin.device,
+            "compiler": pool.origin.compiler,
+        }
+        for measured in pool.subgraphs.values()
+    ]
+
+
+def seconds_to_collect(cell: Cell, models: Mapping[str, ModelFacts]) -> float:
+    """About how long collecting takes: nothing when the pool is there."""
+    if cell.values["pool"] is not None and Path(str(cell.values["pool"])).exists():
+        return 0.0
+    facts = models.get(str(cell.values["model"]))
+    return int(cell.values["samples"] or 0) * (facts.tunable if facts else 0) * _SECONDS_A_TRIAL

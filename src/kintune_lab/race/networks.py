@@ -1,0 +1,159 @@
+"""Whole networks with the programs that were found: compiled, checked against the untuned one, timed alternately."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+
+from kintune.core.candidate import Candidate
+from kintune.core.payloads import ModelRef
+from kintune.core.validation import ProveContext
+from kintune.errors import EngineError
+from kintune.hardware.cores import choose_cores
+from kintune.runtime.inputs import load_inputs
+from kintune.runtime.package import read_manifest
+from kintune.validate.contender import Contender
+from kintune.validate.contest import Contest, Turn
+from kintune.validate.numerics import compare_outputs
+from kintune.validate.race import race
+from kintune.validate.rivals.rival import Subject
+from kintune.wire.worker_process import WorkerProcess, WorkerRefused
+from kintune_lab.contest.assembly import ASSEMBLER, Assemble, Ingredients, Replay
+from kintune_lab.race.course import Course
+
+__all__ = ["UNTUNED_NETWORK", "Assembler", "NetworkTime", "time_networks"]
+
+UNTUNED_NETWORK = "untuned"
+"""The network that the outputs of all others are compared with; nobody times it."""
+
+_EXECUTABLE = "kintune"  # what `kintune.validate.rivals` calls our own executables
+_ASSEMBLE_SECONDS = 3600.0
+
+
+class NetworkTime(msgspec.Struct, frozen=True):
+    """Latencies of one network in milliseconds; none when it did not run, or computed something else (`problem`)."""
+
+    times_ms: tuple[float, ...] = ()
+    problem: str = ""
+
+    @property
+    def median_ms(self) -> float | None:
+        """The median of its runs."""
+        return statistics.median(self.times_ms) if self.times_ms else None
+
+    def quantile_ms(self, share: float) -> float | None:
+        """The latency that this share of the runs did not exceed."""
+        ordered = sorted(self.times_ms)
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None
+
+
+class Assembler:
+    """The process that knows the network and all sketches of a race.  Use as a context manager."""
+
+    def __init__(self, course: Course, model: ModelRef, threads: int, log: Path) -> None:
+        environment = {"TVM_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
+        self._process = WorkerProcess("assembler", ("kintune_lab.contest.assembler",), log, environment)
+        self._context = msgspec.msgpack.encode(Ingredients(model, threads, tuple(course.sketches.values())))
+
+    def __enter__(self) -> Assembler:
+        self._process.greet()
+        self._process.begin(ASSEMBLER, self._context)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.close()
+
+    def structures(self, programs: Sequence[Candidate]) -> dict[Candidate, str]:
+        """The structural hash of each program as the judge replays it; empty where it cannot be replayed."""
+        answer = self._process.order(msgspec.msgpack.encode(Replay(tuple(programs))), _ASSEMBLE_SECONDS)
+        return dict(zip(programs, msgspec.msgpack.decode(answer, type=tuple[str, ...]), strict=True))
+
+    def assemble(self, path: Path, programs: Sequence[Candidate]) -> None:
+        """Compile the network with these programs.  Raises WorkerRefused when that fails."""
+        self._process.order(msgspec.msgpack.encode(Assemble(str(path), tuple(programs))), _ASSEMBLE_SECONDS)
+
+
+def time_networks(
+    assembler: Assembler,
+    wanted: Mapping[str, Sequence[Candidate]],
+    directory: Path,
+    conditions: ProveContext,
+    show: Callable[[str], None],
+) -> dict[str, NetworkTime]:
+    """Compile the network once for each of `wanted` and once untuned, compare outputs, and time `wanted` in turns.
+
+    Files and outputs go to `directory` and are gone when this returns.
+    """
+    problems: dict[str, str] = {}
+    paths: dict[str, Path] = {}
+    try:
+        for number, (name, programs) in enumerate({UNTUNED_NETWORK: (), **wanted}.items()):
+            show(f"compiling the network ({name})")
+            path = directory / f"network-{number}.kt"
+            try:
+                assembler.assemble(path, programs)
+                paths[name] = path
+            except WorkerRefused as error:
+                problems[name] = str(error)
+        show("timing whole networks")
+        times = _run(paths, directory, conditions, problems)
+    finally:
+        for path in directory.glob("network-*"):
+            path.unlink()
+    names = [UNTUNED_NETWORK, *wanted]
+    return {name: NetworkTime(times.get(name, ()), problems.get(name, "")) for name in names}
+
+
+def _run(
+    paths: Mapping[str, Path], directory: Path, conditions: ProveContext, problems: dict[str, str]
+) -> dict[str, tuple[float, ...]]:
+    with ExitStack() as stack:
+        standing: list[Contender] = []
+        for name, path in paths.items():
+            contender = stack.enter_context(_contender(name, path, conditions.threads))
+            outputs = path.with_suffix(".npz")
+            try:
+                contender.prepare(conditions.prepare_seconds)
+                contender.turn(Turn(1, 0.0, outputs=str(outputs)), conditions.prepare_seconds)
+            except EngineError as error:
+                problems[name] = str(error)
+                continue
+            if name == UNTUNED_NETWORK:  # one cold run is no time to compare with
+                contender.close()
+                continue
+            if problem := _difference(path, outputs, paths.get(UNTUNED_NETWORK), conditions):
+                problems[name] = problem
+                contender.close()
+                continue
+            standing.append(contender)
+        raced = race(standing, conditions, time.monotonic)
+    problems.update(raced.dropped)
+    return dict(raced.latency_ms)
+
+
+def _contender(name: str, path: Path, threads: int) -> Contender:
+    contest = Contest(
+        rival=_EXECUTABLE,
+        subject=Subject(executable=str(path)),
+        tensors=read_manifest(path).inputs,
+        inputs=None,
+        seed=0,
+        threads=threads,
+        cores=choose_cores(threads),
+    )
+    return Contender(name, contest)
+
+
+def _difference(path: Path, outputs: Path, untuned: Path | None, conditions: ProveContext) -> str:
+    """How a network's outputs differ from the untuned one's, as one line; empty when they agree."""
+    if untuned is None or not untuned.with_suffix(".npz").exists():
+        return "there is no untuned network to compare with"
+    names = [tensor.name for tensor in read_manifest(path).outputs]
+    found = list(load_inputs(str(outputs)).values())
+    expected = list(load_inputs(str(untuned.with_suffix(".npz"))).values())
+    return compare_outputs(names, found, expected, conditions.rtol, conditions.atol).disagreement

@@ -1,0 +1,129 @@
+"""The same jobs with real processes in real time: they sleep instead of tuning."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from kintune.errors import InputError
+from kintune.scheduler.decisions import Decision
+from kintune.scheduler.events import Event
+from kintune.scheduler.policies import POLICIES
+from kintune.scheduler.recording import Header, Step
+from kintune.workers.engine.command import Command
+from kintune.workers.engine.job_run import JobLaunch
+from kintune.workers.engine.local import LocalEngine
+from kintune.workers.engine.memory_journal import MemoryJournal
+from kintune_lab.simulate.accounts import accounts_of
+from kintune_lab.simulate.faults import NO_FAULTS
+from kintune_lab.simulate.mock_process import MOCK_WORKER
+from kintune_lab.simulate.outcome import Outcome, Played, Simulated, outcome_of
+from kintune_lab.simulate.plan import PlannedJob
+from kintune_lab.simulate.recorded import Recorded
+from kintune_lab.simulate.retrace import retrace
+from kintune_lab.simulate.simulation import play
+from kintune_lab.simulate.span import Story
+from kintune_lab.simulate.spec import Scenario, Setup, Spec
+
+__all__ = ["play_live", "simulate_live"]
+
+
+def play_live(scenario: Scenario, setup: Setup, *, speed: float = 1.0, log: Path | None = None) -> Story:
+    """Play jobs with a process each, `speed` times as fast as they are; the story is in their own seconds.
+
+    Raises:
+        InputError: jobs arrive later than at the beginning, or are to be disturbed: neither can be played live.
+    """
+    if late := [job.id for job in scenario.jobs if job.at > 0]:
+        raise InputError(f"job {late[0]} arrives later; only jobs that are there from the beginning can be played live")
+    if setup.interference:
+        raise InputError(f"setup {setup.name}: interference is simulated; leave it away to play live")
+    steps: list[Step] = []
+
+    def observe(event: Event, decisions: Sequence[Decision]) -> None:
+        steps.append(Step(event, tuple(decisions)))
+
+    launches = [
+        JobLaunch(
+            job.id,
+            _python("mock_process"),
+            msgspec.msgpack.encode(_faster(job, speed)),
+            job.priority,
+            None if job.deadline is None else job.deadline / speed,
+        )
+        for job in scenario.jobs
+    ]
+    with LocalEngine(
+        setup.machine(),
+        MemoryJournal(),
+        {MOCK_WORKER: _python("mock_worker")},
+        scenario.resources,
+        log=log,
+        observe=observe,
+        crowded=POLICIES[setup.policy].waives,
+    ) as engine:
+        engine.run(launches)
+    story = retrace(Recorded("", Header(setup.policy, setup.bundling), tuple(steps))).story
+    return _slower(story, speed)
+
+
+def simulate_live(
+    spec: Spec,
+    *,
+    speed: float,
+    log: Path | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+    on_story: Callable[[str, Scenario, Story], None] | None = None,
+) -> Simulated:
+    """Play every setup with the first seed, in virtual time and live, side by side.
+
+    Raises:
+        InputError: something in the spec can be simulated only.
+    """
+    if spec.faults != NO_FAULTS:
+        raise InputError(f"{spec.name}: faults are simulated; leave [faults] away to play live")
+    played: list[Played] = []
+    outcomes: list[Outcome] = []
+    seed = spec.seeds[0]
+    for number, setup in enumerate(spec.setups, start=1):
+        scenario, simulated = play(spec, setup, seed, audit=False)
+        live = play_live(scenario, setup, speed=speed, log=log)
+        for way, story in ((setup, simulated), (msgspec.structs.replace(setup, label=f"{setup.name}, live"), live)):
+            accounts = accounts_of(story, scenario.jobs, scenario.resources)
+            played.append(Played(way.name, seed, accounts))
+            outcomes.append(outcome_of(way, [accounts]))
+            if on_story is not None:
+                on_story(way.name, scenario, story)
+        if on_progress is not None:
+            on_progress(number, len(spec.setups))
+    return Simulated(spec.name, spec.description, 1, tuple(outcomes), tuple(played))
+
+
+def _python(module: str) -> Command:
+    return Command((sys.executable, "-m", f"kintune_lab.simulate.{module}"), {})
+
+
+def _faster(job: PlannedJob, speed: float) -> PlannedJob:
+    stages = tuple(msgspec.structs.replace(planned, seconds=planned.seconds / speed) for planned in job.stages)
+    return msgspec.structs.replace(job, stages=stages)
+
+
+def _slower(story: Story, speed: float) -> Story:
+    spans = tuple(
+        msgspec.structs.replace(
+            span,
+            ready=span.ready * speed,
+            start=span.start * speed,
+            end=span.end * speed,
+            alone_s=span.alone_s * speed,
+        )
+        for span in story.spans
+    )
+    jobs = tuple(
+        msgspec.structs.replace(job, since=job.since * speed, end=job.end * speed, path_s=job.path_s * speed)
+        for job in story.jobs
+    )
+    return Story(spans, jobs, story.decisions)

@@ -1,0 +1,35 @@
+"""A worker that takes its time and does nothing: `python -m kintune_lab.simulate.mock_worker --kind K --fd N`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from kintune.wire import worker
+from kintune_lab.simulate.mock_item import seconds_of
+
+__all__ = ["MockHandler", "main"]
+
+
+class MockHandler:
+    """Sleeps for as long as an item says."""
+
+    def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._sleep = sleep
+
+    def begin(self, kind: str, context: bytes) -> None:
+        """All stages are alike."""
+
+    def item(self, payload: bytes) -> bytes:
+        """Sleep."""
+        self._sleep(seconds_of(payload))
+        return b""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Serve until the front closes the channel."""
+    worker.main("mock", lambda _arguments: (b"", MockHandler()), argv)
+
+
+if __name__ == "__main__":
+    main()
