@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,10 +18,13 @@ from kintune.tuning.front.request import TuneRequest
 from tests.support.reports import example_progress, example_report
 from tests.support.tools import OptionalTools
 
+pytest_plugins = ["tests.support.command", "tests.support.networks", "tests.support.worker", "tests.support.workloads"]
+
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
+ROOT = Path(__file__).parents[1]
 FORBID_SKIPS = "KINTUNE_FORBID_SKIPS"
 
 
@@ -52,6 +56,8 @@ class SkipWatch:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Processes that tests start find what lies in tests/support.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     config.pluginmanager.register(OptionalTools(), "kintune-optional-tools")
     if os.environ.get(FORBID_SKIPS):
         config.pluginmanager.register(SkipWatch(), "kintune-skip-watch")

@@ -14,7 +14,7 @@ from kintune.errors import InputError, ModelError, OrderError
 from tests.support.reports import example_report
 
 if TYPE_CHECKING:
-    from conftest import FakeFront
+    from tests.conftest import FakeFront
 
 ZOO = "zoo:mobilenet_v1_0.5"
 

@@ -15,7 +15,7 @@ from kintune.records.schema import meta
 from kintune.testing.small_onnx import write_small_onnx
 
 if TYPE_CHECKING:
-    from conftest import Place
+    from tests.acceptance.conftest import Place
 
 
 def refused(place: Place, *arguments: object) -> str:

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Command, Event, Place
+    from tests.acceptance.conftest import Command, Event, Place
 
 pytestmark = pytest.mark.tvm
 

@@ -13,7 +13,7 @@ from kintune.testing.serving import serving
 from tests.support.paper_gpu import build_paper_gpu
 
 if TYPE_CHECKING:
-    from conftest import Place
+    from tests.acceptance.conftest import Place
 
 pytestmark = [pytest.mark.tvm, pytest.mark.slow]
 

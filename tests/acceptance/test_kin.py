@@ -10,7 +10,7 @@ import pytest
 from kintune.testing.small_onnx import write_small_onnx
 
 if TYPE_CHECKING:
-    from conftest import Place
+    from tests.acceptance.conftest import Place
 
 pytestmark = pytest.mark.tvm
 

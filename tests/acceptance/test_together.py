@@ -16,7 +16,7 @@ from kintune_lab.simulate.recorded import read_recording
 from kintune_lab.simulate.retrace import Retraced, retrace
 
 if TYPE_CHECKING:
-    from conftest import Place
+    from tests.acceptance.conftest import Place
 
 pytestmark = pytest.mark.tvm
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Place
+    from tests.acceptance.conftest import Place
 
 pytestmark = pytest.mark.tvm
 

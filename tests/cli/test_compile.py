@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import FakeFront, Kintune
+    from tests.conftest import FakeFront
+    from tests.support.command import Kintune
 
 ZOO = "zoo:mobilenet_v1_0.5"
 

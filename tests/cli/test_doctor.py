@@ -10,7 +10,7 @@ from kintune.cli import doctor
 from kintune.hardware.check import Check, Verdict
 
 if TYPE_CHECKING:
-    from conftest import Kintune
+    from tests.support.command import Kintune
 
 GOOD = Check("python", Verdict.GOOD, "3.11.7")
 BAD = Check("apache-tvm-ffi", Verdict.PROBLEM, "0.1.15 makes TVM die", "pip install 'apache-tvm-ffi<0.1.15'")

@@ -11,7 +11,7 @@ from kintune.core.device_about import Peak
 from kintune.tuning.estimate.estimate import Estimate, Known
 
 if TYPE_CHECKING:
-    from conftest import Kintune
+    from tests.support.command import Kintune
 
 ESTIMATE = Estimate(
     model="resnet18",

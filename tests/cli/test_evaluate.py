@@ -12,7 +12,7 @@ from kintune import api
 from kintune.runtime.evaluation import Evaluation
 
 if TYPE_CHECKING:
-    from conftest import Kintune
+    from tests.support.command import Kintune
 
 
 class Timed:

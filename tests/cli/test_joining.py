@@ -11,7 +11,7 @@ from kintune.cli.joining import door_of, token_of
 from kintune.errors import InputError
 
 if TYPE_CHECKING:
-    from conftest import Kintune
+    from tests.support.command import Kintune
 
 TOKEN = "kt_" + 43 * "a"
 PI = ("device", "start", "--service", "here:1", "--type", "pi")

@@ -7,7 +7,7 @@ from kintune.cli.models import DESCRIPTIONS
 from kintune.models import zoo
 
 if TYPE_CHECKING:
-    from conftest import Kintune
+    from tests.support.command import Kintune
 
 
 def test_every_model_of_the_zoo_is_described() -> None:

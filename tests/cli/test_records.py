@@ -17,7 +17,7 @@ from kintune.integrations.tuning_database import Exported, TuningDatabase
 from kintune.records import Measurement, RunState, Store
 
 if TYPE_CHECKING:
-    from conftest import Kintune
+    from tests.support.command import Kintune
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from kintune.testing.synthetic_space import Product
 from tests.support.toy_records import CONDITIONS, ToyRecords
 
 if TYPE_CHECKING:
-    from conftest import Kintune
+    from tests.support.command import Kintune
 
 
 @pytest.fixture(scope="module")

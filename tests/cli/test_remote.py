@@ -7,7 +7,7 @@ import pytest
 from kintune.cli.remote import job_line
 
 if TYPE_CHECKING:
-    from conftest import Kintune
+    from tests.support.command import Kintune
 
 
 def job(state: str, **more: Any) -> dict[str, Any]:

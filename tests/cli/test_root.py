@@ -9,7 +9,7 @@ from kintune.cli.lazy import LazyGroup
 from kintune.cli.root import root
 
 if TYPE_CHECKING:
-    from conftest import Kintune
+    from tests.support.command import Kintune
 
 
 def all_commands(group: LazyGroup, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], str, click.Command]]:

@@ -13,7 +13,7 @@ from kintune.core.payloads import Tensor
 from kintune.errors import InputError
 
 if TYPE_CHECKING:
-    from conftest import Kintune
+    from tests.support.command import Kintune
 
 
 class Doubler:

@@ -15,7 +15,8 @@ from kintune.tuning.front.campaign import Scheduling
 from tests.support.reports import example_report
 
 if TYPE_CHECKING:
-    from conftest import FakeFront, Kintune
+    from tests.conftest import FakeFront
+    from tests.support.command import Kintune
 
 ZOO = "zoo:mobilenet_v1_0.5"
 

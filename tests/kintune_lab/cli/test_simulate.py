@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kintune.scheduler.machine import Machine
+from kintune.scheduler.policies import policy
+from kintune.scheduler.recording import Header, Step, encode_line
+from kintune_lab.simulate.spec import read_spec
+from kintune_lab.simulate.world import World
+
+if TYPE_CHECKING:
+    from tests.support.command import Kintune
+
+SPEC = """
+name = "two"
+description = "Two jobs on one host."
+seeds = 2
+[[host]]
+id = "h"
+[[device]]
+type = "gpu"
+[[job]]
+name = "a"
+count = 2
+device = "gpu"
+rounds = 3
+build_s = 3
+profile_s = 5
+update_s = 2
+[[setup]]
+policy = "sequential"
+measured_s = 50
+[[setup]]
+policy = "predictive"
+bundling = true
+"""
+
+
+@pytest.fixture(autouse=True)
+def _a_spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "two.toml").write_text(SPEC)
+
+
+def test_setups_stand_side_by_side(kintune: Kintune) -> None:
+    said = kintune("simulate", "two.toml", "--json", "out.json", "--audit")
+    assert said.code == 0
+    title, note, head, one, two = said.out.splitlines()
+    assert title == "two: Two jobs on one host."
+    assert "median of 2 seeds" in note
+    assert head.split()[:3] == ["setup", "all", "done"]
+    assert one.startswith("sequential")
+    assert "60 s" in one
+    assert one.rstrip().endswith("+20 %")
+    assert two.startswith("predictive, bundled")
+    document = json.loads(Path("out.json").read_text())
+    assert (document["schema_version"], document["seeds"], len(document["played"])) == (1, 2, 4)
+
+
+def test_setups_and_seeds_can_be_chosen(kintune: Kintune) -> None:
+    said = kintune("simulate", "two.toml", "--setup", "predictive, bundled", "--seeds", 1)
+    assert said.code == 0
+    assert "one seed" in said.out
+    assert "sequential" not in said.out
+
+
+def test_pictures_are_drawn(kintune: Kintune) -> None:
+    said = kintune("simulate", "two.toml", "--picture", "p.svg", "--until", 10)
+    assert said.code == 0
+    assert sorted(path.name for path in Path().glob("*.svg")) == ["p-predictive-bundled.svg", "p-sequential.svg"]
+    assert "The picture of sequential is p-sequential.svg" in said.out
+    kintune("simulate", "two.toml", "--setup", "sequential", "--picture", "alone.png")
+    assert Path("alone.png").exists()
+
+
+def test_jobs_are_played_live_beside(kintune: Kintune) -> None:
+    said = kintune("simulate", "two.toml", "--live", "--speed", 200)
+    assert said.code == 0
+    firsts = [line.split("  ")[0] for line in said.out.splitlines()[3:]]
+    assert firsts == ["sequential", "sequential, live", "predictive, bundled", "predictive, bundled, live"]
+
+
+def test_a_recording_is_played_under_other_policies(kintune: Kintune) -> None:
+    scenario = read_spec("two.toml").scenario(0)
+    with Path("s.jsonl").open("wb") as file:
+        file.write(encode_line(Header("fair", names={"a-1": "net"})))
+        World(
+            Machine(policy("fair")),
+            scenario.resources,
+            scenario.jobs,
+            observe=lambda event, decisions: file.write(encode_line(Step(event, tuple(decisions)))) and None,
+        ).run()
+    said = kintune("simulate", "s.jsonl", "--setup", "predictive")
+    assert said.code == 0
+    rows = [line.split("  ")[0] for line in said.out.splitlines()[3:]]
+    assert rows == ["as recorded (fair)", "predictive"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["missing.toml"], "missing.toml does not exist"),
+        (["missing.jsonl"], "missing.jsonl: cannot be read"),
+        (["two.toml", "--setup", "fair"], "there is no such setup in two; there are 'sequential'"),
+        (["two.toml", "--seeds", "0"], "0 is not in the range"),
+        (["two.toml", "--speed", "0"], "0.0 is not in the range"),
+        (["two.toml", "--picture", "p.txt"], ".png or .svg"),
+        (["two.toml", "--picture", "missing/p.png"], "there is no directory"),
+        (["two.toml", "--json", "missing/o.json"], "there is no directory"),
+    ],
+)
+def test_bad_input_is_one_line(kintune: Kintune, arguments: list[str], said: str) -> None:
+    result = kintune("simulate", *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert said in result.err
+    assert result.err.count("\n") == 1

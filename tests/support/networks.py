@@ -1,0 +1,96 @@
+"""Fixtures: two small networks, lowered, and a way to run a compiled network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    import tvm
+
+    from kintune.compiler.graph.lower import Lowered
+    from kintune.models.model import Model
+
+RunsProgram = Callable[..., "list[np.ndarray[Any, Any]]"]
+
+
+class Small(NamedTuple):
+    """A network of a few layers: the ONNX file, as imported, and lowered for a CPU with AVX2."""
+
+    onnx: Path
+    model: Model
+    lowered: Lowered
+    target: tvm.target.Target
+
+
+@pytest.fixture(scope="session")
+def cpu() -> tvm.target.Target:
+    import tvm
+
+    from kintune.compiler.space.intrinsics import load_intrinsics
+
+    load_intrinsics()
+    return tvm.target.Target({"kind": "llvm", "mcpu": "core-avx2", "num-cores": 2})
+
+
+@pytest.fixture(scope="session")
+def small_conv(tmp_path_factory: pytest.TempPathFactory, cpu: tvm.target.Target) -> Small:
+    """Convolution, batch norm and ReLU6 four times, twice the same; a residual; a classifier."""
+    from kintune.models.zoo.convolution import CLASSES, classifier, conv_bn_relu6, image_input
+    from kintune.models.zoo.network import Builder
+
+    b = Builder("small_conv")
+    x = conv_bn_relu6(b, "stem", image_input(b, 1, 16), 3, 16, 3, 2)
+    y = conv_bn_relu6(b, "first", x, 16, 16, 3)
+    y = conv_bn_relu6(b, "second", y, 16, 16, 3)
+    y = conv_bn_relu6(b, "depthwise", b.node("Add", x, y), 16, 16, 3, groups=16)
+    network = b.finish([("logits", classifier(b, "head", y, 16), (1, CLASSES))])
+    return _small(network, tmp_path_factory.mktemp("conv"), cpu)
+
+
+@pytest.fixture(scope="session")
+def small_transformer(tmp_path_factory: pytest.TempPathFactory, cpu: tvm.target.Target) -> Small:
+    """One encoder layer of eight tokens, with an embedding of their kinds."""
+    import msgspec
+
+    from kintune.models.zoo.bert import BERT_BASE, build
+
+    config = msgspec.structs.replace(
+        BERT_BASE, name="small_bert", layers=1, hidden=32, heads=2, vocabulary=50, positions=16, sequence=8
+    )
+    return _small(build(config, 1), tmp_path_factory.mktemp("transformer"), cpu)
+
+
+@pytest.fixture(scope="session")
+def run_program() -> RunsProgram:
+    """Runs `main` of a compiled network on numpy arrays, its weights after its inputs."""
+
+    def run(program: Any, *inputs: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+        import tvm
+        from tvm import relax
+
+        from kintune.runtime.artifact import link_program, load_artifact
+
+        executable = program.executable
+        if program.object_files:
+            executable = load_artifact(link_program(executable, "", program.object_files).library)
+        main = relax.VirtualMachine(executable, tvm.cpu())["main"]
+        found = main(*(tvm.runtime.tensor(array) for array in inputs), *program.weights)
+        return [found.numpy()] if isinstance(found, tvm.runtime.Tensor) else [part.numpy() for part in found]
+
+    return run
+
+
+def _small(network: Any, directory: Path, target: tvm.target.Target) -> Small:
+    from kintune.compiler.graph.lower import lower
+    from kintune.models.importer import load
+    from kintune.models.ref import parse_ref
+    from kintune.models.zoo.render import render
+
+    path = render(network, directory, seed=0)
+    model = load(parse_ref(str(path)))
+    return Small(path, model, lower(model.module, target), target)
