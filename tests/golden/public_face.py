@@ -19,6 +19,7 @@ import click
 import msgspec
 
 import kintune
+import kintune_lab
 
 HERE = Path(__file__).parent
 
@@ -53,7 +54,10 @@ def documents() -> dict[str, Any]:
 
 
 def _structs() -> Iterator[type[msgspec.Struct]]:
-    for module in pkgutil.walk_packages(kintune.__path__, "kintune."):
+    for module in [
+        *pkgutil.walk_packages(kintune.__path__, "kintune."),
+        *pkgutil.walk_packages(kintune_lab.__path__, "kintune_lab."),
+    ]:
         if module.name.startswith(("kintune.cli", "kintune.core", "kintune_lab.simulate", "kintune.tuning.estimate")):
             importlib.import_module(module.name)
     for place in ("kintune_lab.families.document", "kintune_lab.bench.summary", "kintune.service.client"):
@@ -61,7 +65,7 @@ def _structs() -> Iterator[type[msgspec.Struct]]:
     seen, waiting = set(), [msgspec.Struct]
     while waiting:
         for struct in waiting.pop().__subclasses__():
-            if struct not in seen and struct.__module__.startswith("kintune."):
+            if struct not in seen and struct.__module__.startswith(("kintune.", "kintune_lab.")):
                 seen.add(struct)
                 yield struct
             waiting.append(struct)
