@@ -21,11 +21,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kintune.core.validation import ProveContext, ProveItem
+from kintune.core.stage_requests import ProveContext, ProveItem
 from kintune.hardware.cores import physical_cores
 from kintune.models.importer import load
 from kintune.models.ref import parse_ref
-from kintune.validate.prove import prove_executable
+from kintune.validate.validation import prove_executable
 
 RESULTS = Path(__file__).parent / "results"
 RIVALS = ("onnxruntime", "openvino")

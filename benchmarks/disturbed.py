@@ -34,10 +34,10 @@ import msgspec
 
 from kintune.api import Model
 from kintune.core.candidate import Candidate
-from kintune.core.kernels import BuildContext, Built, ProfileContext, ProfileItem
 from kintune.core.payloads import Prepared, StageName
-from kintune.hardware.priority import set_urgent
-from kintune.measure.calm import CALM, PAUSES_S, Calm
+from kintune.core.stage_requests import BuildContext, Built, ProfileContext, ProfileItem
+from kintune.hardware.cores import set_urgent
+from kintune.measure.interference import CALM, PAUSES_S, Calm
 from kintune.records import Store
 from kintune.testing.serving import serving
 from kintune.testing.small_onnx import write_small_onnx
@@ -136,7 +136,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 def workload(place: Path, target: str, options: argparse.Namespace) -> tuple[list[ProfileItem], dict[str, Built]]:
     """Built candidates of a network that was tuned, spread over all times, and the untuned programs."""
-    from kintune.compiler.builder import Builder
+    from kintune.compiler.build import Builder
 
     model, records = write_small_onnx(place / "net.onnx", channels=64), str(place / "records.sqlite")
     Model.parse(str(model)).tune(trials=options.trials, records=records, output=place / "net.kt")

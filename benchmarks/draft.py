@@ -25,17 +25,17 @@ from local_workers import build, builders
 from numpy.typing import NDArray
 
 from kintune.core.candidate import Candidate
-from kintune.core.kernels import BuildContext, ProfileContext, ProfileItem
 from kintune.core.payloads import Prepared, Subgraph
-from kintune.hardware.machine import data_caches, inspect_machine
+from kintune.core.stage_requests import BuildContext, ProfileContext, ProfileItem
+from kintune.hardware.cpu import data_caches, inspect_machine
 from kintune.models.ref import parse_ref
 from kintune.search.cost_model import Trees, relative_speeds
 from kintune.search.draft.evolution import evolve
+from kintune.search.features.encoding import Herd
+from kintune.search.features.field import Field
 from kintune.search.ranking import pair_accuracy
 from kintune.search.space import SearchSpace
-from kintune.search.traits.field import Field
-from kintune.search.traits.frame import Herd
-from kintune.tuning.estimate.preparation import preparing
+from kintune.tuning.estimation import preparing
 from kintune_lab.families.samples import Measured, subject_of
 from kintune_lab.pools.pool import Origin, Pool, load_pool, save_pool
 
@@ -53,10 +53,10 @@ def collect(model: str, samples: int, seed: int) -> Pool:
 
     import tvm
 
-    from kintune.compiler.space.lower import load_workload
+    from kintune.compiler.space.replay import load_workload
     from kintune.compiler.space.tvm_space import TvmSpace
     from kintune.measure.run import Runner
-    from kintune.search.machine import Machine
+    from kintune.search.processor import Machine
     from kintune.workers.device_worker import open_device
 
     about, _ = open_device("native", 0)

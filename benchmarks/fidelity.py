@@ -24,7 +24,7 @@ from typing import Any
 
 from in_turns import Timed, in_turns
 
-from kintune.hardware.machine import inspect_machine
+from kintune.hardware.cpu import inspect_machine
 from kintune.records import Measurement
 
 RESULTS = Path(__file__).parent / "results" / "fidelity.json"

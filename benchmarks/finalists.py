@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from in_turns import REPEATS, in_turns
 
-from kintune.hardware.machine import inspect_machine
+from kintune.hardware.cpu import inspect_machine
 from kintune.records import Measurement
 
 RESULTS = Path(__file__).parent / "results" / "finalists.json"

@@ -22,17 +22,17 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.hardware.machine import inspect_machine
-from kintune.scheduler.machine import Limits, Machine
+from kintune.hardware.cpu import inspect_machine
 from kintune.scheduler.policies import policy
 from kintune.scheduler.resources import Device, Host, Resource
-from kintune.workers.engine.command import Anywhere, Command
+from kintune.scheduler.scheduler import Limits, Machine
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
+from kintune.workers.engine.journal import MemoryJournal
 from kintune.workers.engine.local import LocalEngine
-from kintune.workers.engine.memory_journal import MemoryJournal
-from kintune.workers.fleet.hub import Admitted, Workers
+from kintune.workers.engine.process import Anywhere, Command
+from kintune.workers.fleet.agent_registry import Admitted, Workers
 from kintune.workers.fleet.messages import Join
-from kintune.workers.fleet.ray_park import RayPark
+from kintune.workers.fleet.ray_cluster import RayPark
 from kintune_lab.simulate.mock import MockJob
 from kintune_lab.simulate.mock_process import MOCK_WORKER
 from kintune_lab.simulate.plan import PlannedJob

@@ -12,8 +12,8 @@ from local_workers import build, builders
 from one_run import tune
 
 from kintune.core.candidate import UNTUNED, Candidate
-from kintune.core.kernels import BuildContext, ProfileContext, ProfileItem
 from kintune.core.outcome import Outcome
+from kintune.core.stage_requests import BuildContext, ProfileContext, ProfileItem
 from kintune.records import Measurement, Store
 
 __all__ = ["REPEATS", "Timed", "in_turns"]

@@ -33,8 +33,7 @@ def main() -> None:
 
     from kintune.core.payloads import IndexCheck
     from kintune.runtime.executable import Executable
-    from kintune.runtime.index_checks import check_indices
-    from kintune.runtime.inputs import arrange_inputs, draw_inputs
+    from kintune.runtime.inputs import arrange_inputs, check_indices, draw_inputs
 
     executable = Executable.open(arguments.package) if arguments.package else _built(arguments.model, arguments.threads)
     drawn = draw_inputs(executable.inputs)

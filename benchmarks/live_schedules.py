@@ -34,7 +34,7 @@ from kintune.hardware.cores import physical_cores
 from kintune.models.ref import parse_ref
 from kintune.records import Store
 from kintune.testing.small_onnx import write_small_onnx
-from kintune.tuning.front.campaign import Scheduling, tune_all
+from kintune.tuning.front.driver import Scheduling, tune_all
 from kintune.tuning.front.request import TuneRequest
 from kintune_lab.simulate.accounts import accounts_of
 from kintune_lab.simulate.gantt import draw_gantt

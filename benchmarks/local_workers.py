@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from kintune.core.candidate import Candidate
-from kintune.core.kernels import BuildContext, Built
 from kintune.core.outcome import Outcome, Status
+from kintune.core.stage_requests import BuildContext, Built
 from kintune.errors import BuildError
 
 __all__ = ["build", "builders"]
@@ -43,7 +43,7 @@ def build(candidate: Candidate) -> Built:
 def _start(context: bytes) -> None:
     global _context, _builder
     os.environ["TVM_NUM_THREADS"] = "1"
-    from kintune.compiler.builder import Builder
+    from kintune.compiler.build import Builder
 
     _context = msgspec.msgpack.decode(context, type=BuildContext)
     _builder = Builder(_context.target)

@@ -4,7 +4,7 @@
 
 Each network is tuned as a user would, cold.  Then, in turns and in one process: it is run; it is run with a clock read
 before and after each call; and each chosen program is timed alone, with weights cold, cool and warm.  Before and after
-each of these it is asked what a core pays for reading what another has written (`measure/handover.py`), which changes
+each of these it is asked what a core pays for reading what another has written (`measure/core_locality.py`), which changes
 where a host moves the cores of a virtual machine: figures are kept apart by that, and left out where it changed
 meanwhile.  Medians over all turns.  Results go to `benchmarks/results/network_gap.json`.
 """
@@ -27,10 +27,10 @@ from local_workers import build, builders
 from one_run import tune
 
 from kintune.core.candidate import UNTUNED, Candidate
-from kintune.core.kernels import BuildContext, ProfileContext, ProfileItem
-from kintune.core.protocol import OPERANDS
-from kintune.hardware.machine import data_caches, inspect_machine
-from kintune.measure.gathering import APART
+from kintune.core.measurement_protocol import OPERANDS
+from kintune.core.stage_requests import BuildContext, ProfileContext, ProfileItem
+from kintune.hardware.cpu import data_caches, inspect_machine
+from kintune.measure.core_locality import APART
 from kintune.records import Store
 
 RESULTS = Path(__file__).parent / "results" / "network_gap.json"
@@ -159,7 +159,7 @@ def _take_apart(
     turns: int,
 ) -> dict[str, Any]:
     from kintune.hardware.cores import pinned_to
-    from kintune.measure.handover import handover
+    from kintune.measure.core_locality import handover
     from kintune.measure.run import Runner
     from kintune.workers.device_worker import open_device
 

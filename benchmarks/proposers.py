@@ -22,17 +22,17 @@ from pathlib import Path
 from local_workers import build, builders
 
 from kintune.core.candidate import Candidate
-from kintune.core.kernels import BuildContext, ProfileContext, ProfileItem
 from kintune.core.outcome import Outcome
 from kintune.core.payloads import Prepared, Subgraph
+from kintune.core.stage_requests import BuildContext, ProfileContext, ProfileItem
 from kintune.core.strategy import Strategy
-from kintune.hardware.machine import data_caches, inspect_machine
+from kintune.hardware.cpu import data_caches, inspect_machine
 from kintune.models.ref import parse_ref
 from kintune.search.draft.drafter import draft
 from kintune.search.propose import Proposer, propose
 from kintune.search.session import Session
 from kintune.search.space import SearchSpace
-from kintune.tuning.estimate.preparation import preparing
+from kintune.tuning.estimation import preparing
 from kintune_lab.families.samples import subject_of
 
 RESULTS = Path(__file__).parent / "results" / "proposers.json"
@@ -101,11 +101,11 @@ def main() -> None:
 
     import tvm
 
-    from kintune.compiler.space.intrinsics import load_intrinsics
-    from kintune.compiler.space.lower import load_workload
+    from kintune.compiler.space.generator import load_intrinsics
+    from kintune.compiler.space.replay import load_workload
     from kintune.compiler.space.tvm_space import TvmSpace
     from kintune.measure.run import Runner
-    from kintune.search.machine import Machine
+    from kintune.search.processor import Machine
     from kintune.workers.device_worker import open_device
 
     load_intrinsics()

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from kintune.core.stage import Demand, Stage
 from kintune.scheduler.decisions import Start
 from kintune.scheduler.events import Event, JobAdded, JobEnded, JobExpects, ResourceJoined, StageDone, StageReady
-from kintune.scheduler.machine import Machine
 from kintune.scheduler.policies import policy
 from kintune.scheduler.resources import Device, Host
+from kintune.scheduler.scheduler import Machine
 
 SIZES = ((100, 10), (1000, 100), (10_000, 1000))
 KINDS = (("select", 0.58), ("build", 4.84), ("profile", 2.2), ("update", 0.21))

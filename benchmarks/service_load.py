@@ -25,15 +25,15 @@ import msgspec
 import psutil
 from sqlalchemy import insert
 
-from kintune.core.progress import ProgressReport
+from kintune.core.report import ProgressReport
 from kintune.service.database import open_database
-from kintune.service.library import Findings, Library
-from kintune.service.orchestrator.bus import Bus
-from kintune.service.orchestrator.news import Progressed
-from kintune.service.people import People
+from kintune.service.job_request import Wanted
+from kintune.service.model_store import Findings, Library
+from kintune.service.orchestrator.event_bus import Bus
+from kintune.service.orchestrator.events import Progressed
 from kintune.service.schema import jobs, steps
 from kintune.service.settings import Settings
-from kintune.service.wanted import Wanted
+from kintune.service.users import People
 from kintune.testing.serving import serving
 
 RESULTS = Path(__file__).parent / "results" / "service_load.json"

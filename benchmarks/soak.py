@@ -35,13 +35,13 @@ from live.mock_board import DEVICE, PROCESS, WORKER
 from live.mock_fleet import MockMachine
 from live.troubles import Troubles
 
-from kintune.hardware.machine import inspect_machine
-from kintune.scheduler.machine import Limits, Machine
+from kintune.hardware.cpu import inspect_machine
 from kintune.scheduler.policies import POLICIES, policy
-from kintune.workers.engine.command import Anywhere
+from kintune.scheduler.scheduler import Limits, Machine
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
 from kintune.workers.engine.local import LocalEngine
-from kintune.workers.fleet.hub import Admitted, Hub, Workers
+from kintune.workers.engine.process import Anywhere
+from kintune.workers.fleet.agent_registry import Admitted, Hub, Workers
 from kintune.workers.fleet.messages import Join
 from kintune.workers.fleet.sockets import PATH, SocketLine, open_door
 from kintune_lab.simulate.mock import MockJob

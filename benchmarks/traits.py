@@ -22,16 +22,16 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 
-from kintune.compiler.space.dissect import dissect, tiled_block
 from kintune.compiler.space.features import FeatureExtractor
-from kintune.compiler.space.lower import Replayer, load_workload
+from kintune.compiler.space.loop_analysis import dissect, tiled_block
+from kintune.compiler.space.replay import Replayer, load_workload
 from kintune.core.candidate import Candidate
-from kintune.hardware.machine import data_caches, inspect_machine
+from kintune.hardware.cpu import data_caches, inspect_machine
 from kintune.records import Store
 from kintune.search.cost_model import Trees
-from kintune.search.machine import Machine
+from kintune.search.features.field import Field, fields_of
+from kintune.search.processor import Machine
 from kintune.search.ranking import best_of, pair_accuracy
-from kintune.search.traits.field import Field, fields_of
 
 RESULTS = Path(__file__).parent / "results" / "traits.json"
 LEAST = 100

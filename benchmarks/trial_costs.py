@@ -26,7 +26,7 @@ from one_run import tune
 from trial_steps import build_steps, in_process, pinned, profile_steps, sample_of
 
 from kintune.hardware.cores import choose_cores
-from kintune.hardware.machine import inspect_machine
+from kintune.hardware.cpu import inspect_machine
 
 RESULTS = Path(__file__).parent / "results" / "trial_costs.json"
 SAMPLE = 200

@@ -25,11 +25,11 @@ import msgspec
 import numpy as np
 
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
-from kintune.core.kernels import BuildContext, Built, ProfileContext, ProfileItem
 from kintune.core.payloads import StageName
+from kintune.core.stage_requests import BuildContext, Built, ProfileContext, ProfileItem
 from kintune.records import Store
 from kintune.records.measurements import Measurement
-from kintune.tuning.job.works import SLOW
+from kintune.tuning.job.stage_factory import SLOW
 
 __all__ = ["Sample", "build_steps", "in_process", "pinned", "profile_steps", "sample_of"]
 
@@ -126,10 +126,10 @@ def build_steps(sample: Sample) -> dict[str, float]:
     import tvm_ffi
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-    from kintune.compiler.graph.elementary import use_vector_functions
+    from kintune.compiler.graph.elementwise import use_vector_functions
     from kintune.compiler.space.features import FeatureExtractor
-    from kintune.compiler.space.lower import Replayer, load_workload
-    from kintune.hardware.linker import link
+    from kintune.compiler.space.replay import Replayer, load_workload
+    from kintune.hardware.toolchain import link
 
     use_vector_functions()
     target = tvm.target.Target(json.loads(sample.target))
@@ -193,7 +193,7 @@ def profile_steps(sample: Sample) -> dict[str, float]:
     the untuned program of a workload takes, once, before its first candidate: milliseconds a workload.  `(raced)` and
     `(all repeated)` are the whole where slow ones are given up early, and where they are not: medians of turns.
     """
-    from kintune.compiler.builder import Builder
+    from kintune.compiler.build import Builder
     from kintune.measure.run import Runner
     from kintune.workers.device_worker import open_device
 

@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from kintune.hardware.machine import inspect_machine
+from kintune.hardware.cpu import inspect_machine
 
 _RUN = """
 import sys, time, statistics, kintune

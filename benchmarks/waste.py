@@ -23,10 +23,10 @@ import msgspec
 import numpy as np
 
 from kintune.core.candidate import UNTUNED, Candidate
-from kintune.core.kernels import Built
 from kintune.core.messages import ItemStatus
 from kintune.core.payloads import StageName
-from kintune.hardware.machine import data_caches, inspect_machine
+from kintune.core.stage_requests import Built
+from kintune.hardware.cpu import data_caches, inspect_machine
 from kintune.records import Measurement, Store
 
 RESULTS = Path(__file__).parent / "results" / "waste.json"
@@ -85,12 +85,12 @@ def twins(store: Store, found: Iterable[Trial], sample: int, seed: int) -> dict[
     import tvm
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-    from kintune.compiler.graph.elementary import use_vector_functions
-    from kintune.compiler.space.intrinsics import load_intrinsics
-    from kintune.compiler.space.lower import Replayer, load_workload
+    from kintune.compiler.graph.elementwise import use_vector_functions
+    from kintune.compiler.space.generator import load_intrinsics
+    from kintune.compiler.space.replay import Replayer, load_workload
     from kintune.compiler.space.tvm_space import TvmSpace
     from kintune.runtime.target import instruction_set
-    from kintune.search.machine import Machine
+    from kintune.search.processor import Machine
 
     load_intrinsics()
     use_vector_functions()

@@ -22,15 +22,15 @@ from pathlib import Path
 from kintune.core.messages import Committed, Finished, ItemStatus, Offer, StageClosed, Work
 from kintune.core.stage import Demand, Stage
 from kintune.errors import KintuneError
-from kintune.scheduler.machine import Machine
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.resources import Device, Host
-from kintune.wire.job import Saying, job_main
-from kintune.wire.worker import main as worker_main
-from kintune.workers.engine.command import Command
+from kintune.scheduler.scheduler import Machine
+from kintune.wire.job_loop import Saying, job_main
+from kintune.wire.worker_loop import main as worker_main
 from kintune.workers.engine.job_run import JobLaunch
+from kintune.workers.engine.journal import MemoryJournal
 from kintune.workers.engine.local import LocalEngine
-from kintune.workers.engine.memory_journal import MemoryJournal
+from kintune.workers.engine.process import Command
 
 FLAGS = (
     "-O2", "-O3", "-march=native", "-ffast-math", "-funroll-loops", "-fno-tree-vectorize", "-fomit-frame-pointer",

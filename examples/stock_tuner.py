@@ -21,7 +21,7 @@ import tvm
 from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 
-from kintune.compiler.space.intrinsics import load_intrinsics
+from kintune.compiler.space.generator import load_intrinsics
 from kintune.errors import InputError
 from kintune.integrations.stock import FamilyCostModel, FamilyTaskScheduler
 from kintune.runtime.target import resolve_target

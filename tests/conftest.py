@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from kintune.core.progress import ProgressReport
-from kintune.core.report import RunReport
+from kintune.core.report import ProgressReport, RunReport
 from kintune.errors import KintuneError
-from kintune.tuning.front.campaign import Ending, OnProgress, Scheduling
+from kintune.tuning.front.driver import Ending, OnProgress, Scheduling
 from kintune.tuning.front.request import TuneRequest
 from tests.support.reports import example_progress, example_report
 from tests.support.tools import OptionalTools
@@ -108,5 +107,5 @@ def fake_front(monkeypatch: pytest.MonkeyPatch) -> FakeFront:
     """Tuning without a tuner."""
     fake = FakeFront()
     monkeypatch.setattr("kintune.tuning.front.run.tune", fake.tune)
-    monkeypatch.setattr("kintune.tuning.front.campaign.tune_all", fake.tune_all)
+    monkeypatch.setattr("kintune.tuning.front.driver.tune_all", fake.tune_all)
     return fake

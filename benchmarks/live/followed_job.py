@@ -12,13 +12,13 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.core.feature_version import FEATURES
 from kintune.core.messages import Committed
 from kintune.core.payloads import JobSpec, Selected
 from kintune.core.plan import Round
+from kintune.core.version import FEATURES
 from kintune.tuning.job.job import TuningJob
-from kintune.tuning.job.workshop import Workshop
-from kintune.wire.job import Saying, job_main
+from kintune.tuning.job.tvm_backend import Workshop
+from kintune.wire.job_loop import Saying, job_main
 
 FOLLOW = "KINTUNE_FOLLOW"
 """The environment variable that names the file with the selections, by model and round."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kintune.errors import DeviceUnwell
-from kintune.wire import worker
+from kintune.wire import worker_loop as worker
 from kintune_lab.simulate.mock_process import MOCK_WORKER
 from kintune_lab.simulate.mock_worker import MockHandler
 

@@ -13,7 +13,7 @@ from typing import IO
 
 import msgspec
 
-from kintune.wire.worker import WIRE_VERSION
+from kintune.wire.worker_loop import WIRE_VERSION
 from kintune.workers.fleet.messages import FLEET_VERSION, Join, OfferedDevice
 from kintune.workers.fleet.sockets import SocketLine
 

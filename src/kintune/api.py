@@ -23,10 +23,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from kintune.core.payloads import ModelRef
-from kintune.core.progress import ProgressReport
-from kintune.core.report import RunReport
+from kintune.core.report import ProgressReport, RunReport
 from kintune.errors import InputError, KintuneError, ModelError, OrderError
-from kintune.tuning.front.ask import DEFAULT_TRIALS, compile_request, tune_request
+from kintune.tuning.front.request import DEFAULT_TRIALS, compile_request, tune_request
 
 if TYPE_CHECKING:
     import torch
@@ -69,7 +68,7 @@ def load(
         raise OrderError("shapes are for files; a PyTorch module takes its shapes from example_inputs")
     if example_inputs is None:
         raise OrderError("a PyTorch module needs example inputs first: kt.load(module, example_inputs=(x,))")
-    from kintune.models.torch import export_module
+    from kintune.models.import_torch import export_module
 
     return Model(msgspec.structs.replace(export_module(source, example_inputs), constants=fixed))
 
@@ -285,7 +284,7 @@ def tune_all(
     Raises InputError (or a child) when something is wrong with what is asked, StorageError when records cannot be
     written.
     """
-    from kintune.tuning.front.campaign import Scheduling, tune_all
+    from kintune.tuning.front.driver import Scheduling, tune_all
 
     outputs = _outputs(models, output)
     weights = priorities if priorities is not None else [1.0] * len(models)

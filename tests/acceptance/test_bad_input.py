@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import update
 
 from kintune.records import Store
-from kintune.records.checksum import sealed
+from kintune.records.integrity import sealed
 from kintune.records.schema import meta
 from kintune.testing.small_onnx import write_small_onnx
 

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from kintune.cli import estimate as module
-from kintune.core.device_about import Peak
-from kintune.tuning.estimate.estimate import Estimate, Known
+from kintune.core.device import Peak
+from kintune.tuning.estimation import Estimate, Known
 
 if TYPE_CHECKING:
     from tests.support.command import Kintune

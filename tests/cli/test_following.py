@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from kintune.cli.following import Following
-from kintune.core.progress import ProgressReport
+from kintune.core.report import ProgressReport
 
 
 class Watched:

@@ -9,11 +9,10 @@ import msgspec
 import pytest
 
 from kintune.core.candidate import Candidate
+from kintune.core.measurement_protocol import DeviceType
 from kintune.core.outcome import Outcome, Status
 from kintune.core.payloads import Subgraph
-from kintune.core.protocol import DeviceType
-from kintune.integrations.exchange import gather
-from kintune.integrations.tuning_database import Exported, TuningDatabase
+from kintune.integrations.exchange import Exported, TuningDatabase, gather
 from kintune.records import Measurement, RunState, Store
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from kintune.core.report import Latencies
 from kintune.core.strategy import Strategy
 from kintune.errors import InputError, JobFailed, TargetError
-from kintune.tuning.front.campaign import Scheduling
+from kintune.tuning.front.driver import Scheduling
 from tests.support.reports import example_report
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kintune.core.candidate import Candidate
-from kintune.core.kernels import Built
+from kintune.core.stage_requests import Built
 from kintune.errors import BuildError
 
 pytestmark = pytest.mark.tvm
@@ -40,7 +40,7 @@ def test_the_artifact_is_a_library_that_computes(healthy: Built) -> None:
 
 def test_a_candidate_without_a_sketch_is_the_workload_as_the_compiler_builds_it(dense: Any, native: str) -> None:
     from kintune.compiler.build import build_candidate
-    from kintune.compiler.space.lower import save_workload
+    from kintune.compiler.space.replay import save_workload
 
     candidate = Candidate.untuned("w")
     built = build_candidate(target(native), save_workload(dense), None, candidate)
@@ -96,7 +96,7 @@ def test_programs_for_another_architecture_are_objects_of_it(dense: Any) -> None
     import tvm
 
     from kintune.compiler.build import build_candidate
-    from kintune.compiler.space.lower import save_workload
+    from kintune.compiler.space.replay import save_workload
 
     board = tvm.target.Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76", "num-cores": 4})
     built = build_candidate(board, save_workload(dense), None, Candidate.untuned("w"))

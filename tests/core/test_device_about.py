@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kintune.core.device_about import Peak
+from kintune.core.device import Peak
 
 PEAK = Peak(gflops=100.0, gbytes_per_s=10.0, threads=2, read_gbytes_per_s=12.5)
 

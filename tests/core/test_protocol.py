@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.core.device_about import DeviceAbout
-from kintune.core.protocol import OPERANDS, DeviceType, Protocol, operands_for
+from kintune.core.device import DeviceAbout
+from kintune.core.measurement_protocol import OPERANDS, DeviceType, Protocol, operands_for
 from tests.support.boards import board_about
 
 

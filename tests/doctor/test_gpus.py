@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kintune.doctor.gpus import check_gpus
+from kintune.doctor.checks import check_gpus
 from kintune.errors import OrderError
 from kintune.hardware.check import Verdict
 from kintune.hardware.gpus import Gpu

@@ -7,9 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kintune.core.device_about import DeviceAbout, Peak
-from kintune.core.machine import Machine
-from kintune.core.protocol import DeviceType, Protocol
+from kintune.core.device import DeviceAbout, Machine, Peak
+from kintune.core.measurement_protocol import DeviceType, Protocol
 from kintune.doctor import peak as module
 from kintune.doctor.peak import check_peak
 from kintune.errors import EngineError

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from kintune.hardware.instruction_set import extensions, host_extensions
+from kintune.hardware.cpu import extensions, host_extensions
 
 
 def test_both_spellings_give_the_same_names() -> None:

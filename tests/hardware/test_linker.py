@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kintune.errors import BuildError, OrderError
-from kintune.hardware.linker import find_linker, link
+from kintune.hardware.toolchain import find_linker, link
 
 
 def program(folder: Path, name: str) -> str:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kintune.core.machine import Cache
-from kintune.hardware.machine import data_caches, inspect_machine
+from kintune.core.device import Cache
+from kintune.hardware.cpu import data_caches, inspect_machine
 
 CPUINFO = """\
 processor\t: 0

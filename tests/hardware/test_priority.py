@@ -7,7 +7,7 @@ import threading
 
 PROGRAM = """
 import os, threading
-from kintune.hardware.priority import set_urgent
+from kintune.hardware.cores import set_urgent
 begun, over = threading.Event(), threading.Event()
 threading.Thread(target=lambda: (begun.set(), over.wait())).start()
 begun.wait()

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from kintune.hardware.without_torch import allow_torch, forbid_torch
+from kintune.hardware.software import allow_torch, forbid_torch
 
 
 def test_an_import_fails_until_it_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,11 @@ from __future__ import annotations
 import pytest
 
 from kintune.core.candidate import Candidate, Choice, Sketch, digest_of
+from kintune.core.measurement_protocol import DeviceType
 from kintune.core.outcome import Outcome, Status
 from kintune.core.payloads import Subgraph
-from kintune.core.protocol import DeviceType
 from kintune.errors import RecordsError
-from kintune.integrations.exchange import FOREIGN, absorb, gather
-from kintune.integrations.tuning_database import Measured, TuningDatabase
+from kintune.integrations.exchange import FOREIGN, Measured, TuningDatabase, absorb, gather
 from kintune.records import Measurement, Store
 
 TARGET = '{"kind": "llvm", "num-cores": 2}'

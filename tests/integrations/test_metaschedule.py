@@ -10,8 +10,7 @@ import pytest
 from kintune.core.candidate import Candidate
 from kintune.core.payloads import Subgraph
 from kintune.errors import EngineError, InputError
-from kintune.integrations.aside import export_metaschedule, read_metaschedule
-from kintune.integrations.tuning_database import Exported, Measured, TuningDatabase
+from kintune.integrations.exchange import Exported, Measured, TuningDatabase, export_metaschedule, read_metaschedule
 
 pytestmark = pytest.mark.tvm
 
@@ -44,11 +43,11 @@ def tuned() -> Tuned:
     from tvm import te, topi
 
     from kintune.compiler.graph.workload import describe
-    from kintune.compiler.space.intrinsics import load_intrinsics
-    from kintune.compiler.space.lower import Replayer, save_workload
+    from kintune.compiler.space.generator import load_intrinsics
+    from kintune.compiler.space.replay import Replayer, save_workload
     from kintune.compiler.space.sketches import generate_sketches
     from kintune.runtime.target import resolve_target
-    from kintune.search.machine import Machine
+    from kintune.search.processor import Machine
     from kintune.search.rules import rule_candidates
 
     load_intrinsics()

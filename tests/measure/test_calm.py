@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.measure.calm import PATIENCE, PAUSES_S, Calm, waited_s
+from kintune.measure.interference import PATIENCE, PAUSES_S, Calm, waited_s
 
 
 class World:

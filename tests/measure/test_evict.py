@@ -12,7 +12,7 @@ def test_what_is_sent_to_memory_stays_what_it_is(shape: tuple[int, ...], dtype: 
     import tvm
 
     from kintune.measure.evict import evictor
-    from kintune.measure.guarded import Guarded
+    from kintune.measure.guarded_memory import Guarded
 
     buffer = Guarded.of(shape, dtype)
     buffer.array(shape, dtype)[...] = 3

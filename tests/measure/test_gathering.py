@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.measure.gathering import APART, Gathering
+from kintune.measure.core_locality import APART, Gathering
 
 NEAR, FAR = 1.7, 3.1
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.tvm
 )
 @pytest.mark.parametrize("shape", [(3, 5), (1,), (), (7, 1, 11)])
 def test_array_and_tensor_are_the_same_memory(dtype: str, shape: tuple[int, ...]) -> None:
-    from kintune.measure.guarded import Guarded
+    from kintune.measure.guarded_memory import Guarded
 
     guarded = Guarded.of(shape, dtype)
     array, tensor = guarded.array(shape, dtype), guarded.tensor(shape, dtype)
@@ -26,7 +26,7 @@ def test_array_and_tensor_are_the_same_memory(dtype: str, shape: tuple[int, ...]
 
 
 def test_a_type_without_whole_bytes_is_refused() -> None:
-    from kintune.measure.guarded import Guarded
+    from kintune.measure.guarded_memory import Guarded
 
     for dtype in ("int4", "handle", "float8_imaginary"):
         with pytest.raises(DeviceError, match=dtype):
@@ -35,7 +35,7 @@ def test_a_type_without_whole_bytes_is_refused() -> None:
 
 @pytest.mark.parametrize("offset", [-1, -4096, 12, 12 + 4095])
 def test_a_write_beside_the_array_is_seen(offset: int) -> None:
-    from kintune.measure.guarded import Guarded
+    from kintune.measure.guarded_memory import Guarded
 
     guarded = Guarded.of((3,), "float32")
     whole, guards = guarded.fingerprint(), guarded.guards_fingerprint()
@@ -45,7 +45,7 @@ def test_a_write_beside_the_array_is_seen(offset: int) -> None:
 
 
 def test_a_write_to_the_array_is_not_one_to_its_guards() -> None:
-    from kintune.measure.guarded import Guarded
+    from kintune.measure.guarded_memory import Guarded
 
     guarded = Guarded.of((3,), "float32")
     whole, guards = guarded.fingerprint(), guarded.guards_fingerprint()
@@ -55,7 +55,7 @@ def test_a_write_to_the_array_is_not_one_to_its_guards() -> None:
 
 
 def test_an_array_outlives_its_owner() -> None:
-    from kintune.measure.guarded import Guarded
+    from kintune.measure.guarded_memory import Guarded
 
     tensor = Guarded.of((1 << 20,), "float32").tensor((1 << 20,), "float32")
     assert float(tensor.numpy().sum()) == 0.0

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kintune.errors import DeviceUnwell
-from kintune.measure.pulse import check_pulse
+from kintune.measure.health import check_pulse
 
 
 def check(*times: float) -> list[float]:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kintune.core.kernels import Built, Operand, ProfileContext, ProfileItem
+from kintune.core.measurement_protocol import Protocol
 from kintune.core.outcome import Outcome, Status
-from kintune.core.protocol import Protocol
+from kintune.core.stage_requests import Built, Operand, ProfileContext, ProfileItem
 from kintune.errors import DeviceError
 from tests.support.poison import compile_kernel
 
@@ -24,7 +24,7 @@ PROTOCOL = Protocol(threads=1, repeats=2, max_seconds=0.01)
 @pytest.fixture(scope="module")
 def runner() -> Any:
     from kintune.hardware.cores import choose_cores
-    from kintune.measure.calm import Calm
+    from kintune.measure.interference import Calm
     from kintune.measure.run import Runner
 
     return Runner(choose_cores(1), calm=Calm(waited=lambda: 0.0))  # whatever else runs here
@@ -134,7 +134,7 @@ def test_the_fastest_of_a_stage_so_far_says_what_is_slow(runner: Any, tmp_path: 
 def disturbed(log: Path, waited: Callable[[], float], milliseconds: int, is_reference: bool, most_s: float) -> Outcome:
     """What comes of a kernel that sleeps while its threads wait like this; it leaves a mark in `log` for each run."""
     from kintune.hardware.cores import choose_cores
-    from kintune.measure.calm import Calm
+    from kintune.measure.interference import Calm
     from kintune.measure.run import Runner
 
     log.touch()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.core.protocol import Protocol
+from kintune.core.measurement_protocol import Protocol
 from kintune.errors import DeviceError
 
 pytestmark = pytest.mark.tvm
@@ -78,7 +78,7 @@ class FakeModule:
 
 
 def arguments(count: int = 3) -> tuple[Any, ...]:
-    from kintune.measure.guarded import Guarded
+    from kintune.measure.guarded_memory import Guarded
 
     return tuple(Guarded.of((16,), "float32").tensor((16,), "float32") for _ in range(count))
 
@@ -86,7 +86,7 @@ def arguments(count: int = 3) -> tuple[Any, ...]:
 def measure(
     module: FakeModule, slow_us: float = math.inf, first_us: float = math.inf, **protocol: Any
 ) -> tuple[float, ...]:
-    from kintune.measure.stopwatch import Stopwatch
+    from kintune.measure.timer import Stopwatch
 
     watch = Stopwatch(FlushLog(), module.clock)
     return watch.times_us(module, (), (), Protocol(threads=1, **protocol), slow_us, first_us)
@@ -187,14 +187,14 @@ def test_the_first_run_of_the_shortest_kernels_says_nothing() -> None:
 def test_a_first_run_says_enough_when_nothing_could_make_up_for_it(
     first_s: float, slow_us: float, enough: bool
 ) -> None:
-    from kintune.measure.stopwatch import says_enough
+    from kintune.measure.timer import says_enough
 
     assert says_enough(first_s, Protocol(threads=1, max_seconds=0.5), slow_us) is enough
 
 
 @pytest.mark.parametrize("operands", ["cold", "cool", "warm"])
 def test_a_first_run_is_as_cold_as_those_that_are_timed(kernel: Any, operands: str) -> None:
-    from kintune.measure.stopwatch import Stopwatch
+    from kintune.measure.timer import Stopwatch
 
     log = FlushLog()
     x, w, out = arguments()
@@ -205,7 +205,7 @@ def test_a_first_run_is_as_cold_as_those_that_are_timed(kernel: Any, operands: s
 
 @pytest.mark.parametrize("long", [False, True])
 def test_every_timed_run_finds_the_weights_flushed_once(kernel: Any, long: bool) -> None:
-    from kintune.measure.stopwatch import Stopwatch
+    from kintune.measure.timer import Stopwatch
 
     ticks = itertools.count()
     log = FlushLog()
@@ -220,7 +220,7 @@ def test_every_timed_run_finds_the_weights_flushed_once(kernel: Any, long: bool)
 
 @pytest.mark.parametrize("weights", [0, 1])
 def test_nothing_is_flushed_for_warm_operands_or_without_weights(kernel: Any, weights: int) -> None:
-    from kintune.measure.stopwatch import Stopwatch
+    from kintune.measure.timer import Stopwatch
 
     log = FlushLog()
     stopwatch = Stopwatch(log)
@@ -233,7 +233,7 @@ def test_nothing_is_flushed_for_warm_operands_or_without_weights(kernel: Any, we
 
 @given(st.floats() | st.floats(0, 1e6), st.integers(1, 1 << 40), st.integers(1, 64))
 def test_a_plausible_time_is_positive_finite_and_allows_for_the_stores(t: float, nbytes: int, threads: int) -> None:
-    from kintune.measure.stopwatch import check_plausible
+    from kintune.measure.timer import check_plausible
 
     least_us = max(0.001, nbytes / (1e6 * threads))
     if math.isfinite(t) and t > least_us * (1 + 1e-9):
@@ -244,7 +244,7 @@ def test_a_plausible_time_is_positive_finite_and_allows_for_the_stores(t: float,
 
 
 def test_a_kernel_of_nothing_takes_no_time_that_is_believed(kernel: Any) -> None:
-    from kintune.measure.stopwatch import Stopwatch, check_plausible
+    from kintune.measure.timer import Stopwatch, check_plausible
 
     times = Stopwatch(FlushLog()).times_us(kernel(""), arguments(), (), Protocol(threads=1))
     with pytest.raises(DeviceError, match="zero time"):
@@ -252,7 +252,7 @@ def test_a_kernel_of_nothing_takes_no_time_that_is_believed(kernel: Any) -> None
 
 
 def test_a_run_is_over_when_the_device_is_done() -> None:
-    from kintune.measure.stopwatch import Stopwatch
+    from kintune.measure.timer import Stopwatch
 
     class Slow(FlushLog):
         def finish(self) -> None:

@@ -9,8 +9,8 @@ pytestmark = pytest.mark.tvm
 @pytest.mark.parametrize("dtype", ["float32", "int8", "bfloat16"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_what_is_brought_back_stays_what_it_is(shape: tuple[int, ...], dtype: str, threads: int) -> None:
-    from kintune.measure.guarded import Guarded
-    from kintune.measure.sweep import sweeper
+    from kintune.measure.flush import sweeper
+    from kintune.measure.guarded_memory import Guarded
 
     buffer = Guarded.of(shape, dtype)
     buffer.array(shape, dtype)[...] = 3
@@ -22,8 +22,8 @@ def test_what_is_brought_back_stays_what_it_is(shape: tuple[int, ...], dtype: st
 def test_what_is_not_a_number_disturbs_nothing() -> None:
     import numpy as np
 
-    from kintune.measure.guarded import Guarded
-    from kintune.measure.sweep import sweeper
+    from kintune.measure.flush import sweeper
+    from kintune.measure.guarded_memory import Guarded
 
     buffer = Guarded.of((1000,), "float32")
     buffer.array((1000,), "float32")[...] = np.nan
@@ -36,7 +36,7 @@ def test_each_thread_reads_its_own_part_or_that_of_a_neighbour(threads: int, nei
     import numpy as np
     import tvm
 
-    from kintune.measure.sweep import compiled, reading
+    from kintune.measure.flush import compiled, reading
 
     rows = np.repeat(np.arange(1, threads + 1, dtype=np.float32), 5)
     data = tvm.runtime.tensor(np.repeat(rows[:, None], 16, axis=1))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kintune.core.kernels import Operand
+from kintune.core.stage_requests import Operand
 
 pytestmark = pytest.mark.tvm
 
@@ -15,7 +15,7 @@ KERNEL = (ACTIVATION, WEIGHT, OUTPUT)
 
 
 def test_every_candidate_of_a_workload_gets_the_same_inputs() -> None:
-    from kintune.measure.workbench import Workbench
+    from kintune.measure.arguments import Workbench
 
     first, second = Workbench(), Workbench()
     a = first.clamp(KERNEL).arguments
@@ -26,14 +26,14 @@ def test_every_candidate_of_a_workload_gets_the_same_inputs() -> None:
 
 
 def test_two_activations_of_one_kernel_differ() -> None:
-    from kintune.measure.workbench import Workbench
+    from kintune.measure.arguments import Workbench
 
     x, y, _ = Workbench().clamp((ACTIVATION, ACTIVATION, OUTPUT)).arguments
     assert not np.array_equal(x.numpy(), y.numpy())
 
 
 def test_integers_are_valid_indices() -> None:
-    from kintune.measure.workbench import Workbench
+    from kintune.measure.arguments import Workbench
 
     indices, flags, _ = (
         Workbench()
@@ -45,7 +45,7 @@ def test_integers_are_valid_indices() -> None:
 
 
 def test_packed_weights_take_no_memory_of_their_own() -> None:
-    from kintune.measure.workbench import Workbench
+    from kintune.measure.arguments import Workbench
 
     bench = Workbench()
     bench.clamp(KERNEL)
@@ -55,7 +55,7 @@ def test_packed_weights_take_no_memory_of_their_own() -> None:
 
 
 def test_only_weights_are_flushed_and_only_outputs_compared() -> None:
-    from kintune.measure.workbench import Workbench
+    from kintune.measure.arguments import Workbench
 
     clamped = Workbench().clamp(KERNEL)
     assert [tuple(weight.shape) for weight in clamped.weights] == [WEIGHT.shape]
@@ -64,7 +64,7 @@ def test_only_weights_are_flushed_and_only_outputs_compared() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "int8", "int64", "bool"])
 def test_poison_is_nowhere_right(dtype: str) -> None:
-    from kintune.measure.workbench import Workbench
+    from kintune.measure.arguments import Workbench
 
     bench = Workbench()
     clamped = bench.clamp((Operand((50,), dtype, "output"),))
@@ -75,7 +75,7 @@ def test_poison_is_nowhere_right(dtype: str) -> None:
 
 
 def test_poison_is_not_right_where_not_a_number_is() -> None:
-    from kintune.measure.workbench import Workbench
+    from kintune.measure.arguments import Workbench
 
     bench = Workbench()
     clamped = bench.clamp((Operand((2,), "float32", "output"),))
@@ -85,7 +85,7 @@ def test_poison_is_not_right_where_not_a_number_is() -> None:
 
 
 def test_damage_names_what_was_written_to() -> None:
-    from kintune.measure.workbench import Workbench
+    from kintune.measure.arguments import Workbench
 
     bench = Workbench()
     clamped = bench.clamp(KERNEL)
@@ -99,7 +99,7 @@ def test_damage_names_what_was_written_to() -> None:
 
 
 def test_what_was_used_longest_ago_is_let_go_first() -> None:
-    from kintune.measure.workbench import Workbench, Workbenches
+    from kintune.measure.arguments import Workbench, Workbenches
 
     size = Workbench()
     size.clamp(KERNEL)
@@ -111,7 +111,7 @@ def test_what_was_used_longest_ago_is_let_go_first() -> None:
 
 
 def test_one_workload_over_the_budget_keeps_nothing_it_can_make_again() -> None:
-    from kintune.measure.workbench import Workbenches
+    from kintune.measure.arguments import Workbenches
 
     benches = Workbenches(budget=1)
     benches["a"].clamp(KERNEL)

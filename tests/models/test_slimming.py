@@ -9,8 +9,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from kintune.models import slimming
-from kintune.models.slim_check import Original, Unchecked
-from kintune.models.slimming import slim
+from kintune.models.slimming import Original, Unchecked, slim
 
 X, Y = ("x", TensorProto.FLOAT, [2, 8]), ("y", TensorProto.FLOAT, None)
 

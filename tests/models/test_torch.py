@@ -13,8 +13,8 @@ from kintune.core.payloads import Tensor
 from kintune.errors import ModelError, OrderError, ShapeError, UnsupportedOperators
 from kintune.models.constants import constant_of
 from kintune.models.digest import exported_digest
+from kintune.models.import_torch import export_module
 from kintune.models.ref import parse_ref
-from kintune.models.torch import export_module
 from tests.support.tools import require
 
 torch = require("torch")

@@ -8,7 +8,7 @@ from sqlalchemy import update
 
 from kintune.errors import RecordsError, StorageError
 from kintune.records import Store
-from kintune.records.checksum import sealed
+from kintune.records.integrity import sealed
 from kintune.records.schema import SCHEMA_VERSION, meta
 from kintune.testing.records import add_workload
 

@@ -12,8 +12,8 @@ from sqlalchemy import select
 from kintune.core.messages import Committed, ItemStatus
 from kintune.core.outcome import Outcome, Status
 from kintune.records import Store
-from kintune.records.checksum import find_damage
-from kintune.records.codec import Codec, pack, unpack
+from kintune.records.blobs import Codec, pack, unpack
+from kintune.records.integrity import find_damage
 from kintune.records.schema import events
 from kintune.testing.records import add_workload, measurement
 

@@ -3,7 +3,7 @@ import pytest
 
 from kintune.core.payloads import IndexCheck
 from kintune.errors import InputError
-from kintune.runtime.index_checks import check_indices
+from kintune.runtime.inputs import check_indices
 
 ROWS = IndexCheck("Gather 'rows'", 0, (5,), 1, True)
 PLACES = IndexCheck("GatherND 'places'", 1, (3, 7), 0, False)

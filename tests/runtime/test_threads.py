@@ -10,7 +10,7 @@ PROGRAM = """
 import os, sys
 allowed = {int(c) for c in sys.argv[2].split(",")}
 os.sched_setaffinity(0, allowed)
-from kintune.runtime.threads import prepare_threads
+from kintune.runtime.placement import prepare_threads
 prepare_threads(int(sys.argv[1]))
 prepare_threads(int(sys.argv[1]))
 import tvm

@@ -21,12 +21,11 @@ from kintune.scheduler.events import (
     StageReady,
 )
 from kintune.scheduler.invariants import Auditor
-from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.policies.ranked import Ranked
-from kintune.scheduler.policy import Policy
+from kintune.scheduler.policy import Policy, Suggestion, View
 from kintune.scheduler.resources import Device, Host, Placement
-from kintune.scheduler.view import Suggestion, View
+from kintune.scheduler.scheduler import Limits, Machine
 
 HOST = Host("here", cores=4, memory_mb=1000)
 CPU = Device("cpu", "cpu-type", host="here", on_host_cores=True)

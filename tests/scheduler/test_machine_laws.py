@@ -36,10 +36,10 @@ from kintune.scheduler.events import (
     StageReady,
 )
 from kintune.scheduler.invariants import Auditor
-from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import POLICIES, Fair, Greedy, Predictive, Sequential
 from kintune.scheduler.policy import Policy
 from kintune.scheduler.resources import Device, Host, Resource
+from kintune.scheduler.scheduler import Limits, Machine
 
 DEMANDS = [
     Demand(cores=1),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kintune.core.stage import Demand, Stage
-from kintune.scheduler.outlook import Outlook
+from kintune.scheduler.forecast import Outlook
 from kintune.scheduler.resources import Device, Host
 
 

@@ -10,10 +10,10 @@ from kintune.core.stage import Demand, Stage
 from kintune.scheduler.decisions import Start
 from kintune.scheduler.events import Event, JobAdded, ResourceJoined, StageDone, StageReady
 from kintune.scheduler.invariants import Auditor, InvariantError
-from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies.ranked import Ranked
+from kintune.scheduler.policy import JobFacts
 from kintune.scheduler.resources import Device, Host
-from kintune.scheduler.view import JobFacts
+from kintune.scheduler.scheduler import Limits, Machine
 
 GPU = Demand(device="gpu", exclusive=True)
 CORE = Demand(cores=1)

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.search.divisors import divisors
+from kintune.search.bounds import divisors
 
 
 @given(st.integers(1, 5000))

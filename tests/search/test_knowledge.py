@@ -10,8 +10,8 @@ import pytest
 
 from kintune.core.candidate import Candidate
 from kintune.core.knowledge import Knowledge, KnownModel, KnownProgram
-from kintune.core.model_version import ModelVersion
 from kintune.core.strategy import Strategy
+from kintune.core.version import ModelVersion
 from kintune.search.cost_model import Trees
 from kintune.search.session import Session
 from kintune.testing.synthetic_space import Product, SyntheticSpace

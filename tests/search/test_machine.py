@@ -1,4 +1,4 @@
-from kintune.search.machine import Machine
+from kintune.search.processor import Machine
 
 
 def test_vectors_follow_from_the_instruction_set() -> None:

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from kintune.core.knowledge import KnownModel
-from kintune.core.model_version import ModelVersion
+from kintune.core.version import ModelVersion
 from kintune.search.cost_model import Trees
 from kintune.search.family import Subject
-from kintune.search.priors import ENOUGH, Prior, Priors
-from kintune.search.rows import Rows
+from kintune.search.pretrained import ENOUGH, Prior, Priors
+from kintune.search.training_rows import Rows
 
 
 def _subject(workload: str, operator: str = "dense") -> Subject:

@@ -5,10 +5,10 @@ import pytest
 from numpy.typing import NDArray
 
 from kintune.core.candidate import Candidate
+from kintune.search.features.field import Field
 from kintune.search.propose import choose, propose
 from kintune.search.space import Draft
 from kintune.search.subgraph import SubgraphState
-from kintune.search.traits.field import Field
 from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
 
 

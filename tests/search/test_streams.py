@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kintune.core.candidate import Axis, Choice, Location, Sketch, Tile
-from kintune.search.machine import Machine
+from kintune.search.processor import Machine
 from kintune.search.rules import rule_candidates
 from kintune.search.streams import needs_streams, stream_candidates
 from kintune.testing.decisions import check_candidate

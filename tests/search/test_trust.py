@@ -1,6 +1,6 @@
 import pytest
 
-from kintune.search.trust import Trust
+from kintune.search.cost_model import Trust
 
 _RIGHT = ([4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 3.0, 4.0])
 _WRONG = ([1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0])

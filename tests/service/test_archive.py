@@ -15,10 +15,10 @@ from kintune.records import Store
 from kintune.service import archive
 from kintune.service.access import Scope
 from kintune.service.archive import back_up, restore
-from kintune.service.content import Content
+from kintune.service.blob_store import Content
 from kintune.service.database import open_database
-from kintune.service.people import People
 from kintune.service.settings import Settings
+from kintune.service.users import People
 
 POSTGRES = "KINTUNE_TEST_POSTGRES"
 

@@ -7,10 +7,10 @@ import pytest
 
 from kintune.records.database import Database
 from kintune.service.access import Visitor
-from kintune.service.calls import Calls, public_address
-from kintune.service.docket import Docket, Job
-from kintune.service.library import Library
-from kintune.service.wanted import Wanted
+from kintune.service.job_repository import Docket, Job
+from kintune.service.job_request import Wanted
+from kintune.service.model_store import Library
+from kintune.service.webhooks import Calls, public_address
 
 
 @pytest.fixture

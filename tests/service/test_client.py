@@ -11,12 +11,12 @@ import uvicorn
 
 from kintune.errors import InputError, JobFailed
 from kintune.service.client import Client, ServiceError
-from kintune.service.life import State
-from kintune.service.orchestrator.bus import Bus
-from kintune.service.orchestrator.news import Changed
+from kintune.service.job_status import State
+from kintune.service.orchestrator.event_bus import Bus
+from kintune.service.orchestrator.events import Changed
 from kintune.service.settings import Settings
 from kintune.service.web.app import make_app
-from kintune.service.web.rooms import Rooms
+from kintune.service.web.application_state import Rooms
 from tests.support.guests import dynamic_onnx
 
 

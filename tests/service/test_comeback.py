@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from kintune.service.comeback import Comeback
+from kintune.service.restart_policy import Comeback
 
 
 def lives(comeback: Comeback, code: int, *, lifetime: float, times: int) -> list[float]:

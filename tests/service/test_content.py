@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kintune.errors import InputError, StorageError, StorageFull
-from kintune.service.content import Content, TooLarge
+from kintune.service.blob_store import Content, TooLarge
 
 
 async def chunks(*data: bytes) -> AsyncIterator[bytes]:

@@ -6,10 +6,10 @@ import pytest
 from kintune.errors import InputError, OrderError
 from kintune.records.database import Database
 from kintune.service.access import Forbidden, NotFound, Quota, Scope, Visitor
-from kintune.service.docket import Docket, Job
-from kintune.service.library import Library
-from kintune.service.life import State, Wish
-from kintune.service.wanted import Wanted
+from kintune.service.job_repository import Docket, Job
+from kintune.service.job_request import Wanted
+from kintune.service.job_status import State, Wish
+from kintune.service.model_store import Library
 from tests.support.guests import visitor
 
 DAY = 86400.0

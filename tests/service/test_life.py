@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from kintune.errors import OrderError
-from kintune.service.life import ENDS, State, Wish, after, may_wish
+from kintune.service.job_status import ENDS, State, Wish, after, may_wish
 
 
 def test_a_job_goes_its_way() -> None:

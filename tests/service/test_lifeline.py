@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import sys, time
-from kintune.service.lifeline import hold
+from kintune.service.parent_watch import hold
 hold(sys.argv[1:])
 print(flush=True)
 time.sleep(60)

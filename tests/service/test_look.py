@@ -4,7 +4,7 @@ from pathlib import Path
 
 from onnx import TensorProto, helper
 
-from kintune.service.look import examine
+from kintune.service.upload_inspection import examine
 from tests.support.guests import dynamic_onnx
 
 

@@ -5,8 +5,8 @@ import pytest
 from kintune.errors import InputError, StorageFull
 from kintune.records.database import Database
 from kintune.service.access import Forbidden, NotFound, Quota, Scope, Unauthorized
-from kintune.service.people import People
 from kintune.service.secrets import new_token
+from kintune.service.users import People
 
 DAY = 86400.0
 

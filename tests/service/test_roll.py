@@ -3,14 +3,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kintune.core.device_about import DeviceAbout
+from kintune.core.device import DeviceAbout
 from kintune.errors import InputError
 from kintune.records.database import Database
 from kintune.service.access import NotFound, Scope
 from kintune.service.device_types import DeviceTypes
-from kintune.service.people import People
-from kintune.service.roll import Roll, machines_in
-from kintune.wire.worker import WIRE_VERSION
+from kintune.service.machines import Roll, machines_in
+from kintune.service.users import People
+from kintune.wire.worker_loop import WIRE_VERSION
 from kintune.workers.fleet.messages import FLEET_VERSION, Join, OfferedDevice
 from tests.support.boards import board_about
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kintune.errors import InputError
-from kintune.service.wanted import Wanted, check, read_constants
+from kintune.service.job_request import Wanted, check, read_constants
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from kintune.core.device_about import DeviceAbout
-from kintune.core.machine import Machine
-from kintune.core.protocol import DeviceType, Protocol
+from kintune.core.device import DeviceAbout, Machine
+from kintune.core.measurement_protocol import DeviceType, Protocol
 
 __all__ = ["board_about"]
 

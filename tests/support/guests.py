@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 from kintune.records.database import Database
 from kintune.service.access import Quota, Scope, Visitor
-from kintune.service.people import People
+from kintune.service.users import People
 
 __all__ = ["dynamic_onnx", "upload", "visitor"]
 

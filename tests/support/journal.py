@@ -6,7 +6,7 @@ import errno
 from collections.abc import Sequence
 
 from kintune.core.messages import Committed
-from kintune.workers.engine import memory_journal
+from kintune.workers.engine import journal as memory_journal
 from kintune.workers.engine.journal import Entry
 
 __all__ = ["MemoryJournal"]

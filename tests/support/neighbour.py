@@ -6,17 +6,17 @@ import asyncio
 import threading
 from collections.abc import Collection, Sequence
 
-from kintune.workers.engine.command import KeptCommand
 from kintune.workers.engine.local import LocalEngine
-from kintune.workers.fleet.household import Household
+from kintune.workers.engine.process import KeptCommand
+from kintune.workers.fleet.file_transfer import parcel
 from kintune.workers.fleet.messages import Clear, Launch
-from kintune.workers.fleet.parcel import parcel
+from kintune.workers.fleet.process_supervisor import Household
 
 __all__ = ["Neighbour"]
 
 
 class Neighbour:
-    """Implements `kintune.workers.engine.kept.Keeper` by a household in a thread of its own, until `close`.
+    """Implements `kintune.workers.engine.remote_process.Keeper` by a household in a thread of its own, until `close`.
 
     While it is `deaf`, nothing that its processes say or print comes through, nor that they end.
     """
@@ -53,7 +53,7 @@ class Neighbour:
         self._loop.call_soon_threadsafe(self._household.kill, process)
 
     def heard(self, process: int, data: bytes) -> None:
-        """See `kintune.workers.fleet.household.Relative`."""
+        """See `kintune.workers.fleet.process_supervisor.Relative`."""
         if not self.deaf:
             self._engine.heard(self.name, process, data)
 

@@ -31,7 +31,7 @@ class Small(NamedTuple):
 def cpu() -> tvm.target.Target:
     import tvm
 
-    from kintune.compiler.space.intrinsics import load_intrinsics
+    from kintune.compiler.space.generator import load_intrinsics
 
     load_intrinsics()
     return tvm.target.Target({"kind": "llvm", "mcpu": "core-avx2", "num-cores": 2})

@@ -204,7 +204,7 @@ class _Trial:
         """The rule's first program of each subgraph that has one."""
         from kintune.compiler.space.sketches import generate_sketches
         from kintune.compiler.space.tvm_space import TvmSpace
-        from kintune.search.machine import Machine
+        from kintune.search.processor import Machine
 
         sketches = [s for w in lowered.workloads for s in generate_sketches(w.digest, w.module, self._target)]
         by_digest = {sketch.digest: sketch for sketch in sketches}

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import tvm_ffi.libinfo
 
-from kintune.core.kernels import Built, Operand
-from kintune.hardware.linker import find_linker
+from kintune.core.stage_requests import Built, Operand
+from kintune.hardware.toolchain import find_linker
 
 __all__ = ["Poison", "compile_kernel", "poisoned"]
 

@@ -14,8 +14,8 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.builder.local_builder import default_build, default_export
 
-from kintune.compiler.space.intrinsics import load_intrinsics
-from kintune.wire import worker
+from kintune.compiler.space.generator import load_intrinsics
+from kintune.wire import worker_loop as worker
 from kintune_lab.contest.contestant import ContestantHandler
 from kintune_lab.contest.orders import CONTESTANT
 from kintune_lab.contest.stock_tools import STOCK_TOOLS, StockTools

@@ -14,17 +14,17 @@ from typing import Any, Protocol
 import msgspec
 
 from kintune.core.candidate import Candidate
-from kintune.core.device_about import Peak
-from kintune.core.kernels import BuildItem, Built, ProfileItem
+from kintune.core.device import Peak
 from kintune.core.knowledge import Knowledge
 from kintune.core.messages import Committed, Finished, ItemStatus, Offer, StageClosed, Work
 from kintune.core.outcome import Outcome
 from kintune.core.payloads import Drafted, JobSpec, Known, Profiled, Proof, Selected, StageName, Taught, Updated
+from kintune.core.stage_requests import BuildItem, Built, ProfileItem
 from kintune.testing.synthetic_space import SyntheticSpace
+from kintune.tuning.job.backend import Tools
 from kintune.tuning.job.job import TuningJob
 from kintune.tuning.job.outcomes import MEASURING, built_of, profiled_of
-from kintune.tuning.job.tools import Tools
-from kintune.wire.job import JOB_WORKER, Saying
+from kintune.wire.job_loop import JOB_WORKER, Saying
 from kintune.workers.engine.journal import Entry, Journal
 from tests.support.toy_tools import toy_space
 

@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 
 from kintune.core.payloads import Options, StageName
-from kintune.core.progress import FamilyProgress, ProgressReport
 from kintune.core.report import (
     CurvePoint,
+    FamilyProgress,
     Latencies,
     ModelIdentity,
+    ProgressReport,
     RunReport,
     StageSeconds,
     StopReason,

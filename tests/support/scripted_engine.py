@@ -10,12 +10,12 @@ import msgspec
 
 from kintune.core.messages import Committed, ItemStatus, Work
 from kintune.core.stage import Demand, Stage
-from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Device, Host
-from kintune.workers.engine.command import Command
+from kintune.scheduler.scheduler import Limits, Machine
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
 from kintune.workers.engine.local import LocalEngine
+from kintune.workers.engine.process import Command
 from kintune.workers.engine.settings import EngineSettings
 from tests.support.journal import MemoryJournal
 from tests.support.script import Deed, Plot

@@ -12,8 +12,8 @@ from kintune.core.messages import Committed, Finished, Offer, Progress, StageClo
 from kintune.errors import InputError
 from kintune.wire.channel import Channel
 from kintune.wire.child import connect
-from kintune.wire.job import JOB_WORKER, Saying, serve_job
-from kintune.wire.worker import hello
+from kintune.wire.job_loop import JOB_WORKER, Saying, serve_job
+from kintune.wire.worker_loop import hello
 from tests.support.script import Moment, Plot, Trap
 from tests.support.scripted_worker import ScriptedHandler, first_time
 

@@ -15,8 +15,8 @@ from kintune.core.messages import ItemDone, ToWorker
 from kintune.errors import DeviceUnwell, InputError
 from kintune.wire.channel import Channel
 from kintune.wire.child import connect
-from kintune.wire.depot import locate
-from kintune.wire.worker import hello, refusal, serve
+from kintune.wire.staging import locate
+from kintune.wire.worker_loop import hello, refusal, serve
 from tests.support.script import Act, Deed
 
 __all__ = ["ScriptedHandler", "main"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from kintune.core.candidate import Candidate
-from kintune.core.kernels import BuildItem, Built, ProfileItem
 from kintune.core.messages import ItemStatus, Work
 from kintune.core.payloads import JobSpec, Known, Prepared, StageName
 from kintune.core.stage import Demand, Stage
+from kintune.core.stage_requests import BuildItem, Built, ProfileItem
 from kintune.records import Store
 from kintune.testing.synthetic_space import Product, SyntheticSpace
 from kintune.tuning.front.journal import TuningJournal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kintune.core.conditions import Conditions
+from kintune.core.knowledge import Conditions
 from kintune.core.payloads import JobSpec
 from kintune.records import Store
 from kintune.testing.synthetic_space import Product, SyntheticSpace

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kintune.core.candidate import Candidate, digest_of
-from kintune.core.kernels import Built
+from kintune.core.measurement_protocol import DeviceType, Protocol
 from kintune.core.payloads import Apart, Drafted, JobSpec, ModelRef, Options, Packaged, Prepared, Subgraph, Tensor
-from kintune.core.protocol import DeviceType, Protocol
+from kintune.core.stage_requests import Built
 from kintune.core.strategy import Strategy
 from kintune.search.space import SearchSpace
 from kintune.testing.synthetic_space import Product, SyntheticSpace

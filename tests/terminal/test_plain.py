@@ -3,7 +3,7 @@ from __future__ import annotations
 import io
 
 from kintune.core.payloads import StageName
-from kintune.core.progress import ProgressReport
+from kintune.core.report import ProgressReport
 from kintune.terminal.plain import PlainDisplay
 from tests.support.reports import example_progress
 

@@ -8,13 +8,12 @@ from collections import Counter
 from sqlalchemy import text
 
 from kintune.core.candidate import UNTUNED
-from kintune.core.conditions import Conditions
-from kintune.core.model_version import ModelVersion
-from kintune.core.trained import TrainedModel
+from kintune.core.knowledge import Conditions, TrainedModel
+from kintune.core.version import ModelVersion
 from kintune.search.cost_model import Trees
 from kintune.search.family import Subject
 from kintune.testing.synthetic_space import Product
-from kintune.transfer.offer import Offer, choose, expand
+from kintune.transfer.choice import Offer, choose, expand
 from tests.support.toy_records import CONDITIONS, ToyRecords
 
 NEAR, FAR = Product("near", 64, 128, 64), Product("far", 64, 4096, 64)

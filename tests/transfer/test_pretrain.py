@@ -9,15 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from kintune.core.conditions import Conditions
+from kintune.core.knowledge import Conditions, TrainedModel
 from kintune.core.outcome import Outcome, Status
-from kintune.core.trained import TrainedModel
 from kintune.errors import DamagedRecord, InputError
 from kintune.records import Measurement, RunState, Store
 from kintune.search.cost_model import Trees
 from kintune.testing.records import DEVICE, add_workload, measurement
 from kintune.testing.synthetic_space import Product
-from kintune.transfer.offer import choose
+from kintune.transfer.choice import choose
 from kintune.transfer.pretrain import LEAST_SAMPLES, pretrain, train_all
 from tests.support.toy_records import CONDITIONS, ToyRecords
 

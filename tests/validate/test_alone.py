@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from kintune.core.payloads import Tensor
-from kintune.core.validation import output_name, workload_of
+from kintune.core.stage_requests import output_name, workload_of
 from kintune.runtime.inputs import Array
-from kintune.validate.alone import Alone, compare_alone
+from kintune.validate.per_program import Alone, compare_alone
 
 
 def compare(dtype: str, *pairs: tuple[Array, Array]) -> Alone:

@@ -8,9 +8,9 @@ import pytest
 
 from kintune.core.payloads import Tensor
 from kintune.errors import EngineError
-from kintune.validate.contender import Contender
-from kintune.validate.contest import Contest, Turn
-from kintune.validate.rivals import Subject
+from kintune.validate.baseline_process import Contender
+from kintune.validate.baseline_protocol import Contest, Turn
+from kintune.validate.baselines import Subject
 
 TENSORS = (Tensor("x", (2, 3), "float32"),)
 FAKE = """

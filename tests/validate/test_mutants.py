@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from kintune.runtime.inputs import Array, draw_inputs
-from kintune.validate.alone import compare_alone
 from kintune.validate.noise import moved
 from kintune.validate.numerics import compare_outputs
+from kintune.validate.per_program import compare_alone
 
 pytestmark = pytest.mark.tvm
 
@@ -57,7 +57,7 @@ class Case(NamedTuple):
         found = compare_outputs(names, outputs, self.expected, 1e-3, 1e-3, self.samples)
         if found.disagreement or found.noise is None:
             return found.disagreement
-        from kintune.compiler.graph.alone import side_by_side
+        from kintune.compiler.graph.side_by_side import side_by_side
 
         kernels = {digest: name for name, digest in reversed(self.lowered.functions.items())}  # the first of each
         alone = side_by_side(self.lowered, kernels)
@@ -263,7 +263,7 @@ def case_of(path: Path) -> Case:
     from kintune.core.payloads import ModelRef
     from kintune.models.importer import load
     from kintune.runtime.target import resolve_target
-    from kintune.validate.rivals import Subject, make_rival
+    from kintune.validate.baselines import Subject, make_rival
 
     model = load(ModelRef("onnx", str(path), "m"))
     target = tvm.target.Target(json.loads(resolve_target("native", 1)))

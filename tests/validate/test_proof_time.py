@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.core.validation import ProveContext
-from kintune.validate.proof_time import seconds_of_proof
+from kintune.core.stage_requests import ProveContext
+from kintune.validate.validation import seconds_of_proof
 
 CONDITIONS = ProveContext(threads=2)
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from kintune.core.payloads import Proof
-from kintune.core.validation import ProveContext, ProveItem
+from kintune.core.stage_requests import ProveContext, ProveItem
 from kintune.errors import InputError, NumericsError
 from kintune.runtime.package import Package, write_package
-from kintune.validate import trial as trials
-from kintune.validate.contest import Contest, Turn
-from kintune.validate.prove import prove
+from kintune.validate import validation_run as trials
+from kintune.validate.baseline_protocol import Contest, Turn
+from kintune.validate.validation import prove
 
 pytestmark = pytest.mark.tvm
 

@@ -3,10 +3,10 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.core.validation import ProveContext
+from kintune.core.stage_requests import ProveContext
 from kintune.errors import EngineError
-from kintune.validate.contest import Turn
-from kintune.validate.race import race
+from kintune.validate.baseline_protocol import Turn
+from kintune.validate.interleaved import race
 
 
 class Scripted:

@@ -27,8 +27,7 @@ from kintune.core.messages import (
 )
 from kintune.core.stage import Demand, Stage
 from kintune.errors import WireError
-from kintune.wire.channel import Channel, child_end, front_end_of_job, front_end_of_worker
-from kintune.wire.frames import HEADER_BYTES, frame
+from kintune.wire.channel import HEADER_BYTES, Channel, child_end, frame, front_end_of_job, front_end_of_worker
 
 floats = st.floats(allow_nan=False)
 counts = st.integers(0, 2**31)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kintune.wire.ending import describe_end
+from kintune.wire.child import describe_end
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kintune.errors import WireError
-from kintune.wire.frames import HEADER_BYTES, FrameReader, frame
+from kintune.wire.channel import HEADER_BYTES, FrameReader, frame
 
 
 @given(bodies=st.lists(st.binary(max_size=200), max_size=12), data=st.data())

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from kintune.errors import EngineError, InputError
-from kintune.wire.interview import interview
+from kintune.wire.worker_client import interview
 from tests.support.script import Act, Deed
 
 WORKER = "tests.support.scripted_worker"

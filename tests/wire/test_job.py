@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from kintune.core.messages import Accept, Committed, Hello, ItemStatus, Progress, Shutdown, StageClosed, ToWorker
-from kintune.wire.channel import Channel, front_end_of_job
-from kintune.wire.frames import frame
-from kintune.wire.job import JOB_WORKER, Saying, serve_job
-from kintune.wire.worker import hello
+from kintune.wire.channel import Channel, frame, front_end_of_job
+from kintune.wire.job_loop import JOB_WORKER, Saying, serve_job
+from kintune.wire.worker_loop import hello
 
 
 class Counter:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kintune.wire.reading import tidy
+from kintune.wire.channel import tidy
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from kintune.core.messages import Begin, FromWorker, Hello, Item, ItemDone, ItemFailed, Shutdown, Stop, ToWorker
 from kintune.errors import InputError, TargetError, WireError
 from kintune.wire.channel import Channel, child_end, front_end_of_worker
-from kintune.wire.worker import hello, one_line, refusal, serve
+from kintune.wire.worker_loop import hello, one_line, refusal, serve
 
 
 class Recipe:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kintune.wire.worker_process import WorkerDied, WorkerProcess, WorkerRefused, WorkerTimedOut
+from kintune.wire.worker_client import WorkerDied, WorkerProcess, WorkerRefused, WorkerTimedOut
 
 MODULE = """
 import os, signal, subprocess, sys
 from kintune.errors import InputError
-from kintune.wire import worker
+from kintune.wire import worker_loop as worker
 
 class Handler:
     def begin(self, kind, context):

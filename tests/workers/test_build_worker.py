@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from kintune.core.candidate import Axis, Candidate, Decision, Tile
-from kintune.core.kernels import BuildContext, BuildItem, Built
 from kintune.core.messages import ItemFailed
 from kintune.core.outcome import Status
+from kintune.core.stage_requests import BuildContext, BuildItem, Built
 from kintune.errors import BuildError, WireError
 from kintune.workers.build_worker import BuildHandler
 
@@ -80,8 +80,8 @@ def test_a_process_builds_every_sketch_of_a_workload(start_worker: Any, dense: A
 
     import tvm
 
-    from kintune.compiler.space.intrinsics import load_intrinsics
-    from kintune.compiler.space.lower import save_workload
+    from kintune.compiler.space.generator import load_intrinsics
+    from kintune.compiler.space.replay import save_workload
     from kintune.compiler.space.sketches import generate_sketches
 
     load_intrinsics()

@@ -3,10 +3,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kintune.core.device_about import Peak
-from kintune.core.kernels import Built, ProfileContext, ProfileItem
+from kintune.core.device import Peak
+from kintune.core.measurement_protocol import Protocol
 from kintune.core.outcome import Outcome, Status
-from kintune.core.protocol import Protocol
+from kintune.core.stage_requests import Built, ProfileContext, ProfileItem
 from kintune.errors import DeviceUnwell, WireError
 from kintune.workers.device import DeviceHandler
 

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from kintune.core.device_about import DeviceAbout, Peak
-from kintune.core.kernels import Built, Operand, ProfileContext, ProfileItem
+from kintune.core.device import DeviceAbout, Peak
+from kintune.core.measurement_protocol import Protocol
 from kintune.core.messages import ItemFailed
 from kintune.core.outcome import Outcome, Status
-from kintune.core.protocol import Protocol
+from kintune.core.stage_requests import Built, Operand, ProfileContext, ProfileItem
 from kintune.errors import TargetError
 from kintune.wire.child import ResourceLimits
 from kintune.workers.device_worker import open_device

@@ -8,7 +8,7 @@ from kintune import api
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import constant_option, records_option, shape_option
 from kintune.terminal.quantities import count, duration, milliseconds
-from kintune.tuning.estimate.estimate import Estimate, estimate_model
+from kintune.tuning.estimation import Estimate, estimate_model
 
 __all__ = ["command"]
 

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from kintune.core.progress import ProgressReport
+from kintune.core.report import ProgressReport
 from kintune.terminal.display import Display, open_display
 
 __all__ = ["Following"]

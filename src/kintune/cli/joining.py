@@ -15,7 +15,7 @@ import click
 
 from kintune.errors import InputError
 from kintune.workers.fleet.agent import Agent
-from kintune.workers.fleet.depot import sweep
+from kintune.workers.fleet.file_transfer import sweep
 from kintune.workers.fleet.messages import Join
 from kintune.workers.fleet.sockets import PATH, call
 

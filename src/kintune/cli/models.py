@@ -8,7 +8,7 @@ import msgspec
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.models import zoo
 from kintune.terminal.quantities import count
-from kintune.tuning.estimate.flops import count_network_flops
+from kintune.tuning.estimation import count_network_flops
 
 __all__ = ["DESCRIPTIONS", "ModelsDocument", "ZooModel", "command"]
 

@@ -12,12 +12,12 @@ import click
 from kintune.errors import InputError
 from kintune.scheduler.policies import policy as policy_of
 from kintune.service.database import open_database
-from kintune.service.orchestrator.lodging import Lodging
-from kintune.service.people import People
+from kintune.service.orchestrator.job_hosts import Lodging
 from kintune.service.settings import Settings, settings_in
 from kintune.service.supervisor import PARTS, Supervisor, data_directory
-from kintune.tuning.front.place import choose_place
-from kintune.workers.fleet.ray_park import ray_address
+from kintune.service.users import People
+from kintune.tuning.front.placement import choose_place
+from kintune.workers.fleet.ray_cluster import ray_address
 
 __all__ = ["command"]
 

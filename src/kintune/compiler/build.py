@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import OrderedDict
 from typing import Any
 
 import tvm
@@ -9,18 +11,19 @@ import tvm_ffi
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from tvm.tirx.buffer import BufferType
 
-from kintune.compiler.graph.elementary import use_vector_functions
-from kintune.compiler.space.lower import apply_candidate, load_workload
-from kintune.compiler.space.weights import weight_positions
-from kintune.core.candidate import Candidate, Sketch
-from kintune.core.kernels import Built, Operand, kernel_name
+from kintune.compiler.graph.elementwise import use_vector_functions
+from kintune.compiler.space.generator import default_schedule, load_intrinsics
+from kintune.compiler.space.replay import Replayer, apply_candidate, load_workload, weight_positions
+from kintune.core.candidate import UNTUNED, Candidate, Sketch
+from kintune.core.stage_requests import BuildContext, Built, Operand, kernel_name
 from kintune.errors import BuildError, KintuneError, cause_line
 from kintune.hardware.gpus import GPU
 from kintune.runtime.artifact import Linked, link_program
 from kintune.runtime.cuda_codegen import compiling_for
 from kintune.runtime.target import architecture_of, untuned_target
 
-__all__ = ["ENTRY", "build_candidate", "build_module", "operands_of"]
+__all__ = ["ENTRY", "Builder", "build_candidate", "build_module", "operands_of"]
+
 
 ENTRY = "main"
 """The function that every artifact exports."""
@@ -101,3 +104,44 @@ def _compile(module: tvm.IRModule, target: tvm.target.Target, name: str) -> Link
         executable = tvm.compile(module, target)
     linked = link_program(executable, architecture_of(target))
     return linked if target.kind.name != GPU else linked._replace(object_file=b"")
+
+
+class Builder:
+    """Builds candidates for one target.
+
+    A workload is parsed, and its replayer set up, once; the `capacity` workloads used last are kept.
+    """
+
+    def __init__(self, target: str, capacity: int = 32) -> None:
+        """`target` is a canonical target (JSON)."""
+        load_intrinsics()
+        self._target = tvm.target.Target(json.loads(target))
+        self._capacity = capacity
+        self._replayers: OrderedDict[str, Replayer] = OrderedDict()
+
+    def build(self, context: BuildContext, candidate: Candidate) -> Built:
+        """Build one candidate of a stage.
+
+        Raises:
+            BuildError: the stage lacks its workload or sketch, or it makes no program that compiles.
+        """
+        replayer, target = self._replayer(context, candidate.workload), self._target
+        if candidate.sketch == UNTUNED:
+            target = untuned_target(target)
+            scheduled = default_schedule(replayer.module, target)
+        elif (sketch := context.sketches.get(candidate.sketch)) is not None:
+            scheduled = replayer(sketch, candidate).schedule.mod
+        else:
+            raise BuildError(f"the stage has no sketch {candidate.sketch}, which candidate {candidate.digest} fills in")
+        return build_module(target, replayer.module, scheduled, candidate.digest)
+
+    def _replayer(self, context: BuildContext, workload: str) -> Replayer:
+        replayer = self._replayers.get(workload)
+        if replayer is None:
+            if workload not in context.workloads:
+                raise BuildError(f"the stage has no workload {workload}")
+            replayer = self._replayers[workload] = Replayer(load_workload(context.workloads[workload]), self._target)
+        self._replayers.move_to_end(workload)
+        while len(self._replayers) > self._capacity:
+            self._replayers.popitem(last=False)
+        return replayer

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from kintune.core.candidate import Candidate, Sketch
-from kintune.core.model_version import ModelVersion
 from kintune.core.subject import Subject
+from kintune.core.version import ModelVersion
 
-__all__ = ["Knowledge", "KnownModel", "KnownProgram"]
+__all__ = ["Conditions", "Knowledge", "KnownModel", "KnownProgram", "TrainedModel"]
 
 
 class KnownProgram(msgspec.Struct, frozen=True):
@@ -36,3 +38,30 @@ class Knowledge(msgspec.Struct, frozen=True):
 
     programs: tuple[KnownProgram, ...] = ()
     models: tuple[KnownModel, ...] = ()
+
+
+class Conditions(NamedTuple):
+    """A device type (its digest), the compiler's version, and the version of the features."""
+
+    device_type: str
+    compiler: str
+    feature_version: str
+
+
+class TrainedModel(msgspec.Struct, frozen=True):
+    """A family's cost model as one blob: `trees` as `kintune.search.cost_model.Trees` serialises them."""
+
+    trees: bytes
+    subjects: tuple[Subject, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        """What is kept in the blob store."""
+        return msgspec.msgpack.encode(self)
+
+    @classmethod
+    def from_bytes(cls, blob: bytes) -> TrainedModel:
+        """What `to_bytes` made, or the bare trees that earlier versions kept, of unknown subgraphs."""
+        try:
+            return msgspec.msgpack.decode(blob, type=cls)
+        except msgspec.MsgspecError:
+            return cls(blob)

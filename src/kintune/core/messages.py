@@ -57,7 +57,7 @@ class Work(msgspec.Struct, frozen=True):
     engine may spread them over as many workers as the stage was granted cores, and runs those on a device one by one.
     `item_timeout_s` bounds the running time of one item; waiting never counts.  Once the run was asked to stop, the
     items of a `droppable` work that have not begun are left out and its stage is closed early.  `files` are paths of
-    the front's machine that items name; a process elsewhere is brought copies (`kintune.wire.depot`).
+    the front's machine that items name; a process elsewhere is brought copies (`kintune.wire.staging`).
     """
 
     stage: Stage

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import msgspec
 
 from kintune.core.candidate import Candidate, Sketch
-from kintune.core.device_about import Peak
+from kintune.core.device import Peak
 from kintune.core.knowledge import Knowledge
-from kintune.core.model_version import ModelVersion
+from kintune.core.measurement_protocol import DeviceType, Protocol, operands_for
 from kintune.core.outcome import Outcome
 from kintune.core.plan import Entry
-from kintune.core.protocol import DeviceType, Protocol, operands_for
 from kintune.core.strategy import Strategy
+from kintune.core.version import ModelVersion
 
 __all__ = [
     "ALONE_FILE",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from kintune.core.device_about import DeviceAbout, Peak
+from kintune.core.device import DeviceAbout, Peak
 from kintune.errors import KintuneError
 from kintune.hardware.check import Check, Verdict
 from kintune.hardware.cores import choose_cores
@@ -14,7 +14,7 @@ from kintune.hardware.locks import cores_lock
 from kintune.records import Store
 from kintune.terminal.quantities import count
 from kintune.tuning.peak import device_peak
-from kintune.wire.interview import interview
+from kintune.wire.worker_client import interview
 
 __all__ = ["check_peak", "described"]
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from kintune.errors import TargetError
 
-__all__ = ["choose_cores", "physical_cores", "pinned_to"]
+__all__ = ["choose_cores", "physical_cores", "pinned_to", "set_urgent"]
+
 
 _CPUS = Path("/sys/devices/system/cpu")
 
@@ -55,3 +56,28 @@ def pinned_to(core: int) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+_LIMIT = Path("/proc/sys/kernel/sched_rt_runtime_us")
+
+
+def set_urgent(urgent: bool) -> None:
+    """Give the threads of this process, and those that they start, real-time priority, or take it from them.
+
+    Nothing happens where that is not allowed (it takes CAP_SYS_NICE, or an RLIMIT_RTPRIO above 0), nor where real-time
+    threads may have all of the time: a kernel that never returns would then keep everybody from ending it.
+    """
+    if urgent and not _is_limited():
+        return
+    policy, priority = (os.SCHED_FIFO, 1) if urgent else (os.SCHED_OTHER, 0)
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(PermissionError, ProcessLookupError):
+            os.sched_setscheduler(int(thread), policy, os.sched_param(priority))
+
+
+def _is_limited() -> bool:
+    """Whether the system leaves some time to others whatever real-time threads do."""
+    try:
+        return int(_LIMIT.read_text()) >= 0
+    except (OSError, ValueError):
+        return False

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import csv
+import ctypes
 import json
 import os
 import shutil
 import subprocess
+import tempfile
+from pathlib import Path
 
 import msgspec
 
-__all__ = ["GPU", "ORDER_VARIABLE", "VISIBLE_VARIABLE", "Gpu", "architecture_here", "is_gpu", "list_gpus"]
+from kintune.errors import OrderError
+from kintune.hardware.toolchain import find_linker
+
+__all__ = [
+    "GPU",
+    "ORDER_VARIABLE",
+    "VISIBLE_VARIABLE",
+    "Gpu",
+    "architecture_here",
+    "is_gpu",
+    "list_gpus",
+    "provide_driver",
+]
+
 
 GPU = "cuda"
 """The compiler's kind of target of NVIDIA's GPUs."""
@@ -22,6 +38,8 @@ VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
 """Tells a process's CUDA runtime which GPUs there are, and in which order."""
 
 _PROGRAM = "nvidia-smi"
+
+
 _COLUMNS = (
     "index",
     "uuid",
@@ -32,8 +50,14 @@ _COLUMNS = (
     "compute_mode",
     "mig.mode.current",
 )
+
+
 _SECONDS = 20.0
+
+
 _SHARED = "Default"
+
+
 _IN_PARTS = "Enabled"
 
 
@@ -110,3 +134,51 @@ def _gpu(row: list[str]) -> Gpu | None:
         return Gpu(int(index), name, f"sm_{int(major)}{int(minor)}", memory_mb, driver, uuid, mode == _SHARED)
     except ValueError:
         return None
+
+
+_DRIVER = "libcuda.so.1"
+
+
+_NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
+
+_FUNCTIONS = (
+    "cuDeviceGetName",
+    "cuFuncSetAttribute",
+    "cuGetErrorName",
+    "cuGetErrorString",
+    "cuInit",
+    "cuLaunchKernelEx",
+    "cuModuleGetFunction",
+    "cuModuleLoadData",
+    "cuModuleUnload",
+    "cuTensorMapEncodeTiled",
+)
+"""What the compiler's CUDA runtime asks of the driver."""
+
+
+def provide_driver() -> None:
+    """Load the driver's library into this process, or what stands in for it.
+
+    Call it before the compiler's CUDA runtime is loaded.
+
+    Raises:
+        OrderError: there is neither a driver nor a C compiler to make the stand-in with.
+    """
+    try:
+        ctypes.CDLL(_DRIVER, mode=ctypes.RTLD_GLOBAL)
+    except OSError:
+        _load_stand_in()
+
+
+def _load_stand_in() -> None:
+    source = "".join(f"int {name}(void) {{ return {_NO_DEVICE}; }}\n" for name in _FUNCTIONS)
+    compiler = find_linker()
+    with tempfile.TemporaryDirectory(prefix="kintune-driver-") as folder:
+        code, library = Path(folder) / "driver.c", Path(folder) / _DRIVER
+        code.write_text(source)
+        command = [compiler, "-shared", "-fPIC", f"-Wl,-soname,{_DRIVER}", "-o", str(library), str(code)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            line = next((line for line in done.stderr.splitlines() if line.strip()), "no message")
+            raise OrderError(f"no GPU driver, and {compiler} makes none to build with: {line[:200]}")
+        ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)

@@ -11,12 +11,14 @@ import tempfile
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any, cast
 
 from kintune.errors import EnvironmentProblem, OrderError
 from kintune.hardware.check import Check, Verdict
-from kintune.hardware.linker import find_linker
+from kintune.hardware.toolchain import find_linker
 
-__all__ = ["TVM_FFI_RANGE", "TVM_VERSION", "check_software", "require_tried_versions"]
+__all__ = ["TVM_FFI_RANGE", "TVM_VERSION", "allow_torch", "check_software", "forbid_torch", "require_tried_versions"]
+
 
 TVM_VERSION = "0.27.0.post1"
 """The one version of apache-tvm that was tried."""
@@ -25,9 +27,17 @@ TVM_FFI_RANGE = ((0, 1, 14), (0, 1, 15))
 """The versions of apache-tvm-ffi that were tried: from the first, below the second."""
 
 _TVM_FFI_REQUIREMENT = "apache-tvm-ffi>=0.1.14.post0,<0.1.15"
+
+
 _REQUIRED = ("msgspec", "numpy", "onnx", "onnxruntime", "onnxslim", "sqlalchemy", "xgboost-cpu")
+
+
 _OPTIONAL = ("openvino", "torch")
+
+
 _PYTHONS = ((3, 10), (3, 13))
+
+
 _LOAD_TIMEOUT_S = 120
 
 VersionOf = Callable[[str], "str | None"]
@@ -152,3 +162,23 @@ def _numbers(text: str) -> tuple[int, ...]:
     """The leading numbers of a version: `0.1.14.post1` is (0, 1, 14)."""
     match = re.match(r"\d+(\.\d+)*", text)
     return tuple(int(part) for part in match.group().split(".")) if match else ()
+
+
+_MODULES = cast("dict[str, Any]", sys.modules)
+
+
+_FORBIDDEN: set[str] = set()  # "torch", if it is forbidden by this module: others may say that it is not installed
+
+
+def forbid_torch() -> None:
+    """Let imports of PyTorch fail from now on, as if it were not installed, unless it is already imported."""
+    if "torch" not in _MODULES:
+        _MODULES["torch"] = None
+        _FORBIDDEN.add("torch")
+
+
+def allow_torch() -> None:
+    """Let imports of PyTorch succeed again, if `forbid_torch` has stopped them."""
+    if "torch" in _FORBIDDEN:
+        _FORBIDDEN.remove("torch")
+        del _MODULES["torch"]

@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Sequence
+from typing import TypeVar
 
+import msgspec
+
+from kintune.core.candidate import Candidate, Sketch
+from kintune.core.measurement_protocol import DeviceType
 from kintune.core.outcome import Outcome, Status
 from kintune.core.payloads import Subgraph
-from kintune.core.protocol import DeviceType
-from kintune.integrations.tuning_database import Measured, TuningDatabase
+from kintune.errors import EngineError, InputError
 from kintune.records import Imported, Measurement, Store
 
-__all__ = ["FOREIGN", "absorb", "gather"]
+__all__ = [
+    "FOREIGN",
+    "Exported",
+    "Measured",
+    "TuningDatabase",
+    "absorb",
+    "export_metaschedule",
+    "gather",
+    "read_metaschedule",
+]
+
 
 FOREIGN = "metaschedule"
 """Compiler and protocol of imported measurements: conditions that are not ours, so that they are never our facts."""
@@ -75,3 +92,61 @@ def _device_type(target: str) -> DeviceType:
     """What is known of where a foreign time was taken: only the target."""
     threads = int(json.loads(target).get("num-cores", 1))
     return DeviceType(target=target, model="unknown", isa=(), threads=threads, protocol=FOREIGN)
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """A candidate, its run times in microseconds, and the canonical target (JSON) it was built for."""
+
+    candidate: Candidate
+    times_us: tuple[float, ...]
+    target: str
+
+
+class TuningDatabase(msgspec.Struct, frozen=True):
+    """Measured candidates with all that it takes to replay them.
+
+    `modules` maps workload digests to serialised programs.  `skipped` counts what was left out, by reason.
+    """
+
+    subgraphs: tuple[Subgraph, ...]
+    modules: dict[str, bytes]
+    sketches: tuple[Sketch, ...]
+    measured: tuple[Measured, ...]
+    skipped: dict[str, int] = {}
+
+
+class Exported(msgspec.Struct, frozen=True):
+    """How many records were written, and how many were left out, by reason."""
+
+    written: int
+    skipped: dict[str, int]
+
+
+Result = TypeVar("Result")
+
+
+def export_metaschedule(directory: str | os.PathLike[str], database: TuningDatabase) -> Exported:
+    """Write a stock MetaSchedule database; see `kintune.integrations.metaschedule.export_database`."""
+    return _aside("export", directory, msgspec.msgpack.encode(database), Exported)
+
+
+def read_metaschedule(directory: str | os.PathLike[str]) -> TuningDatabase:
+    """Read a stock MetaSchedule database; see `kintune.integrations.metaschedule.read_database`."""
+    return _aside("read", directory, b"", TuningDatabase)
+
+
+def _aside(operation: str, directory: str | os.PathLike[str], payload: bytes, result: type[Result]) -> Result:
+    done = subprocess.run(
+        [sys.executable, "-m", "kintune.integrations.metaschedule", operation, os.fspath(directory)],
+        input=payload,
+        capture_output=True,
+        env={**os.environ, "TVM_NUM_THREADS": "1"},
+        check=False,
+    )
+    if done.returncode != 0:
+        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise EngineError(f"{operation} of {directory}: the process ended with exit code {done.returncode}: {last}")
+    refusal, answer = msgspec.msgpack.decode(done.stdout, type=tuple[str, msgspec.Raw])
+    if refusal:
+        raise InputError(refusal)
+    return msgspec.msgpack.decode(answer, type=result)

@@ -21,13 +21,13 @@ import tvm
 from tvm.s_tir import meta_schedule as ms
 
 from kintune.compiler.graph.workload import describe, standalone
-from kintune.compiler.space.intrinsics import load_intrinsics
-from kintune.compiler.space.lower import Replayer, load_workload, save_workload
+from kintune.compiler.space.generator import load_intrinsics
+from kintune.compiler.space.replay import Replayer, load_workload, save_workload
 from kintune.compiler.space.sketches import take_apart
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.core.payloads import Subgraph
 from kintune.errors import BuildError, InputError, TargetError
-from kintune.integrations.tuning_database import Exported, Measured, TuningDatabase
+from kintune.integrations.exchange import Exported, Measured, TuningDatabase
 from kintune.runtime.target import resolve_target
 
 __all__ = ["RECORDS_FILE", "WORKLOADS_FILE", "export_database", "main", "read_database"]
@@ -106,7 +106,7 @@ def read_database(directory: str | os.PathLike[str]) -> TuningDatabase:
 def main() -> None:
     """`export DIRECTORY` (the database on standard input) or `read DIRECTORY`; the answer goes to standard output.
 
-    Used by `kintune.integrations.aside`.  The answer is [refusal, result]: one line and nothing, or the reverse.
+    Used by `kintune.integrations.exchange`.  The answer is [refusal, result]: one line and nothing, or the reverse.
     """
     answer_to = os.dup(1)
     os.dup2(2, 1)  # whatever the compiler prints is no part of the answer

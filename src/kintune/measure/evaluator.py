@@ -1,4 +1,4 @@
-"""Times a program of ours, which is trusted, on arguments of its own."""
+"""WRITE: docstring."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import tvm
 
 from kintune.compiler.build import ENTRY
-from kintune.measure.arena import Arena
-from kintune.measure.guarded import Guarded
+from kintune.measure.backend import Arena
+from kintune.measure.guarded_memory import Guarded
 from kintune.runtime.artifact import library_of
 from kintune.runtime.cuda_codegen import compiling_for
 from kintune.runtime.target import architecture_of

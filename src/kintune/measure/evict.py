@@ -11,7 +11,7 @@ import tvm
 import tvm_ffi
 from tvm.script import tirx as T  # noqa: N812 - the name that its parser knows
 
-from kintune.measure.guarded import numpy_dtype
+from kintune.measure.guarded_memory import numpy_dtype
 
 __all__ = ["Evict", "evictor"]
 

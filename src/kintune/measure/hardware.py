@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from kintune.core.device_about import Peak
-from kintune.core.machine import Machine
+from kintune.core.device import Machine, Peak
 from kintune.hardware.cores import pinned_to
-from kintune.hardware.machine import data_caches
-from kintune.measure.arena import Arena, HostArena
+from kintune.hardware.cpu import data_caches
+from kintune.measure.backend import Arena, HostArena
 
 __all__ = ["Hardware", "gpu_hardware", "host_hardware"]
 
@@ -64,7 +63,7 @@ def gpu_hardware(target: str) -> Hardware:
         TargetError: no GPU answers.
     """
     from kintune.errors import TargetError
-    from kintune.measure.cuda.arena import GpuArena
+    from kintune.measure.cuda.backend import GpuArena
     from kintune.measure.cuda.peak import gpu_pulse, measure_gpu_peak
     from kintune.runtime.cuda_codegen import load_runtime
 

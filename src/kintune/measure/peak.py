@@ -10,10 +10,10 @@ import tvm
 from tvm.script import tirx as T  # noqa: N812 - the name that its parser knows
 from tvm.target import codegen
 
-from kintune.core.device_about import Peak
-from kintune.measure.arena import Arena
+from kintune.core.device import Peak
+from kintune.measure.backend import Arena
 from kintune.measure.evaluator import evaluator
-from kintune.measure.pulse import BEATS, Pulse
+from kintune.measure.health import BEATS, Pulse
 
 __all__ = ["host_pulse", "measure_peak"]
 

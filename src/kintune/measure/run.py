@@ -11,16 +11,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from kintune.core.kernels import Built, ProfileContext, ProfileItem
+from kintune.core.measurement_protocol import OPERANDS, Protocol
 from kintune.core.outcome import Outcome, Status
-from kintune.core.protocol import OPERANDS, Protocol
+from kintune.core.stage_requests import Built, ProfileContext, ProfileItem
 from kintune.errors import DeviceError
 from kintune.hardware.cores import pinned_to
 from kintune.measure.agreement import disagreement, not_finite
-from kintune.measure.arena import Arena, HostArena
-from kintune.measure.calm import CALM, Calm
-from kintune.measure.stopwatch import check_plausible, says_enough
-from kintune.measure.workbench import Array, Clamped, Workbench, Workbenches
+from kintune.measure.arguments import Array, Clamped, Workbench, Workbenches
+from kintune.measure.backend import Arena, HostArena
+from kintune.measure.interference import CALM, Calm
+from kintune.measure.timer import check_plausible, says_enough
 
 __all__ = ["CORRUPTED", "Runner"]
 

@@ -12,10 +12,9 @@ from kintune.models import zoo
 from kintune.models.constants import store_constant
 from kintune.models.import_onnx import import_onnx
 from kintune.models.index_guard import guard_indices
-from kintune.models.model import Model
+from kintune.models.model import Model, signature
 from kintune.models.onnx import read
 from kintune.models.ref import EXPORTED, ONNX, ZOO
-from kintune.models.signature import signature
 
 __all__ = ["load"]
 

@@ -22,6 +22,7 @@ from kintune.models.input_kinds import bounded_lookups
 
 __all__ = ["Guarded", "guard_indices"]
 
+
 _OPERANDS = {
     "relax.take": 1,
     "relax.gather_elements": 1,

@@ -1,7 +1,4 @@
-"""Marks on indices: what an index may be, said where it is read and settled once the whole graph is known.
-
-A mark is a call of `kintune.index`, which no kernel implements; `kintune.models.index_guard` replaces all of them.
-"""
+"""WRITE: docstring."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ import tvm
 from tvm import relax
 
 __all__ = ["Mark", "mark_index", "read_mark"]
+
 
 _NAME = "kintune.index"
 

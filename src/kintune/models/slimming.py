@@ -7,20 +7,28 @@ cannot follow them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, helper, numpy_helper
 
 from kintune.models.quiet import quiet
-from kintune.models.slim_check import Original, Unchecked
 from kintune.models.walk import nodes
 
-__all__ = ["slim"]
+if TYPE_CHECKING:
+    from typing import Any
+
+    import onnxruntime
+
+__all__ = ["Original", "Unchecked", "slim"]
+
 
 _LOGGER = logging.getLogger(__name__)
+
+
 _LIBRARY_LOGGER = logging.getLogger("onnxslim")
 
 _WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -103,3 +111,211 @@ def _keep_inputs(original: ModelProto, slimmed: ModelProto) -> None:
     """Give back the inputs that are of no use, in their place: callers will still pass them."""
     del slimmed.graph.input[:]
     slimmed.graph.input.extend(original.graph.input)
+
+
+_NEWEST_FORMAT = 10  # of ONNX files; what came later adds nothing to what the graphs compute
+
+
+_SECONDS = 10.0  # for one run of the original
+
+
+_QUICK_SECONDS = 0.1  # of a run, up to which there are several draws
+
+
+_DRAWS = 3
+
+
+_LARGEST_INPUTS = 1 << 28  # bytes
+
+
+_LOG_FATAL = 4
+
+
+_NOISE = 1e-6  # relative disturbance of inputs that stands for another order of sums
+
+
+_AMPLIFIED = 64.0  # so many times what the disturbance does to the outputs may they differ
+
+
+_TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "float16": 2e-2}
+
+
+_RANDOM = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}) | {
+    "RandomUniformLike"
+}
+
+Arrays = Mapping[str, NDArray["Any"]]
+
+
+class Unchecked(Exception):
+    """The original cannot be run; the text says why."""
+
+
+class Original:
+    """A graph as it was, with what it computes; `outside` has the values of inputs that are weights."""
+
+    def __init__(self, model: ModelProto, outside: Arrays) -> None:
+        """Run `model` on drawn inputs.
+
+        Raises:
+            Unchecked: onnxruntime cannot run it, or it takes too long.
+        """
+        if any(node.op_type in _RANDOM for node in nodes(model)):
+            raise Unchecked("it draws random numbers")
+        self._model = model
+        self._outside = outside
+        self._runs: list[tuple[dict[str, NDArray[Any]], list[Any]]] = []
+        session = _session(model)
+        reason = ""
+        for feeds in self._draws():
+            try:
+                outputs, seconds = _timed(session, {**feeds, **outside})
+            except Exception as error:  # onnxruntime raises its own kinds; other values may be fine
+                reason = _first(error)
+                continue
+            self._runs.append((feeds, outputs))
+            if seconds > _QUICK_SECONDS:
+                break
+        if not self._runs:
+            raise Unchecked(f"onnxruntime does not run it: {reason}")
+
+    def difference(self, model: ModelProto) -> str:
+        """How another graph's outputs differ from the original's, in a line; empty when they do not."""
+        try:
+            session = _session(model)
+        except Unchecked as error:
+            return str(error)
+        names = [value.name for value in model.graph.output]
+        for feeds, wanted in self._runs:
+            try:
+                found, _ = _timed(session, {**feeds, **self._outside})
+            except Exception as error:
+                return f"it does not run: {_first(error)}"
+            for index, name in enumerate(names):
+                if reason := _difference(found[index], wanted[index]):
+                    if self._is_noise(feeds, wanted, found):
+                        break
+                    return f"output {name} {reason}"
+        return ""
+
+    def _is_noise(self, feeds: dict[str, NDArray[Any]], wanted: Sequence[Any], found: Sequence[Any]) -> bool:
+        """Whether a small disturbance of the inputs changes the original's outputs about as much."""
+        draw = np.random.default_rng(1)
+        disturbed = {
+            name: (values * (1 + _NOISE * draw.choice((-1.0, 1.0), values.shape))).astype(values.dtype)
+            if values.dtype.kind == "f"
+            else values
+            for name, values in feeds.items()
+        }
+        try:
+            outputs, _ = _timed(_session(self._model), {**disturbed, **self._outside})
+        except Exception:
+            return False
+        return all(
+            _spread(other, original) <= _AMPLIFIED * _spread(moved, original)
+            for other, moved, original in zip(found, outputs, wanted, strict=True)
+            if _difference(other, original)
+        )
+
+    def _draws(self) -> Iterator[dict[str, NDArray[Any]]]:
+        """Inputs with integers that are likely to be indices in range: 0 and 1, then larger ones, then ones alone."""
+        ports = [port for port in self._model.graph.input if port.name not in self._outside]
+        shapes = {port.name: tuple(dim.dim_value for dim in port.type.tensor_type.shape.dim) for port in ports}
+        types = {
+            port.name: np.dtype(helper.tensor_dtype_to_np_dtype(port.type.tensor_type.elem_type)) for port in ports
+        }
+        if sum(int(np.prod(shapes[name], dtype=np.int64)) * types[name].itemsize for name in shapes) > _LARGEST_INPUTS:
+            raise Unchecked("its inputs are too large")
+        for number in range(_DRAWS):
+            draw = np.random.default_rng(number)
+            yield {name: _drawn(draw, number, shapes[name], types[name]) for name in shapes}
+
+
+def _drawn(draw: np.random.Generator, number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    if dtype.kind not in "iub":
+        return np.asarray(draw.standard_normal(shape)).astype(dtype)
+    if dtype.kind == "b":
+        return np.asarray(draw.integers(0, 2, shape)).astype(dtype)
+    if number == 2:
+        return np.ones(shape, dtype)
+    if dtype.itemsize == 1:
+        limits = np.iinfo(dtype)
+        return np.asarray(draw.integers(limits.min, limits.max + 1, shape)).astype(dtype)
+    return np.asarray(draw.integers(0, 2 if number == 0 else 8, shape)).astype(dtype)
+
+
+def _session(model: ModelProto) -> onnxruntime.InferenceSession:
+    """A session that computes what the graph says, without optimisation, on one thread."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = _LOG_FATAL
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    version = model.ir_version
+    try:
+        model.ir_version = min(version, _NEWEST_FORMAT)
+        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise Unchecked(f"onnxruntime does not take it: {_first(error)}") from error
+    finally:
+        model.ir_version = version
+
+
+def _timed(session: onnxruntime.InferenceSession, feeds: Arrays) -> tuple[list[Any], float]:
+    """The outputs and the seconds of a run, which is ended when it takes too long."""
+    import time
+
+    import onnxruntime
+
+    wanted = {port.name for port in session.get_inputs()}
+    options = onnxruntime.RunOptions()
+    options.log_severity_level = _LOG_FATAL
+    timer = threading.Timer(_SECONDS, lambda: setattr(options, "terminate", True))
+    timer.daemon = True
+    timer.start()
+    started = time.monotonic()
+    try:
+        outputs = session.run(None, {name: values for name, values in feeds.items() if name in wanted}, options)
+        return list(outputs), time.monotonic() - started
+    finally:
+        timer.cancel()
+
+
+def _difference(found: Any, wanted: Any) -> str:
+    """What is other about an output; empty when nothing is, or when the outputs are no tensors."""
+    if not (isinstance(found, np.ndarray) and isinstance(wanted, np.ndarray)):
+        return "" if type(found) is type(wanted) else "is of another kind"
+    if found.shape != wanted.shape:
+        return f"has the shape {found.shape}, not {wanted.shape}"
+    if found.dtype != wanted.dtype:
+        return f"is {found.dtype}, not {wanted.dtype}"
+    if wanted.dtype.kind != "f":
+        return "" if np.array_equal(found, wanted) else f"differs in {int((found != wanted).sum())} values"
+    special = ~np.isfinite(wanted)
+    if not np.array_equal(found[special], wanted[special], equal_nan=True) or not np.isfinite(found[~special]).all():
+        return "has other infinities or not-a-numbers"
+    a, b = found[~special].astype(np.float64), wanted[~special].astype(np.float64)
+    if a.size == 0:
+        return ""
+    tolerance = _TOLERANCE.get(wanted.dtype.name, 1e-3)
+    allowed = tolerance * (np.abs(b) + np.sqrt(np.mean(b * b)))
+    return "" if (np.abs(a - b) <= allowed).all() else f"differs by up to {np.abs(a - b).max():.2g}"
+
+
+def _spread(found: Any, wanted: Any) -> float:
+    """The largest difference of two outputs' finite values; infinite where their shapes or types differ."""
+    if not isinstance(found, np.ndarray) or found.shape != wanted.shape or found.dtype != wanted.dtype:
+        return float("inf")
+    if found.size == 0 or found.dtype.kind not in "iufb":
+        return 0.0
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(found.astype(np.float64) - wanted.astype(np.float64))
+    if not np.array_equal(np.isfinite(found), np.isfinite(wanted)):
+        return float("inf")
+    return float(np.max(apart, initial=0.0, where=np.isfinite(apart)))
+
+
+def _first(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]

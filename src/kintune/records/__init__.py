@@ -1,7 +1,7 @@
 """Records: every measurement, and the runs' histories, kept in a database."""
 
-from kintune.records.checksum import Damage, OnDamage, refuse
 from kintune.records.devices import Fact
+from kintune.records.integrity import Damage, OnDamage, refuse
 from kintune.records.measurements import FailureCount, Measurement, Tally
 from kintune.records.models import ModelRecord
 from kintune.records.portable import PORTABLE_FORMAT, Imported, export_records, import_records

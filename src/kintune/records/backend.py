@@ -11,7 +11,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from kintune.errors import RecordsError, StorageError, StorageFull
-from kintune.records.checksum import Damage
+from kintune.records.integrity import Damage
 
 __all__ = ["Backend", "insert_or_keep"]
 

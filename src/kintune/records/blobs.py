@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any
 
 from sqlalchemy import select
@@ -10,12 +12,11 @@ from sqlalchemy import select
 from kintune.core.candidate import digest_of
 from kintune.errors import RecordsError
 from kintune.records.backend import insert_or_keep
-from kintune.records.checksum import Damage
-from kintune.records.codec import pack, unpack
 from kintune.records.database import Database
+from kintune.records.integrity import Damage
 from kintune.records.schema import blobs
 
-__all__ = ["Blobs", "content"]
+__all__ = ["Blobs", "Codec", "content", "pack", "unpack"]
 
 
 def content(row: Mapping[str, Any]) -> bytes:
@@ -51,3 +52,37 @@ class Blobs:
         if row is None:
             raise RecordsError(f"records: no blob {digest}")
         return content(row._asdict())
+
+
+_WORTH_IT = 256  # bytes: less is kept as it is
+
+
+_LEVEL = 3  # trained models and traces shrink to a third; higher levels gain little for twice the time
+
+
+class Codec(str, Enum):
+    """How the bytes of a row are to be read."""
+
+    RAW = "raw"
+    ZLIB = "zlib"
+
+
+def pack(data: bytes) -> tuple[Codec, bytes]:
+    """The bytes to keep for `data`, and how to read them."""
+    if len(data) >= _WORTH_IT:
+        packed = zlib.compress(data, _LEVEL)
+        if len(packed) < len(data):
+            return Codec.ZLIB, packed
+    return Codec.RAW, data
+
+
+def unpack(codec: str, kept: bytes) -> bytes:
+    """What was packed; raises `ValueError` when it is damaged."""
+    if codec == Codec.RAW.value:
+        return kept
+    if codec != Codec.ZLIB.value:
+        raise ValueError(f"unknown codec {codec!r}")
+    try:
+        return zlib.decompress(kept)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error

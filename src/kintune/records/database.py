@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime, timezone
+from typing import TypeAlias
 
 from sqlalchemy import Connection, ExceptionContext, event
 
 from kintune.errors import OrderError, RecordsError
 from kintune.records.backend import Backend
 
-__all__ = ["Database"]
+__all__ = ["Clock", "Database", "now"]
 
 
 class _Open:
@@ -98,3 +100,12 @@ def _check(opened: _Open) -> None:
     """Raise what ended the transaction before its block did."""
     if opened.failure is not None:
         raise opened.failure
+
+
+Clock: TypeAlias = Callable[[], str]
+"""The time of day, ISO 8601 in UTC; an argument, so that tests can tell the time."""
+
+
+def now() -> str:
+    """The time of day to the millisecond, such as `2026-01-31T12:00:00.000+00:00`."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")

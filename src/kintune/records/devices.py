@@ -7,13 +7,12 @@ from typing import Any
 import msgspec
 from sqlalchemy import delete, insert, select
 
-from kintune.core.device_about import Peak
-from kintune.core.protocol import DeviceType
+from kintune.core.device import Peak
+from kintune.core.measurement_protocol import DeviceType
 from kintune.errors import DamagedRecord, RecordsError
 from kintune.records.backend import insert_or_keep
-from kintune.records.checksum import OnDamage, refuse, sealed, verified
-from kintune.records.clock import Clock
-from kintune.records.database import Database
+from kintune.records.database import Clock, Database
+from kintune.records.integrity import OnDamage, refuse, sealed, verified
 from kintune.records.schema import device_types, machine_facts
 
 __all__ = ["Devices", "Fact"]

@@ -9,9 +9,9 @@ from sqlalchemy import func, insert, select
 
 from kintune.core.messages import Committed, ItemStatus
 from kintune.errors import RecordsError
-from kintune.records.checksum import Damage, row_id, sealed, verified
-from kintune.records.codec import pack, unpack
+from kintune.records.blobs import pack, unpack
 from kintune.records.database import Database
+from kintune.records.integrity import Damage, row_id, sealed, verified
 from kintune.records.schema import events
 
 __all__ = ["Events"]

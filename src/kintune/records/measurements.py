@@ -16,9 +16,8 @@ from kintune.core.candidate import UNTUNED, Candidate, Decision
 from kintune.core.outcome import Outcome, Status
 from kintune.errors import RecordsError
 from kintune.records.backend import insert_or_keep
-from kintune.records.checksum import Damage, OnDamage, refuse, row_id, sealed, verified
-from kintune.records.clock import Clock
-from kintune.records.database import Database
+from kintune.records.database import Clock, Database
+from kintune.records.integrity import Damage, OnDamage, refuse, row_id, sealed, verified
 from kintune.records.schema import measurements
 
 __all__ = ["FailureCount", "Measurement", "Measurements", "Tally"]

@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 from sqlalchemy import select
 
-from kintune.core.model_version import ModelVersion
+from kintune.core.version import ModelVersion
 from kintune.records.backend import insert_or_keep
-from kintune.records.checksum import OnDamage, refuse, sealed, verified
-from kintune.records.clock import Clock
-from kintune.records.database import Database
+from kintune.records.database import Clock, Database
+from kintune.records.integrity import OnDamage, refuse, sealed, verified
 from kintune.records.schema import model_versions
 
 __all__ = ["ModelRecord", "Models"]

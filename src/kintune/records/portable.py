@@ -18,8 +18,8 @@ from typing import TypeAlias
 import msgspec
 
 from kintune.core.candidate import Sketch, digest_of
+from kintune.core.measurement_protocol import DeviceType
 from kintune.core.payloads import Subgraph
-from kintune.core.protocol import DeviceType
 from kintune.errors import RecordsError, StorageError
 from kintune.records.measurements import Measurement
 from kintune.records.portable_rules import Rules

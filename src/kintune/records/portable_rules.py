@@ -9,8 +9,8 @@ from collections.abc import Callable
 import numpy as np
 
 from kintune.core.candidate import UNTUNED, Axis, Choice, Decision, Location, Sketch, Tile
+from kintune.core.measurement_protocol import DeviceType
 from kintune.core.outcome import Outcome
-from kintune.core.protocol import DeviceType
 from kintune.records.measurements import Measurement
 
 __all__ = ["Rules"]

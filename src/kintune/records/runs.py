@@ -10,9 +10,8 @@ import msgspec
 from sqlalchemy import insert, select, update
 
 from kintune.errors import RecordsError
-from kintune.records.checksum import OnDamage, refuse, sealed, verified
-from kintune.records.clock import Clock
-from kintune.records.database import Database
+from kintune.records.database import Clock, Database
+from kintune.records.integrity import OnDamage, refuse, sealed, verified
 from kintune.records.schema import runs
 
 __all__ = ["Run", "RunState", "Runs"]

@@ -1,14 +1,16 @@
 """SQLite: the only file with statements of its own.
 
 Write-ahead log, so that readers never wait; `synchronous=FULL`, so that what was committed survives a loss of power;
-the `user_version` of the file counts commits, for the mark beside it (`kintune.records.mark`).
+the `user_version` of the file counts commits, for the mark beside it (`kintune.records.sqlite`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import sqlite3
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,16 +21,20 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from kintune.errors import RecordsError, StorageError, StorageFull
 from kintune.records.backend import Backend
-from kintune.records.checksum import Damage, row_id
-from kintune.records.mark import CommitMark
+from kintune.records.integrity import Damage, row_id
 from kintune.records.schema import METADATA
 
-__all__ = ["SQLiteFile", "SQLiteMemory"]
+__all__ = ["CommitMark", "SQLiteFile", "SQLiteMemory"]
+
 
 _WRITES = "kintune_writes"  # execution option: the transaction will write, and takes the lock for that at once
 
 _MAGIC = b"SQLite format 3\0"
+
+
 _HEADER = 100  # bytes of the file header
+
+
 _EXAMINED_WHOLE = 64 << 20  # bytes: smaller files are checked whole when opened, which takes less than half a second
 
 
@@ -223,3 +229,41 @@ def _configure(engine: Engine, busy_seconds: float) -> None:
 def _decode(text: bytes) -> str:
     """Text as it was written, or marked as damaged: a checksum must be able to tell, so a bad byte may not raise."""
     return text.decode("utf-8", "replace")
+
+
+_LENGTH = 30  # 20 digits, a space, 8 hex digits of CRC-32, a newline
+
+
+class CommitMark:
+    """The file `path`, made when missing; raises `OSError` when it cannot be opened."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def read(self) -> int | None:
+        """The number of commits last noted; None when there is none, or the file itself is damaged."""
+        line = os.pread(self._file, _LENGTH + 1, 0)
+        digits = line[:20]
+        return int(digits) if line == _line(digits) and digits.isdigit() else None
+
+    def write(self, commits: int) -> None:
+        """Note that `commits` transactions are committed.  An older mark remains when it cannot be written."""
+        with contextlib.suppress(OSError):
+            os.pwrite(self._file, _line(b"%020d" % commits), 0)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes that open the same records waiting meanwhile."""
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Close the file; the mark remains."""
+        os.close(self._file)
+
+
+def _line(digits: bytes) -> bytes:
+    return b"%s %08x\n" % (digits, zlib.crc32(digits))

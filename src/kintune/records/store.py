@@ -11,16 +11,14 @@ from sqlalchemy import Connection, func, insert, inspect, select
 
 from kintune.errors import RecordsError
 from kintune.records.blobs import Blobs
-from kintune.records.check import check
-from kintune.records.checksum import Damage, sealed, verified
-from kintune.records.clock import Clock, now
-from kintune.records.database import Database
+from kintune.records.database import Clock, Database, now
 from kintune.records.devices import Devices
 from kintune.records.events import Events
+from kintune.records.integrity import Damage, sealed, verified
 from kintune.records.location import backend_at, default_location
 from kintune.records.measurements import Measurements
 from kintune.records.models import Models
-from kintune.records.repair import remove_damage
+from kintune.records.repair import check, remove_damage
 from kintune.records.runs import Runs
 from kintune.records.schema import FORMAT, METADATA, NEIGHBOURS, SCHEMA_VERSION, meta
 from kintune.records.workloads import Workloads

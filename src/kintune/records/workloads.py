@@ -13,8 +13,8 @@ from kintune.core.payloads import Subgraph
 from kintune.errors import RecordsError
 from kintune.records.backend import insert_or_keep
 from kintune.records.blobs import Blobs
-from kintune.records.checksum import OnDamage, refuse, sealed, verified
 from kintune.records.database import Database
+from kintune.records.integrity import OnDamage, refuse, sealed, verified
 from kintune.records.schema import sketches, workloads
 
 __all__ = ["Workload", "Workloads"]

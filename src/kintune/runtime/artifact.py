@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import tvm_ffi
 
-from kintune.hardware.linker import linking_for
+from kintune.hardware.toolchain import linking_for
 
 __all__ = ["Linked", "library_of", "link_program", "load_artifact"]
 

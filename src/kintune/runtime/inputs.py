@@ -13,18 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from kintune.core.dtypes import numpy_dtype
-from kintune.core.payloads import Tensor
+from kintune.core.payloads import IndexCheck, Tensor
 from kintune.errors import InputError
 from kintune.files import write_whole
 
-__all__ = [
-    "Array",
-    "arrange_inputs",
-    "draw_inputs",
-    "load_arranged",
-    "load_inputs",
-    "write_arrays",
-]
+__all__ = ["Array", "arrange_inputs", "check_indices", "draw_inputs", "load_arranged", "load_inputs", "write_arrays"]
+
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -180,3 +174,25 @@ def _checked(tensor: Tensor, value: Any) -> Array:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in names)
+
+
+def check_indices(checks: Sequence[IndexCheck], indices: Sequence[Array]) -> None:
+    """Check the results after the outputs; nothing was read or written outside, whatever they hold.
+
+    Raises:
+        InputError: naming the node, the value and the size.
+    """
+    for check in checks:
+        array = indices[check.result]
+        sizes = np.array(check.sizes if len(check.sizes) > 1 else check.sizes[0], np.int64)
+        lowest = -sizes if check.negative else np.zeros_like(sizes)
+        if not array.size or (array.min() >= lowest.max() and array.max() < sizes.min()):
+            continue
+        outside = (array < lowest) | (array >= sizes)
+        if outside.any():
+            place = tuple(int(at) for at in np.argwhere(outside)[0])
+            offset = place[-1] if len(check.sizes) > 1 else 0
+            raise InputError(
+                f"{check.node}: the inputs lead to index {int(array[place])}, which is outside of axis "
+                f"{check.axis + offset} with {check.sizes[offset]} elements"
+            )

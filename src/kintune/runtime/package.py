@@ -56,7 +56,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     JSON; `machine` (as `platform.machine()` says) and `isa` (see `hardware.instruction_set`) are what a CPU must
     offer; `threads` ran each kernel when it was chosen.  `chosen` maps workload digests to candidate digests.
     `created` is UTC in ISO 8601; `kintune` and `tvm` are the versions that built it.  `checks` says what results after
-    the outputs are for (see `kintune.runtime.index_checks`).
+    the outputs are for (see `kintune.runtime.inputs`).
     """
 
     model_name: str

@@ -17,8 +17,8 @@ import tvm_ffi
 from tvm.target import codegen
 
 from kintune.errors import TargetError
+from kintune.hardware.cpu import extensions
 from kintune.hardware.gpus import GPU, architecture_here, is_gpu
-from kintune.hardware.instruction_set import extensions
 
 __all__ = ["NATIVE", "architecture_of", "instruction_set", "missing_features", "resolve_target", "untuned_target"]
 

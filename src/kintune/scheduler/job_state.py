@@ -7,12 +7,15 @@ from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kintune.core.stage import Stage, StageKey
-from kintune.scheduler.lanes import Lane
-from kintune.scheduler.resources import Placement
-from kintune.scheduler.story import Story
+import msgspec
 
-__all__ = ["JobState", "Phase", "StageState"]
+from kintune.core.stage import Stage, StageKey
+from kintune.scheduler.decisions import Decision
+from kintune.scheduler.events import Event, StageReady
+from kintune.scheduler.ready_stages import Lane
+from kintune.scheduler.resources import Placement
+
+__all__ = ["JobState", "Phase", "StageState", "Story"]
 
 
 class Phase(Enum):
@@ -113,3 +116,32 @@ class JobState:
             line.popleft()
         elif state in line:
             line.remove(state)
+
+
+class Story:
+    """The last `length` events and decisions about a job; they become lines, each with its time, when asked for."""
+
+    __slots__ = ("_told",)
+
+    def __init__(self, length: int) -> None:
+        self._told: deque[tuple[float, Event | Decision]] = deque(maxlen=length)
+
+    def tell(self, now: float, what: Event | Decision) -> None:
+        """Add one event or decision."""
+        self._told.append((now, what))
+
+    def lines(self) -> tuple[str, ...]:
+        """What is remembered, oldest first."""
+        return tuple(f"{now:.3f} {_line(what)}" for now, what in self._told)
+
+
+def _line(what: Event | Decision) -> str:
+    name = type(what).__name__
+    if isinstance(what, StageReady):
+        return f"{name} stage={what.stage.id} kind={what.stage.kind}"
+    facts = (
+        f"{field}={value}"
+        for field, value in msgspec.structs.asdict(what).items()
+        if field not in ("now", "job", "story")
+    )
+    return " ".join((name, *facts))

@@ -6,9 +6,18 @@ from collections.abc import Hashable
 
 from kintune.core.stage import Demand, StageKey
 from kintune.errors import SchedulerError
-from kintune.scheduler.places import ANY_HOST, DeviceState, HostState, host_token, type_token
 from kintune.scheduler.queue import IndexedQueue
-from kintune.scheduler.resources import Device, Host, Placement, Resource
+from kintune.scheduler.resources import (
+    ANY_HOST,
+    Device,
+    DeviceState,
+    Host,
+    HostState,
+    Placement,
+    Resource,
+    host_token,
+    type_token,
+)
 
 __all__ = ["ResourcePool"]
 

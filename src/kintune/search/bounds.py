@@ -15,14 +15,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kintune.core.candidate import Decision, Sketch, Tile
-from kintune.search.divisors import divisors
 
-__all__ = ["Bound", "admits", "bounds_of", "repair"]
+__all__ = ["Bound", "admits", "bounds_of", "divisors", "repair"]
+
 
 _VIRTUAL, _THREADS = "vthread", "threadIdx"
+
+
 _MOST_VIRTUAL = 8  # as MetaSchedule's post-processor VerifyGPUCode has it
+
+
 _MOST_THREADS = 1024
+
+
 _LOW, _HIGH = "meta_schedule.thread_extent_low_inclusive", "meta_schedule.thread_extent_high_inclusive"
+
+
 _STEPS = 64  # of a repair; no tile has as many prime factors
 
 
@@ -148,3 +156,10 @@ def _bound_loops(instructions: Sequence[Any]) -> Iterator[tuple[str, list[str]]]
 
 def _number(value: Any, default: int) -> int:
     return value if isinstance(value, int) else default
+
+
+@lru_cache(maxsize=4096)
+def divisors(n: int) -> tuple[int, ...]:
+    """All divisors of `n` (at least 1), ascending."""
+    small = [d for d in range(1, int(n**0.5) + 1) if n % d == 0]
+    return tuple(small + [n // d for d in reversed(small) if d * d != n])

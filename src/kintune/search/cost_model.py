@@ -13,9 +13,14 @@ import numpy as np
 import xgboost as xgb
 from numpy.typing import NDArray
 
-__all__ = ["CostModel", "Trees", "relative_speeds"]
+from kintune.search.ranking import pair_accuracy
+
+__all__ = ["CostModel", "Trees", "Trust", "relative_speeds"]
+
 
 _OF_PRIOR = 200
+
+
 _COLUMNS = "columns"
 
 
@@ -116,3 +121,46 @@ def _telling(features: NDArray[np.float32]) -> NDArray[np.int64]:
 def _scaled(features: NDArray[np.float32]) -> NDArray[np.float32]:
     """Features span many orders of magnitude; trees do not care, but float32 histograms do."""
     return np.asarray(np.sign(features) * np.log1p(np.abs(features)), dtype=np.float32)
+
+
+_HOLDS = 0.6  # share of pairs in the right order from which on predictions hold
+
+
+_CHANCE = 0.5
+
+
+_LEAST_PAIRS = 6  # below, the order says nothing
+
+
+_GIVEN_UP = 3  # doubts after which a family's foresee rounds stop
+
+
+class Trust:
+    """Doubts about each family's model, from how its predictions compare with what was measured.
+
+    A foresee round shrinks by half for every doubt, and is left out at three.  Full rounds are judged too, so that a
+    family regains its foresee rounds as its model gets better.
+    """
+
+    def __init__(self) -> None:
+        self._doubts: dict[str, int] = {}
+
+    def size(self, family: str, full: int) -> int:
+        """The candidates that a foresee round of the family gets, of `full` at most."""
+        doubts = self._doubts.get(family, 0)
+        return 0 if doubts >= _GIVEN_UP else full >> doubts
+
+    def judge(
+        self, family: str, predicted: list[float], times_us: list[float], *, foreseen: bool, improved: bool
+    ) -> None:
+        """A round of the family was measured: scores and times of its candidates, in the same order.
+
+        `foreseen` says that it was a foresee round, `improved` that it brought its subgraph a better program.
+        """
+        accuracy, pairs = pair_accuracy(np.array(predicted, np.float32), np.array(times_us, np.float64))
+        ranked = accuracy if pairs >= _LEAST_PAIRS else float("nan")
+        doubts = self._doubts.get(family, 0)
+        if (foreseen and improved) or ranked >= _HOLDS:
+            self._doubts[family] = max(0, doubts - 1)
+        elif (foreseen and not improved) or ranked < _CHANCE:
+            self._doubts[family] = min(_GIVEN_UP, doubts + 1)

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kintune.core.candidate import Candidate, fits
+from kintune.search.features.encoding import Herd
+from kintune.search.features.field import Field
 from kintune.search.space import Draft, SearchSpace
-from kintune.search.traits.field import Field
-from kintune.search.traits.frame import Herd
 
 __all__ = ["Drafts", "Proposal"]
 

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kintune.core.candidate import Axis, Candidate, Choice, Decision, Location, Sketch, Tile
-from kintune.search.bounds import bounds_of, repair
-from kintune.search.divisors import divisors
+from kintune.search.bounds import bounds_of, divisors, repair
 
 __all__ = ["cross", "draw", "is_open", "mutate"]
 

@@ -13,8 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kintune.core.candidate import Candidate, Choice, Decision, Sketch, Tile
-from kintune.search.bounds import admits
-from kintune.search.divisors import divisors
+from kintune.search.bounds import admits, divisors
 
 __all__ = ["gpu_rule_candidates"]
 

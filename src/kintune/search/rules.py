@@ -14,10 +14,9 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from kintune.core.candidate import Candidate, Choice, Decision, Location, Sketch, Tile
-from kintune.search.bounds import bounds_of
-from kintune.search.divisors import divisors
+from kintune.search.bounds import bounds_of, divisors
 from kintune.search.gpu_rules import gpu_rule_candidates
-from kintune.search.machine import Machine
+from kintune.search.processor import Machine
 from kintune.search.streams import stream_candidates
 
 __all__ = ["rule_candidates"]

@@ -20,24 +20,22 @@ from kintune.core.knowledge import Knowledge
 from kintune.core.outcome import Outcome
 from kintune.core.plan import Entry, Round, at_most
 from kintune.core.strategy import Strategy
-from kintune.search.again import leaders
 from kintune.search.budget import rank, sized
 from kintune.search.build_costs import BuildCosts, Price
-from kintune.search.cost_model import CostModel, Trees
+from kintune.search.cost_model import CostModel, Trees, Trust
 from kintune.search.draft.drafter import draft
 from kintune.search.drafts import Proposal
 from kintune.search.family import Samples, Subject, families
 from kintune.search.foresee import sibling
-from kintune.search.kin import Kin
-from kintune.search.learnt import Learnt
-from kintune.search.open_round import OpenRound
-from kintune.search.priors import ENOUGH, Prior, Priors
+from kintune.search.pretrained import ENOUGH, Prior, Priors
 from kintune.search.propose import Proposer, propose
-from kintune.search.rows import count, gather
+from kintune.search.remeasurement import leaders
+from kintune.search.rounds import Learnt, OpenRound
 from kintune.search.space import Draft, SearchSpace
 from kintune.search.subgraph import SubgraphState
-from kintune.search.survey import Survey
-from kintune.search.trust import Trust
+from kintune.search.training_rows import count, gather
+from kintune.search.transfer import Kin
+from kintune.search.warmup import Survey
 
 __all__ = ["Session"]
 

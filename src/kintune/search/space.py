@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kintune.core.candidate import Candidate, Sketch
-from kintune.search.traits.field import Field
+from kintune.search.features.field import Field
 
 __all__ = ["Draft", "SearchSpace"]
 

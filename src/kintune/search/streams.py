@@ -14,8 +14,8 @@ from typing import Literal
 import msgspec
 
 from kintune.core.candidate import Candidate, Choice, Decision, Sketch, Tile
-from kintune.search.divisors import divisors
-from kintune.search.machine import Machine
+from kintune.search.bounds import divisors
+from kintune.search.processor import Machine
 
 __all__ = ["needs_streams", "stream_candidates"]
 

@@ -23,7 +23,7 @@ from sqlalchemy import URL, make_url
 
 from kintune.core.version import __version__
 from kintune.errors import EnvironmentProblem, InputError, StorageError
-from kintune.service.content import Content
+from kintune.service.blob_store import Content
 from kintune.service.settings import Settings
 
 __all__ = ["Manifest", "back_up", "restore"]

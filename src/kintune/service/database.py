@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from importlib.resources import as_file, files
+from typing import Any
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
+from sqlalchemy import Row
 
 from kintune.errors import RecordsError
 from kintune.records.database import Database
 from kintune.records.location import backend_at
 
-__all__ = ["open_database"]
+__all__ = ["open_database", "plain"]
+
 
 _BUSY_S = 30.0
+
+
 _VERSIONS = "service_alembic"  # the table that says which tables there are
 
 
@@ -56,3 +61,8 @@ def _refuse_newer(connection: object, config: Config, where: str) -> None:
         raise RecordsError(
             f"{where}: was written by a newer version of kintune (tables of revision {revision}); install that one"
         ) from None
+
+
+def plain(row: Row[Any]) -> dict[str, Any]:
+    """By column; SQLAlchemy's names are strings of its own kind, which other libraries do not take for strings."""
+    return {str(name): value for name, value in row._asdict().items()}

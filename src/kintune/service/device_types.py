@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from sqlalchemy import delete, insert, select, update
 
-from kintune.core.device_about import DeviceAbout
+from kintune.core.device import DeviceAbout
 from kintune.records.database import Database
 from kintune.service.access import NotFound
 from kintune.service.schema import device_types

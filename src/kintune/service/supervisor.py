@@ -15,7 +15,7 @@ import msgspec
 
 from kintune.errors import EngineError
 from kintune.files import write_whole
-from kintune.service.comeback import Comeback
+from kintune.service.restart_policy import Comeback
 from kintune.service.settings import Settings
 
 __all__ = ["PARTS", "Supervisor", "data_directory"]
@@ -51,7 +51,7 @@ class Supervisor:
         self._settings = settings
         self._say = say
         self._leaving = False
-        self._lifeline, self._held = os.pipe()  # see `kintune.service.lifeline`
+        self._lifeline, self._held = os.pipe()  # see `kintune.service.parent_watch`
         self._parts = [_Part(name, (f"kintune.service.{name}.process", self._write(name))) for name in parts]
         write_whole(settings.file, msgspec.json.encode(settings))  # for commands about the service
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Protocol, TextIO
 
-from kintune.core.progress import ProgressReport
+from kintune.core.report import ProgressReport
 
 __all__ = ["Display", "Silence", "open_display"]
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Protocol, TextIO
 
-from kintune.core.progress import ProgressReport
+from kintune.core.report import ProgressReport
 from kintune.terminal.plain import PlainDisplay
 
 __all__ = ["FleetDisplay", "open_fleet_display"]

@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from kintune.core.progress import ProgressReport
+from kintune.core.report import ProgressReport
 from kintune.terminal import phrases
 from kintune.terminal.quantities import times
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kintune.core.progress import ProgressReport
+from kintune.core.report import ProgressReport
 from kintune.terminal.quantities import clock, duration, milliseconds, times
 
 __all__ = ["effort", "failures", "latency", "others", "stage"]

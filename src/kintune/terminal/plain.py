@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TextIO
 
 from kintune.core.payloads import StageName
-from kintune.core.progress import ProgressReport
+from kintune.core.report import ProgressReport
 from kintune.terminal import phrases
 
 __all__ = ["PlainDisplay"]

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from kintune.core.candidate import Candidate, Choice, Sketch, Tile, digest_of
-from kintune.core.device_about import Peak
+from kintune.core.device import Peak
+from kintune.core.measurement_protocol import DeviceType
 from kintune.core.messages import Committed, ItemStatus
-from kintune.core.model_version import ModelVersion
 from kintune.core.outcome import Outcome, Status
 from kintune.core.payloads import Subgraph
-from kintune.core.protocol import DeviceType
+from kintune.core.version import ModelVersion
 from kintune.errors import OrderError, RecordsError
 from kintune.records import Measurement, RunState, Store
 

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from kintune.core.candidate import UNTUNED, Axis, Candidate, Choice, Location, Sketch, Tile, digest_of
 from kintune.core.outcome import Outcome, Status
-from kintune.search.anatomy import Access, Anatomy
+from kintune.search.access_patterns import Access, Anatomy
 from kintune.search.family import Subject
-from kintune.search.machine import Machine
-from kintune.search.row import STORES, of_stores
+from kintune.search.features.field import Field, fields_of
+from kintune.search.processor import Machine
 from kintune.search.rules import rule_candidates
 from kintune.search.space import Draft
-from kintune.search.traits.field import Field, fields_of
+from kintune.search.training_rows import STORES, of_stores
 
 __all__ = ["Product", "SyntheticSpace", "tiny_product"]
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import msgspec
+import numpy as np
 
-from kintune.core.conditions import Conditions
-from kintune.core.knowledge import Knowledge
-from kintune.records import Store
-from kintune.search.family import Subject
-from kintune.transfer.offer import Offer, choose, choose_programs, expand
+from kintune.core.candidate import UNTUNED
+from kintune.core.knowledge import Conditions, Knowledge
+from kintune.errors import RecordsError
+from kintune.records import Measurement, OnDamage, RunState, Store
+from kintune.search.cost_model import relative_speeds
+from kintune.search.family import Samples, Subject
+from kintune.transfer.choice import Offer, choose, choose_programs, expand, subject_of
 
-__all__ = ["gather_knowledge"]
+__all__ = ["Doubt", "gather_knowledge", "samples"]
 
 
 def gather_knowledge(
@@ -47,3 +50,74 @@ def gather_knowledge(
         operators = {subject.operator for subject in subjects}
         useful = tuple(m.known for m in models if operators & {subject.operator for subject in m.known.subjects})
         return msgspec.structs.replace(told, models=useful)
+
+
+def samples(
+    store: Store, conditions: Conditions, on_damage: OnDamage, *, without: Collection[str] = ()
+) -> list[Samples]:
+    """The samples of every workload measured under these conditions, by digest; `without` are left out.
+
+    A workload of which no candidate ran is left out too: nothing is relative to nothing.
+    """
+    found: list[Samples] = []
+    doubt = Doubt(store)
+    for workload in store.workloads.list(on_damage):
+        if workload.digest in without:
+            continue
+        measured = store.measurements.find(
+            workloads=[workload.digest],
+            device_type=conditions.device_type,
+            compiler=conditions.compiler,
+            on_damage=on_damage,
+        )
+        times = np.array([m.believed_us for m in measured], dtype=np.float64)
+        rows = [i for i, m in enumerate(measured) if _is_sample(m, conditions.feature_version) and not doubt.about(m)]
+        if not rows or not np.isfinite(times).any():
+            continue
+        features = np.stack([np.frombuffer(measured[i].features, dtype="<f4").astype(np.float32) for i in rows])
+        best = times.min(keepdims=True)
+        labels = relative_speeds(np.zeros(len(rows), dtype=np.int64), times[rows], best)
+        found.append(Samples(subject_of(workload), features, labels))
+    return found
+
+
+def _is_sample(measurement: Measurement, feature_version: str) -> bool:
+    return (
+        measurement.candidate.sketch != UNTUNED
+        and bool(measurement.features)
+        and measurement.feature_version == feature_version
+    )
+
+
+_KILLED = "killed by SIGKILL"  # as the engine words it: by hand, or when memory ran out
+
+
+_NO_REFERENCE = "no reference"  # as the device worker begins: there was nothing to compare it with
+
+
+class Doubt:
+    """Tells which failures say nothing of their candidate.
+
+    Somebody killed the worker, there was nothing to compare with, or all of the run failed.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._failed: dict[str, bool] = {}
+
+    def about(self, measurement: Measurement) -> bool:
+        """Whether this measurement is one of them, by its confirmation if there is one."""
+        believed = measurement.confirmed or measurement.outcome
+        if believed.ok:
+            return False
+        if believed.cause == _KILLED or believed.cause.startswith(_NO_REFERENCE):
+            return True
+        return measurement.run_id is not None and self._has_failed(measurement.run_id)
+
+    def _has_failed(self, run_id: str) -> bool:
+        if run_id not in self._failed:
+            try:
+                self._failed[run_id] = self._store.runs.get(run_id).state is RunState.FAILED
+            except RecordsError:  # damaged: nobody knows
+                self._failed[run_id] = True
+        return self._failed[run_id]

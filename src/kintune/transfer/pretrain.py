@@ -9,15 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kintune.core.candidate import digest_of
-from kintune.core.conditions import Conditions
-from kintune.core.knowledge import KnownModel
-from kintune.core.model_version import ModelVersion
-from kintune.core.trained import TrainedModel
+from kintune.core.knowledge import Conditions, KnownModel, TrainedModel
+from kintune.core.version import ModelVersion
 from kintune.records import OnDamage, Store, refuse
 from kintune.search.cost_model import Trees
 from kintune.search.family import Samples, families
 from kintune.search.ranking import pair_accuracy
-from kintune.transfer.evidence import samples
+from kintune.transfer.gather import samples
 
 __all__ = ["LEAST_SAMPLES", "Pretrained", "pack", "pretrain", "train_all"]
 

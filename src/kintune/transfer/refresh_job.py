@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from kintune.core.conditions import Conditions
+from kintune.core.knowledge import Conditions
 from kintune.core.messages import Committed, Finished, Offer, StageClosed, Work
-from kintune.core.model_version import ModelVersion
 from kintune.core.stage import Demand, Stage
-from kintune.wire.job import JOB_WORKER, Saying, job_main
+from kintune.core.version import ModelVersion
+from kintune.wire.job_loop import JOB_WORKER, Saying, job_main
 
 __all__ = ["FreshModel", "RefreshJob", "RefreshSpec", "main"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from kintune.core.device_about import DeviceAbout, Peak
+from kintune.core.device import DeviceAbout, Peak
 from kintune.records import Store
-from kintune.wire.interview import Interview
+from kintune.wire.worker_client import Interview
 
 __all__ = ["device_peak"]
 

@@ -15,26 +15,109 @@ import msgspec
 
 from kintune.core.messages import FromJob, FromWorker, ToWorker
 from kintune.errors import WireError
-from kintune.wire.frames import DEFAULT_LIMIT, FrameReader, frame
-from kintune.wire.reading import UNREADABLE
 
 __all__ = [
+    "DEFAULT_LIMIT",
+    "HEADER_BYTES",
+    "UNREADABLE",
     "Channel",
+    "FrameReader",
     "MessageReader",
     "child_end",
     "encoded",
+    "frame",
     "front_end_of_job",
     "front_end_of_worker",
     "reader_of_job",
     "reader_of_worker",
+    "tidy",
 ]
+
 
 Received = TypeVar("Received")
 
+HEADER_BYTES = 4
+
+
+DEFAULT_LIMIT = 512 * 1024 * 1024
+"""The largest body, in bytes, that is sent or believed unless a caller says otherwise."""
+
+
+def frame(body: bytes, limit: int = DEFAULT_LIMIT) -> bytes:
+    """`body` with its length before it.
+
+    Raises:
+        WireError: the body is longer than `limit` bytes; nothing of it should be sent.
+    """
+    if len(body) > limit:
+        raise WireError(f"a message of {len(body)} bytes is over the limit of {limit} bytes")
+    return len(body).to_bytes(HEADER_BYTES, "little") + body
+
+
+class FrameReader:
+    """Cuts a byte stream, fed in pieces of any size, into the bodies of its frames."""
+
+    def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
+        self._limit = limit
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The bodies completed by `data`, in order.
+
+        Raises:
+            WireError: a header announces more than the limit; the stream cannot be read any further.
+        """
+        self._buffer += data
+        bodies: list[bytes] = []
+        start = 0
+        while len(self._buffer) - start >= HEADER_BYTES:
+            body_start = start + HEADER_BYTES
+            length = int.from_bytes(self._buffer[start:body_start], "little")
+            if length > self._limit:
+                raise WireError(
+                    f"a frame announces {length} bytes, over the limit of {self._limit}: not a peer of ours"
+                )
+            if len(self._buffer) - body_start < length:
+                break
+            start = body_start + length
+            bodies.append(bytes(memoryview(self._buffer)[body_start:start]))
+        del self._buffer[:start]
+        return bodies
+
+    def finish(self) -> None:
+        """The stream has ended.
+
+        Raises:
+            WireError: it ended inside a frame.
+        """
+        if self._buffer:
+            raise WireError(f"the stream ended inside a frame, {len(self._buffer)} bytes after its start")
+
+
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding raises where bytes are no message; msgspec lets the last two of these through."""
+
+_LONGEST = 400
+
+
+def tidy(text: str) -> str:
+    """Somebody else's words as one short line that can be printed and kept."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * _LONGEST]).split())
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+
+
 _CHUNK = 1 << 18
+
+
 _ENCODER = msgspec.msgpack.Encoder()
+
+
 _TO_WORKER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ToWorker)
+
+
 _FROM_WORKER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(FromWorker)
+
+
 _FROM_JOB: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(FromJob)
 
 

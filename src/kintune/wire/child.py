@@ -19,7 +19,8 @@ from kintune.core.messages import ToWorker
 from kintune.errors import OrderError
 from kintune.wire.channel import Channel, child_end
 
-__all__ = ["FD_OPTION", "LIMITS_VARIABLE", "ResourceLimits", "connect"]
+__all__ = ["FD_OPTION", "LIMITS_VARIABLE", "ResourceLimits", "connect", "describe_end"]
+
 
 FD_OPTION = "--fd"
 """The option under which a child is told its inherited socket."""
@@ -28,6 +29,8 @@ LIMITS_VARIABLE = "KINTUNE_RESOURCE_LIMITS"
 """The environment variable under which a child is told its `ResourceLimits`."""
 
 _PR_SET_PDEATHSIG = 1
+
+
 _MIB = 1 << 20
 
 
@@ -102,3 +105,13 @@ def _lower(kind: int, value: int) -> None:
     _, hard = resource.getrlimit(kind)
     bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(kind, (bound, bound))
+
+
+def describe_end(code: int) -> str:
+    """In a few words; `code` is the exit code, or minus the number of the signal that ended it."""
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"

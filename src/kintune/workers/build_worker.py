@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kintune.core.kernels import BuildContext, BuildItem, Built
 from kintune.core.outcome import Outcome, Status
+from kintune.core.stage_requests import BuildContext, BuildItem, Built
 from kintune.errors import BuildError, DeviceUnwell, OrderError, WireError
-from kintune.hardware.linker import find_linker
-from kintune.hardware.without_torch import forbid_torch
-from kintune.wire import worker
+from kintune.hardware.software import forbid_torch
+from kintune.hardware.toolchain import find_linker
+from kintune.wire import worker_loop as worker
 
 if TYPE_CHECKING:
-    from kintune.compiler.builder import Builder
+    from kintune.compiler.build import Builder
 
 __all__ = ["KIND", "BuildHandler", "main"]
 
@@ -72,7 +72,7 @@ def _start(_arguments: list[str]) -> tuple[bytes, BuildHandler]:
     find_linker()
     forbid_torch()
 
-    from kintune.compiler.builder import Builder
+    from kintune.compiler.build import Builder
 
     return b"", BuildHandler(Builder)
 

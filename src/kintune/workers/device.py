@@ -8,9 +8,9 @@ from typing import Protocol as Shape
 
 import msgspec
 
-from kintune.core.device_about import Peak
-from kintune.core.kernels import ProfileContext, ProfileItem
+from kintune.core.device import Peak
 from kintune.core.outcome import Outcome
+from kintune.core.stage_requests import ProfileContext, ProfileItem
 from kintune.errors import WireError
 
 __all__ = ["DeviceHandler", "DeviceStage", "Profiler"]

@@ -12,16 +12,15 @@ from functools import partial
 
 import msgspec
 
-from kintune.core.device_about import DeviceAbout
-from kintune.core.protocol import DeviceType, Protocol
+from kintune.core.device import DeviceAbout
+from kintune.core.measurement_protocol import DeviceType, Protocol
 from kintune.errors import DeviceUnwell, TargetError
-from kintune.hardware.cores import choose_cores
+from kintune.hardware.cores import choose_cores, set_urgent
+from kintune.hardware.cpu import inspect_machine
 from kintune.hardware.gpus import GPU, ORDER_VARIABLE, VISIBLE_VARIABLE, is_gpu
-from kintune.hardware.machine import inspect_machine
-from kintune.hardware.priority import set_urgent
-from kintune.hardware.without_torch import forbid_torch
+from kintune.hardware.software import forbid_torch
 from kintune.measure.rpc.address import parse_address
-from kintune.wire import worker
+from kintune.wire import worker_loop as worker
 from kintune.workers.device import DeviceHandler
 
 __all__ = ["KIND", "main", "open_board", "open_device"]
@@ -62,9 +61,9 @@ def open_device(
 
     import tvm
 
-    from kintune.core.elementary_version import ELEMENTARY
+    from kintune.core.version import ELEMENTARY
     from kintune.measure.hardware import gpu_hardware, host_hardware
-    from kintune.measure.pulse import check_pulse
+    from kintune.measure.health import check_pulse
     from kintune.measure.run import Runner
     from kintune.runtime.target import NATIVE, instruction_set, missing_features, resolve_target
 
@@ -172,7 +171,7 @@ def _at_leisure(urgent: bool) -> None:
 
 
 def _prove(context: bytes, payload: bytes, board: str = "") -> bytes:
-    from kintune.validate.prove import prove
+    from kintune.validate.validation import prove
 
     return prove(context, payload, board)
 

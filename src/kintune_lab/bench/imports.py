@@ -8,7 +8,7 @@ from typing import TypeAlias
 from kintune.core.payloads import Prepared
 from kintune.errors import InputError, KintuneError
 from kintune.models.ref import parse_ref
-from kintune.tuning.estimate.preparation import preparing
+from kintune.tuning.estimation import preparing
 from kintune_lab.experiment.experiment import ModelFacts
 from kintune_lab.spec.errors import SpecError
 

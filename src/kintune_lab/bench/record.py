@@ -10,9 +10,9 @@ from importlib.metadata import PackageNotFoundError, version
 
 import msgspec
 
-from kintune.core.machine import Machine
+from kintune.core.device import Machine
 from kintune.core.version import __version__
-from kintune.hardware.machine import inspect_machine
+from kintune.hardware.cpu import inspect_machine
 from kintune_lab.experiment.cell import Cell
 
 __all__ = ["COMPILER", "CellRecord", "State", "begun", "ended"]

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from kintune.compiler.graph.assemble import assemble
-from kintune.compiler.space.lower import Replayer
+from kintune.compiler.space.replay import Replayer
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.errors import BuildError, OrderError, WireError
 from kintune.runtime.executable import Executable, describe_build
-from kintune.wire import worker
+from kintune.wire import worker_loop as worker
 from kintune_lab.contest.assembly import ASSEMBLER, Assemble, AssemblyOrder, Ingredients, Replay
 from kintune_lab.contest.ground import Ground, lay_ground, structure_of
 

@@ -10,7 +10,7 @@ import msgspec
 
 from kintune.errors import OrderError, WireError
 from kintune.integrations.stock import FamilyCostModel, FamilyTaskScheduler
-from kintune.wire import worker
+from kintune.wire import worker_loop as worker
 from kintune_lab.contest.ground import Ground, lay_ground
 from kintune_lab.contest.orders import (
     CONTESTANT,

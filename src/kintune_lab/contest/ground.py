@@ -13,8 +13,8 @@ from tvm.s_tir.meta_schedule.utils import cpu_count
 from kintune.compiler.graph.lower import Lowered, lower
 from kintune.compiler.graph.workload import standalone
 from kintune.compiler.graph.worth import is_tunable
-from kintune.compiler.space.intrinsics import load_intrinsics
-from kintune.compiler.space.lower import save_workload
+from kintune.compiler.space.generator import load_intrinsics
+from kintune.compiler.space.replay import save_workload
 from kintune.core.payloads import ModelRef, Subgraph
 from kintune.models.importer import load
 from kintune.models.model import Model

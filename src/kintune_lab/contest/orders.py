@@ -1,6 +1,6 @@
 """What a contestant's process is asked and what it answers; free of TVM.
 
-A contestant is a worker (see `kintune.wire.worker`) of the kind `CONTESTANT`: the context of its one stage is a
+A contestant is a worker (see `kintune.wire.worker_loop`) of the kind `CONTESTANT`: the context of its one stage is a
 `Contest`, its items are `Order`s.
 """
 

@@ -12,17 +12,17 @@ import msgspec
 import tvm
 
 from kintune.compiler.graph.worth import is_tunable
-from kintune.compiler.space.lower import Replayer
+from kintune.compiler.space.replay import Replayer
 from kintune.compiler.space.sketches import generate_sketches
 from kintune.compiler.space.tvm_space import TvmSpace
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
-from kintune.core.device_about import Peak
-from kintune.hardware.machine import data_caches, inspect_machine
+from kintune.core.device import Peak
+from kintune.hardware.cpu import data_caches, inspect_machine
 from kintune.runtime.target import NATIVE, instruction_set
 from kintune.search.family import Subject
-from kintune.search.machine import Machine
+from kintune.search.processor import Machine
 from kintune.search.session import Session
-from kintune.wire.interview import interview
+from kintune.wire.worker_client import interview
 from kintune_lab.contest.ground import Ground, structure_of
 from kintune_lab.contest.incumbents import Incumbents
 from kintune_lab.contest.laps import Laps

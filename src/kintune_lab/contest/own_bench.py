@@ -13,16 +13,16 @@ from queue import SimpleQueue
 import msgspec
 import tvm
 
-from kintune.compiler.space.lower import save_workload
+from kintune.compiler.space.replay import save_workload
 from kintune.core.candidate import Candidate, Sketch
-from kintune.core.device_about import DeviceAbout
-from kintune.core.kernels import BuildContext, BuildItem, Built, ProfileContext, ProfileItem
+from kintune.core.device import DeviceAbout
 from kintune.core.outcome import Outcome, Status
+from kintune.core.stage_requests import BuildContext, BuildItem, Built, ProfileContext, ProfileItem
 from kintune.errors import EngineError
 from kintune.search.build_costs import patience_s
-from kintune.tuning.job.closing import FINALISTS
-from kintune.tuning.job.works import BUILD_S, PROFILE_S, REFERENCE_S, SLOW
-from kintune.wire.worker_process import WorkerDied, WorkerProcess, WorkerRefused, WorkerTimedOut
+from kintune.tuning.job.finalists import FINALISTS
+from kintune.tuning.job.stage_factory import BUILD_S, PROFILE_S, REFERENCE_S, SLOW
+from kintune.wire.worker_client import WorkerDied, WorkerProcess, WorkerRefused, WorkerTimedOut
 from kintune_lab.contest.ground import Ground
 from kintune_lab.contest.laps import Laps
 

@@ -10,7 +10,7 @@ import msgspec
 from kintune.core.payloads import ModelRef, Prepared
 from kintune.errors import InputError
 from kintune.records import Store
-from kintune.tuning.estimate.preparation import preparing
+from kintune.tuning.estimation import preparing
 from kintune_lab.families.document import Families, RelationMap, families_of
 from kintune_lab.families.grouping import LEAST_SAMPLES, group, is_dynamic, relate
 from kintune_lab.families.samples import Measured, conditions_of, read_measured, subject_of

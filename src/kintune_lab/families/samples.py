@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kintune.core.candidate import UNTUNED, Candidate
-from kintune.core.feature_version import FEATURES
 from kintune.core.payloads import Subgraph
+from kintune.core.version import FEATURES
 from kintune.records import Store
 from kintune.records.measurements import Measurement
 from kintune.search.cost_model import relative_speeds
 from kintune.search.family import Samples, Subject
-from kintune.transfer.doubt import Doubt
+from kintune.transfer.gather import Doubt
 
 __all__ = ["Conditions", "Measured", "conditions_of", "read_measured", "subject_of"]
 

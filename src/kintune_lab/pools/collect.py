@@ -11,15 +11,14 @@ from pathlib import Path
 
 import kintune.tuning.front.run as front
 from kintune.core.payloads import ModelRef, Options
-from kintune.core.progress import ProgressReport
-from kintune.core.report import StopReason
+from kintune.core.report import ProgressReport, StopReason
 from kintune.core.strategy import Strategy
 from kintune.errors import InputError, KintuneError
 from kintune.hardware.cores import choose_cores
 from kintune.models.ref import parse_ref
 from kintune.records import Store
 from kintune.search.family import Subject
-from kintune.tuning.estimate.preparation import preparing
+from kintune.tuning.estimation import preparing
 from kintune.tuning.front.request import TuneRequest
 from kintune_lab.experiment.experiment import CellProgress, Show
 from kintune_lab.families.samples import conditions_of, read_measured, subject_of

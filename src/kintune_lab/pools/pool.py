@@ -13,11 +13,11 @@ import msgspec
 import numpy as np
 
 from kintune.core.candidate import Candidate
-from kintune.core.feature_version import COMPILER_ONLY, FEATURES
+from kintune.core.version import COMPILER_ONLY, FEATURES
 from kintune.errors import InputError
 from kintune.files import check_readable, write_whole
 from kintune.search.family import Subject
-from kintune.search.row import of_stores
+from kintune.search.training_rows import of_stores
 from kintune_lab.families.samples import Measured
 
 __all__ = ["Origin", "Pool", "load_pool", "save_pool"]

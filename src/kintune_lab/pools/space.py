@@ -12,9 +12,9 @@ from kintune.core.outcome import Outcome, Status
 from kintune.search.build_costs import Price
 from kintune.search.cost_model import CostModel
 from kintune.search.drafts import Proposal
+from kintune.search.features.field import Field
 from kintune.search.space import Draft, SearchSpace
 from kintune.search.subgraph import SubgraphState
-from kintune.search.traits.field import Field
 from kintune_lab.pools.pool import Pool
 
 __all__ = ["PoolSpace"]

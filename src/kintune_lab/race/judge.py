@@ -14,8 +14,8 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from kintune.core.candidate import Candidate
-from kintune.core.kernels import Built
 from kintune.core.outcome import Outcome, Status
+from kintune.core.stage_requests import Built
 from kintune_lab.race.course import Course
 
 __all__ = ["Judgement", "Laboratory", "entered", "judge", "running_order"]

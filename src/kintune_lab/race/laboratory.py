@@ -12,11 +12,11 @@ from types import TracebackType
 import msgspec
 
 from kintune.core.candidate import UNTUNED, Candidate
-from kintune.core.device_about import DeviceAbout
-from kintune.core.kernels import BuildContext, BuildItem, Built, ProfileContext, ProfileItem
+from kintune.core.device import DeviceAbout
 from kintune.core.outcome import Outcome, Status
+from kintune.core.stage_requests import BuildContext, BuildItem, Built, ProfileContext, ProfileItem
 from kintune.errors import EngineError
-from kintune.wire.worker_process import WorkerDied, WorkerProcess, WorkerRefused
+from kintune.wire.worker_client import WorkerDied, WorkerProcess, WorkerRefused
 from kintune_lab.race.course import Course
 
 __all__ = ["Workers"]

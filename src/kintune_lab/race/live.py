@@ -14,7 +14,7 @@ import msgspec
 
 from kintune.core.candidate import Candidate
 from kintune.core.payloads import ModelRef
-from kintune.core.validation import ProveContext
+from kintune.core.stage_requests import ProveContext
 from kintune.errors import KintuneError
 from kintune.files import write_whole
 from kintune_lab.contest.orders import Contest, Tuner

@@ -12,17 +12,17 @@ import msgspec
 
 from kintune.core.candidate import Candidate
 from kintune.core.payloads import ModelRef
-from kintune.core.validation import ProveContext
+from kintune.core.stage_requests import ProveContext
 from kintune.errors import EngineError
 from kintune.hardware.cores import choose_cores
 from kintune.runtime.inputs import load_inputs
 from kintune.runtime.package import read_manifest
-from kintune.validate.contender import Contender
-from kintune.validate.contest import Contest, Turn
+from kintune.validate.baseline_process import Contender
+from kintune.validate.baseline_protocol import Contest, Turn
+from kintune.validate.baselines.baseline import Subject
+from kintune.validate.interleaved import race
 from kintune.validate.numerics import compare_outputs
-from kintune.validate.race import race
-from kintune.validate.rivals.rival import Subject
-from kintune.wire.worker_process import WorkerProcess, WorkerRefused
+from kintune.wire.worker_client import WorkerProcess, WorkerRefused
 from kintune_lab.contest.assembly import ASSEMBLER, Assemble, Ingredients, Replay
 from kintune_lab.race.course import Course
 
@@ -31,7 +31,7 @@ __all__ = ["UNTUNED_NETWORK", "Assembler", "NetworkTime", "time_networks"]
 UNTUNED_NETWORK = "untuned"
 """The network that the outputs of all others are compared with; nobody times it."""
 
-_EXECUTABLE = "kintune"  # what `kintune.validate.rivals` calls our own executables
+_EXECUTABLE = "kintune"  # what `kintune.validate.baselines` calls our own executables
 _ASSEMBLE_SECONDS = 3600.0
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from kintune.wire.worker_process import WorkerProcess
+from kintune.wire.worker_client import WorkerProcess
 from kintune_lab.contest.orders import (
     CONTESTANT,
     Contest,

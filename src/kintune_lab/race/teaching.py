@@ -14,10 +14,9 @@ from pathlib import Path
 import msgspec
 
 from kintune.core.candidate import UNTUNED, Candidate, digest_of
-from kintune.core.feature_version import FEATURES
 from kintune.core.payloads import Options
-from kintune.core.progress import ProgressReport
-from kintune.core.report import StopReason
+from kintune.core.report import ProgressReport, StopReason
+from kintune.core.version import FEATURES
 from kintune.errors import EngineError
 from kintune.files import write_whole
 from kintune.models.ref import parse_ref

@@ -13,10 +13,10 @@ from kintune.scheduler.decisions import Decision
 from kintune.scheduler.events import Event
 from kintune.scheduler.policies import POLICIES
 from kintune.scheduler.recording import Header, Step
-from kintune.workers.engine.command import Command
 from kintune.workers.engine.job_run import JobLaunch
+from kintune.workers.engine.journal import MemoryJournal
 from kintune.workers.engine.local import LocalEngine
-from kintune.workers.engine.memory_journal import MemoryJournal
+from kintune.workers.engine.process import Command
 from kintune_lab.simulate.accounts import accounts_of
 from kintune_lab.simulate.faults import NO_FAULTS
 from kintune_lab.simulate.mock_process import MOCK_WORKER

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from kintune.core.messages import Committed, Finished, Offer, StageClosed, Work
-from kintune.wire.job import JOB_WORKER, Saying, job_main
+from kintune.wire.job_loop import JOB_WORKER, Saying, job_main
 from kintune_lab.simulate.mock_item import item
 from kintune_lab.simulate.mock_worker import MockHandler
 from kintune_lab.simulate.plan import PlannedJob, PlannedStage
@@ -25,7 +25,7 @@ _PATIENCE = 10.0  # times as long as it should take, and this many seconds, befo
 
 
 class MockProcess(MockHandler):
-    """A `PlannedJob` as `kintune.wire.job.JobHandler`."""
+    """A `PlannedJob` as `kintune.wire.job_loop.JobHandler`."""
 
     def open(self, job: str, spec: bytes, history: Sequence[Committed]) -> Iterable[Saying]:
         """Ask for what follows from the history."""

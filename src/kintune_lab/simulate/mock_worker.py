@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from kintune.wire import worker
+from kintune.wire import worker_loop as worker
 from kintune_lab.simulate.mock_item import seconds_of
 
 __all__ = ["MockHandler", "main"]

@@ -9,10 +9,10 @@ import msgspec
 
 from kintune.errors import InputError, SchedulerError
 from kintune.scheduler.events import ResourceJoined
-from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.recording import RECORDING_VERSION, Header, Line, Step, decode_line
 from kintune.scheduler.resources import Resource
+from kintune.scheduler.scheduler import Limits, Machine
 
 __all__ = ["Recorded", "read_recording"]
 

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.resources import Device, Host, Resource
+from kintune.scheduler.scheduler import Limits, Machine
 from kintune_lab.simulate.entries import DeviceEntry, GraphEntry, HostEntry, JobEntry
 from kintune_lab.simulate.faults import NO_FAULTS, Faults
 from kintune_lab.simulate.mix import MIX_RANGES, Mix

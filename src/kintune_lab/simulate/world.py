@@ -25,8 +25,8 @@ from kintune.scheduler.events import (
     StageFailed,
     StageReady,
 )
-from kintune.scheduler.machine import Machine
 from kintune.scheduler.resources import Resource
+from kintune.scheduler.scheduler import Machine
 from kintune_lab.simulate.faults import NO_FAULTS, Faults
 from kintune_lab.simulate.interference import Crowd
 from kintune_lab.simulate.lodging import Lodging

@@ -57,9 +57,9 @@ def outputs_of(lowered: Any, target: Any) -> list[Any]:
 
 
 def test_right_programs_agree_and_a_wrong_one_is_named(lowered: Any, target: Any) -> None:
-    from kintune.compiler.graph.alone import side_by_side
-    from kintune.core.validation import workload_of
-    from kintune.validate.alone import compare_alone
+    from kintune.compiler.graph.side_by_side import side_by_side
+    from kintune.core.stage_requests import workload_of
+    from kintune.validate.per_program import compare_alone
     from tests.support.mutants import mutant
 
     digests = {workload.digest for workload in lowered.workloads}
@@ -76,7 +76,7 @@ def test_right_programs_agree_and_a_wrong_one_is_named(lowered: Any, target: Any
 
 
 def test_the_heaviest_are_left_out(lowered: Any) -> None:
-    from kintune.compiler.graph.alone import MOST_FLOPS, choose_alone
+    from kintune.compiler.graph.side_by_side import MOST_FLOPS, choose_alone
 
     heavy = lowered.workloads[0]
     changed = lowered._replace(workloads=(heavy._replace(flops=MOST_FLOPS * 2), *lowered.workloads[1:]))

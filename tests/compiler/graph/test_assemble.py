@@ -20,7 +20,7 @@ def _by_rule(small: Small) -> Chosen:
     """The rule's first program for every subgraph that is worth one."""
     from kintune.compiler.graph.worth import is_tunable
     from kintune.compiler.space.sketches import generate_sketches
-    from kintune.search.machine import Machine
+    from kintune.search.processor import Machine
     from kintune.search.rules import rule_candidates
 
     tunable = is_tunable(small.lowered.workloads)
@@ -105,7 +105,7 @@ def test_kernels_that_are_compiled_already_are_linked(
     """Scheduled ones, whose weights are packed, and untuned ones; the result is the same to the bit."""
     from kintune.compiler.build import build_candidate
     from kintune.compiler.graph.assemble import assemble
-    from kintune.compiler.space.lower import save_workload
+    from kintune.compiler.space.replay import save_workload
 
     small: Small = request.getfixturevalue(network)
     chosen = _by_rule(small)
@@ -125,7 +125,7 @@ def test_kernels_that_are_compiled_already_are_linked(
 
 def test_a_compiled_kernel_with_other_operands_is_not_used(small_conv: Small, run_program: RunsProgram) -> None:
     from kintune.compiler.graph.assemble import assemble
-    from kintune.core.kernels import Built, Operand
+    from kintune.core.stage_requests import Built, Operand
 
     digests = [Candidate.untuned(workload.digest).digest for workload in small_conv.lowered.workloads]
     wrong = {digest: Built(digest, b"?", (Operand((1,), "int8", "output"),), object_file=b"?") for digest in digests}

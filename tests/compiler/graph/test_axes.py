@@ -58,8 +58,8 @@ def _module(kind: str) -> Any:
 )  # fmt: skip
 def test_an_operator_after_a_convolution(kind: str, cpu: tvm.target.Target, run_program: RunsProgram) -> None:
     from kintune.compiler.graph.assemble import assemble
-    from kintune.compiler.graph.axes import CountAxesFromFront
     from kintune.compiler.graph.lower import lower
+    from kintune.compiler.graph.normalise import CountAxesFromFront
 
     module = _module(kind)
     assert "-" not in str(CountAxesFromFront()(module)["main"].body.blocks[0].bindings[-1]).partition("axis=")[2]

@@ -22,7 +22,7 @@ def _computed(name: str, x: NDArray[Any], vector: int) -> NDArray[Any]:
     import tvm
     from tvm import te, tirx
 
-    from kintune.compiler.graph.elementary import use_vector_functions
+    from kintune.compiler.graph.elementwise import use_vector_functions
 
     use_vector_functions()
     source = te.placeholder(x.shape, name="source", dtype=str(x.dtype))
@@ -73,7 +73,7 @@ def test_no_element_is_a_call(name: str) -> None:
     import tvm
     from tvm import te, tirx
 
-    from kintune.compiler.graph.elementary import use_vector_functions
+    from kintune.compiler.graph.elementwise import use_vector_functions
 
     use_vector_functions()
     source = te.placeholder((16,), name="source")

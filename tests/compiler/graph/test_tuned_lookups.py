@@ -168,10 +168,10 @@ def _module(steps: list[Any], seed: int) -> tvm.IRModule:
 
 def _choices(lowered: Lowered, target: tvm.target.Target, seed: int, rounds: int) -> list[dict[str, Any]]:
     """Programs for all workloads: the rule's, and in each further round a drawn one of another sketch."""
-    from kintune.compiler.space.lower import Replayer
+    from kintune.compiler.space.replay import Replayer
     from kintune.compiler.space.sketches import generate_sketches
     from kintune.search.evolve import draw
-    from kintune.search.machine import Machine
+    from kintune.search.processor import Machine
     from kintune.search.rules import rule_candidates
 
     rng = np.random.default_rng(seed)

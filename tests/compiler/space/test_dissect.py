@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from kintune.search.anatomy import Access
+from kintune.search.access_patterns import Access
 
 if TYPE_CHECKING:
     from tests.support.workloads import TinyConv
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.tvm
 
 
 def test_a_convolution_moves_its_data_by_rows_columns_and_taps(tiny_conv: TinyConv) -> None:
-    from kintune.compiler.space.dissect import dissect
+    from kintune.compiler.space.loop_analysis import dissect
 
     anatomy = dissect(tiny_conv.module, "conv2d_nhwc")
     assert anatomy is not None
@@ -36,7 +36,7 @@ def test_a_convolution_moves_its_data_by_rows_columns_and_taps(tiny_conv: TinyCo
 def test_what_may_be_laid_out_is_a_weight(tiny_conv: TinyConv) -> None:
     import tvm
 
-    from kintune.compiler.space.dissect import dissect
+    from kintune.compiler.space.loop_analysis import dissect
 
     fixed = tiny_conv.module["main"].without_attr("layout_free_buffers")
     for function, weight in ((fixed, False), (fixed.with_attr("layout_free_buffers", [1]), True)):
@@ -49,7 +49,7 @@ def test_strides_and_indices_that_are_not_linear() -> None:
     import tvm
     from tvm import te
 
-    from kintune.compiler.space.dissect import dissect
+    from kintune.compiler.space.loop_analysis import dissect
 
     data = te.placeholder((32, 8), name="data", dtype="float16")
     k = te.reduce_axis((0, 4), name="k")
@@ -63,7 +63,7 @@ def test_strides_and_indices_that_are_not_linear() -> None:
 
 
 def test_the_block_that_sketches_tile_is_found(tiny_conv: TinyConv) -> None:
-    from kintune.compiler.space.dissect import tiled_block
+    from kintune.compiler.space.loop_analysis import tiled_block
 
     assert {tiled_block(sketch) for sketch in tiny_conv.sketches if b"SSRSRS" in sketch.trace} == {"conv2d_nhwc"}
     bare = msgspec.structs.replace(tiny_conv.sketches[0], trace=b'{"insts": [], "sampled": []}')
@@ -71,16 +71,16 @@ def test_the_block_that_sketches_tile_is_found(tiny_conv: TinyConv) -> None:
 
 
 def test_a_block_that_is_not_there_is_named(tiny_conv: TinyConv) -> None:
-    from kintune.compiler.space.dissect import dissect
+    from kintune.compiler.space.loop_analysis import dissect
 
     with pytest.raises(ValueError, match="no block nowhere"):
         dissect(tiny_conv.module, "nowhere")
 
 
 def test_the_sketches_of_a_convolution_have_traits(tiny_conv: TinyConv) -> None:
-    from kintune.compiler.space.dissect import dissect
-    from kintune.search.machine import Machine
-    from kintune.search.traits.field import fields_of
+    from kintune.compiler.space.loop_analysis import dissect
+    from kintune.search.features.field import fields_of
+    from kintune.search.processor import Machine
 
     fields = fields_of(tiny_conv.sketches, dissect(tiny_conv.module, "conv2d_nhwc"), Machine(8, 16, 2))
     fielded = {sketch.digest for field in fields for sketch in field.frame.sketches}

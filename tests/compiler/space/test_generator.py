@@ -31,13 +31,13 @@ def test_what_is_drawn_for_a_gpu_makes_programs(tiny_conv: Any) -> None:
     import numpy as np
     import tvm
 
-    from kintune.compiler.space.lower import Replayer
+    from kintune.compiler.space.replay import Replayer
     from kintune.compiler.space.sketches import generate_sketches
     from kintune.errors import BuildError
     from kintune.runtime.target import resolve_target
     from kintune.search.bounds import bounds_of
     from kintune.search.evolve import draw
-    from kintune.search.machine import Machine
+    from kintune.search.processor import Machine
     from kintune.search.rules import rule_candidates
 
     target = tvm.target.Target(json.loads(resolve_target("cuda -arch=sm_90", 1)))

@@ -8,7 +8,7 @@ import pytest
 pytestmark = pytest.mark.tvm
 
 SCRIPT = """
-from kintune.compiler.space.intrinsics import load_intrinsics
+from kintune.compiler.space.generator import load_intrinsics
 load_intrinsics({machine!r})
 load_intrinsics({machine!r})
 import tvm.s_tir.tensor_intrin, sys
@@ -35,7 +35,7 @@ def test_only_those_of_one_architecture_are_parsed(machine: str, intrinsic: str,
 
 AT_ONCE = """
 import importlib, threading, time
-from kintune.compiler.space.intrinsics import load_intrinsics
+from kintune.compiler.space.generator import load_intrinsics
 from tvm.s_tir import TensorIntrin
 import_module, begun, found = importlib.import_module, threading.Event(), []
 def slowly(name):

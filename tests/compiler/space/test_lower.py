@@ -16,7 +16,7 @@ pytestmark = pytest.mark.tvm
 
 
 def test_replaying_gives_the_same_program_each_time(tiny_conv: TinyConv) -> None:
-    from kintune.compiler.space.lower import Replayer, save_workload
+    from kintune.compiler.space.replay import Replayer, save_workload
 
     rng = np.random.default_rng(0)
     for sketch in tiny_conv.sketches:
@@ -28,7 +28,7 @@ def test_replaying_gives_the_same_program_each_time(tiny_conv: TinyConv) -> None
 
 def test_what_replay_took_replays_to_itself(tiny_conv: TinyConv) -> None:
     """Also where a compute location does not exist and is replaced."""
-    from kintune.compiler.space.lower import Replayer, save_workload
+    from kintune.compiler.space.replay import Replayer, save_workload
 
     replay = Replayer(tiny_conv.module, tiny_conv.target)
     rng = np.random.default_rng(1)
@@ -51,7 +51,7 @@ def test_what_replay_took_replays_to_itself(tiny_conv: TinyConv) -> None:
 
 @pytest.mark.parametrize("damage", ["too few", "wrong product", "wrong parts"])
 def test_impossible_decisions_are_refused(tiny_conv: TinyConv, damage: str) -> None:
-    from kintune.compiler.space.lower import Replayer
+    from kintune.compiler.space.replay import Replayer
 
     sketch = tiny_conv.sketches[0]
     candidate = draw(sketch, np.random.default_rng(0))
@@ -66,14 +66,14 @@ def test_impossible_decisions_are_refused(tiny_conv: TinyConv, damage: str) -> N
 
 
 def test_the_untuned_candidate_is_the_workload(tiny_conv: TinyConv) -> None:
-    from kintune.compiler.space.lower import apply_candidate
+    from kintune.compiler.space.replay import apply_candidate
 
     untuned = Candidate.untuned("conv")
     assert apply_candidate(tiny_conv.module, None, untuned, tiny_conv.target) is tiny_conv.module
 
 
 def test_a_workload_survives_a_journey(tiny_conv: TinyConv) -> None:
-    from kintune.compiler.space.lower import load_workload, save_workload
+    from kintune.compiler.space.replay import load_workload, save_workload
 
     blob = save_workload(tiny_conv.module)
     assert save_workload(load_workload(blob)) == blob

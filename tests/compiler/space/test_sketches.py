@@ -50,7 +50,7 @@ def test_another_workload_has_other_digests(tiny_conv: TinyConv) -> None:
 
 
 def test_a_schedule_is_taken_apart_into_the_sketch_and_decisions_it_came_from(tiny_conv: TinyConv) -> None:
-    from kintune.compiler.space.lower import Replayer
+    from kintune.compiler.space.replay import Replayer
     from kintune.compiler.space.sketches import take_apart
 
     replay = Replayer(tiny_conv.module, tiny_conv.target)

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from kintune.core.feature_version import FEATURES
-from kintune.search.row import WIDTH
+from kintune.core.version import FEATURES
+from kintune.search.training_rows import WIDTH
 from kintune.testing.space_suite import SpaceSuite
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class TestTvmSpace(SpaceSuite):
 
     def make(self) -> TvmSpace:
         from kintune.compiler.space.tvm_space import TvmSpace
-        from kintune.search.machine import Machine
+        from kintune.search.processor import Machine
 
         conv = self._conv
         return TvmSpace({"conv": conv.module}, conv.sketches, conv.target, Machine(8, 16), threads=2)
@@ -42,7 +42,7 @@ class TestTvmSpace(SpaceSuite):
 
     def test_the_answer_does_not_depend_on_the_number_of_threads(self) -> None:
         from kintune.compiler.space.tvm_space import TvmSpace
-        from kintune.search.machine import Machine
+        from kintune.search.processor import Machine
 
         conv = self._conv
         single = TvmSpace({"conv": conv.module}, conv.sketches, conv.target, Machine(8, 16), threads=1)

@@ -29,7 +29,7 @@ def target() -> Any:
 
     import tvm
 
-    from kintune.compiler.space.intrinsics import load_intrinsics
+    from kintune.compiler.space.generator import load_intrinsics
     from kintune.runtime.target import resolve_target
 
     load_intrinsics()

@@ -141,7 +141,7 @@ class Splitting:
         self.seen: list[list[int]] = []
 
     def group(self, evidence: Any, previous: Any) -> dict[str, str]:
-        from kintune.search.row import STORES
+        from kintune.search.training_rows import STORES
 
         self.seen.append([len(samples.labels) for samples in evidence])
         assert all(samples.features.shape == (len(samples.labels), STORES) for samples in evidence)

@@ -37,7 +37,7 @@ def tune(bench: Any, tmp_path: Path) -> Callable[..., Any]:
 
 def test_a_sibling_is_foreseen_after_each_full_round(task: Any, tune: Any, bench: Any) -> None:
     from kintune.integrations.stock import FamilyCostModel, FamilyTaskScheduler
-    from kintune.integrations.stock.turn import How
+    from kintune.integrations.stock.budget import How
 
     tasks = [task("matmul", 16), task("sum", 512), task("matmul", 32)]
     model = FamilyCostModel("op", warmup_samples=8, threads=1)
@@ -82,7 +82,7 @@ def test_what_was_predicted_is_compared_with_what_was_measured(
     task: Any, tune: Any, monkeypatch: pytest.MonkeyPatch, foresee: Any
 ) -> None:
     from kintune.integrations.stock import FamilyCostModel, FamilyTaskScheduler
-    from kintune.search.trust import Trust
+    from kintune.search.cost_model import Trust
 
     judged: list[tuple[int, bool]] = []
 
@@ -110,7 +110,7 @@ def test_what_was_predicted_is_compared_with_what_was_measured(
 
 def test_a_doubted_round_too_small_to_pay_is_left_out(task: Any, tune: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from kintune.integrations.stock import FamilyCostModel, FamilyTaskScheduler
-    from kintune.search.trust import Trust
+    from kintune.search.cost_model import Trust
 
     monkeypatch.setattr(Trust, "size", lambda self, family, full: 3)
     for foresee_size, expected in ((8, False), (3, True)):

@@ -37,7 +37,7 @@ def test_tune_relax_with_stocks_builder_runner_and_database(
     from tvm import relax
     from tvm.s_tir import meta_schedule as ms
 
-    from kintune.compiler.space.intrinsics import load_intrinsics
+    from kintune.compiler.space.generator import load_intrinsics
     from kintune.integrations.stock import FamilyCostModel, FamilyTaskScheduler
 
     monkeypatch.setenv("TVM_NUM_THREADS", "1")

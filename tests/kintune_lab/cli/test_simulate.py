@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kintune.scheduler.machine import Machine
 from kintune.scheduler.policies import policy
 from kintune.scheduler.recording import Header, Step, encode_line
+from kintune.scheduler.scheduler import Machine
 from kintune_lab.simulate.spec import read_spec
 from kintune_lab.simulate.world import World
 

@@ -67,7 +67,7 @@ def test_a_stock_turn_is_a_round_of_one_task(ground: Ground, stock_turns: list[T
 
 
 def test_what_is_replayed_is_what_stock_built(ground: Ground, stock_turns: list[Turned]) -> None:
-    from kintune.compiler.space.lower import Replayer
+    from kintune.compiler.space.replay import Replayer
     from kintune_lab.contest.ground import structure_of
 
     modules = {workload.digest: workload.module for workload in ground.lowered.workloads}
@@ -86,7 +86,7 @@ def test_every_candidate_of_a_stock_round_can_be_replayed_as_it_was(ground: Grou
     import tvm
     from tvm.s_tir import meta_schedule as ms
 
-    from kintune.compiler.space.lower import Replayer
+    from kintune.compiler.space.replay import Replayer
     from kintune.compiler.space.sketches import take_apart
     from kintune.core.candidate import Candidate
     from kintune_lab.contest.ground import structure_of

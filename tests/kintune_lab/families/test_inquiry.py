@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from kintune.core.feature_version import FEATURES
 from kintune.core.payloads import ModelRef, Prepared
+from kintune.core.version import FEATURES
 from kintune.errors import InputError
 from kintune.models.ref import parse_ref
 from kintune.records import Store

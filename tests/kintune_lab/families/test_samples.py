@@ -7,8 +7,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from kintune.core.feature_version import FEATURES
 from kintune.core.outcome import Outcome, Status
+from kintune.core.version import FEATURES
 from kintune.records import Measurement, Store
 from kintune.testing.records import COMPILER, DEVICE, add_workload, measurement, subgraph
 from kintune_lab.families.samples import Conditions, conditions_of, read_measured, subject_of

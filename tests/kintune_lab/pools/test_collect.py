@@ -8,10 +8,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from kintune.core.feature_version import FEATURES
 from kintune.core.payloads import ModelRef, Prepared
-from kintune.core.progress import ProgressReport
-from kintune.core.report import RunReport, StopReason
+from kintune.core.report import ProgressReport, RunReport, StopReason
+from kintune.core.version import FEATURES
 from kintune.errors import InputError, KintuneError
 from kintune.records import Store
 from kintune.testing.records import add_workload, measurement, subgraph

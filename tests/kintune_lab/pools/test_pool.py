@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kintune.core.feature_version import COMPILER_ONLY
+from kintune.core.version import COMPILER_ONLY
 from kintune.errors import InputError
-from kintune.search.row import STORES, WIDTH
-from kintune.search.traits.traits import TRAITS
+from kintune.search.features.analytic import TRAITS
+from kintune.search.training_rows import STORES, WIDTH
 from kintune_lab.pools.pool import Pool, load_pool, save_pool
 
 

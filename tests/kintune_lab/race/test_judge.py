@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kintune.core.candidate import Candidate
-from kintune.core.kernels import Built
 from kintune.core.outcome import Outcome, Status
+from kintune.core.stage_requests import Built
 from kintune_lab.race.course import Course
 from kintune_lab.race.judge import entered, judge, running_order
 from tests.support.scripted_side import ScriptedTurn

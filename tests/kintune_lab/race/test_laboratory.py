@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kintune.core.candidate import Candidate
-from kintune.wire.worker_process import WorkerDied
+from kintune.wire.worker_client import WorkerDied
 from kintune_lab.race import laboratory
 from kintune_lab.race.course import Course, Ground
 from kintune_lab.race.laboratory import Workers

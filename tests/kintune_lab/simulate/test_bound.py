@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kintune.scheduler.machine import Machine
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.resources import Device, Host
+from kintune.scheduler.scheduler import Machine
 from kintune_lab.simulate.bound import lower_bound
 from kintune_lab.simulate.faults import Faults, Outage
 from kintune_lab.simulate.mix import Mix

@@ -9,10 +9,10 @@ import pytest
 from kintune.errors import InputError
 from kintune.scheduler.decisions import Decision
 from kintune.scheduler.events import Event, JobEnded
-from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import policy
 from kintune.scheduler.recording import Header, Step, encode_line
 from kintune.scheduler.resources import Device, Host
+from kintune.scheduler.scheduler import Limits, Machine
 from kintune_lab.simulate.faults import Faults
 from kintune_lab.simulate.mock import MockJob
 from kintune_lab.simulate.recorded import Recorded, read_recording

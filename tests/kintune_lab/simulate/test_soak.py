@@ -11,9 +11,9 @@ from kintune.core.stage import Demand, Stage
 from kintune.scheduler.decisions import Start
 from kintune.scheduler.events import JobAdded, JobEnded, ResourceJoined, StageDone, StageReady
 from kintune.scheduler.invariants import Auditor
-from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.resources import Device, Host
+from kintune.scheduler.scheduler import Limits, Machine
 from kintune_lab.simulate.faults import Faults
 from kintune_lab.simulate.mix import Mix
 from kintune_lab.simulate.mock import MockJob

@@ -10,9 +10,9 @@ from kintune.errors import SchedulerError
 from kintune.scheduler.decisions import Decision, RetryAt
 from kintune.scheduler.events import Event, JobExpects, RetryDue, StageReady
 from kintune.scheduler.invariants import Auditor
-from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.resources import Device, Host, Resource
+from kintune.scheduler.scheduler import Limits, Machine
 from kintune_lab.simulate.faults import Faults, Outage
 from kintune_lab.simulate.mix import Mix
 from kintune_lab.simulate.mock import MockJob

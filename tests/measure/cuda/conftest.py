@@ -9,7 +9,7 @@ import pytest
 
 from kintune.errors import OrderError
 from kintune.hardware.gpus import list_gpus
-from kintune.hardware.nvcc import find_nvcc
+from kintune.hardware.toolchain import find_nvcc
 from tests.support.paper_gpu import build_paper_gpu
 
 collect_ignore: list[str] = []  # what there is nothing for here is no test, not one that is skipped
@@ -43,8 +43,8 @@ from tvm import te, topi
 from kintune.compiler.build import build_candidate
 from kintune.runtime.target import resolve_target
 from kintune.core.candidate import Candidate
-from kintune.compiler.space.lower import save_workload
-from kintune.search.machine import Machine
+from kintune.compiler.space.replay import save_workload
+from kintune.search.processor import Machine
 from kintune.search.rules import rule_candidates
 from kintune.compiler.space.sketches import generate_sketches
 

@@ -12,11 +12,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from kintune.core.device_about import DeviceAbout, Peak
-from kintune.core.kernels import Built, ProfileContext, ProfileItem
+from kintune.core.device import DeviceAbout, Peak
+from kintune.core.measurement_protocol import Protocol
 from kintune.core.messages import ItemFailed
 from kintune.core.outcome import Outcome, Status
-from kintune.core.protocol import Protocol
+from kintune.core.stage_requests import Built, ProfileContext, ProfileItem
 from kintune.errors import DeviceError, TargetError
 from kintune.measure.rpc.address import Address, parse_address
 from kintune.workers.device_worker import open_board

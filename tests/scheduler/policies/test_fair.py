@@ -7,10 +7,10 @@ import pytest
 from kintune.core.stage import Demand, Stage
 from kintune.scheduler.decisions import Start
 from kintune.scheduler.events import JobAdded, ResourceJoined, StageDone, StageReady
-from kintune.scheduler.machine import Machine
 from kintune.scheduler.policies import Fair, Predictive
 from kintune.scheduler.policy import Policy
 from kintune.scheduler.resources import Device, Host
+from kintune.scheduler.scheduler import Machine
 
 GPU = Demand(device="gpu", exclusive=True)
 

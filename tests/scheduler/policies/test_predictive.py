@@ -19,9 +19,9 @@ from kintune.scheduler.events import (
     StageReady,
 )
 from kintune.scheduler.invariants import Auditor
-from kintune.scheduler.machine import Machine
 from kintune.scheduler.policies import Predictive
 from kintune.scheduler.resources import Device, Host
+from kintune.scheduler.scheduler import Machine
 
 GPU = Demand(device="gpu", exclusive=True)
 CORE = Demand(cores=1)

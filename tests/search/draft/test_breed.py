@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from kintune.core.candidate import Axis, Choice, Location, Sketch, Tile
 from kintune.search.draft.breed import cross, draw, mutate
-from kintune.search.traits.frame import Frame, Herd
+from kintune.search.features.encoding import Frame, Herd
 from kintune.testing.decisions import check_candidate
 
 extents = st.one_of(st.integers(1, 4096), st.sampled_from([1, 2, 7, 13, 64, 97, 1000, 1009, 2048]))

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 from kintune.core.candidate import Candidate
 from kintune.search.cost_model import Trees, relative_speeds
 from kintune.search.draft.drafter import draft
+from kintune.search.features.analytic import Traits
 from kintune.search.propose import propose
-from kintune.search.row import WIDTH
 from kintune.search.subgraph import SubgraphState
-from kintune.search.traits.traits import Traits
+from kintune.search.training_rows import WIDTH
 from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
 
 

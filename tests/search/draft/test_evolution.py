@@ -4,7 +4,7 @@ from numpy.typing import NDArray
 
 from kintune.core.candidate import Sketch, Tile
 from kintune.search.draft.evolution import evolve
-from kintune.search.traits.frame import Frame, Herd
+from kintune.search.features.encoding import Frame, Herd
 
 FRAME = Frame([Sketch("w", "s", b"", (Tile(2**12, 4, 64), Tile(2**10, 4, 64)))])
 GOAL = np.array([4, 16, 2, 32, 8, 2, 4, 16])

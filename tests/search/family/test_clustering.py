@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.search.family.clustering import clusters
+from kintune.search.family.measured import clusters
 
 
 def _blocks(*sizes: int) -> np.ndarray:

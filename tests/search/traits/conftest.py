@@ -1,7 +1,7 @@
 import pytest
 
 from kintune.core.candidate import Candidate, Choice, Sketch, Tile
-from kintune.search.anatomy import Access, Anatomy
+from kintune.search.access_patterns import Access, Anatomy
 
 ROWS, COLUMNS, DEPTH = 64, 256, 128
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from kintune.core.candidate import Axis, Choice, Location, Sketch, Tile
 from kintune.search.evolve import draw
-from kintune.search.traits.frame import Frame, Herd, frames
+from kintune.search.features.encoding import Frame, Herd, frames
 
 AXES: tuple[Axis, ...] = (Tile(12, 4), Choice((0, 16), (1.0, 1.0)), Tile(7, 2), Location(5))
 

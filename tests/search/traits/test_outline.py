@@ -5,8 +5,8 @@ import msgspec
 import pytest
 
 from kintune.core.candidate import Sketch, Tile
-from kintune.search.anatomy import Anatomy
-from kintune.search.traits.outline import Outline, outline_of
+from kintune.search.access_patterns import Anatomy
+from kintune.search.features.outline import Outline, outline_of
 
 
 def _with(sketch: Sketch, *instructions: list[Any]) -> Sketch:

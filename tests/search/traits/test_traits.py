@@ -5,13 +5,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kintune.core.candidate import Candidate, Sketch
-from kintune.search.anatomy import Anatomy
+from kintune.search.access_patterns import Anatomy
 from kintune.search.draft.breed import draw
-from kintune.search.machine import Machine
-from kintune.search.row import STORES, WIDTH
-from kintune.search.traits.field import Field, fields_of
-from kintune.search.traits.frame import Herd
-from kintune.search.traits.traits import TRAITS
+from kintune.search.features.analytic import TRAITS
+from kintune.search.features.encoding import Herd
+from kintune.search.features.field import Field, fields_of
+from kintune.search.processor import Machine
+from kintune.search.training_rows import STORES, WIDTH
 from tests.search.traits.conftest import a_product, a_sketch, tiled
 
 MACHINE = Machine(16, 32, 2, (32 << 10, 1 << 20, 32 << 20))

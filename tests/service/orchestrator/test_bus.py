@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from kintune.errors import InputError
-from kintune.service.life import State
-from kintune.service.orchestrator.bus import Bus
-from kintune.service.orchestrator.news import Changed, News, Poke, Standing, Standings, decode_news, encode
-from kintune.service.web.line import Line
-from kintune.wire.frames import FrameReader, frame
+from kintune.service.job_status import State
+from kintune.service.orchestrator.event_bus import Bus
+from kintune.service.orchestrator.events import Changed, News, Poke, Standing, Standings, decode_news, encode
+from kintune.service.web.orchestrator_client import Line
+from kintune.wire.channel import FrameReader, frame
 
 
 class Ear:

@@ -11,23 +11,22 @@ import pytest
 
 from kintune.core.messages import Work
 from kintune.core.payloads import StageName
-from kintune.core.progress import ProgressReport
-from kintune.core.report import Latencies, RunReport, StopReason
+from kintune.core.report import Latencies, ProgressReport, RunReport, StopReason
 from kintune.core.stage import Demand, Stage
 from kintune.errors import InputError, JobFailed, StorageFull
 from kintune.service.access import Scope, Visitor
-from kintune.service.calls import Calls
-from kintune.service.content import Content
+from kintune.service.blob_store import Content
 from kintune.service.database import open_database
-from kintune.service.docket import Docket, Job
-from kintune.service.library import Library
-from kintune.service.life import State, Wish
-from kintune.service.orchestrator.desk import Desk
-from kintune.service.orchestrator.news import Changed, News, Progressed
-from kintune.service.people import People
-from kintune.service.wanted import Wanted
-from kintune.workers.engine.command import Command
+from kintune.service.job_repository import Docket, Job
+from kintune.service.job_request import Wanted
+from kintune.service.job_status import State, Wish
+from kintune.service.model_store import Library
+from kintune.service.orchestrator.events import Changed, News, Progressed
+from kintune.service.orchestrator.job_controller import Desk
+from kintune.service.users import People
+from kintune.service.webhooks import Calls
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
+from kintune.workers.engine.process import Command
 from tests.support import guests
 from tests.support.reports import example_report
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kintune.service.orchestrator import excerpt
-from kintune.service.orchestrator.excerpt import EngineLog
+from kintune.service.orchestrator import engine_log as excerpt
+from kintune.service.orchestrator.engine_log import EngineLog
 
 
 @pytest.fixture

@@ -14,16 +14,16 @@ import pytest
 from kintune.errors import EngineError, InputError
 from kintune.service.access import Scope
 from kintune.service.database import open_database
+from kintune.service.machines import Roll
 from kintune.service.orchestrator.admission import Admission
-from kintune.service.orchestrator.gate import Gate
-from kintune.service.people import People
-from kintune.service.roll import Roll
-from kintune.wire.worker import WIRE_VERSION
-from kintune.workers.engine.kept import Keeper
-from kintune.workers.engine.outposts import Outpost
-from kintune.workers.fleet.line import Line
+from kintune.service.orchestrator.agent_listener import Gate
+from kintune.service.users import People
+from kintune.wire.worker_loop import WIRE_VERSION
+from kintune.workers.engine.remote_nodes import Outpost
+from kintune.workers.engine.remote_process import Keeper
 from kintune.workers.fleet.messages import FLEET_VERSION, Beat, Join, OfferedDevice, TurnedAway, Welcome, to_agent
 from kintune.workers.fleet.sockets import PATH, call
+from kintune.workers.fleet.transport import Line
 from tests.support.boards import board_about
 
 PI = board_about("Cortex-A76", pulse_us=500.0)

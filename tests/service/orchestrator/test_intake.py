@@ -10,21 +10,20 @@ import pytest
 from kintune.errors import InputError, JobFailed
 from kintune.records import RunState, Store
 from kintune.service.access import Scope, Visitor
-from kintune.service.content import Content
+from kintune.service.blob_store import Content
 from kintune.service.database import open_database
 from kintune.service.device_types import DeviceTypes
-from kintune.service.docket import Docket, Job
-from kintune.service.library import Library
-from kintune.service.life import State
-from kintune.service.orchestrator import intake as intake_module
-from kintune.service.orchestrator.intake import Intake
-from kintune.service.orchestrator.lodging import Lodging
-from kintune.service.people import People
+from kintune.service.job_repository import Docket, Job
+from kintune.service.job_request import Wanted
+from kintune.service.job_status import State
+from kintune.service.model_store import Library
+from kintune.service.orchestrator import run_factory as intake_module
+from kintune.service.orchestrator.job_hosts import Lodging
+from kintune.service.orchestrator.run_factory import Intake
 from kintune.service.settings import Settings
-from kintune.service.wanted import Wanted
-from kintune.tuning.front.place import Place
+from kintune.service.users import People
+from kintune.tuning.front.placement import Place, Station
 from kintune.tuning.front.request import TuneRequest
-from kintune.tuning.front.station import Station
 from tests.support.boards import board_about
 from tests.support.reports import example_report
 

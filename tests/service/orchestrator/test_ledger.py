@@ -6,22 +6,21 @@ import msgspec
 import pytest
 
 from kintune.core.candidate import digest_of
-from kintune.core.conditions import Conditions
+from kintune.core.knowledge import Conditions
+from kintune.core.measurement_protocol import DeviceType
 from kintune.core.messages import ItemStatus
-from kintune.core.model_version import ModelVersion
 from kintune.core.outcome import Outcome, Status
 from kintune.core.payloads import StageName
-from kintune.core.protocol import DeviceType
+from kintune.core.version import ModelVersion
 from kintune.records import Store
-from kintune.service.orchestrator.ledger import Ledger
-from kintune.service.orchestrator.news import Tally
+from kintune.service.orchestrator.events import Tally
+from kintune.service.orchestrator.journal import Ledger
 from kintune.service.orchestrator.refresher import Refresher
 from kintune.testing.journal_suite import JournalSuite
 from kintune.transfer.refresh_job import FreshModel
-from kintune.workers.engine.command import Command
 from kintune.workers.engine.job_run import JobLaunch
-from kintune.workers.engine.journal import Entry
-from kintune.workers.engine.memory_journal import MemoryJournal
+from kintune.workers.engine.journal import Entry, MemoryJournal
+from kintune.workers.engine.process import Command
 
 TYPE = DeviceType("{}", "cpu", (), 1, "1 cold")
 

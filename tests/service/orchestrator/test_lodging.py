@@ -4,10 +4,10 @@ import pytest
 
 from kintune.errors import InputError
 from kintune.scheduler.resources import Device, Host
-from kintune.service.orchestrator.lodging import Lodging
+from kintune.service.orchestrator.job_hosts import Lodging
 from kintune.service.settings import Settings
-from kintune.tuning.front.place import HOST, Place
-from kintune.workers.engine.command import Anywhere, Command
+from kintune.tuning.front.placement import HOST, Place
+from kintune.workers.engine.process import Anywhere, Command
 
 ALONE = Place(((3,),), (0, 1, 2))
 

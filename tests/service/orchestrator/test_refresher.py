@@ -3,12 +3,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kintune.core.conditions import Conditions
-from kintune.core.protocol import DeviceType
+from kintune.core.knowledge import Conditions
+from kintune.core.measurement_protocol import DeviceType
 from kintune.service.orchestrator.refresher import Refresher
 from kintune.transfer.refresh_job import RefreshSpec
-from kintune.workers.engine.command import Command
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
+from kintune.workers.engine.process import Command
 
 TYPE = DeviceType("{}", "cpu", (), 1, "1 cold")
 

@@ -4,8 +4,8 @@ from kintune.core.stage import Demand, Stage, StageKey
 from kintune.scheduler.decisions import Start
 from kintune.scheduler.events import ResourceBack, ResourceJoined, ResourceLost, StageDone, StageFailed, StageReady
 from kintune.scheduler.resources import Device, Host, Placement
-from kintune.service.orchestrator.news import News, StageBegan, StageEnded, Standing, Standings, Tally
-from kintune.service.orchestrator.watch import Watch
+from kintune.service.orchestrator.events import News, StageBegan, StageEnded, Standing, Standings, Tally
+from kintune.service.orchestrator.stage_tracker import Watch
 
 GPU = Placement(None, 0, 0, "gpu", exclusive=True)
 STAGE = Stage("profile-1", "run", "profile", Demand(device="gpu"))

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from kintune.scheduler.resources import Placement
-from kintune.service.orchestrator.news import Tally
+from kintune.service.orchestrator.events import Tally
 from kintune.service.portal.charts import curve_options, gantt_options
 from kintune.service.portal.others import tallied
-from kintune.service.web.board import Stage
+from kintune.service.web.live_state import Stage
 
 HOST, GPU = Placement("local", 1), Placement(None, 0, 0, "gpu", exclusive=True)
 

@@ -12,12 +12,12 @@ from fastapi import Request
 from fastapi.testclient import TestClient
 
 from kintune.service.access import Scope, Unauthorized
-from kintune.service.portal.doors import router
 from kintune.service.portal.frame import Desk
+from kintune.service.portal.sign_in import router
 from kintune.service.settings import Settings
 from kintune.service.web.app import make_app
-from kintune.service.web.doors import COOKIE
-from kintune.service.web.rooms import Rooms
+from kintune.service.web.application_state import Rooms
+from kintune.service.web.authentication import COOKIE
 
 OWN = {"Origin": "http://127.0.0.1:8190", "Sec-Fetch-Site": "same-origin"}
 

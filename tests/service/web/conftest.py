@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 from kintune.service.access import Quota, Scope
 from kintune.service.settings import Settings
 from kintune.service.web.app import make_app
-from kintune.service.web.rooms import Rooms
+from kintune.service.web.application_state import Rooms
 
 NOW = 1_000_000.0
 

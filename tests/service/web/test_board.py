@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from kintune.scheduler.resources import Placement
-from kintune.service.orchestrator.news import StageBegan, StageEnded, Standing, Standings, Tally
-from kintune.service.web.board import Board
+from kintune.service.orchestrator.events import StageBegan, StageEnded, Standing, Standings, Tally
+from kintune.service.web.live_state import Board
 
 HOST, GPU = Placement("local", 1), Placement(None, 0, 0, "gpu", exclusive=True)
 

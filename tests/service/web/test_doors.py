@@ -6,8 +6,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from kintune.service.access import Scope
-from kintune.service.web.doors import COOKIE
-from kintune.service.web.rooms import Rooms
+from kintune.service.web.application_state import Rooms
+from kintune.service.web.authentication import COOKIE
 
 OWN = {"Origin": "http://127.0.0.1:8190", "Sec-Fetch-Site": "same-origin"}
 FOREIGN = {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from kintune.service.web import errands
-from kintune.service.web.errands import Errands, sweep
-from kintune.service.web.rooms import Rooms
+from kintune.service.web import background_tasks as errands
+from kintune.service.web.application_state import Rooms
+from kintune.service.web.background_tasks import Errands, sweep
 
 
 def lost(rooms: Rooms, data: bytes) -> str:

@@ -7,8 +7,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from kintune.service.access import Quota
-from kintune.service.life import State
-from kintune.service.web.rooms import Rooms
+from kintune.service.job_status import State
+from kintune.service.web.application_state import Rooms
 from tests.support.guests import upload
 
 

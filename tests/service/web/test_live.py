@@ -8,14 +8,14 @@ import pytest
 from fastapi import Request
 from fastapi.testclient import TestClient
 
-from kintune.core.progress import ProgressReport
+from kintune.core.report import ProgressReport
 from kintune.scheduler.resources import Placement
-from kintune.service.orchestrator.news import Progressed, StageBegan, StageEnded, Standing, Standings, Tally
-from kintune.service.wanted import Wanted
+from kintune.service.job_request import Wanted
+from kintune.service.orchestrator.events import Progressed, StageBegan, StageEnded, Standing, Standings, Tally
 from kintune.service.web import live
-from kintune.service.web.board import Board
-from kintune.service.web.doors import visitor_of
-from kintune.service.web.rooms import Rooms
+from kintune.service.web.application_state import Rooms
+from kintune.service.web.authentication import visitor_of
+from kintune.service.web.live_state import Board
 
 HOST, GPU = Placement("local", 1), Placement(None, 0, 0, "gpu", exclusive=True)
 

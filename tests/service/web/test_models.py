@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from onnx import TensorProto, helper
 
 from kintune.service.access import Quota
-from kintune.service.web.rooms import Rooms
+from kintune.service.web.application_state import Rooms
 from tests.support.guests import dynamic_onnx, upload
 
 
@@ -149,7 +149,7 @@ def test_a_full_disk_is_said_to_be_full(anna: TestClient, rooms: Rooms, monkeypa
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("kintune.service.content.os.fsync", full)
+    monkeypatch.setattr("kintune.service.blob_store.os.fsync", full)
     answer = anna.post("/api/v1/models", content=dynamic_onnx().SerializeToString())
     assert answer.status_code == 507
     assert "full" in answer.json()["error"]

@@ -8,15 +8,14 @@ import msgspec
 import pytest
 
 from kintune.core.candidate import Candidate
-from kintune.core.device_about import DeviceAbout, Peak
-from kintune.core.machine import Cache, Machine
+from kintune.core.device import Cache, DeviceAbout, Machine, Peak
+from kintune.core.measurement_protocol import DeviceType, Protocol
 from kintune.core.outcome import Outcome, Status
 from kintune.core.payloads import JobSpec, Prepared, Subgraph
-from kintune.core.protocol import DeviceType, Protocol
 from kintune.models.ref import parse_ref
 from kintune.records import Measurement, Store
-from kintune.tuning.estimate import estimate as module
-from kintune.tuning.estimate.estimate import estimate_model
+from kintune.tuning import estimation as module
+from kintune.tuning.estimation import estimate_model
 
 ZOO = parse_ref("zoo:mobilenet_v1_0.5")
 PEAK = Peak(gflops=100.0, gbytes_per_s=10.0, threads=2, read_gbytes_per_s=12.0)
@@ -56,7 +55,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> FakeInterview:
         yield fake
 
     monkeypatch.setattr(module, "interview", interview)
-    monkeypatch.setattr("kintune.tuning.estimate.preparation.interview", interview)
+    monkeypatch.setattr("kintune.tuning.estimation.interview", interview)
     return fake
 
 

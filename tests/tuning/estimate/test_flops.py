@@ -4,7 +4,7 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from kintune.models import zoo
-from kintune.tuning.estimate.flops import count_flops, count_network_flops
+from kintune.tuning.estimation import count_flops, count_network_flops
 
 PUBLISHED_GMACS = {"resnet18": 1.82, "resnet50": 4.09, "mobilenet_v2": 0.30, "vit_base": 17.6}
 Shape = tuple["int | str", ...]

@@ -6,7 +6,7 @@ import pytest
 
 from kintune.errors import InputError
 from kintune.models.ref import parse_ref
-from kintune.tuning.estimate.preparation import preparing
+from kintune.tuning.estimation import preparing
 
 
 @pytest.mark.tvm

@@ -8,7 +8,7 @@ import pytest
 
 from kintune.core.payloads import ModelRef
 from kintune.errors import InputError
-from kintune.tuning.front.campaign import Scheduling, tune_all
+from kintune.tuning.front.driver import Scheduling, tune_all
 from kintune.tuning.front.request import TuneRequest
 
 

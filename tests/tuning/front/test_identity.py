@@ -6,10 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from kintune.core.measurement_protocol import Protocol
 from kintune.core.payloads import Constant, ModelRef, Options
-from kintune.core.protocol import Protocol
-from kintune.tuning.front.identity import run_key
-from kintune.tuning.front.request import TuneRequest
+from kintune.tuning.front.request import TuneRequest, run_key
 
 REQUEST = TuneRequest(model=ModelRef("zoo", "resnet18", "resnet18"), output="resnet18.kt")
 
@@ -52,14 +51,14 @@ def test_where_things_go_makes_no_difference(changes: dict[str, object]) -> None
 @pytest.mark.parametrize("constant", ["TVM_VERSION", "ELEMENTARY", "FEATURES"])
 def test_what_another_version_has_begun_is_other_work(constant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = key()
-    monkeypatch.setattr(f"kintune.tuning.front.identity.{constant}", "another")
+    monkeypatch.setattr(f"kintune.tuning.front.request.{constant}", "another")
     assert key() != before
 
 
 def test_what_was_timed_by_another_protocol_is_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
     before = key()
     newer = partial(Protocol, version=Protocol(threads=1).version + 1)
-    monkeypatch.setattr("kintune.tuning.front.identity.Protocol", newer)
+    monkeypatch.setattr("kintune.tuning.front.request.Protocol", newer)
     assert key() != before
 
 

@@ -10,16 +10,16 @@ import pytest
 from sqlalchemy import text
 
 from kintune.core.candidate import UNTUNED, Candidate
-from kintune.core.kernels import BuildItem, Built
 from kintune.core.messages import ItemStatus, Work
 from kintune.core.outcome import Outcome, Status
 from kintune.core.payloads import Options, Profiled, StageName, Updated
 from kintune.core.stage import Demand, Stage
+from kintune.core.stage_requests import BuildItem, Built
 from kintune.core.strategy import Strategy
 from kintune.errors import OrderError
 from kintune.records import Store
 from kintune.testing.journal_suite import JournalSuite
-from kintune.tuning.front import book
+from kintune.tuning.front import run_log as book
 from kintune.tuning.front.journal import TuningJournal
 from kintune.workers.engine.journal import Entry
 from tests.support.rehearsal import Cast, Rehearsal

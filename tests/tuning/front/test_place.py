@@ -6,15 +6,15 @@ import pytest
 from kintune.errors import OrderError, TargetError
 from kintune.hardware.gpus import Gpu
 from kintune.scheduler.resources import Device, Host
-from kintune.tuning.front.place import Place, choose_place, holding
+from kintune.tuning.front.placement import Place, choose_place, holding
 
 
 @pytest.fixture(autouse=True)
 def _four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kintune.tuning.front.place.physical_cores", lambda: (0, 2, 4, 6))
-    monkeypatch.setattr("kintune.tuning.front.place.choose_cores", lambda count: (0, 2, 4, 6)[: count or 4])
-    monkeypatch.setattr("kintune.tuning.front.place.list_gpus", lambda: ())
-    monkeypatch.setattr("kintune.tuning.front.place.find_nvcc", lambda: "nvcc")
+    monkeypatch.setattr("kintune.tuning.front.placement.physical_cores", lambda: (0, 2, 4, 6))
+    monkeypatch.setattr("kintune.tuning.front.placement.choose_cores", lambda count: (0, 2, 4, 6)[: count or 4])
+    monkeypatch.setattr("kintune.tuning.front.placement.list_gpus", lambda: ())
+    monkeypatch.setattr("kintune.tuning.front.placement.find_nvcc", lambda: "nvcc")
 
 
 def test_the_device_is_the_host_unless_told_otherwise() -> None:
@@ -83,7 +83,7 @@ def gpus(*architectures: str) -> tuple[Gpu, ...]:
 
 
 def test_gpus_have_a_core_each_to_start_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kintune.tuning.front.place.list_gpus", lambda: gpus("sm_90", "sm_90"))
+    monkeypatch.setattr("kintune.tuning.front.placement.list_gpus", lambda: gpus("sm_90", "sm_90"))
     assert choose_place("cuda", None) == choose_place("cuda:0", 1)
     place = choose_place("cuda:1+cuda:0", None)
     assert (place.devices, place.host, place.names) == (((4,), (6,)), (0, 2), ("cuda:1", "cuda:0"))
@@ -109,7 +109,7 @@ def test_gpus_have_a_core_each_to_start_kernels(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_gpus_that_cannot_be_are_refused(monkeypatch: pytest.MonkeyPatch, text: str, said: str) -> None:
-    monkeypatch.setattr("kintune.tuning.front.place.list_gpus", lambda: gpus(*["sm_90"] * 5, "sm_86"))
+    monkeypatch.setattr("kintune.tuning.front.placement.list_gpus", lambda: gpus(*["sm_90"] * 5, "sm_86"))
     with pytest.raises(TargetError) as raised:
         choose_place(text, None)
     assert said in str(raised.value)
@@ -117,7 +117,7 @@ def test_gpus_that_cannot_be_are_refused(monkeypatch: pytest.MonkeyPatch, text: 
 
 def test_a_gpu_for_one_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     lonely = msgspec.structs.replace(gpus("sm_90")[0], shared=False)
-    monkeypatch.setattr("kintune.tuning.front.place.list_gpus", lambda: (lonely,))
+    monkeypatch.setattr("kintune.tuning.front.placement.list_gpus", lambda: (lonely,))
     with pytest.raises(TargetError, match=r"GPU 0 takes one process at a time.* nvidia-smi -i 0 -c DEFAULT"):
         choose_place("cuda", None)
 

@@ -7,7 +7,7 @@ import pytest
 
 from kintune.core.payloads import UNPROVEN, UNTUNED_FILE, Packaged, Proof, Summary
 from kintune.errors import JobFailed, NumericsError, StorageError
-from kintune.tuning.front.shipping import discard, ship
+from kintune.tuning.front.publishing import discard, ship
 
 PROOF = Proof({"tuned": (1.0, 1.1, 5.0), "untuned": (2.0, 2.1)}, 1e-6, 1e-5, True, ("untuned", "onnxruntime"), {})
 

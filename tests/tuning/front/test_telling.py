@@ -6,7 +6,7 @@ import pytest
 from kintune.core.payloads import KnowledgeUse, Proof, SubgraphEnd, Summary
 from kintune.core.report import RunReport, StopReason
 from kintune.records import Run, RunState
-from kintune.tuning.front.telling import report_of
+from kintune.tuning.front.publishing import report_of
 from kintune.workers.engine.timings import Timings
 from tests.support.toy_tools import toy_spec
 

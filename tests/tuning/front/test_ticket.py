@@ -7,9 +7,9 @@ import pytest
 from kintune.core.payloads import ModelRef
 from kintune.errors import JobFailed
 from kintune.records import Store
+from kintune.tuning.front.placement import Station
 from kintune.tuning.front.request import TuneRequest
-from kintune.tuning.front.station import Station
-from kintune.tuning.front.ticket import Ticket
+from kintune.tuning.front.tuning_run import Ticket
 from kintune.workers.engine.job_run import JobEnd, JobEnding
 from tests.support.boards import board_about
 

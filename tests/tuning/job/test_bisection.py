@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.tuning.job.bisection import MOST_TRIES, Bisection
+from kintune.tuning.job.network_check import MOST_TRIES, Bisection
 
 
 def play(bisection: Bisection, fails: Callable[[frozenset[str]], bool]) -> list[frozenset[str]]:

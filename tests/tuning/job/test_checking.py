@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kintune.core.candidate import Candidate
-from kintune.tuning.job.checking import NetworkCheck
+from kintune.tuning.job.network_check import NetworkCheck
 
 
 def programs(size: int) -> dict[str, Candidate]:

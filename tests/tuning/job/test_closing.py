@@ -10,7 +10,7 @@ from kintune.core.candidate import UNTUNED, Candidate
 from kintune.core.outcome import Outcome, Status
 from kintune.core.payloads import StageName
 from kintune.testing.synthetic_space import Product, SyntheticSpace
-from kintune.tuning.job.closing import FINALISTS
+from kintune.tuning.job.finalists import FINALISTS
 from tests.support.rehearsal import Cast, Rehearsal
 from tests.support.toy_runs import time_us, with_limits
 from tests.support.toy_tools import ToyTools, toy_spec

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from kintune.core.candidate import UNTUNED, Candidate
-from kintune.core.kernels import Built
 from kintune.core.messages import Committed, ItemStatus, Work
 from kintune.core.outcome import Outcome, Status
 from kintune.core.payloads import Profiled, StageName
+from kintune.core.stage_requests import Built
 from kintune.core.strategy import Strategy
 from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
 from tests.support.rehearsal import Cast, PlainJournal, Rehearsal

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from kintune.core.candidate import UNTUNED, Candidate
-from kintune.core.kernels import Built
 from kintune.core.payloads import Drafted, JobSpec, Packaged, Prepared, Proof, StageName
+from kintune.core.stage_requests import Built
 from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
 from tests.support.toy_runs import ended, failed, with_limits
 from tests.support.toy_tools import ToyTools, toy_spec

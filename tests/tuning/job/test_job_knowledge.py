@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from kintune.core.candidate import UNTUNED, Candidate
-from kintune.core.device_about import Peak
-from kintune.core.kernels import Built
+from kintune.core.device import Peak
 from kintune.core.outcome import Outcome, Status
 from kintune.core.payloads import KnowledgeUse, Known, StageName
+from kintune.core.stage_requests import Built
 from kintune.core.strategy import Strategy
 from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
 from tests.support.toy_runs import BUILD_FAILED, KNOWLEDGE, ended, profiled, with_limits

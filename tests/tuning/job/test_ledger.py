@@ -3,7 +3,7 @@ from __future__ import annotations
 from kintune.core.candidate import Candidate
 from kintune.core.outcome import Outcome, Status
 from kintune.core.payloads import Options
-from kintune.tuning.job.ledger import Ledger
+from kintune.tuning.job.statistics import Ledger
 
 TUNED = Candidate("dense", "sketch", ())
 CALM = Outcome(Status.OK, times_us=(1.0,))

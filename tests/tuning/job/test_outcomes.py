@@ -3,11 +3,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kintune.core.device_about import Peak
-from kintune.core.kernels import Built
+from kintune.core.device import Peak
 from kintune.core.messages import ItemStatus
 from kintune.core.outcome import Outcome, Status
 from kintune.core.payloads import StageName
+from kintune.core.stage_requests import Built
 from kintune.errors import WireError
 from kintune.tuning.job.outcomes import built_of, check_answer, profiled_of
 

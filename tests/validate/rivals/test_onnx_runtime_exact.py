@@ -2,7 +2,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kintune.validate.rivals import Subject, make_rival
+from kintune.validate.baselines import Subject, make_rival
 
 
 def test_a_reference_does_not_saturate_products_of_bytes(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from kintune.errors import InputError
 from kintune.models.constants import store_constant
-from kintune.validate.rivals import RIVALS, Subject, make_rival
+from kintune.validate.baselines import RIVALS, Subject, make_rival
 
 INPUTS = {
     "x": np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32),
@@ -111,12 +111,12 @@ def test_each_says_what_form_of_the_network_it_lacks(name: str) -> None:
 def test_each_says_how_to_install_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     everything = Subject("a.kt", "a.onnx", "a.pt2")
     modules = {"onnxruntime": "onnx_runtime", "openvino": "open_vino", "torch": "torch_compile"}
-    monkeypatch.setattr(f"kintune.validate.rivals.{modules[name]}.find_spec", lambda _: None)
+    monkeypatch.setattr(f"kintune.validate.baselines.{modules[name]}.find_spec", lambda _: None)
     assert str(make_rival(name).unavailable(everything)).startswith("not installed: pip install ")
 
 
 def test_torch_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kintune.validate.rivals.torch_compile.find_spec", lambda _: object())
+    monkeypatch.setattr("kintune.validate.baselines.torch_compile.find_spec", lambda _: object())
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
     assert "C++ compiler" in str(make_rival("torch").unavailable(Subject(exported="a.pt2")))

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 import msgspec
 
 from kintune.core.messages import Begin, Item, ItemDone, ItemFailed
-from kintune.workers.engine.desk import Desk
-from kintune.workers.engine.errand import Errand, ItemEnd
 from kintune.workers.engine.reactor import Reactor
+from kintune.workers.engine.worker_connection import Desk, Errand, ItemEnd
 
 
 class Deaf:
-    """Implements `kintune.workers.engine.child.Child`."""
+    """Implements `kintune.workers.engine.process.Child`."""
 
     name = tail = "w"
 

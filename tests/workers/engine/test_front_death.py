@@ -11,10 +11,10 @@ import pytest
 FRONT = """
 import os, signal, sys
 from pathlib import Path
-from kintune.workers.engine.command import Command
+from kintune.workers.engine.process import Command
 from kintune.workers.engine.job_run import JobLaunch
 from kintune.workers.engine.local import LocalEngine
-from kintune.scheduler.machine import Machine
+from kintune.scheduler.scheduler import Machine
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Host
 from kintune.core.stage import Demand, Stage

@@ -9,13 +9,13 @@ import pytest
 
 from kintune.core.messages import ItemStatus, Work
 from kintune.core.stage import Demand, Stage
-from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Host
-from kintune.workers.engine.command import Command, KeptCommand
+from kintune.scheduler.scheduler import Limits, Machine
 from kintune.workers.engine.job_run import JobLaunch
 from kintune.workers.engine.local import LocalEngine
-from kintune.workers.engine.outposts import Outpost
+from kintune.workers.engine.process import Command, KeptCommand
+from kintune.workers.engine.remote_nodes import Outpost
 from tests.support.journal import MemoryJournal
 from tests.support.neighbour import Neighbour
 from tests.support.script import Act, Deed, Plot

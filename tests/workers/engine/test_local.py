@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from kintune.errors import EngineError
-from kintune.scheduler.machine import Machine
 from kintune.scheduler.policies import Fair
+from kintune.scheduler.scheduler import Machine
 from kintune.workers.engine.job_run import JobEnding, JobLaunch
 from kintune.workers.engine.local import LocalEngine
 from tests.support.journal import MemoryJournal

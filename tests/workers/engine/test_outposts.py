@@ -14,15 +14,15 @@ import pytest
 from kintune.core.messages import Committed, ItemStatus, Work
 from kintune.core.stage import Demand, Stage
 from kintune.errors import WireError
-from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Device, Host
+from kintune.scheduler.scheduler import Limits, Machine
 from kintune.wire.child import ResourceLimits
-from kintune.workers.engine.command import Anywhere, Command, KeptCommand
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
 from kintune.workers.engine.journal import Entry
 from kintune.workers.engine.local import LocalEngine
-from kintune.workers.engine.outposts import Outpost
+from kintune.workers.engine.process import Anywhere, Command, KeptCommand
+from kintune.workers.engine.remote_nodes import Outpost
 from kintune.workers.engine.settings import EngineSettings
 from tests.support.journal import MemoryJournal
 from tests.support.neighbour import Neighbour

@@ -9,15 +9,14 @@ import pytest
 
 from kintune.core.messages import ItemStatus, Work
 from kintune.core.stage import Demand, Stage
-from kintune.scheduler.machine import Machine
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Host
+from kintune.scheduler.scheduler import Machine
 from kintune.wire.channel import front_end_of_worker
-from kintune.workers.engine.command import Command
 from kintune.workers.engine.job_run import JobLaunch
 from kintune.workers.engine.local import LocalEngine
-from kintune.workers.engine.process import ChildProcess
-from kintune.workers.engine.run_log import RunLog
+from kintune.workers.engine.process import ChildProcess, Command
+from kintune.workers.engine.process_log import RunLog
 from tests.support.journal import MemoryJournal
 from tests.support.script import Act, Deed, Plot
 

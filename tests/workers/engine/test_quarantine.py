@@ -9,14 +9,14 @@ import pytest
 
 from kintune.core.messages import ItemStatus, Work
 from kintune.core.stage import Demand, Stage
-from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Host
+from kintune.scheduler.scheduler import Limits, Machine
 from kintune.wire.child import ResourceLimits
-from kintune.workers.engine.command import Anywhere, KeptCommand
 from kintune.workers.engine.job_run import JobEnding, JobLaunch
 from kintune.workers.engine.local import LocalEngine
-from kintune.workers.engine.outposts import Outpost
+from kintune.workers.engine.process import Anywhere, KeptCommand
+from kintune.workers.engine.remote_nodes import Outpost
 from kintune.workers.engine.settings import EngineSettings
 from tests.support.journal import MemoryJournal
 from tests.support.neighbour import Neighbour

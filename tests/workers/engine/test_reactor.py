@@ -3,10 +3,9 @@ import threading
 
 from kintune.core.messages import FromJob, Hello, Shutdown
 from kintune.wire.channel import front_end_of_worker
-from kintune.workers.engine.command import Command
-from kintune.workers.engine.process import ChildProcess
+from kintune.workers.engine.process import ChildProcess, Command
+from kintune.workers.engine.process_log import RunLog
 from kintune.workers.engine.reactor import Reactor
-from kintune.workers.engine.run_log import RunLog
 
 
 class Ticking:

@@ -18,14 +18,14 @@ from kintune.core.messages import ItemStatus, Work
 from kintune.core.stage import Demand, Stage
 from kintune.errors import EngineError
 from kintune.scheduler.events import Event, JobEnded
-from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import Fair
 from kintune.scheduler.resources import Device, Host
-from kintune.workers.engine.command import Command
+from kintune.scheduler.scheduler import Limits, Machine
 from kintune.workers.engine.job_driver import JobDriver
 from kintune.workers.engine.job_process import JobProcess
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch, JobRun
 from kintune.workers.engine.local import LocalEngine
+from kintune.workers.engine.process import Command
 from kintune.workers.engine.settings import EngineSettings
 from tests.support.journal import MemoryJournal
 from tests.support.script import Act, Deed, Plot

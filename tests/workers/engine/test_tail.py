@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kintune.workers.engine.run_log import RunLog
-from kintune.workers.engine.tail import Tail
+from kintune.workers.engine.process_log import RunLog, Tail
 
 MEGABYTE = 1 << 20
 

@@ -10,12 +10,12 @@ import pytest
 from kintune.core.messages import ItemStatus, Work
 from kintune.core.stage import Demand, Stage
 from kintune.errors import EngineError
-from kintune.scheduler.machine import Machine
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Host
-from kintune.workers.engine.command import Command
+from kintune.scheduler.scheduler import Machine
 from kintune.workers.engine.job_run import JobLaunch
 from kintune.workers.engine.local import LocalEngine
+from kintune.workers.engine.process import Command
 from tests.support.journal import MemoryJournal
 from tests.support.script import Deed, Plot
 

@@ -15,17 +15,17 @@ import pytest
 from kintune.core.messages import ItemStatus, Work
 from kintune.core.stage import Demand, Stage
 from kintune.errors import InputError
-from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Host
-from kintune.wire.worker import WIRE_VERSION
-from kintune.workers.engine.command import Command
+from kintune.scheduler.scheduler import Limits, Machine
+from kintune.wire.worker_loop import WIRE_VERSION
 from kintune.workers.engine.job_run import JobEnd, JobLaunch
 from kintune.workers.engine.local import LocalEngine
+from kintune.workers.engine.process import Command
 from kintune.workers.fleet.agent import Agent
-from kintune.workers.fleet.hub import Admitted, Hub
-from kintune.workers.fleet.line import Line
+from kintune.workers.fleet.agent_registry import Admitted, Hub
 from kintune.workers.fleet.messages import FLEET_VERSION, Join, OfferedDevice, TurnedAway, Welcome
+from kintune.workers.fleet.transport import Line
 from tests.support.journal import MemoryJournal
 from tests.support.lines import QuietLine, pair
 from tests.support.script import Act, Deed, Plot

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kintune.workers.fleet.ray_park import DEVICE_RESOURCE
+from kintune.workers.fleet.ray_cluster import DEVICE_RESOURCE
 from tests.support.tools import require
 
 require("ray")  # which brings yaml

@@ -16,9 +16,9 @@ import pytest
 from kintune.core.messages import Begin, Hello, Item, ItemDone, ItemFailed, Shutdown
 from kintune.errors import WireError
 from kintune.wire.channel import encoded, reader_of_worker
-from kintune.workers.fleet.depot import sweep
-from kintune.workers.fleet.household import Household
+from kintune.workers.fleet.file_transfer import sweep
 from kintune.workers.fleet.messages import Bring, Launch
+from kintune.workers.fleet.process_supervisor import Household
 from tests.support.script import Act, Deed
 
 WORKER = "tests.support.scripted_worker"

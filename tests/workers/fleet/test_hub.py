@@ -10,11 +10,11 @@ import pytest
 from kintune.errors import InputError, StorageError
 from kintune.scheduler.resources import Device, Host
 from kintune.wire.child import ResourceLimits
-from kintune.wire.worker import WIRE_VERSION
-from kintune.workers.engine.command import KeptCommand
-from kintune.workers.engine.kept import Keeper
-from kintune.workers.engine.outposts import Outpost
-from kintune.workers.fleet.hub import Admitted, Hub
+from kintune.wire.worker_loop import WIRE_VERSION
+from kintune.workers.engine.process import KeptCommand
+from kintune.workers.engine.remote_nodes import Outpost
+from kintune.workers.engine.remote_process import Keeper
+from kintune.workers.fleet.agent_registry import Admitted, Hub
 from kintune.workers.fleet.messages import (
     FLEET_VERSION,
     Beat,

@@ -3,8 +3,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from kintune.workers.fleet.line import Mouth
 from kintune.workers.fleet.messages import Beat, Heard, Kill, Launch, Say, from_agent, to_agent
+from kintune.workers.fleet.transport import Mouth
 
 
 class SlowLine:

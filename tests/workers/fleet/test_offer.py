@@ -5,9 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kintune.core.device_about import DeviceAbout
+from kintune.core.device import DeviceAbout
 from kintune.wire.child import ResourceLimits
-from kintune.wire.worker import WIRE_VERSION
+from kintune.wire.worker_loop import WIRE_VERSION
 from kintune.workers.fleet.messages import FLEET_VERSION
 from kintune.workers.fleet.offer import Devices, machine_identity, offer_cores, offer_devices
 

@@ -15,19 +15,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from kintune.core.conditions import Conditions
+from kintune.core.knowledge import Conditions
 from kintune.records import Store
-from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import Sequential
+from kintune.scheduler.scheduler import Limits, Machine
 from kintune.transfer.refresh_job import RefreshSpec
-from kintune.workers.engine.command import Anywhere
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
 from kintune.workers.engine.local import LocalEngine
+from kintune.workers.engine.process import Anywhere
+from kintune.workers.fleet.agent_registry import Admitted
 from kintune.workers.fleet.backlog import Backlog
 from kintune.workers.fleet.growth import Growth
-from kintune.workers.fleet.hub import Admitted
 from kintune.workers.fleet.messages import Join
-from kintune.workers.fleet.ray_park import Growing, RayPark
+from kintune.workers.fleet.ray_cluster import Growing, RayPark
 from tests.support.journal import MemoryJournal
 from tests.support.tools import require
 

@@ -10,12 +10,12 @@ import pytest
 
 from kintune.errors import InputError
 from kintune.scheduler.events import JobAdded
-from kintune.workers.fleet import ray_park
+from kintune.workers.fleet import ray_cluster as ray_park
 from kintune.workers.fleet.backlog import Backlog
 from kintune.workers.fleet.growth import Growth
 from kintune.workers.fleet.offer import Devices
+from kintune.workers.fleet.ray_cluster import Growing, RayPark, offer_of, ray_address
 from kintune.workers.fleet.ray_node import NodeOffer
-from kintune.workers.fleet.ray_park import Growing, RayPark, offer_of, ray_address
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from kintune.errors import InputError
 from kintune.hardware.locks import DeviceLock
 from kintune.hardware.software import require_tried_versions
 from kintune.measure.rpc.address import parse_address
-from kintune.tuning.front.place import DEVICE, choose_devices, holding
+from kintune.tuning.front.placement import DEVICE, choose_devices, holding
 from kintune.workers.fleet.messages import Join
 from kintune.workers.fleet.offer import Board, Devices, offer_board, offer_devices
 

@@ -10,9 +10,7 @@ from kintune.cli.options import records_option
 from kintune.cli.records.place import Place, choose_place, metaschedule_option
 from kintune.cli.records.show import find_run
 from kintune.files import check_writable
-from kintune.integrations.aside import export_metaschedule
-from kintune.integrations.exchange import gather
-from kintune.integrations.tuning_database import Exported
+from kintune.integrations.exchange import Exported, export_metaschedule, gather
 from kintune.records import Store, export_records
 
 __all__ = ["ExportDocument", "command"]

@@ -9,9 +9,7 @@ from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import records_option
 from kintune.cli.records.place import choose_place, metaschedule_option
 from kintune.files import check_readable
-from kintune.integrations.aside import read_metaschedule
-from kintune.integrations.exchange import absorb
-from kintune.integrations.tuning_database import TuningDatabase
+from kintune.integrations.exchange import TuningDatabase, absorb, read_metaschedule
 from kintune.records import Imported, Store, import_records
 
 __all__ = ["ImportDocument", "command"]

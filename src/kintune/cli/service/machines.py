@@ -10,10 +10,10 @@ import msgspec
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.service.place import data_option, database_at
-from kintune.core.device_about import DeviceAbout
+from kintune.core.device import DeviceAbout
+from kintune.service.audit_log import Diary
 from kintune.service.device_types import DeviceTypes
-from kintune.service.diary import Diary
-from kintune.service.roll import Machine, machines_in
+from kintune.service.machines import Machine, machines_in
 
 __all__ = ["MachinesDocument", "forget_type", "list_machines"]
 

@@ -10,8 +10,8 @@ import msgspec
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.service.place import data_option, database_at
 from kintune.service.access import Quota
-from kintune.service.diary import Diary
-from kintune.service.people import People, User
+from kintune.service.audit_log import Diary
+from kintune.service.users import People, User
 
 __all__ = ["UsersDocument", "add_user", "list_users", "lock"]
 

@@ -11,8 +11,8 @@ import msgspec
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.service.place import data_option, database_at
 from kintune.service.access import NotFound, Scope
-from kintune.service.diary import Diary
-from kintune.service.people import People, Token
+from kintune.service.audit_log import Diary
+from kintune.service.users import People, Token
 
 __all__ = ["TokensDocument", "add_token", "list_tokens", "revoke"]
 

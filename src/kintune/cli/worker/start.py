@@ -10,7 +10,7 @@ from kintune.cli.joining import attend, joining_options, note
 from kintune.errors import InputError
 from kintune.hardware.locks import cores_lock
 from kintune.hardware.software import require_tried_versions
-from kintune.tuning.front.place import memory_mb
+from kintune.tuning.front.placement import memory_mb
 from kintune.workers.fleet.offer import offer_cores
 
 __all__ = ["command"]

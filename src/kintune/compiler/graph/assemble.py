@@ -9,14 +9,14 @@ import tvm
 from tvm import relax, te
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from kintune.compiler.graph.elementary import use_vector_functions
+from kintune.compiler.graph.elementwise import use_vector_functions
 from kintune.compiler.graph.extremes import keep_nan
 from kintune.compiler.graph.lower import Lowered
 from kintune.compiler.graph.rewriting import rewriting_pass
 from kintune.compiler.space.generator import default_schedules
-from kintune.compiler.space.lower import apply_candidate
+from kintune.compiler.space.replay import apply_candidate
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
-from kintune.core.kernels import Built, kernel_name
+from kintune.core.stage_requests import Built, kernel_name
 from kintune.errors import BuildError, cause_line
 from kintune.hardware.gpus import GPU
 from kintune.runtime.cuda_codegen import compiling_for

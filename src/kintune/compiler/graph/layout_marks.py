@@ -15,7 +15,7 @@ from typing import Any
 import tvm
 import tvm_ffi
 
-from kintune.compiler.space.weights import LAYOUT_FREE, weight_positions
+from kintune.compiler.space.replay import LAYOUT_FREE, weight_positions
 
 __all__ = ["CheckLayoutMarks", "fixed_layouts"]
 

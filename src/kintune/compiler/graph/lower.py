@@ -15,12 +15,12 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.absorb import AbsorbIntoConvolutions
-from kintune.compiler.graph.axes import CountAxesFromFront
 from kintune.compiler.graph.canonical import LowerScalars
 from kintune.compiler.graph.extremes import keep_nan
 from kintune.compiler.graph.fold import FoldTensors
 from kintune.compiler.graph.layout import ChooseLayouts
 from kintune.compiler.graph.layout_marks import CheckLayoutMarks
+from kintune.compiler.graph.normalise import CountAxesFromFront
 from kintune.compiler.graph.patterns import InlineRepeats, RepeatsBroadcast, ResizedInjective
 from kintune.compiler.graph.quantising import divide_exactly
 from kintune.compiler.graph.reshaping import DelayReshapes

@@ -10,8 +10,8 @@ import tvm
 import tvm_ffi
 from tvm.s_tir import Schedule
 
+from kintune.compiler.space.replay import weight_positions
 from kintune.compiler.space.sketches import is_schedulable
-from kintune.compiler.space.weights import weight_positions
 from kintune.core.candidate import digest_of
 
 __all__ = ["Workload", "describe", "standalone"]

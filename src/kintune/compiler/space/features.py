@@ -3,7 +3,7 @@
 TVM's extractor describes every buffer store of the lowered program (Zheng et al., "Ansor", OSDI 2020, appendix B:
 arithmetic, vectorisation, unrolling, parallelism, touched bytes, reuse).  Programs have different numbers of stores, so
 the rows are pooled: their sum and their largest values, side by side.  A change here needs another
-`kintune.core.feature_version.FEATURES`.
+`kintune.core.version.FEATURES`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 
-from kintune.search.row import STORES
+from kintune.search.training_rows import STORES
 
 __all__ = ["FeatureExtractor", "pooled"]
 

@@ -9,8 +9,7 @@ import tvm
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir import meta_schedule as ms
 
-from kintune.compiler.space.generator import space_generator
-from kintune.compiler.space.intrinsics import load_intrinsics
+from kintune.compiler.space.generator import load_intrinsics, space_generator
 from kintune.core.candidate import Axis, Choice, Decision, Location, Sketch, Tile, digest_of
 
 __all__ = ["generate_sketches", "is_schedulable", "take_apart"]

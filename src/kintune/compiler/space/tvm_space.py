@@ -11,16 +11,16 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 
-from kintune.compiler.space.dissect import dissect, tiled_block
 from kintune.compiler.space.features import FeatureExtractor
-from kintune.compiler.space.lower import Replayer
+from kintune.compiler.space.loop_analysis import dissect, tiled_block
+from kintune.compiler.space.replay import Replayer
 from kintune.core.candidate import Candidate, Sketch, fits
 from kintune.errors import BuildError
-from kintune.search.machine import Machine
-from kintune.search.row import of_stores
+from kintune.search.features.field import Field, fields_of
+from kintune.search.processor import Machine
 from kintune.search.rules import rule_candidates
 from kintune.search.space import Draft
-from kintune.search.traits.field import Field, fields_of
+from kintune.search.training_rows import of_stores
 
 __all__ = ["TvmSpace"]
 

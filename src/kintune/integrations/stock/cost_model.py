@@ -13,9 +13,8 @@ from tvm.s_tir.meta_schedule.cost_model.xgb_model import FeatureGroup
 
 from kintune.errors import InputError
 from kintune.integrations.stock.archive import Archive, read_archive, write_archive
-from kintune.integrations.stock.evidence import samples_of
 from kintune.integrations.stock.family_model import FamilyModel, Settings
-from kintune.integrations.stock.members import Members
+from kintune.integrations.stock.members import Members, samples_of
 from kintune.search.family import Families, Samples, families
 
 __all__ = ["FamilyCostModel"]

@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 
 import msgspec
+import numpy as np
 from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.cost_model.xgb_model import FeatureGroup
 from tvm.s_tir.meta_schedule.utils import shash2hex
 
 from kintune.compiler.graph.workload import describe, standalone
-from kintune.search.family import Subject
+from kintune.compiler.space.features import pooled
+from kintune.search.family import Samples, Subject
+from kintune.search.training_rows import STORES
 
-__all__ = ["Member", "Members"]
+__all__ = ["Member", "Members", "samples_of"]
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -47,3 +51,15 @@ class Members:
     def all(self) -> tuple[Member, ...]:
         """All members, in the order in which they were seen."""
         return tuple(self._known.values())
+
+
+_FAILED_SECONDS = 1e9  # stock notes a failure as a run of 1e10 seconds
+
+
+def samples_of(subject: Subject, group: FeatureGroup | None) -> Samples:
+    """Stock's samples of one task with features and labels as our search has them: shapes (n, `STORES`) and (n,)."""
+    if group is None:
+        return Samples(subject, np.zeros((0, STORES), np.float32), np.zeros(0, np.float32))
+    features = np.stack([pooled(stores) for stores in group.features])
+    labels = np.where(group.costs < _FAILED_SECONDS, group.min_cost / group.costs, 0.0)
+    return Samples(subject, features, labels.astype(np.float32))

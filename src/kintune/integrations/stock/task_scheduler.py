@@ -13,12 +13,11 @@ from tvm.s_tir import meta_schedule as ms
 
 from kintune.core.strategy import Foresee
 from kintune.errors import EngineError, InputError
+from kintune.integrations.stock.budget import How, TaskHistory, Turn
 from kintune.integrations.stock.contexts import with_rounds
 from kintune.integrations.stock.cost_model import FamilyCostModel
-from kintune.integrations.stock.gradient import TaskHistory
 from kintune.integrations.stock.rounds import Rounds
-from kintune.integrations.stock.turn import How, Turn
-from kintune.search.trust import Trust
+from kintune.search.cost_model import Trust
 
 __all__ = ["FamilyTaskScheduler"]
 

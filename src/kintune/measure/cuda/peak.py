@@ -8,10 +8,10 @@ from typing import Any
 import tvm
 from tvm.script import tirx as T  # noqa: N812 - the name that its parser knows
 
-from kintune.core.device_about import Peak
-from kintune.measure.cuda.arena import GpuArena
+from kintune.core.device import Peak
+from kintune.measure.cuda.backend import GpuArena
 from kintune.measure.evaluator import evaluator
-from kintune.measure.pulse import BEATS, Pulse, warm
+from kintune.measure.health import BEATS, Pulse, warm
 
 __all__ = ["gpu_pulse", "measure_gpu_peak"]
 

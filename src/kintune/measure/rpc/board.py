@@ -9,20 +9,19 @@ from contextlib import contextmanager
 
 import tvm
 
-from kintune.core.device_about import DeviceAbout, Peak
-from kintune.core.elementary_version import ELEMENTARY
-from kintune.core.kernels import ProfileContext, ProfileItem
-from kintune.core.machine import Machine
+from kintune.core.device import DeviceAbout, Machine, Peak
+from kintune.core.measurement_protocol import DeviceType, Protocol
 from kintune.core.outcome import Outcome
-from kintune.core.protocol import DeviceType, Protocol
+from kintune.core.stage_requests import ProfileContext, ProfileItem
+from kintune.core.version import ELEMENTARY
 from kintune.errors import DeviceError, DeviceUnwell
 from kintune.hardware.cores import choose_cores
+from kintune.measure.health import Pulse, check_pulse
 from kintune.measure.peak import host_pulse, measure_peak
-from kintune.measure.pulse import Pulse, check_pulse
 from kintune.measure.rpc.address import Address
-from kintune.measure.rpc.arena import BoardArena
+from kintune.measure.rpc.backend import BoardArena
 from kintune.measure.rpc.session import SESSION_S, Session
-from kintune.measure.rpc.stopwatch import FLUSHED
+from kintune.measure.rpc.timer import FLUSHED
 from kintune.measure.run import Runner
 from kintune.runtime.target import architecture_of, instruction_set
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from kintune.core.stage import Stage
 from kintune.scheduler.policies.ranked import Ranked
+from kintune.scheduler.policy import JobFacts
 from kintune.scheduler.resources import Placement
-from kintune.scheduler.view import JobFacts
 
 __all__ = ["Fair"]
 

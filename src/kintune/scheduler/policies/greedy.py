@@ -6,7 +6,7 @@ from typing import Any
 
 from kintune.core.stage import Stage
 from kintune.scheduler.policies.ranked import Ranked
-from kintune.scheduler.view import JobFacts
+from kintune.scheduler.policy import JobFacts
 
 __all__ = ["Greedy"]
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from kintune.core.stage import Stage
-from kintune.scheduler.outlook import Outlook
+from kintune.scheduler.forecast import Outlook
 from kintune.scheduler.policies.ranked import Ranked
+from kintune.scheduler.policy import JobFacts
 from kintune.scheduler.resources import Placement, Resource
-from kintune.scheduler.view import JobFacts
 
 __all__ = ["Predictive"]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from operator import itemgetter
 
-from kintune.scheduler.policy import Policy
-from kintune.scheduler.view import Suggestion, View
+from kintune.scheduler.policy import Policy, Suggestion, View
 
 __all__ = ["Ranked"]
 

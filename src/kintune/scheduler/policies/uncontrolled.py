@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kintune.scheduler.policy import Policy
-from kintune.scheduler.view import Suggestion, View
+from kintune.scheduler.policy import Policy, Suggestion, View
 
 __all__ = ["Uncontrolled"]
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kintune.core.candidate import Choice, Location, Tile
 from kintune.search.evolve import is_open
-from kintune.search.traits.frame import Frame, Herd, Rows
+from kintune.search.features.encoding import Frame, Herd, Rows
 
 __all__ = ["cross", "draw", "mutate"]
 

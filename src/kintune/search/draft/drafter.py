@@ -18,11 +18,11 @@ from kintune.search.build_costs import Price
 from kintune.search.cost_model import CostModel
 from kintune.search.draft.evolution import Judge, Ranked, evolve
 from kintune.search.drafts import Proposal
+from kintune.search.features.encoding import Frame, Herd
+from kintune.search.features.field import Field
 from kintune.search.propose import breed, choose, propose
 from kintune.search.space import Draft, SearchSpace
 from kintune.search.subgraph import SubgraphState
-from kintune.search.traits.field import Field
-from kintune.search.traits.frame import Frame, Herd
 
 __all__ = ["draft"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kintune.search.draft.breed import cross, draw, mutate
-from kintune.search.traits.frame import Frame, Herd
+from kintune.search.features.encoding import Frame, Herd
 
 __all__ = ["Judge", "Ranked", "evolve"]
 

@@ -1,4 +1,4 @@
-"""What a comparison of subgraphs looks at: an excerpt of each one's samples, and small models of them."""
+"""WRITE: docstring."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ from kintune.search.family.samples import Samples
 
 __all__ = ["FOLDS", "Excerpt", "Small"]
 
+
 FOLDS = 3
 """The parts of an excerpt, each of which models are tried on that have not seen it."""
 
 _MOST_SAMPLES = 64  # of a subgraph: enough to see who is kin, and few enough to look at each round
+
+
 _ROUNDS = 24
+
+
 _DEPTH = 4
 
 

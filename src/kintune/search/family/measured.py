@@ -9,20 +9,27 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kintune.core.subject import Subject
-from kintune.search.family.clustering import clusters
 from kintune.search.family.relation import Relations
 from kintune.search.family.samples import Samples
 
-__all__ = ["PREFIX", "Measured"]
+__all__ = ["PREFIX", "Measured", "clusters"]
+
 
 PREFIX = "measured:"
+
+
 _STRANGERS = 0.2  # kinship, on average over all pairs, below which two groups are not even tried together
+
+
 _LOYALTY = 0.2  # added to that of those that were a family before, which are always tried
+
+
 _MARGIN = 0.02  # accuracy that a family may lose before it parts; strangers must not lose any to become one
 
 
@@ -108,3 +115,29 @@ def _new_key(group: set[str], subjects: Mapping[str, Subject], taken: set[str]) 
     members = "/".join(sorted(f"{subjects[w].operator}:{subjects[w].signature}" for w in group))
     key = f"{key}-{hashlib.sha256(members.encode()).hexdigest()[:6]}"
     return key if key not in taken else f"{key}-{hashlib.sha256('/'.join(sorted(group)).encode()).hexdigest()[:6]}"
+
+
+def clusters(
+    affinity: NDArray[np.float64], least: float, merges: Callable[[tuple[int, ...], tuple[int, ...]], bool]
+) -> list[list[int]]:
+    """Group the indices of `affinity`, a symmetric matrix of shape (n, n); each group in ascending order.
+
+    Two groups are as near as their members are on average.  `merges` decides for the nearest two, then for the next,
+    down to an affinity of `least`; groups that it kept apart are asked about again when one of them has grown.
+    """
+    groups: list[tuple[int, ...]] = [(i,) for i in range(len(affinity))]
+    apart: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
+    while True:
+        near = [
+            (-float(affinity[np.ix_(left, right)].mean()), left, right)
+            for at, left in enumerate(groups)
+            for right in groups[at + 1 :]
+            if (left, right) not in apart
+        ]
+        distance, left, right = min(near, default=(np.inf, (), ()))
+        if -distance < least:
+            return [list(group) for group in groups]
+        if merges(left, right):
+            groups = sorted([*(group for group in groups if group not in (left, right)), tuple(sorted(left + right))])
+        else:
+            apart.add((left, right))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from kintune.core.device_about import DeviceAbout
+from kintune.core.device import DeviceAbout
 from kintune.errors import InputError
-from kintune.service.roll import Roll
-from kintune.workers.fleet.hub import Admit, Admitted
+from kintune.service.machines import Roll
+from kintune.workers.fleet.agent_registry import Admit, Admitted
 from kintune.workers.fleet.messages import Join
 
 __all__ = ["Admission", "OnJoin"]

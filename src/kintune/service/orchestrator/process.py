@@ -15,37 +15,37 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.core.device_about import DeviceAbout
-from kintune.core.feature_version import FEATURES
+from kintune.core.device import DeviceAbout
 from kintune.core.messages import Work
+from kintune.core.version import FEATURES
 from kintune.errors import KintuneError, StorageError
 from kintune.hardware.locks import DeviceLock, OnWait
 from kintune.hardware.software import require_tried_versions
 from kintune.records import Store
 from kintune.scheduler.decisions import Decision
 from kintune.scheduler.events import Event
-from kintune.scheduler.machine import Limits, Machine
 from kintune.scheduler.policies import policy
+from kintune.scheduler.scheduler import Limits, Machine
 from kintune.service import logs
-from kintune.service.calls import Calls
-from kintune.service.content import Content
+from kintune.service.blob_store import Content
 from kintune.service.database import open_database
 from kintune.service.device_types import DeviceTypes
-from kintune.service.docket import Docket
-from kintune.service.library import Library
-from kintune.service.lifeline import hold
-from kintune.service.orchestrator.bus import Bus
-from kintune.service.orchestrator.desk import Desk
-from kintune.service.orchestrator.elsewhere import open_ways
-from kintune.service.orchestrator.excerpt import EngineLog
-from kintune.service.orchestrator.intake import Intake
-from kintune.service.orchestrator.ledger import Ledger
-from kintune.service.orchestrator.lodging import Lodging
+from kintune.service.job_repository import Docket
+from kintune.service.model_store import Library
+from kintune.service.orchestrator.engine_log import EngineLog
+from kintune.service.orchestrator.event_bus import Bus
+from kintune.service.orchestrator.job_controller import Desk
+from kintune.service.orchestrator.job_hosts import Lodging
+from kintune.service.orchestrator.journal import Ledger
 from kintune.service.orchestrator.refresher import Refresher
-from kintune.service.orchestrator.watch import Watch
+from kintune.service.orchestrator.remote_machines import open_ways
+from kintune.service.orchestrator.run_factory import Intake
+from kintune.service.orchestrator.stage_tracker import Watch
+from kintune.service.parent_watch import hold
 from kintune.service.settings import Settings
+from kintune.service.webhooks import Calls
 from kintune.tuning.front.journal import TuningJournal
-from kintune.tuning.front.place import Place, choose_place, holding
+from kintune.tuning.front.placement import Place, choose_place, holding
 from kintune.workers.engine.job_run import JobEnd
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.fleet.backlog import Backlog

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from kintune.core.conditions import Conditions
+from kintune.core.knowledge import Conditions
 from kintune.transfer.refresh_job import RefreshSpec
-from kintune.workers.engine.command import Anywhere, Command
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
+from kintune.workers.engine.process import Anywhere, Command
 
 __all__ = ["Refresher"]
 

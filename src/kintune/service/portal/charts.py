@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kintune.core.report import SubgraphReport
-from kintune.service.web.board import Stage
+from kintune.service.web.live_state import Stage
 
 __all__ = ["curve_options", "family_options", "gantt_options"]
 

@@ -12,11 +12,11 @@ from nicegui import app, ui
 
 from kintune.errors import KintuneError
 from kintune.service.access import TAKES_A_TOKEN, NotFound, Scope, Unauthorized, Visitor
-from kintune.service.life import State
-from kintune.service.web.board import Board
-from kintune.service.web.counter import Counter
-from kintune.service.web.doors import address_of, visitor_of
-from kintune.service.web.rooms import Rooms
+from kintune.service.job_status import State
+from kintune.service.web.application_state import Rooms
+from kintune.service.web.authentication import address_of, visitor_of
+from kintune.service.web.live_state import Board
+from kintune.service.web.use_cases import Counter
 
 __all__ = ["STATE_COLORS", "Desk", "frame", "moment", "page", "telling"]
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import msgspec
 from nicegui import ui
 
-from kintune.core.progress import FamilyProgress, ProgressReport
-from kintune.core.report import RunReport
-from kintune.service.docket import Job
-from kintune.service.life import State, Wish
+from kintune.core.report import FamilyProgress, ProgressReport, RunReport
+from kintune.service.job_repository import Job
+from kintune.service.job_status import State, Wish
 from kintune.service.portal.charts import curve_options, family_options
 from kintune.service.portal.frame import STATE_COLORS, Desk, moment, page, telling
 from kintune.terminal import phrases

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from kintune.service.docket import Job
+from kintune.service.job_repository import Job
 from kintune.service.portal.frame import STATE_COLORS, Desk, moment, page
 from kintune.terminal import phrases
 

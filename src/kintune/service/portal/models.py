@@ -5,9 +5,9 @@ from __future__ import annotations
 from nicegui import events, ui
 
 from kintune.errors import InputError
-from kintune.service.library import Findings, StoredModel
+from kintune.service.job_request import Wanted, read_constants
+from kintune.service.model_store import Findings, StoredModel
 from kintune.service.portal.frame import Desk, moment, page, telling
-from kintune.service.wanted import Wanted, read_constants
 from kintune.service.web.upload import receive
 from kintune.terminal.quantities import count
 

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from nicegui import app as nicegui_app
 from nicegui import ui
 
-from kintune.service.portal import doors
+from kintune.service.portal import sign_in as doors
 
 __all__ = ["mount"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from kintune.service.life import State
-from kintune.service.orchestrator.news import Tally
+from kintune.service.job_status import State
+from kintune.service.orchestrator.events import Tally
 from kintune.service.portal.charts import curve_options, gantt_options
 from kintune.service.portal.frame import Desk, page
 from kintune.service.portal.job import report_of

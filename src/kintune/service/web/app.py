@@ -11,17 +11,16 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from kintune.core.version import __version__
 from kintune.errors import KintuneError
-from kintune.service.orchestrator.news import Changed, News
+from kintune.service.orchestrator.events import Changed, News
 from kintune.service.web import jobs, live, models, operators
-from kintune.service.web.board import Board
-from kintune.service.web.bodies import LimitBodies
-from kintune.service.web.caution import Caution
-from kintune.service.web.counter import Counter
-from kintune.service.web.doors import install_error_handlers
-from kintune.service.web.errands import Errands
-from kintune.service.web.line import Line
+from kintune.service.web.application_state import Rooms
+from kintune.service.web.authentication import install_error_handlers
+from kintune.service.web.background_tasks import Errands
+from kintune.service.web.live_state import Board
 from kintune.service.web.metrics import render
-from kintune.service.web.rooms import Rooms
+from kintune.service.web.middleware import Caution, LimitBodies
+from kintune.service.web.orchestrator_client import Line
+from kintune.service.web.use_cases import Counter
 
 __all__ = ["make_app"]
 

@@ -11,10 +11,10 @@ from fastapi.responses import FileResponse
 
 from kintune.errors import InputError
 from kintune.service.access import NotFound
-from kintune.service.docket import Job
-from kintune.service.life import State, Wish
-from kintune.service.web.doors import CounterOf, Reader, RoomsOf, Submitter, address_of
-from kintune.service.web.wire import ErrorOut, JobIn, JobOut, JobPage, PriorityIn
+from kintune.service.job_repository import Job
+from kintune.service.job_status import State, Wish
+from kintune.service.web.authentication import CounterOf, Reader, RoomsOf, Submitter, address_of
+from kintune.service.web.schemas import ErrorOut, JobIn, JobOut, JobPage, PriorityIn
 
 __all__ = ["router"]
 

@@ -13,11 +13,11 @@ from fastapi.responses import StreamingResponse
 
 from kintune.errors import KintuneError
 from kintune.service.access import Scope
-from kintune.service.docket import Job
-from kintune.service.orchestrator.news import Changed
-from kintune.service.web.board import Board
-from kintune.service.web.doors import Reader, RoomsOf, visitor_of
-from kintune.service.web.wire import ErrorOut, JobOut
+from kintune.service.job_repository import Job
+from kintune.service.orchestrator.events import Changed
+from kintune.service.web.authentication import Reader, RoomsOf, visitor_of
+from kintune.service.web.live_state import Board
+from kintune.service.web.schemas import ErrorOut, JobOut
 
 __all__ = ["router"]
 

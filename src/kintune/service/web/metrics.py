@@ -6,9 +6,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kintune.service.life import State
-from kintune.service.web.board import Board
-from kintune.service.web.rooms import Rooms
+from kintune.service.job_status import State
+from kintune.service.web.application_state import Rooms
+from kintune.service.web.live_state import Board
 
 __all__ = ["render"]
 

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from kintune.service.web.doors import Reader, RoomsOf, Submitter, address_of
+from kintune.service.web.authentication import Reader, RoomsOf, Submitter, address_of
+from kintune.service.web.schemas import ErrorOut, ModelOut, ModelPage
 from kintune.service.web.upload import receive
-from kintune.service.web.wire import ErrorOut, ModelOut, ModelPage
 
 __all__ = ["router"]
 

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from kintune.service.access import Quota, Scope
-from kintune.service.web.doors import Admin, Reader, RoomsOf, address_of
-from kintune.service.web.wire import ErrorOut
+from kintune.service.web.authentication import Admin, Reader, RoomsOf, address_of
+from kintune.service.web.schemas import ErrorOut
 
 __all__ = ["router"]
 

@@ -13,12 +13,12 @@ import uvicorn
 
 from kintune.errors import KintuneError, StorageError
 from kintune.service import logs
-from kintune.service.lifeline import hold
+from kintune.service.parent_watch import hold
 from kintune.service.portal.mount import mount
 from kintune.service.settings import Settings
 from kintune.service.web.app import make_app
-from kintune.service.web.rooms import Rooms
-from kintune.tuning.front.place import choose_place
+from kintune.service.web.application_state import Rooms
+from kintune.tuning.front.placement import choose_place
 
 __all__ = ["main", "step_aside"]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from kintune.service.access import Forbidden, Visitor
-from kintune.service.library import Findings, StoredModel
-from kintune.service.web.rooms import Rooms
+from kintune.service.model_store import Findings, StoredModel
+from kintune.service.web.application_state import Rooms
 
 __all__ = ["look", "receive"]
 
@@ -43,7 +43,7 @@ async def look(path: Path) -> Findings:
     """What looking at a file finds; a look that dies or takes too long is a finding, too."""
     async with _AT_ONCE:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "kintune.service.look", str(path),
+            sys.executable, "-m", "kintune.service.upload_inspection", str(path),
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         try:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-from kintune.core.conditions import Conditions
+from kintune.core.knowledge import Conditions
 from kintune.core.messages import Committed, Work
 from kintune.core.payloads import JobSpec
 from kintune.errors import OrderError
 from kintune.records import Store
-from kintune.tuning.front.book import RunBook
+from kintune.tuning.front.run_log import RunBook
 from kintune.workers.engine.journal import Entry
 
 __all__ = ["TuningJournal"]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kintune.core.progress import ProgressReport
-from kintune.core.report import RunReport
+from kintune.core.report import ProgressReport, RunReport
 from kintune.errors import KintuneError
-from kintune.tuning.front.campaign import tune_all
+from kintune.tuning.front.driver import tune_all
 from kintune.tuning.front.request import TuneRequest
 
 __all__ = ["TuneRequest", "tune"]

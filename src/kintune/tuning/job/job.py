@@ -13,18 +13,18 @@ from typing import Any
 import msgspec
 
 from kintune.core.candidate import digest_of
+from kintune.core.knowledge import TrainedModel
 from kintune.core.messages import Committed, Finished, Offer, Progress, StageClosed
-from kintune.core.model_version import ModelVersion
 from kintune.core.payloads import Draft, Drafted, JobSpec, Packaged, Pick, Selected, StageName, Updated
 from kintune.core.plan import Round
-from kintune.core.trained import TrainedModel
+from kintune.core.version import ModelVersion
 from kintune.errors import OrderError
-from kintune.tuning.job.agenda import Agenda
+from kintune.tuning.job.backend import Tools
 from kintune.tuning.job.limits import Limits
+from kintune.tuning.job.planner import Agenda
+from kintune.tuning.job.stage_factory import Works
 from kintune.tuning.job.state import TRIES, JobState
-from kintune.tuning.job.tools import Tools
-from kintune.tuning.job.works import Works
-from kintune.wire.job import Saying
+from kintune.wire.job_loop import Saying
 
 __all__ = ["TuningJob"]
 
@@ -36,7 +36,7 @@ def _decode(payload: bytes, kind: Any) -> Any:
 
 
 class TuningJob:
-    """Implements `kintune.wire.job.JobHandler` for the tuning of one model."""
+    """Implements `kintune.wire.job_loop.JobHandler` for the tuning of one model."""
 
     def __init__(self, tools: Tools, feature_version: str) -> None:
         self._tools = tools

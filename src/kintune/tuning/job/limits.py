@@ -6,7 +6,7 @@ import math
 
 from kintune.core.payloads import Options
 from kintune.search.session import Session
-from kintune.tuning.job.ledger import Ledger
+from kintune.tuning.job.statistics import Ledger
 
 __all__ = ["Limits"]
 

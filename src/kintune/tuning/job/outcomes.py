@@ -7,13 +7,13 @@ from typing import TypeVar
 
 import msgspec
 
-from kintune.core.device_about import Peak
-from kintune.core.kernels import Built
+from kintune.core.device import Peak
 from kintune.core.messages import ItemStatus
 from kintune.core.outcome import Outcome, Status
 from kintune.core.payloads import Profiled, Proof, StageName
+from kintune.core.stage_requests import Built
 from kintune.errors import WireError
-from kintune.wire.reading import UNREADABLE
+from kintune.wire.channel import UNREADABLE
 
 __all__ = ["MEASURING", "built_of", "check_answer", "profiled_of"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kintune.hardware.without_torch import forbid_torch
-from kintune.wire.job import JobHandler, job_main
+from kintune.hardware.software import forbid_torch
+from kintune.wire.job_loop import JobHandler, job_main
 
 __all__ = ["main"]
 
@@ -18,9 +18,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _start(_arguments: list[str]) -> JobHandler:
     forbid_torch()  # until a model of its own is to be imported
 
-    from kintune.core.feature_version import FEATURES
+    from kintune.core.version import FEATURES
     from kintune.tuning.job.job import TuningJob
-    from kintune.tuning.job.workshop import Workshop
+    from kintune.tuning.job.tvm_backend import Workshop
 
     return TuningJob(Workshop(), FEATURES)
 

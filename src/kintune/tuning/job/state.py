@@ -15,9 +15,8 @@ import msgspec
 import numpy as np
 
 from kintune.core.candidate import UNTUNED, Candidate
-from kintune.core.device_about import Peak
-from kintune.core.kernels import Built
-from kintune.core.knowledge import KnownModel
+from kintune.core.device import Peak
+from kintune.core.knowledge import KnownModel, TrainedModel
 from kintune.core.messages import Committed, ItemStatus
 from kintune.core.outcome import Outcome, Status
 from kintune.core.payloads import (
@@ -34,17 +33,17 @@ from kintune.core.payloads import (
     Updated,
 )
 from kintune.core.plan import Round
-from kintune.core.trained import TrainedModel
+from kintune.core.stage_requests import Built
 from kintune.errors import OrderError
 from kintune.search.cost_model import CostModel, Trees
 from kintune.search.family import Subject
 from kintune.search.session import Session
-from kintune.tuning.job.checking import NetworkCheck
-from kintune.tuning.job.closing import FINALISTS, Finalists
-from kintune.tuning.job.ledger import Ledger
+from kintune.tuning.job.backend import Tools
+from kintune.tuning.job.finalists import FINALISTS, Finalists
+from kintune.tuning.job.network_check import NetworkCheck
 from kintune.tuning.job.outcomes import MEASURING
-from kintune.tuning.job.tools import Tools
-from kintune.tuning.job.works import Works
+from kintune.tuning.job.stage_factory import Works
+from kintune.tuning.job.statistics import Ledger
 
 __all__ = ["TRIES", "JobState"]
 

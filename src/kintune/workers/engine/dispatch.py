@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from kintune.scheduler.decisions import Cancel, Decision, GiveUp, RetryAt, Start
 from kintune.scheduler.events import Event
-from kintune.scheduler.machine import Machine
+from kintune.scheduler.scheduler import Machine
 from kintune.workers.engine.job_driver import JobDriver
 
 __all__ = ["Dispatch", "Observe"]

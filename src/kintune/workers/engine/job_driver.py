@@ -20,14 +20,14 @@ from kintune.scheduler.events import (
     StageFailed,
     StageReady,
 )
-from kintune.wire.job import JOB_WORKER
-from kintune.workers.engine.command import Anywhere
-from kintune.workers.engine.errand import Errand, ItemEnd
+from kintune.wire.job_loop import JOB_WORKER
+from kintune.workers.engine.engine_context import Shop
 from kintune.workers.engine.job_process import JobProcess
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch, JobRun, StageRun
-from kintune.workers.engine.outposts import Lodgings
+from kintune.workers.engine.process import Anywhere
 from kintune.workers.engine.recorder import Recorder
-from kintune.workers.engine.shop import Shop
+from kintune.workers.engine.remote_nodes import Lodgings
+from kintune.workers.engine.worker_connection import Errand, ItemEnd
 from kintune.workers.engine.worker_pool import Slot
 
 __all__ = ["JobDriver"]

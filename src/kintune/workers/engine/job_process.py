@@ -21,14 +21,12 @@ from kintune.core.messages import (
     Stop,
 )
 from kintune.errors import WireError
-from kintune.wire.job import JOB_WORKER
-from kintune.workers.engine.child import Child
-from kintune.workers.engine.command import AnyCommand
-from kintune.workers.engine.desk import Desk
-from kintune.workers.engine.errand import Errand
+from kintune.wire.job_loop import JOB_WORKER
 from kintune.workers.engine.launcher import Launcher
+from kintune.workers.engine.process import AnyCommand, Child
 from kintune.workers.engine.reactor import Reactor
 from kintune.workers.engine.settings import EngineSettings
+from kintune.workers.engine.worker_connection import Desk, Errand
 
 __all__ = ["JobListener", "JobProcess"]
 

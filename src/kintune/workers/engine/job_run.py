@@ -12,10 +12,10 @@ import msgspec
 from kintune.core.messages import Begin, Committed, Finished, Item, Work
 from kintune.core.stage import Stage
 from kintune.scheduler.resources import Placement
-from kintune.wire.job import JOB_WORKER
-from kintune.workers.engine.command import AnyCommand, Anywhere
-from kintune.workers.engine.errand import Errand, ItemEnd
+from kintune.wire.job_loop import JOB_WORKER
+from kintune.workers.engine.process import AnyCommand, Anywhere
 from kintune.workers.engine.timings import Stopwatch, Timings
+from kintune.workers.engine.worker_connection import Errand, ItemEnd
 
 __all__ = ["JobEnd", "JobEnding", "JobLaunch", "JobRun", "StageRun"]
 

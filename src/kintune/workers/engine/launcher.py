@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kintune.errors import WireError
-from kintune.wire.channel import front_end_of_job, front_end_of_worker
-from kintune.wire.reading import tidy
-from kintune.workers.engine.child import Child
-from kintune.workers.engine.command import AnyCommand, Command
-from kintune.workers.engine.kept import Keeper, KeptChild, Role
-from kintune.workers.engine.process import ChildProcess
+from kintune.wire.channel import front_end_of_job, front_end_of_worker, tidy
+from kintune.workers.engine.process import AnyCommand, Child, ChildProcess, Command
+from kintune.workers.engine.process_log import RunLog
 from kintune.workers.engine.reactor import Reactor
-from kintune.workers.engine.run_log import RunLog
+from kintune.workers.engine.remote_process import Keeper, KeptChild, Role
 
 __all__ = ["Launcher"]
 

@@ -12,23 +12,23 @@ from types import TracebackType
 from kintune.core.messages import ItemStatus, Work
 from kintune.errors import EngineError
 from kintune.scheduler.events import PriorityChanged
-from kintune.scheduler.machine import Machine
 from kintune.scheduler.resources import Resource
-from kintune.workers.engine.command import AnyCommand
+from kintune.scheduler.scheduler import Machine
 from kintune.workers.engine.dispatch import Dispatch, Observe
+from kintune.workers.engine.engine_context import Shop
 from kintune.workers.engine.interrupts import Interrupts
 from kintune.workers.engine.inventory import Inventory
 from kintune.workers.engine.job_driver import JobDriver
 from kintune.workers.engine.job_run import JobEnd, JobLaunch
 from kintune.workers.engine.journal import Journal
-from kintune.workers.engine.kept import Keeper
 from kintune.workers.engine.launcher import Launcher
-from kintune.workers.engine.outposts import Outpost, Outposts
+from kintune.workers.engine.process import AnyCommand
+from kintune.workers.engine.process_log import RunLog
 from kintune.workers.engine.quarantine import Quarantine
 from kintune.workers.engine.reactor import Reactor
-from kintune.workers.engine.run_log import RunLog
+from kintune.workers.engine.remote_nodes import Outpost, Outposts
+from kintune.workers.engine.remote_process import Keeper
 from kintune.workers.engine.settings import EngineSettings
-from kintune.workers.engine.shop import Shop
 from kintune.workers.engine.worker_pool import Slot, WorkerPool
 
 __all__ = ["LocalEngine", "Observe"]

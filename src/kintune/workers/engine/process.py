@@ -7,33 +7,35 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias
 
 import msgspec
 
 from kintune.core.messages import FromJob, FromWorker
 from kintune.errors import EngineError
 from kintune.wire.channel import Channel
-from kintune.wire.child import FD_OPTION
-from kintune.wire.ending import describe_end
-from kintune.workers.engine.command import Command
-from kintune.workers.engine.run_log import RunLog
-from kintune.workers.engine.tail import Tail
+from kintune.wire.child import FD_OPTION, ResourceLimits, describe_end
+from kintune.workers.engine.process_log import RunLog, Tail
 
-__all__ = ["ChildProcess", "FrontEnd"]
+__all__ = ["AnyCommand", "Anywhere", "Child", "ChildProcess", "Command", "FrontEnd", "KeptCommand"]
+
 
 FrontEnd: TypeAlias = Channel[FromWorker] | Channel[FromJob]
 
 _CHUNK = 1 << 16
+
+
 _LAST_PARTS = 16  # no less than a pipe holds
+
+
 _GRACE_S = 2.0
 
 
 class ChildProcess:
     """A process of this machine, in a session of its own: Ctrl-C passes it by, and it can be killed with its children.
 
-    Implements `kintune.workers.engine.child.Child`.
+    Implements `kintune.workers.engine.process.Child`.
     """
 
     def __init__(
@@ -99,11 +101,11 @@ class ChildProcess:
         return bool(data)
 
     def post(self, message: msgspec.Struct) -> None:
-        """See `kintune.workers.engine.child.Child`; what the kernel does not take now waits in the channel."""
+        """See `kintune.workers.engine.process.Child`; what the kernel does not take now waits in the channel."""
         self.channel.post(message)
 
     def bring(self, paths: Sequence[str]) -> None:
-        """See `kintune.workers.engine.child.Child`; a process of this machine finds them where they are."""
+        """See `kintune.workers.engine.process.Child`; a process of this machine finds them where they are."""
 
     def reap(self) -> str:
         """It has closed its channel: wait for its end, and say how it ended."""
@@ -132,3 +134,73 @@ class ChildProcess:
         for _ in range(_LAST_PARTS):
             if not self.pass_output_on():
                 return
+
+
+class Child(Protocol):
+    """One process: `name` is how the log calls it, `tail` the last lines that it printed."""
+
+    name: str
+
+    @property
+    def tail(self) -> str:
+        """The last lines of its output."""
+        ...
+
+    def post(self, message: msgspec.Struct) -> None:
+        """Send without waiting.
+
+        Raises:
+            WireError: the message is over the limit; nothing of it was sent.
+            OSError: the process is gone.
+        """
+        ...
+
+    def bring(self, paths: Sequence[str]) -> None:
+        """See that it finds these files of the front, and does not need any that were brought before."""
+        ...
+
+    def kill(self, how: str = "") -> str:
+        """Kill it with its children, at once; returns `how`, or else how it ended."""
+        ...
+
+
+class Command(msgspec.Struct, frozen=True):
+    """A program that talks to the front: the engine appends `--fd N` to `argv`.
+
+    `environment` is laid over that of the front.  `limits` are laid on the process by itself, before anything else.
+    """
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = {}
+    limits: ResourceLimits = ResourceLimits()
+
+    def full_environment(self) -> dict[str, str]:
+        """The whole environment of the process."""
+        return {**os.environ, **self.environment, **self.limits.to_environment()}
+
+
+class KeptCommand(msgspec.Struct, frozen=True):
+    """One of our programs, to be started elsewhere, by the keeper of this name: `python -m module arguments`."""
+
+    keeper: str
+    module: str
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = {}
+    limits: ResourceLimits = ResourceLimits()
+
+
+class Anywhere(msgspec.Struct, frozen=True):
+    """One of our programs, to be started on whichever host elsewhere has most room for it."""
+
+    module: str
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = {}
+    limits: ResourceLimits = ResourceLimits()
+
+    def at(self, keeper: str) -> KeptCommand:
+        """The same with the keeper of this name."""
+        return KeptCommand(keeper, self.module, self.arguments, self.environment, self.limits)
+
+
+AnyCommand: TypeAlias = Command | KeptCommand
+"""How a process is started."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kintune.workers.engine.inventory import Inventory
+from kintune.workers.engine.process_log import RunLog
 from kintune.workers.engine.reactor import Reactor
-from kintune.workers.engine.run_log import RunLog
 from kintune.workers.engine.settings import EngineSettings
 
 __all__ = ["Quarantine"]

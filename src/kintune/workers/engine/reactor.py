@@ -17,8 +17,7 @@ import msgspec
 from kintune.core.messages import FromJob
 from kintune.errors import WireError
 from kintune.scheduler.queue import IndexedQueue
-from kintune.workers.engine.child import Child
-from kintune.workers.engine.process import ChildProcess
+from kintune.workers.engine.process import Child, ChildProcess
 
 __all__ = ["Listener", "Reactor"]
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 from kintune.core.messages import Committed, ItemStatus
 from kintune.errors import WireError
-from kintune.wire.reading import tidy
-from kintune.workers.engine.errand import ItemEnd
+from kintune.wire.channel import tidy
+from kintune.workers.engine.engine_context import Shop
 from kintune.workers.engine.job_run import JobRun, StageRun
 from kintune.workers.engine.journal import Entry
-from kintune.workers.engine.shop import Shop
+from kintune.workers.engine.worker_connection import ItemEnd
 
 __all__ = ["Recorder"]
 

@@ -1,4 +1,4 @@
-"""What the live engine puts up with."""
+"""WRITE: docstring."""
 
 from __future__ import annotations
 

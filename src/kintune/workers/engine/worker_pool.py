@@ -9,13 +9,12 @@ import msgspec
 
 from kintune.core.messages import FromJob, Hello, ItemDone, ItemFailed, ItemStatus, Shutdown
 from kintune.errors import EngineError, InputError, WireError
-from kintune.workers.engine.command import AnyCommand, KeptCommand
-from kintune.workers.engine.desk import Desk
-from kintune.workers.engine.errand import Errand
 from kintune.workers.engine.launcher import Launcher
+from kintune.workers.engine.process import AnyCommand, KeptCommand
+from kintune.workers.engine.process_log import RunLog
 from kintune.workers.engine.reactor import Reactor
-from kintune.workers.engine.run_log import RunLog
 from kintune.workers.engine.settings import EngineSettings
+from kintune.workers.engine.worker_connection import Desk, Errand
 
 __all__ = ["Slot", "WorkerPool"]
 

@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager
 
 from kintune.errors import InputError, WireError
-from kintune.workers.fleet.household import PROGRAMS, Household
-from kintune.workers.fleet.line import Line, Mouth
 from kintune.workers.fleet.messages import (
     Beat,
     Bring,
@@ -25,6 +23,8 @@ from kintune.workers.fleet.messages import (
     Welcome,
     to_agent,
 )
+from kintune.workers.fleet.process_supervisor import PROGRAMS, Household
+from kintune.workers.fleet.transport import Line, Mouth
 
 __all__ = ["Agent"]
 

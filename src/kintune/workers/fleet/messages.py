@@ -10,10 +10,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from kintune.core.device_about import Peak
+from kintune.core.device import Peak
 from kintune.errors import WireError
+from kintune.wire.channel import UNREADABLE
 from kintune.wire.child import ResourceLimits
-from kintune.wire.reading import UNREADABLE
 
 __all__ = [
     "FLEET_VERSION",

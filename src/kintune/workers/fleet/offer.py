@@ -9,11 +9,11 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.core.device_about import DeviceAbout, Peak
+from kintune.core.device import DeviceAbout, Peak
 from kintune.measure.rpc.address import Address
 from kintune.wire.child import ResourceLimits
-from kintune.wire.interview import interview
-from kintune.wire.worker import WIRE_VERSION
+from kintune.wire.worker_client import interview
+from kintune.wire.worker_loop import WIRE_VERSION
 from kintune.workers.fleet.messages import FLEET_VERSION, Join, OfferedDevice
 
 __all__ = ["Board", "Devices", "machine_identity", "offer_board", "offer_cores", "offer_devices"]

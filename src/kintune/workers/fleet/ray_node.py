@@ -11,7 +11,7 @@ import msgspec
 
 from kintune.errors import InputError
 from kintune.workers.fleet.agent import Agent
-from kintune.workers.fleet.depot import sweep
+from kintune.workers.fleet.file_transfer import sweep
 from kintune.workers.fleet.messages import Join
 from kintune.workers.fleet.offer import Devices, offer_cores, offer_devices
 
@@ -74,7 +74,7 @@ class NodeAgent:
     # the agent's end of the line
 
     async def send(self, data: bytes) -> None:
-        """See `kintune.workers.fleet.line.Line`."""
+        """See `kintune.workers.fleet.transport.Line`."""
         self._said.put_nowait(data)
 
     async def receive(self) -> bytes | None:

@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from websockets.http11 import Request, Response
 
 from kintune.errors import InputError, KintuneError, StorageError
-from kintune.workers.fleet.line import Line
+from kintune.workers.fleet.transport import Line
 
 __all__ = ["PATH", "SocketLine", "call", "open_door"]
 
@@ -33,7 +33,7 @@ _REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 
 
 class SocketLine:
-    """Implements `kintune.workers.fleet.line.Line`."""
+    """Implements `kintune.workers.fleet.transport.Line`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

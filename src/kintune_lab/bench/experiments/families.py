@@ -11,7 +11,7 @@ from pathlib import Path
 from kintune.errors import InputError
 from kintune.models.ref import parse_ref
 from kintune.search.family import algorithms
-from kintune.tuning.estimate.preparation import preparing
+from kintune.tuning.estimation import preparing
 from kintune_lab.experiment.cell import Cell
 from kintune_lab.experiment.errors import OptionError
 from kintune_lab.experiment.experiment import CellProgress, ModelFacts, Show

@@ -11,8 +11,7 @@ from pathlib import Path
 import msgspec
 
 from kintune.core.payloads import Options as JobOptions
-from kintune.core.progress import ProgressReport
-from kintune.core.report import RunReport, StopReason
+from kintune.core.report import ProgressReport, RunReport, StopReason
 from kintune.errors import InputError
 from kintune.files import write_whole
 from kintune.hardware.cores import choose_cores

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from kintune.core.candidate import Candidate
-from kintune.core.device_about import Peak
-from kintune.core.kernels import Built, ProfileContext, ProfileItem
+from kintune.core.device import Peak
 from kintune.core.outcome import Outcome, Status
+from kintune.core.stage_requests import Built, ProfileContext, ProfileItem
 from kintune.hardware.gpus import list_gpus
 
 pytestmark = pytest.mark.tvm
@@ -80,12 +80,12 @@ def test_candidates_of_a_rule_and_drawn_ones_compute_what_the_untuned_program_do
     import numpy as np
     import tvm
 
-    from kintune.compiler.builder import Builder
-    from kintune.compiler.space.lower import save_workload
+    from kintune.compiler.build import Builder
+    from kintune.compiler.space.replay import save_workload
     from kintune.compiler.space.sketches import generate_sketches
-    from kintune.core.kernels import BuildContext
+    from kintune.core.stage_requests import BuildContext
     from kintune.search.evolve import draw
-    from kintune.search.machine import Machine
+    from kintune.search.processor import Machine
     from kintune.search.rules import rule_candidates
 
     about, _ = device

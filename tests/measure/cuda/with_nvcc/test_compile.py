@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from kintune.errors import BuildError
-from kintune.hardware.nvcc import compile_cubin
+from kintune.hardware.toolchain import compile_cubin
 
 KERNEL = 'extern "C" __global__ void add(float* a) { a[threadIdx.x] += 1.0f; }'
 CUDA_MACHINE = 190  # EM_CUDA, in the header of an ELF file

@@ -1,0 +1,117 @@
+"""A network whose outputs are those of its subgraphs, each computed by two programs from the same inputs.
+
+Where rounding alone moves a network's outputs, these say little of a single program.  Here each subgraph that has a
+chosen program is computed by it, as part of the network, and once more by the untuned program, from what it gets there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from kintune.compiler.graph.lower import Lowered
+from kintune.compiler.graph.rewriting import operator_of
+from kintune.core.payloads import Tensor
+from kintune.core.stage_requests import output_name
+
+__all__ = ["MOST_FLOPS", "Alone", "choose_alone", "side_by_side"]
+
+MOST_FLOPS = 5e9
+"""What the untuned programs of all subgraphs that are compared may compute together: some seconds of work."""
+
+_CALL_KERNEL = "relax.call_tir"
+
+
+class Alone(NamedTuple):
+    """`lowered` is the changed network, `outputs` describe its outputs: of each workload first those of the chosen
+    program, then those of the untuned one.
+    """
+
+    lowered: Lowered
+    outputs: tuple[Tensor, ...]
+
+
+def choose_alone(lowered: Lowered, chosen: Collection[str]) -> tuple[frozenset[str], frozenset[str]]:
+    """Of the workloads with a `chosen` program those to be compared, the lightest first, and those left out."""
+    compared, flops = set(), 0.0
+    for workload in sorted(lowered.workloads, key=lambda one: one.flops):
+        if workload.digest in chosen and flops + workload.flops <= MOST_FLOPS:
+            compared.add(workload.digest)
+            flops += workload.flops
+    return frozenset(compared), frozenset(chosen) - compared
+
+
+def side_by_side(lowered: Lowered, workloads: Collection[str]) -> Alone:
+    """The network with the subgraphs of these `workloads`, where each occurs first, computed a second time.
+
+    The programs of the second time have names that `lowered.functions` does not know: they stay untuned.
+    """
+    module = tvm.IRModule(dict(lowered.module.functions_items()), attrs=lowered.module.attrs)
+    copies: dict[str, tvm.ir.GlobalVar] = {}
+    for name, digest in lowered.functions.items():
+        if digest in workloads and digest not in copies:
+            copies[digest] = tvm.ir.GlobalVar(f"{name}_untuned")
+            relax.expr._update_type(copies[digest], lowered.module.get_global_var(name).ty)
+            module.update_func(copies[digest], lowered.module[name].without_attr("global_symbol"))
+    rewriter = _Twice(module, {name: copies[d] for name, d in lowered.functions.items() if d in copies})
+    main = module["main"]
+    body = rewriter.visit_expr(main.body)
+    leaves = [leaf for pair in rewriter.pairs.values() for leaf in pair]
+    outputs = tuple(
+        Tensor(output_name(lowered.functions[name], number), tuple(int(n) for n in leaf.ty.shape), str(leaf.ty.dtype))
+        for name, pair in rewriter.pairs.items()
+        for number, leaf in enumerate(pair)
+    )
+    body = relax.SeqExpr(body.blocks, relax.Tuple(leaves))
+    kind = relax.TupleType([leaf.ty for leaf in leaves])
+    function = relax.Function(main.params, body, kind, main.is_pure, main.attrs)
+    rewriter.builder_.update_func(module.get_global_var("main"), function)
+    return Alone(lowered._replace(module=rewriter.builder_.get()), outputs)
+
+
+@mutator
+class _Twice(PyExprMutator):  # type: ignore[misc]
+    """Computes the first call of each program a second time; `pairs` has the outputs of both, the first ones first."""
+
+    def __init__(self, module: tvm.IRModule, copies: Mapping[str, tvm.ir.GlobalVar]) -> None:
+        super().__init__(module)
+        self.pairs: dict[str, list[Any]] = {}
+        self._copies = copies
+        self._here: list[tuple[str, Any, Any]] = []
+        self._seen: set[tvm.ir.GlobalVar] = set()
+
+    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
+        self.builder_._begin_dataflow_block()
+        self._here = []
+        for binding in block.bindings:
+            self.visit_binding(binding)
+        for name, one, other in self._here:
+            self.pairs[name] = [self.builder_.emit_output(leaf) for whole in (one, other) for leaf in _leaves(whole)]
+        return self.builder_._end_block()
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        super().visit_var_binding_(binding)
+        call = binding.value
+        if operator_of(call) != _CALL_KERNEL:
+            return
+        name = str(call.args[0].name_hint)
+        copy = self._copies.get(name)
+        if copy is None or copy in self._seen:
+            return
+        self._seen.add(copy)
+        one = self.visit_expr(binding.var)
+        arguments = self.visit_expr(call.args[1])
+        other = self.builder_.emit(relax.Call(call.op, [copy, arguments, *call.args[2:]], call.attrs, call.ty_args))
+        self._here.append((name, one, other))
+
+
+def _leaves(value: Any) -> list[Any]:
+    """The tensors of a variable."""
+    kind = value.ty
+    if isinstance(kind, relax.TupleType):
+        return [relax.TupleGetItem(value, at) for at in range(len(kind.fields))]
+    return [value]

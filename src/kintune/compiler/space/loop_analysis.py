@@ -1,0 +1,97 @@
+"""The anatomy of a workload's core block, read from its program."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm.s_tir import Schedule
+from tvm.sym import detect_linear_equation
+
+from kintune.compiler.space.replay import weight_positions
+from kintune.core.candidate import Sketch
+from kintune.search.access_patterns import Access, Anatomy
+
+__all__ = ["dissect", "tiled_block"]
+
+_TILED = "meta_schedule.tiling_structure"
+
+
+def tiled_block(sketch: Sketch) -> str | None:
+    """The name of the block that the sketch tiles at several levels; None when it tiles none so."""
+    blocks: dict[str, str] = {}
+    for kind, inputs, attributes, outputs in json.loads(sketch.trace)["insts"]:
+        if kind == "GetSBlock":
+            blocks[str(outputs[0])] = str(attributes[0])
+        elif kind == "Annotate" and attributes[0] == _TILED:
+            return blocks.get(str(inputs[0]))
+    return None
+
+
+def dissect(module: tvm.IRModule, block: str) -> Anatomy | None:
+    """The anatomy of a block of `module`'s function `main`; None when its operands are not of constant shape.
+
+    Raises ValueError when there is no such block.
+    """
+    schedule = Schedule(module, debug_mask=0, error_render_level="none")
+    try:
+        statement = schedule.get(schedule.get_sblock(block, func_name="main"))
+    except Exception as error:  # of TVM's own kind
+        raise ValueError(f"no block {block}") from error
+    variables = [entry.var for entry in statement.iter_vars]
+    weights = _weights(module)
+    try:
+        extents = tuple(int(entry.dom.extent) for entry in statement.iter_vars)
+        accesses = [_access(region, variables, extents, weights) for region in statement.reads]
+        accesses += [_access(region, variables, extents, weights, written=True) for region in statement.writes]
+    except TypeError:  # a shape that is only known when the program runs
+        return None
+    reduces = tuple(int(entry.iter_type) == tvm.tirx.IterVar.CommReduce for entry in statement.iter_vars)
+    return Anatomy(block, extents, reduces, tuple(accesses))
+
+
+def _access(
+    region: Any, variables: Sequence[Any], extents: Sequence[int], weights: Sequence[Any], *, written: bool = False
+) -> Access:
+    buffer = region.source
+    shape = tuple(int(extent) for extent in buffer.shape)
+    steps = tuple(_steps(dimension.min, variables, extents) for dimension in region.region)
+    return Access(
+        shape=shape,
+        steps=steps,
+        width=max(1, np.dtype(_numpy_name(str(buffer.dtype))).itemsize),
+        written=written,
+        weight=any(buffer.same_as(weight) for weight in weights),
+    )
+
+
+def _steps(index: Any, variables: Sequence[Any], extents: Sequence[int]) -> tuple[int, ...]:
+    """How far the index goes when each of the loops goes on by one; what is not linear in a loop counts as 1."""
+    found = detect_linear_equation(index, list(variables))
+    if len(found) == len(variables) + 1:
+        try:
+            return tuple(abs(int(step)) for step in found[:-1])
+        except TypeError:
+            pass
+    used = _variables_in(index)
+    return tuple(int(any(variable.same_as(each) for each in used)) for variable in variables)
+
+
+def _variables_in(expression: Any) -> list[Any]:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(expression, [(tvm.tirx.Var, found.append)])
+    return found
+
+
+def _weights(module: tvm.IRModule) -> list[Any]:
+    """The buffers that a schedule may lay out as it likes."""
+    function = module["main"]
+    return [function.params[position] for position in sorted(weight_positions(function))]
+
+
+def _numpy_name(dtype: str) -> str:
+    return {"bfloat16": "float16", "bool": "int8"}.get(dtype, dtype if not dtype.startswith("float8") else "int8")

@@ -1,0 +1,87 @@
+"""What a device worker says of its device; free of TVM, so that the front can read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from kintune.core.measurement_protocol import DeviceType, Occurring, Protocol, operands_for
+
+__all__ = ["Cache", "DeviceAbout", "Machine", "Peak"]
+
+
+class DeviceAbout(msgspec.Struct, frozen=True):
+    """`Hello.about` of a device worker: what it measures, how, on which machine, with programs of which compiler.
+
+    `protocol` is the one for a search: those that confirm differ in repeats only.  `cores` are the processors that its
+    threads are pinned to, one on each physical core.  `pulse_us` is what the reference kernel takes (`measure.pulse`);
+    0 where nobody asked for it.  A network whose weights and largest activations are at most `cool_bytes` keeps its
+    weights in the last cache from one inference to the next; 0: none is known to.
+    """
+
+    device_type: DeviceType
+    protocol: Protocol
+    cores: tuple[int, ...]
+    machine: Machine
+    compiler: str
+    pulse_us: float = 0.0
+    cool_bytes: int = 0
+
+    def protocol_for(self, network: Iterable[Occurring]) -> Protocol:
+        """How kernels of a network of these subgraphs are timed."""
+        return self.protocol.with_operands(operands_for(network, self.cool_bytes))
+
+    def crowded(self) -> DeviceAbout:
+        """The same device when measurements may share it: another type, since its times are true for nothing else."""
+        kind = self.device_type
+        apart = msgspec.structs.replace(kind, protocol=f"{kind.protocol}-crowded")
+        return msgspec.structs.replace(self, device_type=apart)
+
+
+class Peak(msgspec.Struct, frozen=True):
+    """The most a device does with its threads: fp32 GFLOP/s in registers, GB/s (1e9 bytes) streamed through memory.
+
+    `gbytes_per_s` is that of a triad, as STREAM counts it; `read_gbytes_per_s` that of reading alone, 0 where it was
+    not measured.
+    """
+
+    gflops: float
+    gbytes_per_s: float
+    threads: int
+    read_gbytes_per_s: float = 0.0
+
+    def least_us(self, flops: float, nbytes: float) -> float:
+        """Microseconds that so many FLOPs, and bytes read from memory, take at least: the roofline.
+
+        Williams, Waterman and Patterson, CACM 52(4), 2009.  A triad that was not told to write around the caches reads
+        what it writes as well, so without a figure for reading alone, a third more than the triad's is taken for it.
+        """
+        reading = self.read_gbytes_per_s or self.gbytes_per_s * 4 / 3
+        return max(flops / self.gflops, nbytes / reading) / 1e3
+
+
+class Cache(msgspec.Struct, frozen=True):
+    """One cache as the first core sees it: `kind` is data, instruction or unified; `size` is in bytes."""
+
+    level: int
+    kind: str
+    size: int
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """A machine.
+
+    `physical_cores` and `logical_cores` are what it has, `usable_cores` what this process may use of the logical ones;
+    `threads` is how many Kintune uses by default.  `memory` is in bytes.
+    """
+
+    cpu: str
+    architecture: str
+    physical_cores: int
+    logical_cores: int
+    usable_cores: int
+    threads: int
+    memory: int
+    caches: tuple[Cache, ...]
+    features: tuple[str, ...]

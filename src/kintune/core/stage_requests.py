@@ -1,0 +1,160 @@
+"""What BUILD and PROFILE are asked and what they answer; free of TVM, so that every process can read it."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from kintune.core.candidate import Candidate, Sketch
+from kintune.core.measurement_protocol import Protocol
+from kintune.core.outcome import Outcome
+from kintune.core.payloads import Constant
+
+__all__ = [
+    "BuildContext",
+    "BuildItem",
+    "Built",
+    "Operand",
+    "ProfileContext",
+    "ProfileItem",
+    "ProveContext",
+    "ProveItem",
+    "kernel_name",
+    "output_name",
+    "workload_of",
+]
+
+
+class Operand(msgspec.Struct, frozen=True):
+    """One argument of a built kernel, in call order; the last ones are outputs.
+
+    `role` is "activation", "weight" (constant between runs, laid out as the candidate wants it) or "output".
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    role: str
+
+
+class BuildContext(msgspec.Struct, frozen=True):
+    """What the items of one BUILD stage share: target (JSON), serialised workloads and sketches, both by digest."""
+
+    target: str
+    workloads: dict[str, bytes]
+    sketches: dict[str, Sketch]
+
+
+class BuildItem(msgspec.Struct, frozen=True):
+    """Build one candidate."""
+
+    candidate: Candidate
+
+
+class Built(msgspec.Struct, frozen=True):
+    """A built candidate: a shared library that exports `main`, with its operands; or the outcome that says why not.
+
+    `object_file` holds the same kernel as the function `kernel_name(candidate)`, to be linked into the network; it is
+    empty where the target's programs cannot be linked one by one.
+    """
+
+    candidate: str
+    artifact: bytes = b""
+    operands: tuple[Operand, ...] = ()
+    failure: Outcome | None = None
+    object_file: bytes = b""
+
+    def without_object_file(self) -> Built:
+        """The same for those who only run it."""
+        return msgspec.structs.replace(self, object_file=b"")
+
+
+def kernel_name(candidate: str) -> str:
+    """The function that the object file of a built candidate (its digest) defines."""
+    return f"kernel_{candidate}"
+
+
+class ProfileContext(msgspec.Struct, frozen=True):
+    """What the items of one PROFILE or CONFIRM stage share.
+
+    `references` maps a workload digest to its built untuned program, against which every candidate's output is checked
+    once: activations are filled from a seed, weights with one constant, so that the layout of weights does not matter.
+    `best_us` has the best times known of some workloads: a candidate that takes more than `slow` times as long, or as
+    the fastest of the stage so far, is not worth a second look.  `again` are candidates (digests) that were measured
+    before: what they take now is what the others are compared with.
+    """
+
+    protocol: Protocol
+    references: dict[str, Built]
+    rtol: float = 1e-3
+    atol: float = 1e-3
+    best_us: dict[str, float] = {}
+    slow: float = math.inf
+    again: tuple[str, ...] = ()
+
+
+class ProfileItem(msgspec.Struct, frozen=True):
+    """Time one built candidate of `workload`; the answer is an `Outcome`."""
+
+    workload: str
+    built: Built
+
+
+class ProveContext(msgspec.Struct, frozen=True):
+    """Under which conditions a proof is made.
+
+    Everyone runs in fp32 on the same `threads` physical cores.  Outputs agree when |a - b| <= `atol` + `rtol` |b|.
+    Latencies are taken in at most `rounds` rounds in which each contender has one turn of at most `runs` timed runs;
+    after `min_rounds`, no round is started once `race_seconds` have passed.  `prepare_seconds` bound the loading and
+    compiling of each contender, `untuned_seconds` its loading and single run.
+    """
+
+    threads: int
+    rtol: float = 1e-3
+    atol: float = 1e-3
+    rounds: int = 10
+    min_rounds: int = 3
+    runs: int = 5
+    race_seconds: float = 30.0
+    prepare_seconds: float = 240.0
+    untuned_seconds: float = 60.0
+
+
+class ProveItem(msgspec.Struct, frozen=True):
+    """Prove one executable: `tuned` is its path, `untuned` that of the same network under the default schedule.
+
+    The model itself is `onnx` (a file) or `exported` (a PyTorch exported program), whichever there is; `compare` names
+    the rivals to run on it, which are given `constants` for the inputs that the executables lack.  `inputs` are
+    `.npz` files by the inputs' names, a set each, called `input_names`; without any they are drawn from `seed`.
+    Outputs are compared on each set, times are those on the first.
+
+    Where the outputs agree only on account of what rounding does, the network `alone` is run as well, whose subgraphs
+    are called `titles` by workload; those in `left_out` are not in it.
+
+    With `timed` False the executable only runs once, beside the references, and no latency is taken; the references are
+    then all that know the model, whatever `compare` says.
+    """
+
+    tuned: str
+    untuned: str | None = None
+    onnx: str | None = None
+    exported: str | None = None
+    constants: dict[str, Constant] = {}
+    inputs: tuple[str, ...] = ()
+    input_names: tuple[str, ...] = ()
+    seed: int = 0
+    alone: str | None = None
+    titles: dict[str, str] = {}
+    left_out: tuple[str, ...] = ()
+    compare: tuple[str, ...] = ("onnxruntime", "openvino", "torch")
+    timed: bool = True
+
+
+def output_name(workload: str, number: int) -> str:
+    """The name of an output of a network that computes each subgraph twice: the workload, and the output's place."""
+    return f"{workload} {number}"
+
+
+def workload_of(name: str) -> str:
+    """The workload that an output called so is of."""
+    return name.partition(" ")[0]

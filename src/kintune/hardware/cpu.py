@@ -1,0 +1,127 @@
+"""What this machine is: cores, caches, instruction sets, memory, as Linux tells it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+
+from kintune.core.device import Cache, Machine
+
+__all__ = ["data_caches", "extensions", "host_extensions", "host_machine", "inspect_machine"]
+
+
+_FEATURES = (
+    "sse4_2", "avx", "f16c", "fma", "avx2", "avx_vnni", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16",
+    "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16", "asimd", "asimdhp", "asimddp", "sve", "sve2", "bf16", "i8mm",
+)  # fmt: skip
+
+
+"""Instruction set extensions that decide how fast a model runs, in the kernel's spelling."""
+
+
+def inspect_machine(root: Path = Path("/")) -> Machine:
+    """Describe this machine; `root` is where `proc` and `sys` lie."""
+    logical = psutil.cpu_count() or 1
+    physical = psutil.cpu_count(logical=False) or logical
+    usable = len(os.sched_getaffinity(0))
+    cpuinfo = _cpuinfo(root / "proc/cpuinfo")
+    flags = set((cpuinfo.get("flags") or cpuinfo.get("Features") or "").split())
+    return Machine(
+        cpu=cpuinfo.get("model name") or platform.processor() or "unknown",
+        architecture=platform.machine(),
+        physical_cores=physical,
+        logical_cores=logical,
+        usable_cores=usable,
+        threads=max(1, min(physical, usable)),
+        memory=psutil.virtual_memory().total,
+        caches=_caches(root / "sys/devices/system/cpu/cpu0/cache"),
+        features=tuple(feature for feature in _FEATURES if feature in flags),
+    )
+
+
+def data_caches(machine: Machine) -> tuple[int, int, int]:
+    """Bytes of data that the caches of levels 1 to 3 hold; 0 where that is not known."""
+    sizes = {cache.level: cache.size for cache in machine.caches if cache.kind != "instruction"}
+    return sizes.get(1, 0), sizes.get(2, 0), sizes.get(3, 0)
+
+
+def _cpuinfo(path: Path) -> dict[str, str]:
+    """The first processor's entries; empty where there is no such file."""
+    entries: dict[str, str] = {}
+    try:
+        text = path.read_text()
+    except OSError:
+        return entries
+    for line in text.split("\n\n", 1)[0].splitlines():
+        key, _, value = line.partition(":")
+        entries[key.strip()] = value.strip()
+    return entries
+
+
+def _caches(folder: Path) -> tuple[Cache, ...]:
+    """The caches listed in `folder`; those that do not say what they are, are left out."""
+    caches = []
+    for entry in sorted(folder.glob("index*")):
+        try:
+            level = int((entry / "level").read_text())
+            kind = (entry / "type").read_text().strip().lower()
+            size = _bytes((entry / "size").read_text().strip())
+        except (OSError, ValueError):
+            continue
+        caches.append(Cache(level, kind, size))
+    return tuple(caches)
+
+
+def _bytes(text: str) -> int:
+    """Read a size as the kernel writes it: `48K`, `2M`, or plain bytes."""
+    units = {"K": 1024, "M": 1024**2, "G": 1024**3}
+    return int(text[:-1]) * units[text[-1]] if text[-1:] in units else int(text)
+
+
+_X86 = {
+    *("sse3", "ssse3", "sse41", "sse42", "avx", "avx2", "fma", "f16c"),
+    *("avxvnni", "avxvnniint8", "avxvnniint16", "avxifma", "avxneconvert"),
+    *("avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl", "avx512ifma", "avx512vbmi", "avx512vbmi2"),
+    *("avx512vnni", "avx512bitalg", "avx512vpopcntdq", "avx512bf16", "avx512fp16", "avx512vp2intersect"),
+    *("amxtile", "amxint8", "amxbf16", "amxfp16"),
+}
+
+
+_ARM = {"neon", "fp16", "dotprod", "i8mm", "bf16", "sve", "sve2", "sme"}
+
+_SYNONYMS = {  # as Linux spells them: as LLVM does
+    "pni": "sse3",
+    "asimd": "neon",
+    "asimdhp": "fp16",
+    "fullfp16": "fp16",
+    "asimddp": "dotprod",
+}
+
+
+def extensions(names: Iterable[str]) -> tuple[str, ...]:
+    """The extensions that matter among `names`, in our spelling, sorted."""
+    plain = ("".join(filter(str.isalnum, name.lower())) for name in names)
+    return tuple(sorted((_X86 | _ARM).intersection(_SYNONYMS.get(name, name) for name in plain)))
+
+
+def host_machine() -> str:
+    """The architecture of this machine, as `platform.machine()` says it: `x86_64`, `aarch64`."""
+    return platform.machine()
+
+
+def host_extensions(cpuinfo: Path = Path("/proc/cpuinfo")) -> tuple[str, ...] | None:
+    """The extensions that the kernel says every CPU of this machine has; None where it does not say."""
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        return None
+    listed = [
+        set(extensions(flags.split()))
+        for key, _, flags in (line.partition(":") for line in lines)
+        if key.strip() in ("flags", "Features")
+    ]
+    return tuple(sorted(set.intersection(*listed))) if listed else None

@@ -1,0 +1,206 @@
+"""What links the object files that the tensor compiler makes; free of TVM."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kintune.errors import BuildError, OrderError
+
+__all__ = ["compile_cubin", "find_linker", "find_nvcc", "link", "linking_for"]
+
+
+_TELL_WHAT_IS_MISSING = ("--unresolved-symbols=report-all", "--warn-unresolved-symbols")
+
+
+_UNDEFINED = re.compile(r"undefined (?:reference to|symbol:) [`']?(\w+)")
+
+
+_IN_EVERY_PROCESS = ("TVM", "memcpy", "memset", "memmove")
+
+
+def find_linker(architecture: str = "") -> str:
+    """The program that links artifacts for an architecture, by default this machine's.
+
+    Here that is the C compiler: the one in `CC`, else `cc`, `gcc` or `clang`.  For another architecture it is a C
+    compiler or a linker for that one, by the names that they have in distributions, or else LLVM's.
+
+    Raises:
+        OrderError: there is none.
+    """
+    if architecture not in ("", platform.machine()):
+        for name in (f"{architecture}-linux-gnu-gcc", f"{architecture}-linux-gnu-ld", "ld.lld"):
+            if (path := shutil.which(name)) is not None:
+                return path
+        raise OrderError(
+            f"no linker for {architecture} found: install binutils-{architecture.replace('_', '-')}-linux-gnu, or lld"
+        )
+    for name in (os.environ.get("CC", ""), "cc", "gcc", "clang"):
+        if name and (path := shutil.which(name)) is not None:
+            return path
+    raise OrderError("no C compiler found to link programs with: install gcc or clang, or name one in the variable CC")
+
+
+def link(output: str, objects: Sequence[str], architecture: str = "") -> None:
+    """Link object files for an architecture, by default this machine's, into a shared library.
+
+    The C compiler would start its own helper, and that the linker, which takes four times as long as the linker alone;
+    and that takes twice as long where it looks into the library of mathematics, which few kernels need.
+
+    Raises:
+        BuildError: they do not link; the message is the linker's first line.
+        OrderError: nothing here links for that architecture.
+    """
+    tools = _tools(find_linker(architecture))
+    start = (*tools.command, "-o", output, *objects, *tools.helpers)
+    if not tools.mathematics:
+        _run(start)
+    elif _lacks(_run((*start, *_TELL_WHAT_IS_MISSING))):
+        _run((*start, *tools.mathematics))
+
+
+def linking_for(architecture: str) -> Callable[..., None]:
+    """`link` for an architecture, as the compiler's `export_library` calls it."""
+
+    def linking(output: str, objects: Sequence[str], **_: Any) -> None:
+        link(output, objects, architecture)
+
+    return linking
+
+
+class _Tools(NamedTuple):
+    """What links: the command, what goes with every object, and what only with those that want it."""
+
+    command: tuple[str, ...]
+    helpers: tuple[str, ...] = ()
+    mathematics: tuple[str, ...] = ()
+
+
+@lru_cache(maxsize=8)
+def _tools(compiler: str) -> _Tools:
+    """The compiler's linker if it says where it is, with the libraries that kernels may need.
+
+    Elsewhere than on Linux a linker wants more to be told, which the compiler knows.  A linker that comes alone leaves
+    the mathematics to the process that will load the library.
+    """
+    if compiler.endswith(("-ld", "ld.lld")):
+        return _Tools((compiler, "-shared"))
+    linker = shutil.which(_asked(compiler, "-print-prog-name=ld"))
+    helpers, mathematics = _asked(compiler, "-print-libgcc-file-name"), _asked(compiler, "-print-file-name=libm.so.6")
+    if sys.platform != "linux" or linker is None or not all(Path(found).is_file() for found in (helpers, mathematics)):
+        return _Tools((compiler, "-shared"), ("-lm",))
+    return _Tools((linker, "-shared"), (helpers,), ("--as-needed", mathematics))
+
+
+def _run(command: Sequence[str]) -> str:
+    """What the command says; in English, since it is read."""
+    english = {**os.environ, "LC_ALL": "C"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=english)
+    if done.returncode != 0:
+        line = next((line.strip() for line in done.stderr.splitlines() if line.strip()), "")
+        raise BuildError(f"linking failed: exit code {done.returncode}, {line[:300]}")
+    return done.stderr
+
+
+def _lacks(said: str) -> bool:
+    """Whether a linker misses anything that the process which loads a kernel does not have for sure."""
+    for line in said.splitlines():
+        if "undefined" in line:
+            named = _UNDEFINED.search(line)
+            if named is None or not named[1].startswith(_IN_EVERY_PROCESS):
+                return True
+    return False
+
+
+def _asked(compiler: str, question: str) -> str:
+    try:
+        done = subprocess.run([compiler, question], capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+_HOMES = ("CUDA_HOME", "CUDA_PATH")
+
+
+_USUAL = "/usr/local/cuda"
+
+
+_MAJOR = "13"
+
+
+_RELEASE = re.compile(r"release (\d+)\.")
+
+
+_ERROR = re.compile(r"\b(?:error|fatal)\b")
+
+
+def find_nvcc() -> str:
+    """The CUDA compiler: that of the toolkit in `CUDA_HOME` or `CUDA_PATH`, else the one on the path.
+
+    Raises:
+        OrderError: there is none, or it is of another major version than the compiler's CUDA runtime.
+    """
+    for candidate in _candidates():
+        if (path := shutil.which(candidate)) is not None:
+            _require_tried(path)
+            return path
+    raise OrderError(
+        "no CUDA compiler found to build programs for GPUs with: install nvcc, or name the toolkit in CUDA_HOME"
+    )
+
+
+def compile_cubin(code: str, architecture: str) -> bytes:
+    """Machine code for an architecture such as "sm_90" from one CUDA source.
+
+    Arithmetic is not made faster at the cost of digits (`--use_fast_math`): a tuned network computes what it did.
+
+    Raises:
+        BuildError: it does not compile; the message is the compiler's first error, one line.
+        OrderError: there is no CUDA compiler.
+    """
+    nvcc = find_nvcc()
+    with tempfile.TemporaryDirectory(prefix="kintune-nvcc-") as folder:
+        source, product = Path(folder) / "kernels.cu", Path(folder) / "kernels.cubin"
+        source.write_text(code)
+        command = [nvcc, "--cubin", "-O3", "-arch", architecture, "-o", str(product), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+        if done.returncode != 0:
+            raise BuildError(f"nvcc failed: {_first_error(done.stderr + done.stdout)}")
+        return product.read_bytes()
+
+
+def _candidates() -> Iterator[str]:
+    for variable in _HOMES:
+        if os.environ.get(variable):
+            yield str(Path(os.environ[variable]) / "bin" / "nvcc")
+    yield "nvcc"
+    yield f"{_USUAL}/bin/nvcc"
+
+
+@cache
+def _require_tried(nvcc: str) -> None:
+    try:
+        said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False).stdout
+    except OSError as error:
+        raise OrderError(f"the CUDA compiler {nvcc} cannot be run ({error.strerror}): install it again") from error
+    release = _RELEASE.search(said)
+    if release is None or release.group(1) != _MAJOR:
+        found = "of an unknown version" if release is None else f"of version {release.group(1)}"
+        raise OrderError(
+            f"the CUDA compiler {nvcc} is {found}: install version {_MAJOR}, or name its toolkit in CUDA_HOME"
+        )
+
+
+def _first_error(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return next((line for line in lines if _ERROR.search(line)), lines[0] if lines else "no message")[:300]

@@ -1,0 +1,68 @@
+"""How steeply a task's rounds pay, by the rule of stock MetaSchedule's gradient scheduler.
+
+Zheng et al., "Ansor", OSDI 2020, section 6, without its guess from similar tasks: what the last rounds brought, mixed
+with the time that is left to save if it falls as one over the number of rounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import Enum
+
+import msgspec
+
+__all__ = ["How", "TaskHistory", "Turn"]
+
+
+class TaskHistory:
+    """The rounds of one task; a foresee round counts as the share of a full one that its size is."""
+
+    def __init__(self, weight: float) -> None:
+        self.weight = weight
+        self.rounds = 0.0
+        self.times_ms: list[float] = []
+        self._bests: list[tuple[float, float]] = []
+
+    @property
+    def best_ms(self) -> float:
+        """The fastest time measured; infinite when there is none."""
+        return min(self.times_ms, default=math.inf)
+
+    def close_round(self, times_ms: Sequence[float], share: float) -> None:
+        """Take in a round's times, infinite for failures; `share` is 1.0 for a full round."""
+        self.times_ms += times_ms
+        self.rounds += share
+        self._bests.append((self.rounds, self.best_ms))
+
+    def gradient(self, alpha: float, window: int) -> float:
+        """Milliseconds a network run that one more full round is expected to save; minus infinity if nothing ran.
+
+        `alpha` is the weight of what the last `window` rounds brought.
+        """
+        best = self.best_ms
+        if math.isinf(best):
+            return -math.inf
+        earlier = [value for rounds, value in self._bests if rounds <= self.rounds - window]
+        past = (earlier[-1] - best) / window if earlier and math.isfinite(earlier[-1]) else 0.0
+        return self.weight * (alpha * past + (1 - alpha) * best / self.rounds)
+
+
+class How(Enum):
+    """Why a task got a round: the first pass over all tasks, the steepest gradient, or kinship."""
+
+    FIRST = "first"
+    FULL = "full"
+    FORESEE = "foresee"
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """A finished round: the task's position, why it was chosen, candidates measured, and its best time so far.
+
+    `best_ms` is infinite while no candidate of the task could be run.
+    """
+
+    task: int
+    how: How
+    trials: int
+    best_ms: float

@@ -1,0 +1,65 @@
+"""Times one kernel on a board, by the board's own clock: what is seen from here is the way there and back as well."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from kintune.compiler.build import ENTRY
+from kintune.core.measurement_protocol import Protocol
+from kintune.measure.timer import in_batches, medians_us
+
+__all__ = ["FLUSHED", "RemoteStopwatch"]
+
+FLUSHED = "all-but-first"
+"""What cold operands are here, as a device type's protocol says it."""
+
+_FLUSH = "cache_flush_cpu_non_first_arg"
+
+
+class RemoteStopwatch:
+    """Implements `kintune.measure.backend.Watch`.
+
+    With cold operands, all arguments but the first are flushed from the board's caches before every timed run: that is
+    what a stock server can do.  So outputs are cold, too, and times are not those of the same processor with a worker
+    of ours.  A kernel runs once more than it is timed, each time that it is.
+    """
+
+    def __init__(self, device: Any) -> None:
+        """`device` is the compiler's, of a session."""
+        self._device = device
+
+    def run(self, module: Any, arguments: Sequence[Any], weights: Sequence[Any], protocol: Protocol) -> float:
+        """Run it; seconds that a run took."""
+        return self._seconds(module, arguments, 1, _flush(weights, protocol))[0]
+
+    def times_us(
+        self,
+        module: Any,
+        arguments: Sequence[Any],
+        weights: Sequence[Any],
+        protocol: Protocol,
+        slow_us: float = math.inf,
+        first_us: float = math.inf,
+    ) -> tuple[float, ...]:
+        """As those of `kintune.measure.timer.Stopwatch`; how long a first run took changes nothing."""
+        del first_us
+        flush = _flush(weights, protocol)
+        if protocol.warmups > 1:
+            self._seconds(module, arguments, protocol.warmups - 1, flush)
+        estimate_s = self._seconds(module, arguments, 1, flush)[0]
+
+        def batches(runs: int, repeats: int) -> tuple[float, ...]:
+            return medians_us(self._seconds(module, arguments, runs * repeats, flush), runs)
+
+        return in_batches(batches, protocol, estimate_s, slow_us)
+
+    def _seconds(self, module: Any, arguments: Sequence[Any], runs: int, flush: str = "") -> Sequence[float]:
+        timed = module.time_evaluator(ENTRY, self._device, number=1, repeat=runs, f_preproc=flush)
+        return [float(seconds) for seconds in timed(*arguments).results]
+
+
+def _flush(weights: Sequence[Any], protocol: Protocol) -> str:
+    """The function that is called before each run."""
+    return _FLUSH if protocol.operands == "cold" and weights else ""

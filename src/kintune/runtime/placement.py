@@ -1,0 +1,169 @@
+"""Where a network runs: how its weights and inputs get there, and its outputs back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import tvm
+
+from kintune.core.payloads import Tensor
+from kintune.errors import DeviceError, KintuneError
+from kintune.hardware.cores import physical_cores
+from kintune.hardware.cpu import host_extensions, host_machine
+from kintune.hardware.gpus import architecture_here, is_gpu
+from kintune.runtime.cuda_codegen import load_runtime
+from kintune.runtime.inputs import Array
+from kintune.runtime.package import Manifest
+from kintune.runtime.tensors import array_of, as_argument, leaves_of
+
+__all__ = ["BIND_VARIABLE", "THREADS_VARIABLE", "Seat", "make_seat", "prepare_threads", "why_not_here"]
+
+
+Weights = Sequence[tvm.runtime.Tensor]
+
+
+class Seat(Protocol):
+    """Where one network runs, with its weights."""
+
+    device: Any
+    """The compiler's device."""
+
+    def run(self, main: Any, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> list[Array]:
+        """Call `main(inputs..., weights...)`; the outputs belong to the caller."""
+        ...
+
+
+def make_seat(manifest: Manifest, weights: Weights) -> Seat | None:
+    """The CPU of this machine, or its first GPU; None where the network runs elsewhere only.
+
+    Raises:
+        DeviceError: the GPU cannot be used.
+        OrderError: what it needs is not installed.
+    """
+    if manifest.machine != host_machine():
+        return None
+    if not is_gpu(manifest.target):
+        return _HostSeat(weights)
+    if not _is_gpu_here(manifest):
+        return None
+    try:
+        return _GpuSeat(weights)
+    except KintuneError:
+        raise
+    except Exception as error:  # the runtime's own kinds: no memory left on it, held by somebody else
+        raise DeviceError(f"the GPU cannot be used: {str(error).strip().splitlines()[0]}") from error
+
+
+def why_not_here(manifest: Manifest) -> str | None:
+    """Why this machine cannot run the program, and what to do; None when it can."""
+    if manifest.machine != host_machine():
+        return f"built for {manifest.machine}, this machine is {host_machine()}; build it here"
+    if is_gpu(manifest.target):
+        if _is_gpu_here(manifest):
+            return None
+        found = architecture_here()
+        has = "none" if found is None else f"one of {found}"
+        return f"built for a GPU of {', '.join(manifest.isa)}, this machine has {has}; build it for this machine"
+    here = host_extensions()
+    lacking = [] if here is None else [name for name in manifest.isa if name not in here]
+    if not lacking:
+        return None
+    return f"built for a CPU with {', '.join(lacking)}, which this one lacks; build it for this machine"
+
+
+class _HostSeat:
+    """This process's own memory: nothing is copied that need not be."""
+
+    def __init__(self, weights: Weights) -> None:
+        self.device = tvm.cpu()
+        self._weights = tuple(weights)
+        self._addresses = {weight.data_ptr() for weight in weights}
+        self._buffers: dict[int, tuple[tvm.runtime.Tensor, Array]] = {}
+
+    def run(self, main: Any, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> list[Array]:
+        """The outputs are the network's own buffers, but copies where one shares memory with something else."""
+        arguments = [
+            self._argument(i, tensor, array) for i, (tensor, array) in enumerate(zip(inputs, arrays, strict=True))
+        ]
+        leaves = leaves_of(main(*arguments, *self._weights))
+        taken = {argument.data_ptr() for argument in arguments} | self._addresses
+        return [_own(leaf, taken) for leaf in leaves]
+
+    def _argument(self, position: int, tensor: Tensor, array: Array) -> tvm.runtime.Tensor:
+        """A tensor over the array's own memory where the runtime allows that, else a buffer of ours with its values."""
+        if (argument := as_argument(array)) is not None:
+            return argument
+        if position not in self._buffers:
+            buffer = tvm.runtime.empty(array.shape, tensor.dtype)
+            self._buffers[position] = buffer, array_of(buffer)
+        buffer, view = self._buffers[position]
+        view[...] = array
+        return buffer
+
+
+class _GpuSeat:
+    """The first GPU: weights are sent there once, inputs for each run."""
+
+    def __init__(self, weights: Weights) -> None:
+        load_runtime()
+        self.device = tvm.cuda(0)
+        self._weights = tuple(weight.copyto(self.device) for weight in weights)
+        self._buffers: dict[int, tuple[tvm.runtime.Tensor, Array, tvm.runtime.Tensor]] = {}
+
+    def run(self, main: Any, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> list[Array]:
+        """The outputs are copies."""
+        arguments = [
+            self._argument(i, tensor, array) for i, (tensor, array) in enumerate(zip(inputs, arrays, strict=True))
+        ]
+        return [array_of(leaf.copyto(tvm.cpu())) for leaf in leaves_of(main(*arguments, *self._weights))]
+
+    def _argument(self, position: int, tensor: Tensor, array: Array) -> tvm.runtime.Tensor:
+        """A buffer of the device with the array's values."""
+        if position not in self._buffers:
+            here = tvm.runtime.empty(array.shape, tensor.dtype)
+            there = tvm.runtime.empty(array.shape, tensor.dtype, self.device)
+            self._buffers[position] = here, array_of(here), there
+        here, view, there = self._buffers[position]
+        view[...] = array
+        return here.copyto(there)
+
+
+def _is_gpu_here(manifest: Manifest) -> bool:
+    return manifest.isa == (architecture_here(),)
+
+
+def _own(leaf: tvm.runtime.Tensor, taken: set[int]) -> Array:
+    """An output as an array of its own: copied where it shares memory with an input, a weight or another output."""
+    array = array_of(leaf)
+    if leaf.data_ptr() in taken:
+        return np.array(array)
+    taken.add(leaf.data_ptr())
+    return array
+
+
+THREADS_VARIABLE = "TVM_NUM_THREADS"
+"""Read by the runtime at its first parallel call; without it, it takes half of the processors it sees."""
+
+BIND_VARIABLE = "TVM_BIND_THREADS"
+"""`0` leaves it to the kernel where threads run."""
+
+_ONE_CORE_PER_THREAD = -2
+
+
+def prepare_threads(threads: int) -> None:
+    """Give this process's pool `threads` threads, but no more than physical cores it may use, one on each.
+
+    `TVM_NUM_THREADS` overrides the number, and so does a pool that has run already: it never grows.  The runtime by
+    itself binds its threads to the machine's first processors, whether this process may use them or not, and to both
+    halves of a core where those are neighbours.
+    """
+    cores = physical_cores()
+    count = int(os.environ.setdefault(THREADS_VARIABLE, str(max(1, min(threads, len(cores))))))
+    if os.environ.get(BIND_VARIABLE) == "0" or count > len(cores):
+        return
+    before = os.sched_getaffinity(0)
+    tvm.get_global_func("runtime.config_threadpool")(_ONE_CORE_PER_THREAD, count, [str(c) for c in cores[:count]])
+    os.sched_setaffinity(0, before)  # the runtime changes that of the calling thread too

@@ -1,0 +1,359 @@
+"""The jobs and their stages, with the indices that policies look through.
+
+A stage is *live* from the moment its job asks for it until it is done or dropped.  The live stages that hold no
+resources wait in one line for each kind of their job, in the order in which they were asked for; only the first of a
+line can be startable, which is what keeps one job's stages of a kind in order, over retries too.  A process does one
+thing at a time, so of the stages of one affinity only one runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+from kintune.core.stage import Stage
+from kintune.scheduler.events import JobAdded
+from kintune.scheduler.job_state import JobState, Phase, StageState, Story
+from kintune.scheduler.policy import JobFacts, Suggestion
+from kintune.scheduler.pool import ResourcePool
+from kintune.scheduler.queue import IndexedQueue
+from kintune.scheduler.ready_stages import Lane, Lanes
+from kintune.scheduler.reservations import Keeping
+from kintune.scheduler.resources import Placement
+
+__all__ = ["Ledger", "Rank"]
+
+Rank = Callable[[Stage, JobFacts, float], Any]
+"""Where a policy puts a stage: `Policy.rank`."""
+
+_PATIENCE = 8  # stages that may take cores that a lane waits for before it claims a host
+_TURNS = 4  # how often everybody may go before somebody who waits, in equal shares, on top of that
+
+
+class Ledger:
+    """All jobs; it is the `View` that policies get.  Only the machine calls what changes it, after checking."""
+
+    def __init__(self, pool: ResourcePool, rank: Rank, *, waives: bool = False, bounded: bool = False) -> None:
+        self._known: dict[str, JobState] = {}
+        self._now = float("-inf")
+        self._pool = pool
+        self._rank = rank
+        self._waives = waives
+        self._bounded = bounded
+        self._issued = 0
+        self._running = 0
+        self._open: dict[str, None] = {}
+        self._waiting: set[str] = set()
+        self._begun: IndexedQueue[str] = IndexedQueue()
+        self._next: IndexedQueue[str] = IndexedQueue()
+        self._lanes = Lanes()
+        self._weights = 0.0  # of the jobs that may still start something
+        self.keeping = Keeping(pool, self._lanes)
+
+    # what policies see ----------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        """The time of the event that is being handled."""
+        return self._now
+
+    @property
+    def running_stages(self) -> int:
+        """How many stages hold resources."""
+        return self._running
+
+    @property
+    def open_jobs(self) -> int:
+        """How many jobs may still start something."""
+        return len(self._open)
+
+    @property
+    def waiting_jobs(self) -> int:
+        """How many of them have something startable."""
+        return len(self._waiting)
+
+    def begun_job(self) -> str | None:
+        """The job that began first among those that have begun and are not over."""
+        return self._begun.first()
+
+    def next_job(self) -> str | None:
+        """The job of the highest priority, then the oldest, that has something startable and has not begun."""
+        return self._next.first()
+
+    def jobs(self) -> Iterable[str]:
+        """The jobs that may still start something, oldest first."""
+        return list(self._open)
+
+    def running(self, job: str) -> int:
+        """How many stages of the job hold resources."""
+        return self._known[job].running
+
+    def startable(self, job: str) -> Stage | None:
+        """The job's earliest startable stage."""
+        first = self._known[job].first_startable()
+        return None if first is None else first.stage
+
+    def lanes(self) -> Iterable[Lane]:
+        """The groups of startable stages that are not known to have no room."""
+        return self._lanes.open()
+
+    def rank(self, lane: Lane) -> Any:
+        """The rank of the stage of the lane that comes first; None if there is none."""
+        found = self._lanes.first(lane)
+        return None if found is None else found[0]
+
+    def fit(self, lane: Lane) -> Suggestion | None:
+        """Start the lane's first stage there; None when it must wait."""
+        if not self._lanes.is_open(lane):
+            return None
+        placement = self._place(lane)
+        if placement is None:
+            self._lanes.block(lane, self._pool.waits_for(lane.demand, lane.home), self._pool.has_claim)
+            return None
+        found = self._lanes.first(lane)
+        return None if found is None else Suggestion(cast(StageState, found[1]).stage, placement)
+
+    def placement(self, stage: Stage) -> Placement | None:
+        """Where the stage could run now; None when it must wait for resources."""
+        return self._place(self._lane(self._known[stage.job], stage))
+
+    # what the machine asks ------------------------------------------------------------------------------------------
+
+    def known(self, job: str) -> JobState | None:
+        """The job, unless it was never added or is forgotten."""
+        return self._known.get(job)
+
+    def startable_state(self, stage: Stage) -> StageState | None:
+        """The state of a stage that policies may choose; None if they may not."""
+        job = self._known.get(stage.job)
+        state = None if job is None else job.heads.get(stage.kind)
+        return state if state is not None and state.stage.id == stage.id else None
+
+    def home(self, stage: Stage) -> str | None:
+        """The host on which the process of the stage's affinity lives, if one is known."""
+        return self._known[stage.job].home(stage)
+
+    def may_go_on(self, state: StageState) -> bool:
+        """Whether policies may choose it, and nobody must come before it."""
+        return state.lane is not None and not self._lanes.must_wait(state)
+
+    # what changes it ------------------------------------------------------------------------------------------------
+
+    def advance(self, now: float) -> None:
+        """The time is `now`."""
+        self._now = now
+
+    def add_job(self, event: JobAdded, story: Story) -> JobState:
+        """A new job without stages."""
+        job = JobState(
+            event.job, event.priority, self._number(), story, event.now, event.deadline, fixed_home=event.home
+        )
+        self._known[job.id] = job
+        self._open[job.id] = None
+        self._weights += job.priority
+        return job
+
+    def reweigh(self, job: JobState, priority: float) -> None:
+        """Move the job and its startable stages to where another priority puts them."""
+        if job.id in self._open:
+            self._weights += priority - job.priority
+        job.priority = priority
+        self.rank_anew(job)
+        self._index_job(job)
+
+    def rank_anew(self, job: JobState) -> None:
+        """Something is known of the job that may change where its stages stand."""
+        for state in job.heads.values():
+            self._put_startable(job, state)
+
+    def add_stage(self, job: JobState, stage: Stage) -> StageState:
+        """The job asks for a stage."""
+        unmet = [id for id in stage.after if id not in job.done] if stage.after else ()
+        state = StageState(stage, stage.key, self._number(), stage.attempt, len(unmet))
+        job.stages[stage.id] = state
+        for other in unmet:
+            job.waiters.setdefault(other, []).append(state)
+        self.queue(job, state)
+        return state
+
+    def queue(self, job: JobState, state: StageState) -> None:
+        """Let a live stage wait (again) in its place among those of its kind."""
+        job.line_up(state)
+        self.refresh(job, state.stage.kind)
+
+    def refresh(self, job: JobState, kind: str) -> None:
+        """Find out anew which stage of this kind is startable."""
+        line = job.waiting.get(kind)
+        able = line[0] if line else None
+        if able is not None and (
+            able.unmet
+            or able.phase is not Phase.WAITING
+            or job.closing is not None
+            or (able.stage.affinity is not None and able.stage.affinity in job.busy)
+        ):
+            able = None
+        before = job.heads.get(kind)
+        if before is able:
+            return
+        had_any = bool(job.heads)
+        if before is not None:
+            del job.heads[kind]
+            self._leave_lane(before)
+        if able is not None:
+            job.heads[kind] = able
+            self._put_startable(job, able)
+        if bool(job.heads) is not had_any:
+            self._index_job(job)
+
+    def start(self, job: JobState, state: StageState, placement: Placement, now: float) -> None:
+        """The stage runs at `placement`."""
+        stage = state.stage
+        self._pool.book(state.key, placement)
+        state.placement = placement
+        if self._bounded:
+            self._count_passes(state, placement)
+        if stage.affinity is not None:
+            self._settle(job, stage.affinity, placement, state)
+        job.step_out(state)
+        self.refresh(job, stage.kind)
+        state.phase = Phase.RUNNING
+        state.since = now
+        job.running += 1
+        self._running += 1
+        if not job.begun:
+            job.begun = True
+            self._begun.put(job.id, self._number())
+            self._next.discard(job.id)
+
+    def release(self, job: JobState, state: StageState) -> Placement:
+        """The stage runs no more, and is live still; returns what it held."""
+        placement, state.placement = state.placement, None
+        assert placement is not None
+        self.keeping.release(state.key, placement)
+        if state.stage.affinity is not None:
+            job.busy.discard(state.stage.affinity)
+            self._refresh_bound(job, state)
+        state.phase = Phase.WAITING
+        job.running -= 1
+        self._running -= 1
+        return placement
+
+    def finish(self, job: JobState, state: StageState) -> None:
+        """The stage, which holds no resources, is live no more, and those after it may go on."""
+        job.done.add(state.stage.id)
+        self.forget_stage(job, state)
+        for waiter in job.waiters.pop(state.stage.id, ()):
+            waiter.unmet -= 1
+            if not waiter.unmet and job.stages.get(waiter.stage.id) is waiter:
+                self.refresh(job, waiter.stage.kind)
+
+    def close(self, job: JobState, reason: str) -> None:
+        """Nothing more of the job shall start: forget its stages that hold no resources."""
+        job.closing = reason
+        self.keeping.let_go(job)
+        self.keeping.give_back(job)
+        if job.id in self._open:
+            del self._open[job.id]
+            self._weights -= job.priority
+        for state in [state for state in job.stages.values() if not state.holds_resources]:
+            self.forget_stage(job, state)
+        self._index_job(job)
+
+    def forget_stage(self, job: JobState, state: StageState) -> None:
+        """The stage, which holds no resources, is live no more."""
+        job.step_out(state)
+        self.refresh(job, state.stage.kind)
+        del job.stages[state.stage.id]
+
+    def remove_job(self, job: JobState) -> None:
+        """Forget a job of which nothing runs."""
+        del self._known[job.id]
+        self._begun.discard(job.id)
+        self._next.discard(job.id)
+
+    # resources ------------------------------------------------------------------------------------------------------
+
+    def usable_again(self, resource: str) -> None:
+        """A resource has joined or is back."""
+        self._lanes.freed(self._pool.tokens(resource))
+
+    def evict(self, resource: str) -> list[tuple[JobState, StageState]]:
+        """Take a resource out of use; returns the stages that hold it.
+
+        What lives on a lost host has to begin elsewhere, so nothing is bound to it any more.
+        """
+        hit: list[tuple[JobState, StageState]] = []
+        for id, name in sorted(self._pool.lose(resource)):
+            job = self._known[id]
+            if not self.keeping.lost(job, name):
+                hit.append((job, job.stages[name]))
+        for job in self._known.values():
+            if resource in job.homes.values():
+                job.homes = {name: host for name, host in job.homes.items() if host != resource}
+                self.rank_anew(job)
+        return hit
+
+    # inside ---------------------------------------------------------------------------------------------------------
+
+    def _settle(self, job: JobState, affinity: str, placement: Placement, state: StageState) -> None:
+        """The process of this affinity is at work, and lives where its stage was placed."""
+        job.busy.add(affinity)
+        self._refresh_bound(job, state)
+        if placement.host not in (None, job.fixed_home, job.homes.get(affinity)):
+            job.homes[affinity] = placement.host
+            self.rank_anew(job)
+
+    def _count_passes(self, state: StageState, placement: Placement) -> None:
+        """Who waits for cores that go to others too often claims a host."""
+        own = state.lane
+        if own is not None:
+            self._lanes.served(own)
+            self._lanes.freed(self._pool.unclaim(own))
+        if placement.host is None or placement.device is not None:
+            return
+        for lane, times in self._lanes.pass_by(self._pool.tokens(placement.host)):
+            if lane is not own and times % _PATIENCE == 0:
+                self._pool.claim(lane, lane.demand, lane.home)
+
+    def _refresh_bound(self, job: JobState, state: StageState) -> None:
+        """The process of a stage is busy now, or free again: see to what else is bound to it."""
+        for kind, line in job.waiting.items():
+            if line and line[0] is not state and line[0].stage.affinity == state.stage.affinity:
+                self.refresh(job, kind)
+
+    def _leave_lane(self, state: StageState) -> None:
+        emptied = self._lanes.discard(state)
+        if emptied is not None and self._bounded:
+            self._lanes.freed(self._pool.unclaim(emptied))
+
+    def _number(self) -> int:
+        self._issued += 1
+        return self._issued
+
+    def _lane(self, job: JobState, stage: Stage) -> Lane:
+        return self._lanes.lane(stage.demand, job.home(stage), None if stage.then is None else stage.then.device)
+
+    def _place(self, lane: Lane) -> Placement | None:
+        if self._waives:
+            return self._pool.place_anyway(lane.demand, lane.home)
+        return self._pool.place(lane.demand, lane.home, lane)
+
+    def _put_startable(self, job: JobState, state: StageState) -> None:
+        lane = self._lane(job, state.stage)
+        if state.lane is not None and state.lane is not lane:
+            self._leave_lane(state)
+        patience = _PATIENCE + int(_TURNS * self._weights / job.priority) if self._bounded else None
+        self._lanes.put(state, lane, self._rank(state.stage, job, self._now), patience)
+
+    def _index_job(self, job: JobState) -> None:
+        able = bool(job.heads) and job.closing is None
+        if able:
+            self._waiting.add(job.id)
+        else:
+            self._waiting.discard(job.id)
+        if job.begun:
+            return
+        if able:
+            self._next.put(job.id, (-job.priority, job.seq))
+        else:
+            self._next.discard(job.id)

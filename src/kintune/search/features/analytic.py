@@ -1,0 +1,308 @@
+"""What can be said of a program from its decisions alone, for thousands of candidates at once.
+
+For every level of tiling: how much data the loops inside it touch, and how often that is fetched anew, as in the
+cache models of Wolf and Lam, "A Data Locality Optimizing Algorithm" (PLDI 1991); what the register tile holds and
+loads, after Goto and van de Geijn (ACM TOMS 2008); how many pieces the cores share; how far it is unrolled.  From
+these the cycles of a run are estimated in the manner of a roofline (Williams et al., CACM 2009), crudely: the estimate
+ranks candidates before anything is measured, and is one trait among others afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kintune.core.candidate import Choice, Location
+from kintune.search.access_patterns import Access, Anatomy
+from kintune.search.features.encoding import Frame, Herd
+from kintune.search.features.outline import LEVELS, Outline
+from kintune.search.processor import Machine
+
+__all__ = ["TRAITS", "Traits"]
+
+Column: TypeAlias = NDArray[np.float64]
+
+TRAITS = 53
+"""How many there are.  A change of what they mean needs another `kintune.core.version.FEATURES`."""
+
+_LINE = 64  # bytes of a cache line
+_FILL = 0.8  # share of a cache that a working set may take
+_BYTES_PER_CYCLE = (32.0, 12.0, 4.0)  # a core's share from the second cache, the third, and memory
+_FMA_PER_CYCLE = 2.0
+_LOADS_PER_CYCLE = 2.0
+_NOT_HIDDEN = 0.25  # share of what is not the bottleneck that is not hidden behind it
+_SCALAR = 0.03  # share of the speed that is left where the compiler makes scalars of an odd number of elements
+_CHUNKS = 16  # loops are given to the cores up to so many pieces a thread, as the sketches' rules say
+_SPATIAL, _REDUCED = 4, 3  # loops of which the factors themselves are traits, the innermost ones
+_PLACES = 2
+
+
+class Traits:
+    """Computes the traits of one frame's candidates."""
+
+    ESTIMATE = TRAITS - 1
+    """The index of the estimate: ideal cycles over those of the candidate, as far as arithmetic can tell."""
+
+    def __init__(self, frame: Frame, anatomy: Anatomy, machine: Machine, outlines: Sequence[Outline]) -> None:
+        """`outlines` has one for each sketch of the frame."""
+        self._frame = frame
+        self._anatomy = anatomy
+        self._machine = machine
+        self._outlines = outlines
+        loops = range(len(anatomy.extents))
+        self._spatial = [i for i in loops if not anatomy.reduces[i]]
+        self._reduced = [i for i in loops if anatomy.reduces[i]]
+        self._vector = self._spatial[-1]
+        self._iterations = float(np.prod([float(e) for e in anatomy.extents]))
+
+    def __call__(self, herd: Herd) -> NDArray[np.float32]:
+        """Shape (n, `TRAITS`), float32."""
+        tiling = _Tiling(self._frame, self._outlines[0].tiles, self._anatomy, herd)
+        footprints = [[_footprint(a, inner) for a in self._anatomy.accesses] for inner in tiling.inner]
+        traffic = [
+            [
+                footprint * tiling.fetches(level, access)
+                for access, footprint in zip(self._anatomy.accesses, footprints[level], strict=True)
+            ]
+            for level in range(len(LEVELS))
+        ]
+        touched = [np.sum(each, axis=0) for each in footprints]
+        moved = [np.sum(each, axis=0) for each in traffic]
+        fed = [_fed_from(touched, moved, _FILL * size) for size in self._machine.caches]
+        register = list(self._register_tile(tiling))
+        rows, loads, accumulators, lanes = register[0], register[1], register[2], register[3]
+        chunks, balance = self._chunks(tiling)
+        estimate = self._estimate(loads, accumulators, lanes, fed, balance)
+        columns: list[Column] = [
+            *map(_log, (rows, loads, accumulators)),
+            lanes,
+            *register[4:],
+            *self._unrolling(tiling, rows),
+            _log(chunks),
+            balance,
+            *(_log(each) for each in touched[1:]),
+            *(_log(each / self._iterations) for each in moved[1:]),
+            *(_log(each / self._iterations) for each in fed),
+            *self._levels(tiling),
+            *self._factors(tiling),
+            *self._places(herd),
+            *self._fixed(herd),
+            estimate,
+        ]
+        count = len(herd)
+        return np.stack([np.broadcast_to(column, (count,)) for column in columns], axis=1).astype(np.float32)
+
+    def limits(self, herd: Herd) -> NDArray[np.int64] | None:
+        """For each candidate the choice of the least limit of unrolling that has the same effect; None without one.
+
+        A limit matters by whether the rows of the register tile are within it, and whether a step of the reduction is.
+        """
+        number = next((i for i, axis in enumerate(self._frame.axes) if isinstance(axis, Choice)), None)
+        if number is None:
+            return None
+        axis = self._frame.axes[number]
+        assert isinstance(axis, Choice)
+        tiling = _Tiling(self._frame, self._outlines[0].tiles, self._anatomy, herd)
+        rows = next(self._register_tile(tiling))
+        values = np.asarray(axis.values, dtype=np.float64)
+        within = (
+            np.stack([rows <= limit for limit in values]),
+            np.stack([self._steps(tiling, rows) <= v for v in values]),
+        )
+        chosen = herd.rows[:, self._frame.columns[number].start]
+        least: NDArray[np.int64] = chosen.copy()
+        for choice in reversed(np.argsort(values, kind="stable")):
+            same = np.logical_and.reduce([w[choice] == w[chosen, np.arange(len(herd))] for w in within])
+            least = np.where(same, choice, least)
+        return least
+
+    def _steps(self, tiling: _Tiling, rows: Column) -> Column:
+        """What an iteration of the innermost level of a reduction does, in rows of the register tile."""
+        steps: Column = rows * np.prod([tiling.factor(4, i) for i in self._reduced], axis=0)
+        return steps
+
+    def _register_tile(self, tiling: _Tiling) -> Iterator[Column]:
+        """Rows, loads and accumulators (in vectors) of a step of a reduction; the share of lanes in use; and more.
+
+        Several vectors in a row are compiled to vectors where they are a power of two.
+        """
+        inner, lanes = tiling.inner[-1], float(self._machine.lanes)
+        width = inner[self._vector]
+        vectors = np.ceil(width / lanes)
+        rows = (
+            np.prod([inner[i] for i in self._spatial[:-1]], axis=0) if len(self._spatial) > 1 else np.ones_like(width)
+        )
+        accumulators = rows * vectors
+        loads, held = np.zeros_like(width), np.zeros_like(width)
+        for access in self._anatomy.accesses:
+            if not access.written:
+                elements = _footprint(access, inner, whole=False) / access.width
+                taken = elements / width * vectors if _contiguous(access, self._vector) else elements
+                loads = loads + taken
+                held = np.maximum(held, taken if _contiguous(access, self._vector) else 1.0)
+        odd = (width > lanes) & (np.exp2(np.floor(np.log2(width))) != width)
+        yield rows
+        yield loads
+        yield accumulators
+        yield np.where(odd, _SCALAR, 1.0) * width / (vectors * lanes)
+        yield odd.astype(np.float64)
+        yield (accumulators + held + 1) / self._machine.registers
+        yield loads / accumulators
+
+    def _chunks(self, tiling: _Tiling) -> tuple[Column, Column]:
+        """The pieces that the cores share, and how evenly: the outermost loops, as long as they are not too many."""
+        limit = _CHUNKS * self._machine.threads
+        chunks = np.ones_like(tiling.inner[0][0])
+        going = np.ones(chunks.shape, dtype=bool)
+        for level in (0, 1):
+            for i in self._spatial:
+                more = chunks * tiling.factor(level, i)
+                going &= more <= limit
+                chunks = np.where(going, more, chunks)
+        threads = float(self._machine.threads)
+        return chunks, chunks / (np.ceil(chunks / threads) * threads)
+
+    def _unrolling(self, tiling: _Tiling, rows: Column) -> Iterator[Column]:
+        """The limit of unrolling, and what of the innermost loops is within it."""
+        limit = tiling.choice()
+        steps = self._steps(tiling, rows)
+        yield _log(1 + limit)
+        yield _log(steps)
+        yield (rows <= limit).astype(np.float64)
+        yield (steps <= limit).astype(np.float64)
+        yield _log(np.where(steps <= limit, steps, np.where(rows <= limit, rows, 1.0)))
+
+    def _estimate(
+        self, loads: Column, accumulators: Column, lanes: Column, fed: Sequence[Column], balance: Column
+    ) -> Column:
+        """The ideal cycles of a run over the estimated ones; 1.0 for a program at the peak of all cores."""
+        threads = float(self._machine.threads)
+        ideal = self._iterations / (_FMA_PER_CYCLE * self._machine.lanes * threads)
+        spilt = np.maximum(0.0, accumulators + 2 - self._machine.registers)
+        issue = np.maximum(accumulators / _FMA_PER_CYCLE, (loads + 2 * spilt) / _LOADS_PER_CYCLE)
+        compute = ideal / lanes * issue / (accumulators / _FMA_PER_CYCLE)
+        parts = [compute, *(b / (rate * threads) for b, rate in zip(fed, _BYTES_PER_CYCLE, strict=True))]
+        slowest = np.max(parts, axis=0)
+        cycles = (slowest + _NOT_HIDDEN * (np.sum(parts, axis=0) - slowest)) / balance
+        share: Column = ideal / cycles
+        return share
+
+    def _levels(self, tiling: _Tiling) -> Iterator[Column]:
+        """How many iterations each level has."""
+        for level, kind in enumerate(LEVELS):
+            loops = self._reduced if kind == "R" else self._spatial
+            yield _log(np.prod([tiling.factor(level, i) for i in loops], axis=0))
+
+    def _factors(self, tiling: _Tiling) -> Iterator[Column]:
+        """The inner factors of the innermost loops, nearest first; 1 where there are no more loops."""
+        nothing = np.zeros_like(tiling.inner[0][0])
+        for loops, count, levels in ((self._spatial, _SPATIAL, (3, 5)), (self._reduced, _REDUCED, (4,))):
+            last = [*reversed(loops)][:count]
+            for level in levels:
+                yield from (_log(tiling.factor(level, i)) for i in last)
+                yield from (nothing for _ in range(count - len(last)))
+
+    def _places(self, herd: Herd) -> Iterator[Column]:
+        """Where producers are computed; -3 where there are no more of them."""
+        numbers = [i for i, axis in enumerate(self._frame.axes) if isinstance(axis, Location)][:_PLACES]
+        for number in numbers:
+            yield herd.rows[:, self._frame.columns[number].start].astype(np.float64)
+        for _ in range(_PLACES - len(numbers)):
+            yield np.full(len(herd), -3.0)
+
+    def _fixed(self, herd: Herd) -> Iterator[Column]:
+        """What the sketch and the workload decide."""
+        yield np.array([float(outline.epilogue) for outline in self._outlines])[herd.sketch]
+        yield np.array([float(outline.buffered) for outline in self._outlines])[herd.sketch]
+        yield np.array([np.log2(self._iterations)])
+        sizes = {True: 1.0, False: 1.0}
+        for access in self._anatomy.accesses:
+            sizes[access.weight] += float(np.prod(access.shape, dtype=np.float64)) * access.width
+        yield np.array([np.log2(sizes[True])])
+        yield np.array([np.log2(sizes[False])])
+        yield np.array([np.log2(float(np.prod([float(self._anatomy.extents[i]) for i in self._reduced])))])
+
+
+class _Tiling:
+    """The factors of a herd's tiles by level and loop."""
+
+    def __init__(self, frame: Frame, tiles: Sequence[int], anatomy: Anatomy, herd: Herd) -> None:
+        self._frame = frame
+        self._rows = herd.rows
+        self._reduces = anatomy.reduces
+        self._columns = [herd.rows[:, frame.columns[number]].astype(np.float64).T for number in tiles]
+        whole = [np.full(len(herd), float(extent)) for extent in anatomy.extents]
+        self.inner: list[list[Column]] = [whole]
+        """`inner[level][loop]`: iterations of the loop that lie inside the levels above `level`; the last is 5."""
+        for level in range(len(LEVELS) - 1):
+            outer = self.inner[-1]
+            self.inner.append([outer[i] / self.factor(level, i) for i in range(len(whole))])
+
+    def factor(self, level: int, loop: int) -> Column:
+        """Iterations of the loop at a level; 1 where the level is of the other kind."""
+        kind = LEVELS[level]
+        if (kind == "R") != self._reduces[loop]:
+            return np.ones_like(self._columns[loop][0])
+        part: Column = self._columns[loop][LEVELS[:level].count(kind)]
+        return part
+
+    def fetches(self, level: int, access: Access) -> Column:
+        """How often what the loops inside the levels above `level` touch of an operand is fetched.
+
+        Once an iteration of the loops outside, less those next to it that do not move the operand.
+        """
+        used = [any(steps[i] for steps in access.steps) for i in range(len(self._columns))]
+        times: Column = np.ones_like(self._columns[0][0])
+        staying = np.ones(times.shape, dtype=bool)
+        for outer in reversed(range(level)):
+            for loop in reversed(range(len(self._columns))):
+                factor = self.factor(outer, loop)
+                if used[loop]:
+                    staying &= factor == 1
+                    times *= factor
+                else:
+                    times *= np.where(staying, 1.0, factor)
+        return times
+
+    def choice(self) -> Column:
+        """The value chosen on the first axis that is a choice; 0 without one."""
+        for number, axis in enumerate(self._frame.axes):
+            if isinstance(axis, Choice):
+                values = np.asarray(axis.values, dtype=np.float64)
+                chosen: Column = values[self._rows[:, self._frame.columns[number].start]]
+                return chosen
+        return np.zeros(len(self._rows))
+
+
+def _footprint(access: Access, inner: Sequence[Column], *, whole: bool = True) -> Column:
+    """Bytes of an operand that loops of these extents touch; with `whole`, whole cache lines of what is not packed."""
+    size = np.full_like(inner[0], float(access.width))
+    for extent, steps in zip(access.shape, access.steps, strict=True):
+        reach = 1 + np.sum([step * (inner[i] - 1) for i, step in enumerate(steps) if step], axis=0)
+        size = size * np.minimum(float(extent), reach)
+    if whole and not access.weight and access.shape:
+        run = 1 + np.sum([step * (inner[i] - 1) for i, step in enumerate(access.steps[-1]) if step], axis=0)
+        size = size * np.maximum(1.0, min(_LINE, access.shape[-1] * access.width) / (run * access.width))
+    return size
+
+
+def _contiguous(access: Access, loop: int) -> bool:
+    """Whether neighbours on the loop are neighbours in memory, or can be laid out so."""
+    moves = [steps[loop] for steps in access.steps]
+    return any(moves) and (access.weight or (moves[-1] == 1 and not any(moves[:-1])))
+
+
+def _fed_from(touched: Sequence[Column], moved: Sequence[Column], size: float) -> Column:
+    """Bytes moved into a cache of `size` bytes: those of the outermost level that fits."""
+    fed = moved[-1]
+    for level in reversed(range(len(moved) - 1)):
+        fed = np.where(touched[level] <= size, moved[level], fed)
+    return fed
+
+
+def _log(values: Column) -> Column:
+    logarithm: Column = np.log2(np.maximum(values, 2.0**-40))
+    return logarithm

@@ -1,0 +1,72 @@
+"""What a sketch fixes of the loops around its core block: the part that no decision changes."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from kintune.core.candidate import Sketch, Tile
+from kintune.search.access_patterns import Anatomy
+
+__all__ = ["LEVELS", "Outline", "outline_of"]
+
+LEVELS = "SSRSRS"
+"""The tiling of a CPU sketch, outermost loops first: a level of all spatial loops (S), or of all that reduce (R)."""
+
+_SPATIAL_PARTS, _REDUCED_PARTS = LEVELS.count("S"), LEVELS.count("R")
+
+
+class Outline(NamedTuple):
+    """`tiles` are the axes of the core block's loops, in the order of the block.
+
+    `epilogue` is the level at whose innermost loop the consumer is computed, -1 where it comes after everything;
+    `buffered` says whether the core writes to a buffer of its own.
+    """
+
+    tiles: tuple[int, ...]
+    epilogue: int
+    buffered: bool
+
+
+def outline_of(sketch: Sketch, anatomy: Anatomy) -> Outline | None:
+    """The outline of a sketch that tiles the block of `anatomy` as `LEVELS` says; None for any other sketch."""
+    tiles = tuple(i for i, axis in enumerate(sketch.axes) if isinstance(axis, Tile))
+    if len(tiles) != len(anatomy.extents):
+        return None
+    for position, number in enumerate(tiles):
+        axis = sketch.axes[number]
+        reduces = anatomy.reduces[position]
+        wanted = (anatomy.extents[position], _REDUCED_PARTS if reduces else _SPATIAL_PARTS)
+        if not isinstance(axis, Tile) or (axis.extent, axis.parts) != wanted:
+            return None
+        if not axis.loop.startswith(f"{'r' if reduces else 's'}{position}:"):
+            return None
+    epilogue, buffered = _fixed(sketch.trace, anatomy.reduces)
+    return Outline(tiles, epilogue, buffered)
+
+
+@lru_cache(maxsize=4096)
+def _fixed(trace: bytes, reduces: tuple[bool, ...]) -> tuple[int, bool]:
+    try:
+        instructions: list[Any] = json.loads(trace)["insts"]
+    except (ValueError, KeyError, TypeError):
+        return -1, False  # of a space that writes its traces otherwise
+    order: list[str] = []
+    epilogue, buffered = -1, False
+    for kind, inputs, _, _ in instructions:
+        if kind == "Reorder" and not order:
+            order = [str(loop) for loop in inputs]
+        elif kind == "ReverseComputeAt" and str(inputs[1]) in order:
+            epilogue = _level(order.index(str(inputs[1])), reduces)
+        buffered = buffered or kind == "CacheWrite"
+    return epilogue, buffered
+
+
+def _level(position: int, reduces: tuple[bool, ...]) -> int:
+    """The level of the loop at `position` of the reordered nest."""
+    for level, kind in enumerate(LEVELS):
+        position -= sum(reduces) if kind == "R" else len(reduces) - sum(reduces)
+        if position < 0:
+            return level
+    return len(LEVELS) - 1

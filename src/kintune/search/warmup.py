@@ -1,0 +1,126 @@
+"""The survey: every subgraph gets a few candidates before any gets a full round.
+
+So stopping at any moment leaves a good result, and every family has something to learn from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from kintune.core.candidate import Candidate
+from kintune.core.plan import Entry
+from kintune.core.strategy import Strategy
+from kintune.search.cost_model import CostModel
+from kintune.search.drafts import Proposal
+from kintune.search.evolve import draw
+from kintune.search.space import Draft, SearchSpace
+from kintune.search.subgraph import SubgraphState
+from kintune.search.transfer import Kin
+
+__all__ = ["Survey"]
+
+_KNOWN = 3  # more of them in the first one, when earlier jobs have something to tell
+_CHOICE = 3  # drafts verified for each candidate that the model is to choose
+_DRAWN = 8  # attempts for each candidate drawn at random
+
+
+class Survey:
+    """Plans the rounds of the survey, and chooses their candidates; changes nothing."""
+
+    def __init__(self, space: SearchSpace, strategy: Strategy, kin: Kin) -> None:
+        self._space = space
+        self._strategy = strategy
+        self._levels = strategy.survey
+        self._kin = kin
+
+    def plan(self, states: Sequence[SubgraphState], begun: int) -> tuple[int, tuple[Entry, ...]]:
+        """The first level, not begun before, at which something is missing, and what; nothing at the survey's end.
+
+        Those subgraphs that weigh most come first.
+        """
+        ordered = sorted(states, key=lambda s: (-s.subject.weight * s.subject.flops, s.subject.workload))
+        for level in range(begun, len(self._levels)):
+            entries = [
+                Entry(state.subject.workload, size, "rule")
+                for state in ordered
+                if (size := self._missing(state, level)) > 0 and self._anything(state, states)
+            ]
+            if entries:
+                return level, tuple(entries)
+        return len(self._levels), ()
+
+    def choose(
+        self,
+        state: SubgraphState,
+        states: Sequence[SubgraphState],
+        model: CostModel | None,
+        count: int,
+        rng: np.random.Generator,
+    ) -> tuple[list[Proposal], int]:
+        """At most `count` candidates of a subgraph, and how many drafts were no program.
+
+        Suggestions come first.  Of the others the family's model chooses, once there is one and anything to choose
+        from; before that, those of kin and those of the rule take turns.
+        """
+        origins = self._origins(state, states)
+        if len(origins) < count and not self._strategy.rules:
+            origins.update((c, "random") for c in self._draw(state, count, rng) if c not in origins)
+        wanted = count * _CHOICE if model is not None and state.features else count + 2
+        drafts: dict[Candidate, tuple[Draft, str]] = {}
+        invalid = 0
+        for (_, origin), draft in zip(
+            list(origins.items())[:wanted], self._space.verify(list(origins)[:wanted]), strict=True
+        ):
+            if draft is None:
+                invalid += 1
+            elif draft.candidate not in state.times_us:
+                drafts.setdefault(draft.candidate, (draft, origin))
+        return _best(list(drafts.values()), model, count), invalid
+
+    def _missing(self, state: SubgraphState, level: int) -> int:
+        """How many candidates of this level are still to be measured; all that were suggested are part of the first."""
+        suggested = sum(c not in state.times_us for c in state.suggestions) if level == 0 else 0
+        extra = min(_KNOWN, self._kin.offered(state))
+        size = self._levels[level] + (extra if level == 0 else 0)
+        return max(suggested, min(sum(self._levels[: level + 1]) + extra - state.tried, size))
+
+    def _anything(self, state: SubgraphState, states: Sequence[SubgraphState]) -> bool:
+        if not self._strategy.rules and self._space.sketches(state.subject.workload):
+            return True
+        return bool(self._origins(state, states))
+
+    def _origins(self, state: SubgraphState, states: Sequence[SubgraphState]) -> dict[Candidate, str]:
+        """Untried candidates with where they come from, in the order of preference."""
+        found = dict.fromkeys(state.suggestions, "suggested")
+        carried = self._kin.carried(state, states) if self._strategy.carry else []
+        of_kin = [*((c, "kin") for c in self._kin.known(state)), *((c, "carried") for c in carried)]
+        rules = self._space.rules(state.subject.workload, sum(self._levels)) if self._strategy.rules else []
+        of_rule = [(c, "rule") for c in rules if c not in state.times_us]
+        for candidate, origin in _turns(of_kin, of_rule):
+            found.setdefault(candidate, origin)
+        return {candidate: origin for candidate, origin in found.items() if candidate not in state.times_us}
+
+    def _draw(self, state: SubgraphState, count: int, rng: np.random.Generator) -> Iterable[Candidate]:
+        sketches = self._space.sketches(state.subject.workload)
+        drawn = (draw(sketches[int(rng.integers(len(sketches)))], rng) for _ in range(count * _DRAWN) if sketches)
+        return list(dict.fromkeys(drawn))[: count * 2]
+
+
+def _turns(
+    left: Sequence[tuple[Candidate, str]], right: Sequence[tuple[Candidate, str]]
+) -> Iterable[tuple[Candidate, str]]:
+    for i in range(max(len(left), len(right))):
+        yield from left[i : i + 1]
+        yield from right[i : i + 1]
+
+
+def _best(drafts: Sequence[tuple[Draft, str]], model: CostModel | None, count: int) -> list[Proposal]:
+    if model is None or not drafts:
+        return [Proposal(draft, None, origin) for draft, origin in drafts[:count]]
+    scores = [float(score) for score in model.predict(np.stack([draft.features for draft, _ in drafts]))]
+    proposals = [Proposal(draft, score, origin) for (draft, origin), score in zip(drafts, scores, strict=True)]
+    suggested = [p for p in proposals if p.origin == "suggested"]
+    others = sorted((p for p in proposals if p.origin != "suggested"), key=lambda p: -(p.predicted or 0.0))
+    return [*suggested, *others][:count]

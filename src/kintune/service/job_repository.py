@@ -1,0 +1,314 @@
+"""The jobs: asked for once, changed step by step, each step a row of its own."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import AbstractContextManager
+
+import msgspec
+from sqlalchemy import Connection, func, insert, select, update
+
+from kintune.errors import InputError, OrderError
+from kintune.records.database import Database
+from kintune.service.access import Forbidden, NotFound, Quota, Visitor
+from kintune.service.database import plain
+from kintune.service.job_request import Wanted
+from kintune.service.job_status import ENDS, State, Wish, after, may_wish
+from kintune.service.schema import jobs, models, steps, users, wishes
+
+__all__ = ["Docket", "Job", "PendingWish", "Step"]
+
+_OVER = [state.value for state in ENDS]
+_DAY_S = 86400.0
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A job came into a state at a time, for a reason."""
+
+    state: State
+    reason: str
+    at: float
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A job; `reason` is that of its last step, `progress` JSON that is only to be shown."""
+
+    id: str
+    owner: int
+    model: int
+    wanted: Wanted
+    priority: float
+    retry_of: str | None
+    state: State
+    reason: str
+    run_id: str | None
+    progress: str | None
+    report: str | None
+    executable: str | None
+    log: str | None
+    created: float
+    started: float | None
+    ended: float | None
+
+
+class PendingWish(msgspec.Struct, frozen=True):
+    """Something that was asked of a job and is not granted yet."""
+
+    id: int
+    job: str
+    wish: Wish
+    value: float | None
+
+
+class Docket:
+    """Jobs by id."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def together(self) -> AbstractContextManager[Connection]:
+        """A block whose changes are kept together or not at all."""
+        return self._database.transaction()
+
+    # what visitors ask ----------------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        visitor: Visitor,
+        model: int,
+        wanted: Wanted,
+        now: float,
+        *,
+        key: str | None = None,
+        retry_of: str | None = None,
+    ) -> tuple[Job, bool]:
+        """A new job, and that it is new; with the idempotency `key` of an earlier one, that one.
+
+        Raises:
+            Forbidden: the visitor's quota is used up.
+            InputError: the key stands for another job.
+        """
+        with self._database.transaction() as connection:
+            connection.execute(select(users.c.id).where(users.c.id == visitor.user).with_for_update())
+            if key is not None:
+                mine = (jobs.c.owner == visitor.user) & (jobs.c.idempotency_key == key)
+                row = connection.execute(select(jobs).where(mine)).one_or_none()
+                if row is not None:
+                    return self._same(_job(plain(row)), model, wanted), False
+            self._check_quota(connection, visitor, wanted, now)
+            id = secrets.token_hex(6)
+            connection.execute(
+                insert(jobs).values(
+                    id=id,
+                    owner=visitor.user,
+                    model=model,
+                    wanted=msgspec.json.encode(wanted).decode(),
+                    priority=wanted.priority,
+                    share=wanted.share,
+                    minutes=wanted.minutes or 0.0,
+                    idempotency_key=key,
+                    retry_of=retry_of,
+                    state=State.QUEUED.value,
+                    reason="",
+                    created=now,
+                )
+            )
+            connection.execute(insert(steps).values(job=id, seq=0, state=State.QUEUED.value, reason="", at=now))
+            return self._get(connection, id), True
+
+    def retry(self, visitor: Visitor, old: Job, now: float) -> tuple[Job, bool]:
+        """A new job that goes on with what is left of an old one, and that it is new; the one that does already.
+
+        It belongs to the old one's owner, whoever asks.
+
+        Raises:
+            OrderError: the old one has not ended badly.
+            Forbidden: the owner's quota is used up.
+        """
+        if old.state not in (State.FAILED, State.CANCELLED):
+            raise OrderError(f"job {old.id} is {old.state.value}; only failed and cancelled ones can be retried")
+        first = old.retry_of or old.id
+        with self._database.transaction() as connection:
+            owner = connection.execute(select(users).where(users.c.id == old.owner).with_for_update()).one()
+            at_it = connection.execute(
+                select(jobs).where(jobs.c.retry_of == first, jobs.c.state.not_in(_OVER)).limit(1)
+            ).one_or_none()
+            if at_it is not None:
+                return _job(plain(at_it)), False
+            quota = msgspec.json.decode(owner.quota, type=Quota)
+            theirs = msgspec.structs.replace(visitor, user=old.owner, name=owner.name, quota=quota)
+            return self.submit(theirs, old.model, old.wanted, now, retry_of=first)
+
+    def get(self, visitor: Visitor, job: str) -> Job:
+        """A job that the visitor may see.  Raises NotFound."""
+        with self._database.snapshot() as connection:
+            found = self._get(connection, job)
+        if not visitor.sees(found.owner):
+            raise NotFound(f"there is no job {job[:16]}")
+        return found
+
+    def page(
+        self,
+        visitor: Visitor,
+        *,
+        everybody: bool = False,
+        states: frozenset[State] | None = None,
+        before: tuple[float, str] | None = None,
+        limit: int = 50,
+    ) -> list[Job]:
+        """Jobs, newest first: the visitor's own, or everybody's for who may see them.
+
+        `before` is the (created, id) of the last one that was seen, to read on.
+        """
+        query = select(jobs).order_by(jobs.c.created.desc(), jobs.c.id.desc()).limit(limit)
+        if not everybody:
+            query = query.where(jobs.c.owner == visitor.user)
+        if states is not None:
+            query = query.where(jobs.c.state.in_([state.value for state in states]))
+        if before is not None:
+            created, id = before
+            query = query.where((jobs.c.created < created) | ((jobs.c.created == created) & (jobs.c.id < id)))
+        with self._database.snapshot() as connection:
+            return [_job(plain(row)) for row in connection.execute(query)]
+
+    def steps(self, job: Job) -> list[Step]:
+        """All its steps, in order."""
+        with self._database.snapshot() as connection:
+            rows = connection.execute(select(steps).where(steps.c.job == job.id).order_by(steps.c.seq))
+            return [Step(State(row.state), row.reason, row.at) for row in rows]
+
+    def wish(self, job: Job, wish: Wish, now: float, value: float | None = None) -> None:
+        """Ask something of a job.  Raises OrderError when that makes no sense in its state."""
+        with self._database.transaction() as connection:
+            state = self._get(connection, job.id).state
+            if not may_wish(state, wish):
+                raise OrderError(f"job {job.id} is {state.value}: there is nothing to {wish.value}")
+            same = (wishes.c.job == job.id) & (wishes.c.wish == wish.value) & wishes.c.granted.is_(None)
+            if wish is not Wish.PRIORITY and connection.scalar(select(wishes.c.id).where(same).limit(1)) is not None:
+                return
+            connection.execute(insert(wishes).values(job=job.id, wish=wish.value, value=value, at=now))
+
+    # what the orchestrator does -------------------------------------------------------------------------------------
+
+    def under_way(self) -> list[Job]:
+        """The jobs that are not over, oldest first."""
+        query = select(jobs).where(jobs.c.state.not_in(_OVER)).order_by(jobs.c.created, jobs.c.id)
+        with self._database.snapshot() as connection:
+            return [_job(plain(row)) for row in connection.execute(query)]
+
+    def like(self, job: Job, limit: int = 5) -> list[Job]:
+        """Jobs done on the same file and device, with the same shapes and constants, latest first.
+
+        Only those whose results this one's owner may have.
+        """
+        same_file = select(models.c.id).where(
+            models.c.file == select(models.c.file).where(models.c.id == job.model).scalar_subquery()
+        )
+        theirs_to_use = (jobs.c.owner == job.owner) | jobs.c.share
+        done = (jobs.c.state == State.DONE.value) & jobs.c.executable.is_not(None) & jobs.c.report.is_not(None)
+        query = select(jobs).where(done, theirs_to_use, jobs.c.model.in_(same_file)).order_by(jobs.c.ended.desc())
+        with self._database.snapshot() as connection:
+            found = [_job(plain(row)) for row in connection.execute(query.limit(50))]
+
+        def fixed(one: Job) -> tuple[object, ...]:
+            return one.wanted.device, one.wanted.shapes, one.wanted.constants
+
+        return [one for one in found if fixed(one) == fixed(job)][:limit]
+
+    def hidden_from(self, owner: int) -> frozenset[str]:
+        """The runs whose measurements this owner's jobs may not use: others' who have not agreed to that."""
+        theirs = (jobs.c.owner != owner) & ~jobs.c.share & jobs.c.run_id.is_not(None)
+        with self._database.snapshot() as connection:
+            return frozenset(connection.scalars(select(jobs.c.run_id).where(theirs)))
+
+    def wishes(self) -> list[PendingWish]:
+        """What was asked and is not granted yet, in order."""
+        query = select(wishes).where(wishes.c.granted.is_(None)).order_by(wishes.c.id)
+        with self._database.snapshot() as connection:
+            return [PendingWish(row.id, row.job, Wish(row.wish), row.value) for row in connection.execute(query)]
+
+    def granted(self, wish: PendingWish, now: float) -> None:
+        """The wish was granted, or came too late."""
+        with self._database.transaction() as connection:
+            connection.execute(update(wishes).where(wishes.c.id == wish.id).values(granted=now))
+            if wish.wish is Wish.PRIORITY and wish.value is not None:
+                connection.execute(update(jobs).where(jobs.c.id == wish.job).values(priority=wish.value))
+
+    def step(self, job: str, state: State, reason: str, now: float, **facts: str | None) -> Job:
+        """Bring a job into a state, once; with what else is known of it from here on (`run_id`, `report` ...).
+
+        When it is over, nothing that was asked of it is open any more.
+
+        Raises:
+            OrderError: it cannot come there from where it is.
+        """
+        with self._database.transaction() as connection:
+            before = self._get(connection, job)
+            after(before.state, state)
+            values: dict[str, object] = {**facts, "state": state.value, "reason": reason}
+            if before.started is None and state is not State.QUEUED:
+                values["started"] = now
+            if state.over:
+                values["ended"] = now
+                connection.execute(
+                    update(wishes).where(wishes.c.job == job, wishes.c.granted.is_(None)).values(granted=now)
+                )
+            connection.execute(update(jobs).where(jobs.c.id == job).values(**values))
+            if before.state is not state:
+                seq = connection.scalar(select(func.max(steps.c.seq)).where(steps.c.job == job)) or 0
+                row = {"job": job, "seq": seq + 1, "state": state.value, "reason": reason, "at": now}
+                connection.execute(insert(steps).values(**row))
+            return self._get(connection, job)
+
+    def progressed(self, job: str, progress: str) -> None:
+        """Something to show; it may be lost."""
+        with self._database.transaction() as connection:
+            connection.execute(update(jobs).where(jobs.c.id == job).values(progress=progress))
+
+    def files(self) -> set[str]:
+        """All files that jobs refer to."""
+        found: set[str] = set()
+        with self._database.snapshot() as connection:
+            for row in connection.execute(select(jobs.c.report, jobs.c.executable, jobs.c.log)):
+                found.update(file for file in row if file is not None)
+        return found
+
+    def counts(self) -> dict[State, int]:
+        """How many jobs there are in each state."""
+        query = select(jobs.c.state, func.count()).group_by(jobs.c.state)
+        with self._database.snapshot() as connection:
+            return {State(state): count for state, count in connection.execute(query)}
+
+    # inside ---------------------------------------------------------------------------------------------------------
+
+    def _get(self, connection: Connection, job: str) -> Job:
+        row = connection.execute(select(jobs).where(jobs.c.id == job)).one_or_none()
+        if row is None:
+            raise NotFound(f"there is no job {job[:16]}")
+        return _job(plain(row))
+
+    @staticmethod
+    def _same(job: Job, model: int, wanted: Wanted) -> Job:
+        if (job.model, job.wanted) != (model, wanted):
+            raise InputError(f"the idempotency key was used for another job, {job.id}; use a new one")
+        return job
+
+    @staticmethod
+    def _check_quota(connection: Connection, visitor: Visitor, wanted: Wanted, now: float) -> None:
+        mine = jobs.c.owner == visitor.user
+        going = mine & jobs.c.state.not_in(_OVER)
+        open_jobs, promised = connection.execute(select(func.count(), func.sum(jobs.c.minutes)).where(going)).one()
+        if open_jobs >= visitor.quota.jobs:
+            raise Forbidden(f"{open_jobs} of your jobs are not over, which is all that you may have at once")
+        over = mine & jobs.c.started.is_not(None) & (jobs.c.ended > now - _DAY_S)
+        seconds = connection.scalar(select(func.sum(jobs.c.ended - jobs.c.started)).where(over)) or 0.0
+        minutes = float(seconds) / 60 + float(promised or 0.0) + (wanted.minutes or 0.0)
+        if minutes > visitor.quota.minutes:
+            raise Forbidden(
+                f"that would make {minutes:.0f} minutes of tuning within a day; you may have {visitor.quota.minutes:g}"
+            )
+
+
+def _job(row: dict[str, object]) -> Job:
+    fields = {name: row[name] for name in Job.__struct_fields__}
+    return msgspec.convert({**fields, "wanted": msgspec.json.decode(str(row["wanted"]))}, Job)

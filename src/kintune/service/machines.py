@@ -1,0 +1,168 @@
+"""The machines that work for this service: which token is whose, and what each may join as."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+from sqlalchemy import insert, select, update
+
+from kintune.core.device import DeviceAbout
+from kintune.errors import InputError
+from kintune.records.database import Database
+from kintune.service.audit_log import Diary
+from kintune.service.database import plain
+from kintune.service.device_types import DeviceTypes
+from kintune.service.job_request import TYPE_NAME
+from kintune.service.schema import machines, tokens
+from kintune.wire.channel import UNREADABLE
+from kintune.workers.fleet.messages import Join, OfferedDevice
+
+__all__ = ["Machine", "Offer", "Roll", "machines_in"]
+
+
+_MOST_ABOUT = 1 << 16  # bytes
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """What a machine brings: cores for builds, and devices by name with their types."""
+
+    cores: int
+    memory_mb: int
+    devices: dict[str, str]
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """A machine that has joined at least once; `joined` is when it did so last."""
+
+    name: str
+    token: int
+    identity: str
+    offer: Offer
+    joined: float
+
+
+class Roll:
+    """Machines by name, types of devices by name; `now` is an argument, in seconds since 1970.
+
+    A token belongs to the first machine that comes with it, a name to the token that first came under it, and a type is
+    what the first device of it was.
+    """
+
+    def __init__(
+        self, database: Database, compiler: str, own: frozenset[str] = frozenset(), alike: float = 1.5
+    ) -> None:
+        """`compiler` is the service's own, `own` what only the service's own device is called.
+
+        Devices are of one type only if the reference kernel takes less than `alike` times as long on one as on another.
+        """
+        self._database = database
+        self._diary = Diary(database)
+        self._types = DeviceTypes(database)
+        self._compiler = compiler
+        self._own = own
+        self.alike = alike
+
+    def admit(self, token: int, join: Join, now: float) -> list[DeviceAbout]:
+        """Let a machine in; for each of its devices, what those of its type are.
+
+        Raises:
+            InputError: it may not come in like this; nothing has changed then.
+        """
+        with self._database.transaction() as connection:
+            mine = connection.execute(select(machines).where(machines.c.token == token)).one_or_none()
+            if mine is not None and mine.identity != join.identity:
+                raise InputError(
+                    f"this token belongs to the machine {mine.name!r}, which is another one; make a token for this one"
+                )
+            if mine is not None and mine.name != join.name:
+                raise InputError(f"this token belongs to the machine {mine.name!r}; come under that name")
+            types = self.recognise(join, now)
+            row = {
+                "token": token,
+                "identity": join.identity,
+                "offer": msgspec.json.encode(_offer(join)).decode(),
+                "joined": now,
+            }
+            named = connection.execute(select(machines).where(machines.c.name == join.name)).one_or_none()
+            if named is None:
+                connection.execute(insert(machines).values(name=join.name, **row))
+                self._diary.note(now, "machine joins", join.name, details={"token": token})
+            else:
+                if named.token != token and not self._is_revoked(named.token):
+                    raise InputError(
+                        f"there is a machine {join.name!r}, with another token; choose another name, or revoke that one"
+                    )
+                connection.execute(update(machines).where(machines.c.name == join.name).values(**row))
+            return types
+
+    def recognise(self, join: Join, now: float) -> list[DeviceAbout]:
+        """What the devices of a machine's types are; for one whose right to be here somebody else has seen to.
+
+        Raises:
+            InputError: one of them is not what it calls itself.
+        """
+        with self._database.transaction():
+            return [self._type(device, join.name, now) for device in join.devices]
+
+    def _type(self, device: OfferedDevice, machine: str, now: float) -> DeviceAbout:
+        try:
+            about = msgspec.msgpack.decode(device.about, type=DeviceAbout)
+        except UNREADABLE as error:
+            raise InputError(f"device {device.name}: what it says of itself is no description: {error}") from error
+        if device.type in self._own or not TYPE_NAME.fullmatch(device.type):
+            raise InputError(f"device {device.name}: its type cannot be called {device.type[:64]!r}; name another one")
+        if about.compiler != self._compiler:
+            raise InputError(
+                f"this machine compiles with {about.compiler}, the service with {self._compiler}; install the same"
+            )
+        if len(device.about) > _MOST_ABOUT or not (math.isfinite(about.pulse_us) and about.pulse_us >= 0):
+            raise InputError(f"device {device.name}: what it says of itself makes no sense")
+        known = self._types.get(device.type)
+        if known is None:
+            self._types.put(device.type, machine, about, now)
+            return about
+        if why := _unlike(about, known, self.alike):
+            raise InputError(f"device {device.name} is no {device.type!r}: {why}; name another type")
+        if known.device_type != about.device_type:  # the service times otherwise than it did
+            newer = msgspec.structs.replace(about, pulse_us=known.pulse_us or about.pulse_us)
+            self._types.put(device.type, machine, newer, now)
+            return newer
+        return known
+
+    def _is_revoked(self, token: int) -> bool:
+        with self._database.snapshot() as connection:
+            return connection.scalar(select(tokens.c.revoked).where(tokens.c.id == token)) is not None
+
+
+def machines_in(database: Database) -> list[Machine]:
+    """All machines that have joined, by name."""
+    with database.snapshot() as connection:
+        rows = connection.execute(select(machines).order_by(machines.c.name)).all()
+    return [_machine(plain(row)) for row in rows]
+
+
+def _unlike(about: DeviceAbout, known: DeviceAbout, alike: float) -> str:
+    """Why two devices are not of one type; "" if they are."""
+    one, other = about.device_type, known.device_type
+    for what, mine, theirs in (
+        ("processor", one.model, other.model),
+        ("instruction set", ", ".join(one.isa), ", ".join(other.isa)),
+        ("number of threads", one.threads, other.threads),
+        ("target", one.target, other.target),
+    ):
+        if mine != theirs:
+            return f"its {what} is {mine or 'none'}, and that of those {theirs or 'none'}"
+    if about.pulse_us and known.pulse_us:
+        ratio = about.pulse_us / known.pulse_us
+        if not 1 / alike < ratio < alike:
+            return f"the reference kernel takes {ratio:.2f} times as long on it as on those"
+    return ""
+
+
+def _offer(join: Join) -> Offer:
+    return Offer(join.cores, join.memory_mb, {device.name: device.type for device in join.devices})
+
+
+def _machine(row: dict[str, object]) -> Machine:
+    return msgspec.convert({**row, "offer": msgspec.json.decode(str(row["offer"]))}, Machine)

@@ -1,0 +1,297 @@
+"""Brings jobs from queued to their ends: what the database wants is launched, what the engine says is written down."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from kintune.core.messages import Work
+from kintune.core.payloads import StageName
+from kintune.core.report import ProgressReport, RunReport, StopReason
+from kintune.errors import KintuneError, OrderError, StorageError
+from kintune.service.blob_store import Content
+from kintune.service.job_repository import Docket, Job, PendingWish
+from kintune.service.job_status import State, Wish
+from kintune.service.logs import job_logger
+from kintune.service.orchestrator.engine_log import EngineLog
+from kintune.service.orchestrator.events import Changed, News, Progressed
+from kintune.service.orchestrator.run_factory import Intake
+from kintune.service.webhooks import Calls
+from kintune.tuning.front.journal import TuningJournal
+from kintune.tuning.front.tuning_run import Ticket
+from kintune.wire.channel import UNREADABLE
+from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
+from kintune.workers.engine.local import LocalEngine
+
+__all__ = ["Desk"]
+
+_STATE_OF_STAGE = {
+    StageName.PREPARE: State.CHECKING,
+    StageName.DRAFT: State.CHECKING,
+    StageName.CHECK: State.CHECKING,
+    StageName.SELECT: State.TUNING,
+    StageName.UPDATE: State.TUNING,
+    StageName.PROFILE: State.TUNING,
+    StageName.CONFIRM: State.PACKAGING,
+    StageName.PACKAGE: State.PACKAGING,
+    StageName.PROVE: State.PACKAGING,
+}
+_WRITTEN_EVERY_S = 1.0
+_ALREADY_MET = "already met by what is known"
+_WORDS = {
+    StopReason.TRIALS: "as many programs were measured as were asked for",
+    StopReason.TIME: "its time was up",
+    StopReason.TARGET_MET: "the target is met",
+    StopReason.CONVERGED: "no gain is left to be expected",
+    StopReason.INTERRUPTED: "finished as asked",
+    StopReason.COMPILED: "compiled as asked, without a search",
+}
+
+
+@dataclass
+class _Underway:
+    """A job that the engine has; `written_at` is when its progress was last written down.
+
+    What its processes say comes after `said_before` bytes of the engine's log.
+    """
+
+    job: Job
+    ticket: Ticket | None
+    state: State
+    written_at: float = 0.0
+    measured: bool = False
+    said_before: int = 0
+
+
+class Desk:
+    """One orchestrator's jobs.  All methods are called in the engine's thread.
+
+    `now` gives seconds since 1970, `publish` tells whoever listens, `log` has what runs' processes have said.
+    """
+
+    def __init__(
+        self,
+        docket: Docket,
+        calls: Calls,
+        content: Content,
+        intake: Intake,
+        engine: LocalEngine,
+        journal: TuningJournal,
+        *,
+        at_once: int,
+        now: Callable[[], float],
+        publish: Callable[[News], None],
+        log: EngineLog,
+    ) -> None:
+        self._docket = docket
+        self._calls = calls
+        self._content = content
+        self._intake = intake
+        self._engine = engine
+        self._journal = journal
+        self._at_once = at_once
+        self._now = now
+        self._publish = publish
+        self._log = log
+        self._runs: dict[str, _Underway] = {}
+
+    @property
+    def jobs(self) -> list[str]:
+        """The jobs that the engine has."""
+        return [underway.job.id for underway in self._runs.values()]
+
+    def job_of(self, run: str) -> str:
+        """The job whose run this is; "" if it is over."""
+        underway = self._runs.get(run)
+        return "" if underway is None else underway.job.id
+
+    def look_around(self) -> None:
+        """See what is new in the database: what was asked, then jobs, as many as may be under way at once.
+
+        A wish is open until its job is over, so that whoever comes after this orchestrator grants it as well; the
+        engine does not mind being asked again.
+        """
+        wishes = self._docket.wishes()
+        going: dict[str, Job] = {job.id: job for job in self._docket.under_way()} if wishes else {}
+        for wish in wishes:
+            self._grant(wish, going)
+        self._launch_more()
+        for wish in wishes:
+            run = self._run_of(wish.job)
+            if wish.wish is Wish.FINISH and run is not None:
+                self._engine.finish(run, "asked to finish")
+
+    # what the engine says -------------------------------------------------------------------------------------------
+
+    def stage_began(self, run: str, work: Work) -> None:
+        """A stage has its resources."""
+        self._journal.watch(run, work)
+        underway = self._runs[run]
+        kind = work.stage.kind
+        underway.measured = underway.measured or kind in (StageName.SELECT, StageName.PROFILE)
+        state = _STATE_OF_STAGE.get(kind)
+        if state is not None and state is not underway.state:
+            met = state is State.PACKAGING and not underway.measured and underway.job.wanted.target_ms is not None
+            with contextlib.suppress(OrderError):  # a stage done again after a death goes back to no earlier state
+                self._step(underway, state, _ALREADY_MET if met else "")
+
+    def progressed(self, run: str, payload: bytes) -> None:
+        """A job says where it stands."""
+        underway = self._runs[run]
+        try:
+            report = msgspec.msgpack.decode(payload, type=ProgressReport)
+        except UNREADABLE:
+            return  # it is only to be shown
+        self._publish(Progressed(underway.job.id, report))
+        now = self._now()
+        if not 0 <= now - underway.written_at < _WRITTEN_EVERY_S:
+            underway.written_at = now
+            self._docket.progressed(underway.job.id, msgspec.json.encode(report).decode())
+
+    def ended(self, run: str, end: JobEnd) -> None:
+        """A job is over: write down what came of it, and look for the next."""
+        underway = self._runs.pop(run)
+        self._journal.leave(run)
+        ticket = underway.ticket
+        assert ticket is not None  # the engine has only what was launched
+        if end.ending is JobEnding.CANCELLED:
+            ticket.interrupted()
+            self._step(underway, State.CANCELLED, end.cause)
+        else:
+            self._conclude(underway, ticket, end)
+        self._intake.clean_up(underway.job)
+        self.look_around()
+
+    # inside ---------------------------------------------------------------------------------------------------------
+
+    def _turn(self, job: Job) -> tuple[bool, float, float]:
+        """Jobs that had begun come first, then who has waited longest, times its priority: so nobody waits for ever."""
+        return (job.state is State.QUEUED, -(self._now() - job.created) * job.priority, job.created)
+
+    def _answer(self, job: Job) -> bool:
+        """Answer a job at once with the result of an earlier one that meets its target, if there is any."""
+        target = job.wanted.target_ms
+        if target is None or job.state is not State.QUEUED:
+            return False
+        for done in self._docket.like(job):
+            report = self._report(done)
+            if report is not None and report.latency_ms.tuned is not None and report.latency_ms.tuned <= target:
+                underway = _Underway(job, None, job.state)
+                self._step(underway, State.CHECKING, "")
+                files = {"report": done.report, "executable": done.executable, "log": done.log}
+                self._step(underway, State.DONE, f"{_ALREADY_MET} (the result of job {done.id})", **files)
+                return True
+        return False
+
+    def _report(self, job: Job) -> RunReport | None:
+        if job.report is None or not self._content.has(job.report) or not self._content.has(job.executable or ""):
+            return None
+        with self._content.open(job.report) as file:
+            return msgspec.json.decode(file.read(), type=RunReport)
+
+    def _launch_more(self) -> None:
+        have = set(self.jobs)
+        for job in sorted(self._docket.under_way(), key=self._turn):
+            if job.id in have or self._answer(job) or self._settle(job):
+                continue
+            if len(self._runs) >= self._at_once:
+                return
+            self._launch(job)
+
+    def _settle(self, job: Job) -> bool:
+        """Write down what came of a job's run that was over before this orchestrator began, if it was."""
+        if job.run_id is None:
+            return False
+        underway = _Underway(job, None, job.state)
+        underway.measured = any(step.state is State.TUNING for step in self._docket.steps(job))
+        try:
+            report = self._intake.came_of(job)
+        except StorageError:
+            raise
+        except KintuneError as error:
+            self._fail(underway, str(error), job.run_id)
+        else:
+            if report is None:
+                return False
+            self._succeed(underway, report, job.run_id)
+        self._intake.clean_up(job)
+        return True
+
+    def _launch(self, job: Job) -> None:
+        underway = _Underway(job, None, job.state, said_before=self._log.size if job.run_id is None else 0)
+        try:
+            about, ticket = self._intake.ticket(job, self._engine.devices)
+            spec = ticket.open(about, cores=self._intake.cores, pipelined=True)
+        except StorageError:
+            raise
+        except KintuneError as error:
+            self._step(underway, State.FAILED, str(error))
+            self._intake.clean_up(job)
+            return
+        underway.ticket = ticket
+        self._runs[ticket.run_id] = underway
+        self._step(underway, State.CHECKING, "", run_id=ticket.run_id)
+        hidden = self._docket.hidden_from(job.owner)
+        self._journal.enter(spec, about.compiler, use_known=True, hidden=hidden)
+        command, home = self._intake.command, self._intake.home
+        self._engine.add(JobLaunch(ticket.run_id, command, msgspec.msgpack.encode(spec), job.priority, home=home))
+
+    def _run_of(self, job: str) -> str | None:
+        return next((run for run, underway in self._runs.items() if underway.job.id == job), None)
+
+    def _grant(self, wish: PendingWish, going: dict[str, Job]) -> None:
+        """Grant what does not need the job to be launched; one that is called off while it is not goes from `going`."""
+        job, run = going.get(wish.job), self._run_of(wish.job)
+        if job is None or wish.wish is Wish.PRIORITY:
+            self._docket.granted(wish, self._now())
+        if job is None or wish.wish is Wish.FINISH:
+            return
+        if wish.wish is Wish.PRIORITY:
+            if run is not None:
+                self._engine.prioritize(run, wish.value or 1.0)
+        elif run is not None:
+            self._engine.call_off(run, "cancelled")
+        else:
+            reason = "cancelled before it began" if job.state is State.QUEUED else "cancelled"
+            self._step(_Underway(job, None, job.state), State.CANCELLED, reason)
+            self._intake.clean_up(going.pop(job.id))
+
+    def _conclude(self, underway: _Underway, ticket: Ticket, end: JobEnd) -> None:
+        try:
+            report = ticket.conclude(end)
+        except KintuneError as error:
+            self._fail(underway, str(error), ticket.run_id)
+        else:
+            self._succeed(underway, report, ticket.run_id)
+
+    def _fail(self, underway: _Underway, cause: str, run: str) -> None:
+        self._step(underway, State.FAILED, cause, log=self._keep_log(underway, run))
+
+    def _succeed(self, underway: _Underway, report: RunReport, run: str) -> None:
+        known = not underway.measured and report.reason is StopReason.TARGET_MET
+        reason = _ALREADY_MET if known else _WORDS[report.reason]
+        output = Path(report.output)
+        shown = msgspec.structs.replace(report, output=output.name, log=None)  # where they lie here is nobody's affair
+        files = {
+            "report": self._content.put_bytes(msgspec.json.encode(shown)),
+            "executable": self._content.put(output),
+            "log": self._keep_log(underway, run),
+        }
+        self._step(underway, State.DONE, reason, **files)
+
+    def _keep_log(self, underway: _Underway, run: str) -> str:
+        return self._content.put_bytes(self._log.of(run, underway.said_before))
+
+    def _step(self, underway: _Underway, state: State, reason: str, **facts: str | None) -> None:
+        now = self._now()
+        with self._docket.together():
+            underway.job = self._docket.step(underway.job.id, state, reason, now, **facts)
+            if state.over:
+                self._calls.ask(underway.job, now)
+        underway.state = state
+        job_logger(__name__, underway.job.id).info("%s%s", state.value, f": {reason}" if reason else "")
+        self._publish(Changed(underway.job.id, state, reason))

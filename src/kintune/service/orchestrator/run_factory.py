@@ -1,0 +1,151 @@
+"""From a job in the database to a tuning run on this machine."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from kintune.core.device import DeviceAbout
+from kintune.core.payloads import ModelRef, Options
+from kintune.core.report import RunReport
+from kintune.errors import InputError, JobFailed, StorageError
+from kintune.hardware.gpus import is_gpu
+from kintune.hardware.toolchain import find_linker, find_nvcc
+from kintune.models.constants import constant_of
+from kintune.records import RunState, Store
+from kintune.service.blob_store import Content
+from kintune.service.device_types import DeviceTypes
+from kintune.service.job_repository import Job
+from kintune.service.model_store import Library
+from kintune.service.orchestrator.job_hosts import Lodging
+from kintune.service.settings import Settings
+from kintune.tuning.front.placement import Place, Station
+from kintune.tuning.front.request import TuneRequest
+from kintune.tuning.front.tuning_run import Ticket
+from kintune.workers.engine.process import Anywhere, Command
+
+__all__ = ["Intake"]
+
+_JOB_MEMORY_MB = 24 * 1024
+
+
+class Intake:
+    """Knows where models lie, where jobs may write, and what the service allows them."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        library: Library,
+        content: Content,
+        store: Store,
+        place: Place,
+        lodging: Lodging,
+        about: DeviceAbout,
+        types: DeviceTypes,
+    ) -> None:
+        """`about` is this machine's own device; all others are of `types` that machines elsewhere have brought."""
+        self._about = about
+        self._types = types
+        self._settings = settings
+        self._library = library
+        self._content = content
+        self._store = store
+        self._place = place
+        self._lodging = lodging
+
+    @property
+    def cores(self) -> int:
+        """How many cores a job's own stages and its builds take."""
+        return self._lodging.cores
+
+    @property
+    def command(self) -> Command | Anywhere:
+        """How a job's process is started: an import that goes astray must not take the machine with it."""
+        return self._lodging.command("kintune.tuning.job.process", _JOB_MEMORY_MB)
+
+    @property
+    def home(self) -> str | None:
+        """The host that jobs' own processes live on, where it is always the same."""
+        return self._lodging.home
+
+    def ticket(self, job: Job, usable: Callable[[str], int]) -> tuple[DeviceAbout, Ticket]:
+        """What a job is measured on, and its run, to begin or to go on with.
+
+        `usable` says how many devices of a type there are now.
+
+        Raises:
+            InputError: it cannot be tuned here.
+            StorageError: it has no place to write.
+        """
+        wanted, settings = job.wanted, self._settings
+        about, station = self._station(wanted.device, usable)
+        model = self._library.of_job(job.model)
+        work = self._work(job)
+        try:
+            work.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"{work}: cannot be made ({error.strerror})") from error
+        options = Options(
+            trials=wanted.trials,
+            minutes=wanted.minutes,
+            until_ms=wanted.target_ms,
+            seed=wanted.seed,
+            compare=("onnxruntime",),
+            search=wanted.search,
+        )
+        request = TuneRequest(
+            model=ModelRef(
+                "onnx",
+                str(self._content.path(model.file)),
+                model.name,
+                wanted.shapes,
+                constants={name: constant_of(name, value) for name, value in wanted.constants.items()},
+            ),
+            target=settings.target if station.device == self._place.type else about.device_type.target,
+            device=settings.device if station.device == self._place.type else station.device,
+            options=options,
+            records=settings.records,
+            output=str(work / f"{model.name}.kt"),
+            priority=job.priority,
+        )
+        return about, Ticket(request, self._store, station, owner=job.retry_of or job.id, details="the job's log")
+
+    def came_of(self, job: Job) -> RunReport | None:
+        """The report of a job's run that is over though the job is not: nobody was there to write it down.
+
+        None if it is to be tuned: because there is no such run, or what it has made is gone.
+
+        Raises:
+            JobFailed: the run has failed.
+        """
+        run = None if job.run_id is None else self._store.runs.get(job.run_id)
+        if run is None:
+            return None
+        if run.state is RunState.FAILED:
+            raise JobFailed("its run has failed, and the service was stopped before the cause was written down")
+        if run.state is not RunState.FINISHED or run.summary is None:
+            return None
+        report = msgspec.json.decode(run.summary, type=RunReport)
+        return report if Path(report.output).is_file() else None
+
+    def clean_up(self, job: Job) -> None:
+        """The job is over, and what it leaves is in the store."""
+        shutil.rmtree(self._work(job), ignore_errors=True)
+
+    def _station(self, device: str, usable: Callable[[str], int]) -> tuple[DeviceAbout, Station]:
+        if device == self._settings.device_name:
+            return self._about, self._place.station()
+        if (about := self._types.get(device)) is None:
+            known = ", ".join(repr(name) for name in (self._settings.device_name, *self._types.all()))
+            raise InputError(f"no device of type {device!r} belongs to this service; there is {known}")
+        kind = about.device_type
+        find_linker(about.machine.architecture)  # the finished network is compiled and linked here
+        if is_gpu(kind.target):
+            find_nvcc()
+        return about, Station(device, max(1, usable(device)), kind.threads, kind.model)
+
+    def _work(self, job: Job) -> Path:
+        return self._settings.work / job.id

@@ -1,0 +1,70 @@
+"""Tells which stages run where, and which hosts and devices there are, from the scheduler's own events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from kintune.core.stage import StageKey
+from kintune.scheduler.decisions import Decision, Start
+from kintune.scheduler.events import Event, ResourceBack, ResourceJoined, ResourceLost, StageDone, StageFailed
+from kintune.scheduler.resources import Host, Resource
+from kintune.service.orchestrator.events import News, StageBegan, StageEnded, Standing, Standings, Tally
+
+__all__ = ["Watch"]
+
+
+class Watch:
+    """An observer of the engine.
+
+    Args:
+        job_of: the job whose run this is; "" for work of the service itself.
+        now: seconds since 1970.
+        publish: tells whoever listens.
+        tally: what was measured in a stage that is over.
+    """
+
+    def __init__(
+        self,
+        job_of: Callable[[str], str],
+        now: Callable[[], float],
+        publish: Callable[[News], None],
+        tally: Callable[[StageKey], Tally],
+    ) -> None:
+        self._job_of = job_of
+        self._now = now
+        self._tally = tally
+        self._publish = publish
+        self._running: dict[StageKey, str] = {}
+        self._standings: dict[str, Standing] = {}
+
+    def __call__(self, event: Event, decisions: Sequence[Decision]) -> None:
+        """Something has happened, and this was decided."""
+        match event:
+            case ResourceJoined(resource=resource):
+                self._stands(_standing(resource, self._now()))
+            case ResourceLost(resource=id, cause=cause):
+                self._stands(msgspec.structs.replace(self._standings[id], lost=cause, since=self._now()))
+            case ResourceBack(resource=id):
+                self._stands(msgspec.structs.replace(self._standings[id], lost="", since=self._now()))
+        if isinstance(event, StageDone | StageFailed):
+            tally = self._tally((event.job, event.stage))
+            job = self._running.pop((event.job, event.stage), None)
+            if job is not None:
+                self._publish(StageEnded(job, event.stage, self._now(), tally))
+        for decision in decisions:
+            if isinstance(decision, Start):
+                job = self._running[decision.job, decision.stage] = self._job_of(decision.job)
+                kind = decision.stage.partition("-")[0]
+                self._publish(StageBegan(job, decision.stage, kind, decision.placement, self._now()))
+
+    def _stands(self, standing: Standing) -> None:
+        self._standings[standing.id] = standing
+        self._publish(Standings(tuple(self._standings.values())))
+
+
+def _standing(resource: Resource, now: float) -> Standing:
+    if isinstance(resource, Host):
+        return Standing(resource.id, "host", f"{resource.cores} core{'' if resource.cores == 1 else 's'}", "", now)
+    return Standing(resource.id, "device", resource.type, "", now)

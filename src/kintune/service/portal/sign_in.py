@@ -1,0 +1,61 @@
+"""Signing in and out: plain forms, so that the cookie is the browser's alone and no script ever sees it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Request
+from fastapi.responses import RedirectResponse, Response
+from nicegui import ui
+
+from kintune.service.access import Forbidden, Scope, Unauthorized
+from kintune.service.portal.frame import frame
+from kintune.service.web.authentication import COOKIE, RoomsOf, address_of, require_own_origin
+
+__all__ = ["router", "sign_in_page"]
+
+router = APIRouter(include_in_schema=False)
+_DAYS_S = 7 * 86400
+
+
+@ui.page("/sign-in", title="Sign in · Kintune", dark=None)
+def sign_in_page(wrong: str = "") -> None:
+    """Where a token is handed in."""
+    with frame("Sign in", None), ui.card().classes("w-full max-w-lg"):
+        if wrong:
+            ui.label("That token is not valid (any more), or is one for machines.").classes("text-negative")
+        with ui.element("form").props('method="post" action="/sign-in"').classes("w-full flex flex-col gap-4"):
+            ui.input("Token").props('name="token" type="password" autocomplete="off" autofocus outlined').classes(
+                "w-full"
+            )
+            ui.button("Sign in").props("type=submit")
+        ui.label("Whoever runs this service makes tokens: kintune service add-token --user NAME").classes("opacity-70")
+
+
+@router.post("/sign-in")
+def sign_in(request: Request, rooms: RoomsOf, token: Annotated[str, Form(max_length=128)] = "") -> Response:
+    """Take the token, if it is one with which pages can be read."""
+    require_own_origin(request)
+    try:
+        visitor = rooms.people.visitor(token.strip(), rooms.now())
+        visitor.require(Scope.READ)
+    except (Unauthorized, Forbidden):
+        return RedirectResponse("/sign-in?wrong=1", 303)
+    rooms.diary.note(rooms.now(), "sign in", visitor.name, visitor, address_of(request))
+    response = RedirectResponse("/", 303)
+    response.set_cookie(
+        COOKIE, token.strip(), max_age=_DAYS_S, httponly=True, samesite="strict", secure=request.url.scheme == "https"
+    )
+    return response
+
+
+@router.post("/sign-out")
+def sign_out(request: Request) -> Response:
+    """Forget it."""
+    try:
+        require_own_origin(request)
+    except Forbidden:
+        return RedirectResponse("/", 303)
+    response = RedirectResponse("/sign-in", 303)
+    response.delete_cookie(COOKIE)
+    return response

@@ -1,0 +1,116 @@
+"""Looks at an uploaded file and says what it is: `python -m kintune.service.upload_inspection FILE`, under limits of its own.
+
+It knows ONNX and no compiler: what a person wants to know at once.  Whether every operator can be imported is found out
+when a job begins.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kintune.service.model_store import Findings, Input
+
+__all__ = ["examine", "main"]
+
+_MEMORY = 12 << 30
+_CPU_S = 110
+_DEEPEST = 64  # graphs inside graphs
+_MOST_NODES = 1_000_000
+_MOST_VALUES, _MOST_DIMENSIONS, _MOST_OPERATORS = 1000, 64, 200
+_PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
+
+
+def examine(path: Path) -> Findings:
+    """What the file is; never raises for what is in it."""
+    with path.open("rb") as file:
+        beginning = file.read(8)
+    if beginning.startswith(_PICKLES):
+        return Findings(problem="it is a PyTorch file or an archive, not ONNX; export it with torch.onnx.export first")
+    if not beginning:
+        return Findings(problem="the file is empty")
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    try:
+        model = onnx.load_model(str(path), load_external_data=False)
+    except (DecodeError, ValueError, RecursionError) as error:
+        return Findings(problem=f"it is no ONNX file ({' '.join(str(error).split())[:120] or 'it cannot be read'})")
+    return _describe(model)
+
+
+def _describe(model: Any) -> Findings:
+    graph = model.graph
+    if not graph.node or not graph.output:
+        return Findings(problem="it is no ONNX file, or one without a network in it")
+    operators: Counter[str] = Counter()
+    elements = 0
+    queue = [(graph, 0)]
+    while queue:
+        inner, depth = queue.pop()
+        if depth > _DEEPEST or sum(operators.values()) > _MOST_NODES:
+            return Findings(problem="its graphs are nested too deep, or too large")
+        for tensor in inner.initializer:
+            if tensor.data_location == 1 or tensor.external_data:
+                return Findings(problem="its weights lie in other files; save it as one file and upload that")
+            elements += _count(tensor.dims)
+        for node in inner.node:
+            name = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
+            operators[name[:64]] += 1
+            for attribute in node.attribute:
+                if attribute.t.external_data or any(t.external_data for t in attribute.tensors):
+                    return Findings(problem="its weights lie in other files; save it as one file and upload that")
+                queue += [(each, depth + 1) for each in (*attribute.graphs, attribute.g) if each.node]
+    if max(len(graph.input), len(graph.output)) > _MOST_VALUES + len(graph.initializer):
+        return Findings(problem=f"it has more than {_MOST_VALUES} inputs or outputs")
+    weights = {tensor.name for tensor in graph.initializer}
+    return Findings(
+        inputs=tuple(_input(value) for value in graph.input if value.name not in weights)[:_MOST_VALUES],
+        outputs=tuple(_input(value) for value in graph.output[:_MOST_VALUES]),
+        operators=dict(operators.most_common(_MOST_OPERATORS)),
+        parameters=elements,
+    )
+
+
+def _input(value: Any) -> Input:
+    import onnx
+
+    tensor = value.type.tensor_type
+    try:
+        dtype = str(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    except (KeyError, ValueError, TypeError):
+        dtype = "unknown"
+    if len(tensor.shape.dim) > _MOST_DIMENSIONS:
+        return Input(value.name[:256], (), "unknown")
+    shape = tuple(d.dim_value if d.WhichOneof("value") == "dim_value" else None for d in tensor.shape.dim)
+    return Input(value.name[:256], shape, dtype)
+
+
+def _count(dims: Sequence[int]) -> int:
+    total = 1
+    for extent in dims:
+        total *= max(0, extent)
+    return total
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print what is found, as JSON."""
+    (path,) = sys.argv[1:] if argv is None else argv
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        findings = examine(Path(path))
+    except MemoryError:
+        findings = Findings(problem="looking at it needs more memory than is allowed")
+    sys.stdout.buffer.write(msgspec.json.encode(findings))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""Who comes in: tokens from clients, cookies from browsers; and what becomes of errors."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+
+from kintune.errors import InputError, KintuneError, OrderError, StorageError, StorageFull
+from kintune.service.access import TAKES_A_TOKEN, Forbidden, NotFound, Scope, Unauthorized, Visitor
+from kintune.service.blob_store import TooLarge
+from kintune.service.web.application_state import Rooms
+from kintune.service.web.use_cases import Counter
+
+__all__ = [
+    "COOKIE",
+    "Admin",
+    "CounterOf",
+    "Reader",
+    "RoomsOf",
+    "Submitter",
+    "address_of",
+    "install_error_handlers",
+    "require_own_origin",
+    "visitor_of",
+]
+
+COOKIE = "kintune_session"
+_MOST_COMPLAINTS, _LONGEST = 5, 1000
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+_LOCAL_ADDRESSES = frozenset({"127.0.0.1", "::1"})
+_PASSED_ON = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
+_STATUS: tuple[tuple[type[KintuneError], int], ...] = (
+    (Unauthorized, 401),
+    (Forbidden, 403),
+    (NotFound, 404),
+    (TooLarge, 413),
+    (OrderError, 409),
+    (StorageFull, 507),
+    (StorageError, 503),
+    (InputError, 422),
+)
+
+
+async def rooms_of(request: Request) -> Rooms:  # at once: what is not `async` is sent to another thread
+    """The rooms of the application that a request has come to."""
+    rooms: Rooms = request.app.state.rooms
+    return rooms
+
+
+RoomsOf = Annotated[Rooms, Depends(rooms_of)]
+
+
+async def counter_of(request: Request) -> Counter:
+    """The counter of the application that a request has come to."""
+    counter: Counter = request.app.state.counter
+    return counter
+
+
+CounterOf = Annotated[Counter, Depends(counter_of)]
+
+
+def visitor_of(request: Request, rooms: RoomsOf) -> Visitor:
+    """Who is asking.
+
+    A cookie, or being at this machine while nobody has a token, counts only for requests that change nothing, or that
+    come from the service's own pages: a browser says where a request comes from, and another site cannot make it lie.
+
+    Raises Unauthorized or Forbidden.
+    """
+    header = request.headers.get("authorization", "")
+    scheme, _, token = header.partition(" ")
+    if scheme.lower() == "bearer":
+        return rooms.people.visitor(token.strip(), rooms.now())
+    token = request.cookies.get(COOKIE, "")
+    if token:
+        if request.method not in _SAFE:
+            require_own_origin(request)
+        return rooms.people.visitor(token, rooms.now())
+    if not _is_local(request):
+        raise Unauthorized(TAKES_A_TOKEN)
+    visitor = rooms.people.local(rooms.now())
+    if request.method not in _SAFE and _is_browser(request):
+        require_own_origin(request)
+    return visitor
+
+
+def require_own_origin(request: Request) -> None:
+    """See that a request that changes something comes from the service's own pages.  Raises Forbidden."""
+    origin = request.headers.get("origin") or ""
+    site = request.headers.get("sec-fetch-site") or ""
+    own = site == "same-origin" if site else urlsplit(origin).netloc == request.headers.get("host")
+    if not own:
+        raise Forbidden("this request does not come from the service's own pages")
+
+
+def _is_browser(request: Request) -> bool:
+    """Whether a browser asks: it says where it was sent from whenever something is to change."""
+    return "origin" in request.headers or "sec-fetch-site" in request.headers
+
+
+def _is_local(request: Request) -> bool:
+    """Whether it comes from this machine, by one of its names, and from nobody in front of it.
+
+    By its names: a page of another site whose name was made to mean this machine comes by that name.  From nobody in
+    front: a proxy here passes on requests from anywhere.  One that says nothing of them mostly speaks HTTP/1.0.
+    """
+    name = (request.url.hostname or "").strip("[]")
+    passed_on = request.scope.get("http_version") == "1.0" or any(each in request.headers for each in _PASSED_ON)
+    return name in _LOCAL_NAMES and address_of(request) in _LOCAL_ADDRESSES and not passed_on
+
+
+def _requiring(scope: Scope) -> object:
+    def visitor(request: Request, rooms: RoomsOf) -> Visitor:
+        found = visitor_of(request, rooms)
+        found.require(scope)
+        return found
+
+    return Depends(visitor)
+
+
+Reader = Annotated[Visitor, _requiring(Scope.READ)]
+Submitter = Annotated[Visitor, _requiring(Scope.SUBMIT)]
+Admin = Annotated[Visitor, _requiring(Scope.ADMIN)]
+
+
+def address_of(request: Request) -> str:
+    """Where a request comes from, for the audit log."""
+    return request.client.host if request.client else ""
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Every error raised on purpose becomes one line and its status; nothing else is told."""
+
+    @app.exception_handler(KintuneError)
+    async def explain(_request: Request, error: Exception) -> JSONResponse:
+        status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
+        headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
+        return _told(str(error), type(error).__name__, status, headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def name_what_is_wrong(_request: Request, error: RequestValidationError) -> JSONResponse:
+        said = (f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors()[:_MOST_COMPLAINTS])
+        return _told("; ".join(said), "InputError", 422)
+
+
+def _told(error: str, kind: str, status: int, headers: dict[str, str] | None = None) -> JSONResponse:
+    """One line; what cannot be encoded of it came from outside."""
+    line = " ".join(error.split())[:_LONGEST].encode("utf-8", "replace").decode()
+    return JSONResponse({"error": line, "kind": kind}, status, headers)

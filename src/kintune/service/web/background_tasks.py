@@ -1,0 +1,125 @@
+"""What the web process does by itself: webhooks that are due, and once an hour the sweep of what nobody needs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+import httpx
+
+from kintune.service.web.application_state import Rooms
+from kintune.service.webhooks import Call, Calls, public_address
+
+__all__ = ["Errands", "sweep"]
+
+_SWEEP_S = 3600.0
+_CALL_S = 15.0
+_LOOK_S = 60.0  # news may be lost
+_log = logging.getLogger(__name__)
+
+
+class Errands:
+    """Two tasks in the loop of the web process.  `look` says that a job has ended: a call may be due."""
+
+    def __init__(self, rooms: Rooms) -> None:
+        self._rooms = rooms
+        self._calls = Calls(rooms.database)
+        self._news = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin."""
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._make_calls()), loop.create_task(self._sweep_now_and_then())]
+
+    def look(self) -> None:
+        """A call may be due."""
+        self._news.set()
+
+    async def close(self) -> None:
+        """End."""
+        for task in self._tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _make_calls(self) -> None:
+        while True:
+            wait = _LOOK_S
+            try:
+                for call in await asyncio.to_thread(self._calls.due, self._rooms.now()):
+                    await self._call(call)
+                due = await asyncio.to_thread(self._calls.next_due)
+                if due is not None:
+                    wait = min(_LOOK_S, max(0.5, due - self._rooms.now()))
+            except Exception:  # whatever it is, the next call is to be made
+                _log.exception("webhooks could not be called")
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._news.wait(), wait)
+            self._news.clear()
+
+    async def _call(self, call: Call) -> None:
+        heard, outcome = False, "its address is none of the public internet"
+        try:
+            if self._rooms.settings.local_webhooks:
+                heard, outcome = await asyncio.wait_for(_post(call, None), _CALL_S)
+            elif address := await asyncio.to_thread(public_address, call.url):
+                heard, outcome = await asyncio.wait_for(_post(call, address), _CALL_S)
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, asyncio.TimeoutError) as error:
+            outcome = f"{type(error).__name__}: {error}"
+        await asyncio.to_thread(self._calls.made, call, outcome, self._rooms.now(), heard=heard)
+
+    async def _sweep_now_and_then(self) -> None:
+        while True:
+            try:
+                await asyncio.to_thread(sweep, self._rooms)
+            except Exception:  # whatever it is, the next sweep is to come
+                _log.exception("the sweep failed")
+            await asyncio.sleep(_SWEEP_S)
+
+
+async def _post(call: Call, address: str | None) -> tuple[bool, str]:
+    """Call, at this numeric address if one is given; whether it was heard, and the status; no more is read."""
+    url = httpx.URL(call.url)
+    headers, extensions = {"Host": url.netloc.decode("ascii")}, {"sni_hostname": url.host}
+    if address is not None:
+        url = url.copy_with(host=address)
+    async with httpx.AsyncClient(timeout=_CALL_S, follow_redirects=False, trust_env=False) as client:
+        asked = client.stream("POST", url, json={"job": call.job}, headers=headers, extensions=extensions)
+        async with asked as response:
+            return response.is_success, f"answered {response.status_code}"
+
+
+def sweep(rooms: Rooms) -> int:
+    """Delete models whose time is over, and files that nobody refers to; returns how many files went.
+
+    Files are looked at before the references: what comes in meanwhile is not among them.  While somebody backs them up
+    nothing goes.
+    """
+    with rooms.content.sweeping() as may:
+        return _sweep(rooms, rooms.now()) if may else 0
+
+
+def _sweep(rooms: Rooms, now: float) -> int:
+    rooms.content.sweep_incoming(now - _SWEEP_S)
+    files = list(rooms.content.digests())
+    for model in rooms.library.expire(now):
+        rooms.diary.note(now, "expire", f"model {model}")
+    needed = rooms.library.files() | rooms.docket.files()
+    gone = 0
+    for file in files:
+        if file not in needed and _is_old(rooms, file, now):  # at the last moment: it may have come again
+            rooms.content.remove(file)
+            gone += 1
+    if gone:
+        rooms.diary.note(now, "sweep", f"{gone} files")
+    return gone
+
+
+def _is_old(rooms: Rooms, file: str, now: float) -> bool:
+    """Whether it has lain there for an hour: what was put there just now is about to be referred to."""
+    try:
+        return now - rooms.content.path(file).stat().st_mtime > _SWEEP_S
+    except FileNotFoundError:
+        return False

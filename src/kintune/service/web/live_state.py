@@ -1,0 +1,146 @@
+"""What is going on now, from the orchestrator's news: the latest of each job, the stages of the last minutes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from kintune.core.report import ProgressReport
+from kintune.scheduler.resources import Placement
+from kintune.service.orchestrator.events import (
+    Changed,
+    News,
+    Progressed,
+    StageBegan,
+    StageEnded,
+    Standing,
+    Standings,
+    Tally,
+)
+
+__all__ = ["Board", "Stage"]
+
+_KEPT_S = 600.0
+_MOST_STAGES = 5000
+_BEHIND = 100  # news that a watcher may be behind
+
+
+class Stage(NamedTuple):
+    """A stage that ran, or runs (`end` is None), in seconds since 1970, and what it has measured."""
+
+    job: str
+    name: str
+    kind: str
+    placement: Placement
+    begin: float
+    end: float | None
+    tally: Tally = Tally()
+
+
+class Board:
+    """One for all viewers, so that a viewer costs what is sent to it and nothing else.
+
+    `standings` are all hosts and devices, as far as the orchestrator has told.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._progress: dict[str, ProgressReport] = {}
+        self._curves: dict[str, list[tuple[float, float]]] = {}
+        self._running: dict[tuple[str, str], Stage] = {}
+        self._past: deque[Stage] = deque(maxlen=_MOST_STAGES)
+        self._watchers: dict[asyncio.Queue[News], str | None] = {}
+        self.standings: tuple[Standing, ...] = ()
+
+    def told(self, news: News) -> None:
+        """The orchestrator says something."""
+        match news:
+            case Progressed():
+                self._progress[news.job] = news.report
+                self._extend(news.job, news.report)
+            case Changed() if news.state.over:
+                self._progress.pop(news.job, None)
+                self._curves.pop(news.job, None)
+            case StageBegan():
+                self._running[news.job, news.stage] = Stage(
+                    news.job, news.stage, news.kind, news.placement, news.at, None
+                )
+            case StageEnded():
+                begun = self._running.pop((news.job, news.stage), None)
+                if begun is not None:
+                    self._past.append(begun._replace(end=news.at, tally=news.tally))
+            case Standings():
+                self.standings = news.resources
+            case _:
+                pass
+        for queue, job in self._watchers.items():
+            if job in (None, news.job) and not queue.full():
+                queue.put_nowait(news)
+
+    def forget_what_runs(self) -> None:
+        """The orchestrator is gone, and with it whatever ran."""
+        self._running.clear()
+        self.standings = ()
+
+    def progress(self, job: str) -> ProgressReport | None:
+        """Where a job stands, if anything is known."""
+        return self._progress.get(job)
+
+    def curve(self, job: str) -> list[tuple[float, float]]:
+        """What is known of a job's best latency: (seconds, ms), one point whenever it got better."""
+        return list(self._curves.get(job, ()))
+
+    def running(self, job: str | None = None) -> list[Stage]:
+        """The stages that run, of one job or of all."""
+        return [stage for stage in list(self._running.values()) if job in (None, stage.job)]
+
+    def stages(self, seconds: float = _KEPT_S) -> list[Stage]:
+        """The stages of the last so many seconds, those that run included."""
+        since = self._now() - seconds
+        return [stage for stage in self._past.copy() if (stage.end or 0.0) >= since] + self.running()
+
+    def _extend(self, job: str, report: ProgressReport) -> None:
+        curve = self._curves.setdefault(job, [])
+        if report.best_ms is not None and (not curve or curve[-1][1] != report.best_ms):
+            curve.append((report.elapsed_s, report.best_ms))
+
+    def use(self, seconds: float) -> dict[str, float]:
+        """The share of the last so many seconds in which each host and each device had something to do."""
+        now = self._now()
+        spans: dict[str, list[tuple[float, float]]] = {}
+        for stage in self.stages(seconds):
+            span = max(now - seconds, stage.begin), min(now, stage.end or now)
+            for resource in (stage.placement.host, stage.placement.device):
+                if resource is not None:
+                    spans.setdefault(resource, []).append(span)
+        return {resource: _covered(found) / seconds for resource, found in sorted(spans.items())}
+
+    def tallies(self, seconds: float) -> dict[str, Tally]:
+        """What each device has measured in the stages that ended in the last so many seconds."""
+        found: dict[str, Tally] = {}
+        for stage in self.stages(seconds):
+            if stage.placement.device is not None and stage.tally.measured:
+                found[stage.placement.device] = found.get(stage.placement.device, Tally()).plus(stage.tally)
+        return dict(sorted(found.items()))
+
+    @contextmanager
+    def watching(self, job: str | None = None) -> Iterator[Callable[[], Awaitable[News]]]:
+        """What waits for the next news of one job, or of all; one who does not keep up misses some."""
+        queue: asyncio.Queue[News] = asyncio.Queue(_BEHIND)
+        self._watchers[queue] = job
+        try:
+            yield queue.get
+        finally:
+            del self._watchers[queue]
+
+
+def _covered(spans: list[tuple[float, float]]) -> float:
+    """How many seconds at least one of them covers."""
+    covered, until = 0.0, float("-inf")
+    for begin, end in sorted(spans):
+        covered += max(0.0, end - max(begin, until))
+        until = max(until, end)
+    return covered

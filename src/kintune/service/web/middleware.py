@@ -1,0 +1,87 @@
+"""How much anybody may send: known before it is read, and counted while it comes.
+
+A framework reads a request's body before it asks who is there.  So what a stranger can make the service keep in memory
+or on disk is bounded here.
+"""
+
+from __future__ import annotations
+
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from kintune.errors import KintuneError
+from kintune.service.web.application_state import Rooms
+from kintune.service.web.authentication import visitor_of
+
+__all__ = ["Caution", "LimitBodies"]
+
+
+_MOST = 1 << 20
+
+
+_AROUND = 1 << 20  # what a form adds to a file
+
+
+_STREAMED = "/api/v1/models"  # counts for itself, and keeps nothing in memory
+
+
+class LimitBodies:
+    """Middleware: a megabyte, or for files that the portal takes what the visitor may upload."""
+
+    def __init__(self, app: ASGIApp, rooms: Rooms) -> None:
+        self._app = app
+        self._rooms = rooms
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, as long as it is small enough."""
+        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS") or scope["path"] == _STREAMED:
+            await self._app(scope, receive, send)
+            return
+        most, had = self._most(scope), 0
+
+        async def counted() -> Message:
+            nonlocal had
+            message = await receive()
+            had += len(message.get("body", b""))
+            if had > most:
+                raise HTTPException(413, "that is more than may be sent")
+            return message
+
+        await self._app(scope, counted, send)
+
+    def _most(self, scope: Scope) -> int:
+        if not scope["path"].startswith("/_nicegui/") or "/upload/" not in scope["path"]:
+            return _MOST
+        try:
+            return (visitor_of(Request(scope), self._rooms).quota.upload_mb << 20) + _AROUND
+        except KintuneError:
+            return 0
+
+
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+
+
+class Caution:
+    """Middleware; what an answer says of this itself stands."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and its answer back with the headers."""
+
+        async def careful(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, careful if scope["type"] == "http" else send)

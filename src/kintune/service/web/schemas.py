@@ -1,0 +1,159 @@
+"""What goes over the API: one model a thing, with names and units that people can read."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from kintune.service.job_repository import Job, Step
+from kintune.service.job_request import Wanted
+from kintune.service.model_store import StoredModel
+
+__all__ = ["ErrorOut", "JobIn", "JobOut", "JobPage", "ModelOut", "ModelPage", "PriorityIn", "StepOut", "WantedIn"]
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class WantedIn(_Strict):
+    """What is wanted of a model."""
+
+    device: str = Field("local-cpu", max_length=64, description="The type of device that it must be fast on.")
+    target_ms: Positive | None = Field(None, description="It is done once it is estimated to take at most this long.")
+    minutes: Positive | None = Field(None, description="It is done after this many minutes.")
+    trials: int | None = Field(None, gt=0, le=1_000_000, description="It is done after measuring so many programs.")
+    priority: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] = Field(
+        1.0, description="Of what is scarce, priority 2 gets twice as much as 1."
+    )
+    shapes: dict[str, list[int]] = Field(
+        {}, max_length=64, description="Shapes of inputs whose dimensions are dynamic."
+    )
+    constants: dict[str, bool | int | float | list[Any]] = Field(
+        {}, max_length=64, description="Values of inputs that are fixed for good: numbers, true or false, or lists."
+    )
+    seed: int = Field(0, ge=0, lt=1 << 63)
+    webhook: str | None = Field(None, max_length=2048, description="Called when the job is over.")
+    share: bool = Field(False, description="Whether others' jobs may use what this one measures.")
+    search: bool = Field(True, description="False: compile it in seconds from what is known, measuring nothing.")
+
+    def wanted(self) -> Wanted:
+        """As the service has it."""
+        shapes = {name: tuple(shape) for name, shape in self.shapes.items()}
+        return Wanted(**{**self.model_dump(), "shapes": shapes})
+
+
+class JobIn(_Strict):
+    """A model of yours, and what is wanted of it."""
+
+    model: int = Field(ge=1, lt=1 << 62)
+    wanted: WantedIn = Field(default_factory=lambda: WantedIn.model_validate({}))
+
+
+class PriorityIn(_Strict):
+    """Another priority."""
+
+    priority: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
+
+
+class StepOut(BaseModel):
+    """A job came into this state."""
+
+    state: str
+    reason: str
+    at: float = Field(description="Seconds since 1970, UTC.")
+
+    @classmethod
+    def of(cls, step: Step) -> StepOut:
+        """As it goes out."""
+        return cls(state=step.state.value, reason=step.reason, at=step.at)
+
+
+class JobOut(BaseModel):
+    """A job."""
+
+    id: str
+    model: int
+    state: str
+    reason: str = Field(description="Why it is in this state; what to do about it, if it failed.")
+    priority: float
+    wanted: dict[str, Any]
+    retry_of: str | None
+    progress: dict[str, Any] | None = Field(description="Where the search stands; only to be shown.")
+    has_result: bool
+    created: float
+    started: float | None
+    ended: float | None
+    steps: list[StepOut] | None = None
+
+    @classmethod
+    def of(cls, job: Job, steps: list[Step] | None = None) -> JobOut:
+        """As it goes out."""
+        import msgspec
+
+        return cls(
+            id=job.id,
+            model=job.model,
+            state=job.state.value,
+            reason=job.reason,
+            priority=job.priority,
+            wanted=msgspec.to_builtins(job.wanted),
+            retry_of=job.retry_of,
+            progress=None if job.progress is None else msgspec.json.decode(job.progress),
+            has_result=job.executable is not None,
+            created=job.created,
+            started=job.started,
+            ended=job.ended,
+            steps=None if steps is None else [StepOut.of(step) for step in steps],
+        )
+
+
+class JobPage(BaseModel):
+    """Some jobs, newest first; `next` reads on where they end."""
+
+    jobs: list[JobOut]
+    next: str | None
+
+
+class ModelOut(BaseModel):
+    """A model that was uploaded."""
+
+    id: int
+    name: str
+    sha256: str
+    size: int = Field(description="Bytes.")
+    created: float
+    expires: float | None
+    findings: dict[str, Any] | None = Field(description="What looking at it has found; null until somebody has.")
+
+    @classmethod
+    def of(cls, model: StoredModel) -> ModelOut:
+        """As it goes out."""
+        import msgspec
+
+        return cls(
+            id=model.id,
+            name=model.name,
+            sha256=model.file,
+            size=model.size,
+            created=model.created,
+            expires=model.expires,
+            findings=None if model.findings is None else msgspec.to_builtins(model.findings),
+        )
+
+
+class ModelPage(BaseModel):
+    """Some models, newest first; `next` reads on where they end."""
+
+    models: list[ModelOut]
+    next: int | None
+
+
+class ErrorOut(BaseModel):
+    """What went wrong, in one line."""
+
+    error: str
+    kind: str

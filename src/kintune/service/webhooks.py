@@ -1,0 +1,82 @@
+"""Webhooks: who wants to be called when a job is over, and how that went.
+
+A call is written down in the transaction that ends the job, so it is neither lost nor made up; it is made by the web
+process, and tried again with longer and longer waits.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from urllib.parse import urlsplit
+
+import msgspec
+from sqlalchemy import func, insert, select, update
+
+from kintune.records.database import Database
+from kintune.service.job_repository import Job
+from kintune.service.schema import calls
+
+__all__ = ["Call", "Calls", "public_address"]
+
+_WAITS_S = (10.0, 60.0, 600.0, 3600.0, 6 * 3600.0)
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One address to be called about one job."""
+
+    id: int
+    job: str
+    url: str
+    attempts: int
+
+
+class Calls:
+    """Calls that are due, and those that were made."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def ask(self, job: Job, now: float) -> None:
+        """The job is over: call whoever wants to know; inside the transaction that ends it."""
+        if job.wanted.webhook is None:
+            return
+        row = {"job": job.id, "url": job.wanted.webhook, "attempts": 0, "due": now, "outcome": ""}
+        with self._database.transaction() as connection:
+            connection.execute(insert(calls).values(**row))
+
+    def due(self, now: float, limit: int = 20) -> list[Call]:
+        """The calls to be made now, longest due first."""
+        query = select(calls).where(calls.c.due <= now).order_by(calls.c.due).limit(limit)
+        with self._database.snapshot() as connection:
+            return [Call(row.id, row.job, row.url, row.attempts) for row in connection.execute(query)]
+
+    def next_due(self) -> float | None:
+        """When the next call is to be made."""
+        with self._database.snapshot() as connection:
+            found: float | None = connection.scalar(select(func.min(calls.c.due)))
+            return found
+
+    def made(self, call: Call, outcome: str, now: float, *, heard: bool) -> None:
+        """The call was made; if nobody `heard` it, it is tried again, up to five times more."""
+        wait = None if heard or call.attempts >= len(_WAITS_S) else _WAITS_S[call.attempts]
+        values = {"attempts": call.attempts + 1, "due": None if wait is None else now + wait, "outcome": outcome[:200]}
+        with self._database.transaction() as connection:
+            connection.execute(update(calls).where(calls.c.id == call.id).values(**values))
+
+
+def public_address(url: str) -> str | None:
+    """The numeric address that a URL's name stands for; None unless all of them are on the public internet.
+
+    Otherwise users could have the service knock at doors that only it can reach.  Whoever calls must use this address
+    and not ask for the name again, which might then stand for another.
+    """
+    parts = urlsplit(url)
+    try:
+        found = socket.getaddrinfo(parts.hostname or "", parts.port or 443, type=socket.SOCK_STREAM)
+    except (OSError, ValueError):  # a name that nobody has, or that is none
+        return None
+    addresses = [ipaddress.ip_address(str(entry[4][0])) for entry in found]
+    if not addresses or not all(address.is_global and not address.is_multicast for address in addresses):
+        return None
+    return str(addresses[0])

@@ -1,0 +1,183 @@
+"""What the records offer to a job: programs of other workloads with the same core operators, and family models.
+
+Kept in the job's history as an `Offer`, which only names things, so that a job that goes on is told what it was told at
+first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from kintune.core.candidate import UNTUNED, Sketch
+from kintune.core.device import Peak
+from kintune.core.knowledge import Conditions, Knowledge, KnownModel, KnownProgram, TrainedModel
+from kintune.core.payloads import Taught
+from kintune.core.version import ModelVersion
+from kintune.errors import RecordsError
+from kintune.records import Measurement, Store, Workload
+from kintune.search.family import Samples, Subject, families
+
+__all__ = ["Offer", "choose", "choose_programs", "expand", "subject_of"]
+
+_PROGRAMS = 3  # of each workload
+_NEAREST = 8  # workloads looked at for each subgraph of the job
+_WORKLOADS = 48  # in all
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """Programs as (id of the measurement, speed relative to the fastest known of its workload), and model versions.
+
+    `peak` is what the device reaches at its best, as far as that was known.
+    """
+
+    programs: tuple[tuple[int, float], ...] = ()
+    models: tuple[ModelVersion, ...] = ()
+    peak: Peak | None = None
+
+
+def subject_of(workload: Workload) -> Subject:
+    """What a search is told of a workload, whichever networks it occurs in."""
+    return Subject(workload.digest, 1, workload.flops, workload.operator, workload.signature)
+
+
+def choose(
+    store: Store,
+    conditions: Conditions,
+    subjects: Sequence[Subject],
+    algorithm: str,
+    *,
+    without: Collection[str] = (),
+    hidden: Collection[str] = (),
+) -> Offer:
+    """What to offer to a job on these subgraphs, whose families are those of `algorithm`.
+
+    `without` are workloads whose programs are left out, `hidden` runs of which none is offered.  Damaged records are
+    left out as well.
+    """
+    programs = choose_programs(store, conditions, subjects, without=without, hidden=hidden)
+    return Offer(programs, _choose_models(store, conditions, subjects, algorithm))
+
+
+def choose_programs(
+    store: Store,
+    conditions: Conditions,
+    subjects: Sequence[Subject],
+    *,
+    without: Collection[str] = (),
+    hidden: Collection[str] = (),
+) -> tuple[tuple[int, float], ...]:
+    """The best few programs of the workloads nearest to the job's subgraphs, these themselves left out.
+
+    What `hidden` runs have measured is left out, too.
+    """
+    own = {subject.workload for subject in subjects} | set(without)
+    foreign = _measured(store, conditions) - own
+    others = [subject_of(w) for w in store.workloads.list(on_damage=_leave_out) if w.digest in foreign]
+    chosen: list[tuple[int, float]] = []
+    for workload in _nearest(subjects, others):
+        found = store.measurements.fastest(
+            workload, conditions.device_type, conditions.compiler, _PROGRAMS + 1, hidden=hidden, on_damage=_leave_out
+        )
+        tuned = [m for m in found if m.candidate.sketch != UNTUNED][:_PROGRAMS]
+        chosen += [(m.id, found[0].believed_us / m.believed_us) for m in tuned]
+    return tuple(chosen)
+
+
+def expand(store: Store, offer: Offer) -> Taught:
+    """The offer as a job is told of it; what is damaged or gone meanwhile is left out and counted."""
+    found = {m.id: m for m in store.measurements.named([number for number, _ in offer.programs], on_damage=_leave_out)}
+    described = {w: _described(store, w) for w in dict.fromkeys(m.candidate.workload for m in found.values())}
+    programs = [_program(found[number], speed, described) for number, speed in offer.programs if number in found]
+    models = [_model(store, version) for version in offer.models]
+    knowledge = Knowledge(
+        tuple(program for program in programs if program is not None),
+        tuple(model for model in models if model is not None),
+    )
+    lost = len(offer.programs) + len(offer.models) - len(knowledge.programs) - len(knowledge.models)
+    return Taught(knowledge, lost, offer.peak)
+
+
+def _measured(store: Store, conditions: Conditions) -> set[str]:
+    """The workloads of which a program ran under these conditions."""
+    return {
+        tally.workload
+        for tally in store.measurements.tallies()
+        if (tally.device_type, tally.compiler) == (conditions.device_type, conditions.compiler) and tally.ok
+    }
+
+
+def _nearest(subjects: Sequence[Subject], others: Sequence[Subject]) -> list[str]:
+    """Those of the others that may serve a subgraph, the nearest to any of them first."""
+    ranked: dict[str, tuple[int, bool, float]] = {}
+    for subject in subjects:
+        kin = sorted(
+            (*_distance(subject, other), other.workload) for other in others if other.operator == subject.operator
+        )
+        for place, (foreign, factor, workload) in enumerate(kin[:_NEAREST]):
+            ranked[workload] = min(ranked.get(workload, (place, foreign, factor)), (place, foreign, factor))
+    return sorted(ranked, key=lambda workload: (ranked[workload], workload))[:_WORKLOADS]
+
+
+def _distance(left: Subject, right: Subject) -> tuple[bool, float]:
+    """Whether the operators differ, and how far the sizes are apart."""
+    return left.signature != right.signature, abs(math.log(max(1.0, left.flops) / max(1.0, right.flops)))
+
+
+def _choose_models(
+    store: Store, conditions: Conditions, subjects: Sequence[Subject], algorithm: str
+) -> tuple[ModelVersion, ...]:
+    """One version a family: that with the most samples, of equal ones the latest.
+
+    Families that are found from measurements are offered all that are known of their kind, and those by operator.
+    """
+    grouping = families(algorithm)
+    nothing = [Samples(s, np.zeros((0, 0), np.float32), np.zeros(0, np.float32)) for s in subjects]
+    keys = set(grouping.group(nothing, {}).values())
+    if grouping.dynamic:
+        keys |= set(families("op").group(nothing, {}).values())
+    best: dict[str, ModelVersion] = {}
+    for record in store.models.find(conditions.device_type, on_damage=_leave_out):
+        version = record.version
+        named = version.family in keys or (grouping.dynamic and version.family.startswith(f"{algorithm}:"))
+        if named and version.features == conditions.feature_version:
+            known = best.get(version.family)
+            if known is None or version.rows > known.rows:
+                best[version.family] = version
+    own_kind_first = sorted(best, key=lambda family: (not family.startswith(f"{algorithm}:"), family))
+    return tuple(best[family] for family in own_kind_first)
+
+
+def _described(store: Store, workload: str) -> tuple[Subject, dict[str, Sketch]] | None:
+    """A workload with its sketches by digest; None when any of that cannot be read."""
+    try:
+        sketches = store.workloads.sketches([workload])
+        return subject_of(store.workloads.get(workload)), {sketch.digest: sketch for sketch in sketches}
+    except RecordsError:
+        return None
+
+
+def _program(
+    measurement: Measurement, speed: float, described: Mapping[str, tuple[Subject, Mapping[str, Sketch]] | None]
+) -> KnownProgram | None:
+    candidate = measurement.candidate
+    known = described[candidate.workload]
+    if known is None or candidate.sketch not in known[1]:
+        return None
+    return KnownProgram(known[0], known[1][candidate.sketch], candidate, speed)
+
+
+def _model(store: Store, version: ModelVersion) -> KnownModel | None:
+    try:
+        kept = TrainedModel.from_bytes(store.blobs.get(version.blob))
+    except RecordsError:
+        return None
+    return KnownModel(version, kept.trees, kept.subjects)
+
+
+def _leave_out(damage: object) -> None:
+    """What is damaged is not offered."""
+    del damage

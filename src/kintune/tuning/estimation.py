@@ -1,0 +1,278 @@
+"""What tuning a model will take and can reach, before any of it is done."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from onnx import ModelProto, NodeProto, TensorProto, helper, shape_inference
+
+from kintune.core.device import DeviceAbout, Peak
+from kintune.core.payloads import JobSpec, ModelRef, Options, Prepared
+from kintune.hardware.cores import choose_cores
+from kintune.hardware.locks import cores_lock
+from kintune.hardware.software import require_tried_versions
+from kintune.models import zoo
+from kintune.models.graph_file import open_graph
+from kintune.models.ref import ONNX, ZOO
+from kintune.models.zoo.network import OPSET, Network
+from kintune.records import Store, Tally
+from kintune.tuning.peak import device_peak
+from kintune.wire.worker_client import interview
+
+__all__ = [
+    "Estimate",
+    "Known",
+    "count_flops",
+    "count_network_flops",
+    "estimate_model",
+    "prepare",
+    "preparing",
+    "weight_bytes",
+]
+
+
+_GUESS_S = 0.5  # a trial, where no run has shown otherwise
+
+
+_ENOUGH_TRIALS = 64  # to believe what past runs took
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What records give for this model on this device type.
+
+    `measurements` were made for `workloads` of its distinct subgraphs; `latency_ms` is the sum of the best, None unless
+    every subgraph has one.
+    """
+
+    workloads: int = 0
+    measurements: int = 0
+    latency_ms: float | None = None
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be said of tuning a model.
+
+    `subgraphs` are distinct, `tunable` of them worth a budget; `flops` are those of one run.  `bound_ms` is the latency
+    that no program can beat on this device, by the roofline of its `peak`.  `trials` take about `seconds`, judged by
+    past runs when `judged_by_runs`.
+    """
+
+    schema_version: int = 1
+    model: str
+    model_digest: str
+    subgraphs: int
+    tunable: int
+    flops: float
+    weight_bytes: int
+    target: str
+    threads: int
+    peak: Peak
+    bound_ms: float
+    known: Known
+    trials: int
+    seconds: float
+    judged_by_runs: bool
+
+
+def estimate_model(
+    ref: ModelRef,
+    *,
+    target: str = "native",
+    threads: int | None = None,
+    trials: int = 1000,
+    records: str | None = None,
+    on_wait: Callable[[str], None] | None = None,
+) -> Estimate:
+    """Import and lower the model, measure the machine's peak unless it is known, and look into the records.
+
+    No records are created.  It waits for whoever is timing on the cores, and `on_wait` is told who.  Raises InputError
+    (or a child) when model, target or records cannot be used.
+    """
+    require_tried_versions()
+    weights = weight_bytes(ref)
+    cores = choose_cores(threads or 0)
+    arguments = ("--target", target, "--threads", str(len(cores)))
+    with _existing(records) as store, cores_lock(cores, on_wait):
+        with interview("kintune.workers.device_worker", arguments) as device:
+            about = msgspec.msgpack.decode(device.about, type=DeviceAbout)
+            peak = device_peak(device, about, store)
+        prepared = prepare(ref, about)
+        known = Known() if store is None else _known(store, about, prepared)
+        pace = None if store is None else _pace(store)
+    flops = sum(subgraph.weight * subgraph.flops for subgraph in prepared.subgraphs)
+    cache = max((cache.size for cache in about.machine.caches), default=0)
+    return Estimate(
+        model=prepared.model_name,
+        model_digest=prepared.model_digest,
+        subgraphs=len(prepared.subgraphs),
+        tunable=sum(subgraph.tunable for subgraph in prepared.subgraphs),
+        flops=flops,
+        weight_bytes=weights,
+        target=about.device_type.target,
+        threads=about.device_type.threads,
+        peak=peak,
+        bound_ms=peak.least_us(flops, max(0, weights - cache)) / 1e3,
+        known=known,
+        trials=trials,
+        seconds=trials * (pace or _GUESS_S),
+        judged_by_runs=pace is not None,
+    )
+
+
+@contextmanager
+def _existing(records: str | None) -> Iterator[Store | None]:
+    """The records if there are any yet."""
+    where = records or Store.default_location()
+    if "://" not in where and not Path(where).expanduser().exists():
+        yield None
+        return
+    with Store.open(where, create=False) as store:
+        yield store
+
+
+def _known(store: Store, about: DeviceAbout, prepared: Prepared) -> Known:
+    wanted = {subgraph.workload for subgraph in prepared.subgraphs}
+    tallies: Mapping[str, Tally] = {
+        tally.workload: tally
+        for tally in store.measurements.tallies()
+        if tally.workload in wanted
+        and tally.device_type == about.device_type.digest
+        and tally.compiler == about.compiler
+    }
+    best_us = [
+        subgraph.weight * tally.best_us
+        if (tally := tallies.get(subgraph.workload)) and tally.best_us is not None
+        else math.inf
+        for subgraph in prepared.subgraphs
+    ]
+    total_ms = sum(best_us) / 1e3
+    return Known(
+        workloads=len(tallies),
+        measurements=sum(tally.measured for tally in tallies.values()),
+        latency_ms=total_ms if best_us and math.isfinite(total_ms) else None,
+    )
+
+
+def _pace(store: Store) -> float | None:
+    """Seconds a trial took in past runs, all stages included; None while there were too few."""
+    measured = store.measurements.made_here()
+    spent = sum(run.active_seconds for run in store.runs.list(on_damage=lambda _: None))
+    return spent / measured if measured >= _ENOUGH_TRIALS and spent > 0 else None
+
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+def count_flops(model: ModelProto) -> float:
+    """Operations of one run: two for each multiplication of a convolution or matrix product, others not counted.
+
+    Shapes must be fixed; a node whose shapes cannot be inferred counts nothing, and so do bodies of control flow.
+    """
+    inferred = shape_inference.infer_shapes(model, data_prop=True)
+    graph = inferred.graph
+    shapes: Shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        dims = value.type.tensor_type.shape.dim
+        if value.type.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims):
+            shapes[value.name] = tuple(dim.dim_value for dim in dims)
+    return float(sum(_multiplications(node, shapes) * 2 for node in graph.node))
+
+
+def count_network_flops(network: Network) -> float:
+    """Operations of one run of a zoo network, counted on its structure: no weight is drawn."""
+    weights = [helper.make_tensor_value_info(w.name, TensorProto.FLOAT, w.shape) for w in network.weights]
+    inputs = [helper.make_tensor_value_info(name, kind, shape) for name, kind, shape in network.inputs]
+    outputs = [helper.make_tensor_value_info(name, kind, shape) for name, kind, shape in network.outputs]
+    graph = helper.make_graph(network.nodes, network.name, [*inputs, *weights], outputs, network.constants)
+    return count_flops(helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)]))
+
+
+def _multiplications(node: NodeProto, shapes: Shapes) -> int:
+    count = _COUNTERS.get(node.op_type)
+    if count is None or node.domain not in ("", "ai.onnx") or not all(i in shapes for i in node.input[:2]):
+        return 0
+    output = shapes.get(node.output[0])
+    return 0 if output is None else count(node, shapes[node.input[0]], shapes[node.input[1]], output)
+
+
+def _of_convolution(_: NodeProto, _data: tuple[int, ...], weight: tuple[int, ...], output: tuple[int, ...]) -> int:
+    """Each output element sums over a weight's input channels and window; groups are in the weight's shape."""
+    return math.prod(output) * math.prod(weight[1:])
+
+
+def _of_transposed(_: NodeProto, data: tuple[int, ...], weight: tuple[int, ...], _output: tuple[int, ...]) -> int:
+    """Each input element is spread over a weight's output channels and window."""
+    return math.prod(data) * math.prod(weight[1:])
+
+
+def _of_product(_: NodeProto, left: tuple[int, ...], _right: tuple[int, ...], output: tuple[int, ...]) -> int:
+    return math.prod(output) * left[-1]
+
+
+def _of_gemm(node: NodeProto, left: tuple[int, ...], _right: tuple[int, ...], output: tuple[int, ...]) -> int:
+    transposed = any(attribute.name == "transA" and attribute.i for attribute in node.attribute)
+    return math.prod(output) * left[0 if transposed else 1]
+
+
+_Counter = Callable[[NodeProto, tuple[int, ...], tuple[int, ...], tuple[int, ...]], int]
+
+
+_COUNTERS: dict[str, _Counter] = {
+    "Conv": _of_convolution,
+    "ConvTranspose": _of_transposed,
+    "Gemm": _of_gemm,
+    "MatMul": _of_product,
+}
+
+
+Prepare = Callable[[ModelRef], Prepared]
+
+
+def prepare(ref: ModelRef, about: DeviceAbout) -> Prepared:
+    """The model's subgraphs as a job on this device would see them.
+
+    Raises InputError when the model cannot be used, EngineError when its import crashes.
+    """
+    spec = JobSpec(
+        run_id="estimate",
+        model=ref,
+        device_type=about.device_type,
+        protocol=about.protocol,
+        options=Options(trials=1),
+        output=os.devnull,
+    )
+    with interview("kintune.tuning.job.process") as job:
+        return msgspec.msgpack.decode(job.first_work("estimate", msgspec.msgpack.encode(spec)), type=Prepared)
+
+
+@contextmanager
+def preparing(
+    *, target: str = "native", threads: int | None = None, on_wait: Callable[[str], None] | None = None
+) -> Iterator[Prepare]:
+    """A function that prepares models one after the other, on cores of which nobody else is timing anything.
+
+    `on_wait` is told who holds them.  Raises InputError for a target or a number of threads that cannot be.
+    """
+    require_tried_versions()
+    cores = choose_cores(threads or 0)
+    with cores_lock(cores, on_wait):
+        with interview("kintune.workers.device_worker", ("--target", target, "--threads", str(len(cores)))) as device:
+            about = msgspec.msgpack.decode(device.about, type=DeviceAbout)
+        yield lambda ref: prepare(ref, about)
+
+
+def weight_bytes(ref: ModelRef) -> int:
+    """Bytes of the model's weights as stored; of an exported program, the size of its file.
+
+    Raises ModelError when the model cannot be used.
+    """
+    if ref.kind == ZOO:
+        return zoo.build(ref.source, **ref.options).nbytes
+    if ref.kind == ONNX:
+        return sum(values.nbytes for values in open_graph(Path(ref.source), own=ref.own).weights.values())
+    return Path(ref.source).stat().st_size

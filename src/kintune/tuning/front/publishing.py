@@ -1,0 +1,125 @@
+"""The result gets its name: looked at first, never half-written."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+
+from kintune.core.payloads import ALONE_FILE, UNPROVEN, UNTUNED_FILE, JobSpec, Proof, StageName, Summary
+from kintune.core.report import (
+    CurvePoint,
+    Latencies,
+    ModelIdentity,
+    RunReport,
+    StageSeconds,
+    StopReason,
+    SubgraphReport,
+)
+from kintune.errors import JobFailed, NumericsError, StorageError
+from kintune.records import Run
+from kintune.workers.engine.timings import Timings
+
+__all__ = ["discard", "report_of", "ship"]
+
+
+def ship(output: str, summary: Summary) -> dict[str, str]:
+    """Move the executable to `output` if its proof holds; what was skipped, with reasons, is the answer.
+
+    If the untuned network proved faster than the tuned one, that one ships.
+
+    Raises NumericsError when the outputs differ, JobFailed when there is no proof, and StorageError when the file
+    cannot be written.
+    """
+    proof, packaged = summary.proof, summary.packaged
+    if packaged is None or proof is None:
+        raise JobFailed("the result could not be proven, so it was not written; the run's log says why")
+    if proof.within_tolerance is False:
+        raise NumericsError(
+            f"the tuned network does not compute what {' and '.join(proof.compared_with)} computes, so it was not "
+            f"written: {proof.disagreement}"
+        )
+    skipped = dict(proof.skipped)
+    source = packaged.tuned
+    if packaged.untuned is not None and _slower(proof):
+        source = packaged.untuned
+        skipped["tuned"] = "slower than the untuned network, which was written instead"
+    try:
+        os.replace(source, output)
+    except OSError as error:
+        raise StorageError(
+            f"{output} cannot be written: {error.strerror}; the same command goes on from here"
+        ) from error
+    return skipped
+
+
+def discard(output: str) -> None:
+    """Remove what lies beside `output` for the proof alone."""
+    for suffix in (UNPROVEN, UNTUNED_FILE, ALONE_FILE):
+        Path(f"{output}{suffix}").unlink(missing_ok=True)
+
+
+def _slower(proof: Proof) -> bool:
+    tuned, untuned = proof.latency_ms.get("tuned"), proof.latency_ms.get("untuned")
+    return bool(tuned and untuned) and statistics.median(tuned or ()) > statistics.median(untuned or ())
+
+
+_FOUR = (StageName.SELECT, StageName.BUILD, StageName.PROFILE, StageName.UPDATE)
+
+
+def report_of(
+    run: Run,
+    spec: JobSpec,
+    summary: Summary,
+    timings: Timings,
+    *,
+    skipped: Mapping[str, str],
+    output: str,
+    log: str,
+    resumed: bool,
+) -> RunReport:
+    """The report of a finished run; stage times are those of this session."""
+    proof = summary.proof
+    by_stage = timings.stage_seconds
+    four = {name: by_stage.get(name, 0.0) for name in _FOUR}
+    return RunReport(
+        run_id=run.run_id,
+        model=ModelIdentity(summary.model_name, summary.model_digest),
+        target=spec.device_type.target,
+        options=spec.options,
+        seeds=run.seeds,
+        versions=run.versions,
+        reason=StopReason(summary.reason),
+        trials=summary.trials,
+        reused_records=summary.reused,
+        disturbed=summary.disturbed,
+        seconds=timings.wall_seconds,
+        stage_seconds=StageSeconds(**four, other=timings.wall_seconds - sum(four.values())),
+        subgraphs=tuple(
+            SubgraphReport(
+                name=end.name,
+                weight=end.weight,
+                flops=end.flops,
+                family=end.family,
+                trials=end.trials,
+                best_us=end.best_us,
+                failures=end.failures,
+                untuned_us=end.untuned_us,
+            )
+            for end in summary.subgraphs
+        ),
+        curve=tuple(CurvePoint(*point) for point in summary.curve),
+        latency_ms=Latencies.of(proof.latency_ms if proof else {}),
+        max_abs_error=proof.max_abs_error if proof else None,
+        max_rel_error=proof.max_rel_error if proof else None,
+        within_tolerance=proof.within_tolerance if proof else None,
+        output=output,
+        log=log,
+        skipped=dict(skipped),
+        resumed=resumed,
+        kernels_ms=summary.kernels_ms,
+        overhead_seconds=timings.overhead_seconds,
+        knowledge=summary.knowledge,
+        notes=summary.notes,
+    )

@@ -1,0 +1,147 @@
+"""One run of a campaign: what is asked for, what there is of it, and what comes of it."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from pathlib import Path
+
+import msgspec
+import platformdirs
+
+from kintune.core.device import DeviceAbout
+from kintune.core.payloads import JobSpec, Summary
+from kintune.core.report import RunReport
+from kintune.core.version import FEATURES, __version__
+from kintune.errors import InputError, JobFailed, KintuneError, StorageError
+from kintune.hardware.cpu import data_caches
+from kintune.records import Run, RunState, Store
+from kintune.tuning.front.placement import Station
+from kintune.tuning.front.publishing import report_of, ship
+from kintune.tuning.front.request import TuneRequest, run_key
+from kintune.workers.engine.job_run import JobEnd, JobEnding
+
+__all__ = ["Ticket"]
+
+
+class Ticket:
+    """A request with its run in the records: one that goes on, or a new one."""
+
+    def __init__(
+        self, request: TuneRequest, store: Store, station: Station, owner: str = "", details: str = ""
+    ) -> None:
+        """Find the run to go on with, or name a new one; nothing is written yet.
+
+        Requests of different owners are different work.  Who is told of a failure is sent to `details`, or to the
+        log's path.
+        """
+        self.request = request
+        self._store = store
+        self._station = station
+        self._key = run_key(request, station.threads, station.cpu, owner)
+        self._unfinished = self._find_unfinished()
+        self.run_id = self._unfinished.run_id if self._unfinished else secrets.token_hex(6)
+        self.log = (
+            Path(request.log) if request.log else Path(platformdirs.user_log_dir("kintune"), f"{self.run_id}.log")
+        )
+        self._details = details
+        self._run: Run | None = None
+
+    def open(self, about: DeviceAbout, *, cores: int, pipelined: bool) -> JobSpec:
+        """The job's specification; its run is in the records from now on.
+
+        Its stages on the host take so many `cores`.  `pipelined` lets more than one round be under way, if that pays.
+        """
+        self._spec = spec = self._specify(about, cores, pipelined=pipelined)
+        self._run = self._unfinished or self._create(spec, about)
+        return spec
+
+    def conclude(self, end: JobEnd) -> RunReport:
+        """Look at the proof and give the result its name.
+
+        Raises what came of it if it is no result: InputError, JobFailed, NumericsError, StorageError.
+        """
+        if self._run is None:
+            raise JobFailed(f"{self.request.model.name} was never started")
+        try:
+            summary = self._summary(end)
+            skipped = ship(self._spec.output, summary)
+        except StorageError:
+            raise
+        except KintuneError:
+            self._store.runs.update(self.run_id, state=RunState.FAILED)
+            raise
+        report = report_of(
+            self._run,
+            self._spec,
+            summary,
+            end.timings,
+            skipped=skipped,
+            output=self._spec.output,
+            log=str(self.log),
+            resumed=self._unfinished is not None,
+        )
+        self._store.runs.update(self.run_id, state=RunState.FINISHED, summary=msgspec.json.encode(report))
+        return report
+
+    def interrupted(self) -> None:
+        """The run was broken off; the same command goes on with it."""
+        self._store.runs.update(self.run_id, state=RunState.INTERRUPTED)
+
+    def _find_unfinished(self) -> Run | None:
+        """The run to go on with; one that is to be ignored is not gone on with later either."""
+        unfinished = self._store.runs.find_unfinished(self._key)
+        while self.request.fresh and unfinished is not None:
+            self._store.runs.update(unfinished.run_id, state=RunState.ABANDONED)
+            unfinished = self._store.runs.find_unfinished(self._key)
+        return unfinished
+
+    def _specify(self, about: DeviceAbout, cores: int, *, pipelined: bool) -> JobSpec:
+        request, station = self.request, self._station
+        fresh = JobSpec(
+            run_id=self.run_id,
+            model=request.model,
+            device_type=about.device_type,
+            protocol=about.protocol,
+            options=request.options,
+            output=request.output,
+            input_files=request.inputs,
+            cores=cores,
+            device=station.device,
+            devices=station.count,
+            caches=data_caches(about.machine),
+            inflight=1 if station.shared or not pipelined else 1 + station.count,
+            cool_bytes=about.cool_bytes,
+        )
+        if self._unfinished is None:
+            return fresh
+        begun = msgspec.msgpack.decode(self._unfinished.spec, type=JobSpec)
+        return msgspec.structs.replace(fresh, options=begun.options, protocol=begun.protocol)
+
+    def _create(self, spec: JobSpec, about: DeviceAbout) -> Run:
+        return self._store.runs.create(
+            self.run_id,
+            key=self._key,
+            model_name=spec.model.name,
+            spec=msgspec.msgpack.encode(spec),
+            seeds={"search": spec.options.seed},
+            versions={
+                "kintune": __version__,
+                "compiler": about.compiler,
+                "python": ".".join(str(part) for part in sys.version_info[:3]),
+                "features": FEATURES,
+                "protocol": str(about.protocol.version),
+            },
+        )
+
+    def _summary(self, end: JobEnd) -> Summary:
+        """The job's summary; raises what its end amounts to if there is none."""
+        if end.ending is JobEnding.REFUSED:
+            raise InputError(end.cause)
+        if end.finished is None:
+            raise JobFailed(f"{end.cause}; details in {self._details or self.log}")
+        if end.finished.failed and end.finished.refused:
+            raise InputError(f"{end.finished.reason}; details in {self._details or self.log}")
+        if end.finished.failed:
+            raise JobFailed(f"{end.finished.reason}; details in {self._details or self.log}")
+        return msgspec.msgpack.decode(end.finished.summary, type=Summary)

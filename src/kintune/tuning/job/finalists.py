@@ -1,0 +1,187 @@
+"""The end of a job: which programs are timed again, which ship, and what is said of it all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+
+from kintune.core.candidate import Candidate
+from kintune.core.outcome import Outcome
+from kintune.core.payloads import Packaged, Prepared, Proof, Subgraph, SubgraphEnd, Summary
+from kintune.search.session import Session
+from kintune.search.space import SearchSpace
+from kintune.tuning.job.statistics import Ledger
+
+__all__ = ["FINALISTS", "Finalists"]
+
+FINALISTS = 8
+"""Programs of each tuned subgraph that are timed again, at most: which is the fastest, first times hardly tell."""
+
+_ALWAYS = 3
+"""So many of them in any case, the others if their first times are no worse than this many times the best one ..."""
+
+_NEAR = 1.1
+
+_LIGHT = 0.01
+"""... and the subgraph takes at least this share of the network's time."""
+
+_REPLACED = 6  # of them at most, when they fail at that
+
+_TRIALS = 0.5  # what timing a finalist takes, in trials: it was built for the search
+
+
+class Finalists:
+    """The best few programs of each subgraph, timed again so that a lucky measurement does not win.
+
+    Trivial subgraphs, which the search leaves alone, have two: the rule's program and the untuned one.
+    """
+
+    def __init__(self, subgraphs: Sequence[Subgraph], session: Session, space: SearchSpace) -> None:
+        self._subgraphs = subgraphs
+        self._session = session
+        self._space = space
+        self._confirmed: dict[Candidate, Outcome] = {}
+        self._trivial: dict[str, list[Candidate]] | None = None
+        self._left_untuned: frozenset[str] = frozenset()
+
+    def know(self, candidate: Candidate, outcome: Outcome) -> None:
+        """The candidate was confirmed in an earlier run."""
+        self._confirmed[candidate] = outcome
+
+    def observe(self, candidate: Candidate, outcome: Outcome) -> None:
+        """The candidate was timed again in this run."""
+        self._confirmed[candidate] = outcome
+
+    def leave_untuned(self, workloads: Collection[str]) -> None:
+        """These ship untuned: other programs of theirs made the network fail."""
+        self._left_untuned |= frozenset(workloads)
+
+    def draft(self) -> dict[str, Candidate]:
+        """The best program of each workload by what is known: a measured one, else the rule's, else the untuned."""
+        return {s.workload: self._likely(s) for s in self._subgraphs}
+
+    def untuned(self) -> dict[str, Candidate]:
+        """The untuned program of each workload."""
+        return {s.workload: Candidate.untuned(s.workload) for s in self._subgraphs}
+
+    @property
+    def expected_trials(self) -> float:
+        """How long the end of the search takes, once it comes, in trials."""
+        states, latency_us = self._session.states.values(), self._session.latency_us()
+        tuned = sum(min(_most(s.subject.weight * s.best_us, latency_us), max(1, s.tried)) for s in states)
+        return _TRIALS * (tuned + 2 * (len(self._subgraphs) - len(states)))
+
+    @property
+    def outstanding_trials(self) -> float:
+        """How long what is left of it takes, in trials."""
+        return _TRIALS * len(self.pending)
+
+    @property
+    def pending(self) -> list[Candidate]:
+        """The finalists that are still to be timed again."""
+        latency_us = self._session.latency_us()
+        finalists: list[Candidate] = []
+        for subgraph in self._subgraphs:
+            finalists += self._of(subgraph, latency_us)
+        return [c for c in finalists if c not in self._confirmed]
+
+    def awaits(self, candidate: Candidate) -> bool:
+        """Whether it is a finalist that is still to be timed again."""
+        subgraph = next((s for s in self._subgraphs if s.workload == candidate.workload), None)
+        if subgraph is None or candidate in self._confirmed:
+            return False
+        return candidate in self._of(subgraph, self._session.latency_us())
+
+    def chosen(self) -> dict[str, Candidate]:
+        """The program that ships for each workload: the fastest confirmed one, else the untuned."""
+        latency_us = self._session.latency_us()
+        return {s.workload: self._best(s, latency_us)[0] for s in self._subgraphs}
+
+    def summary(
+        self,
+        prepared: Prepared,
+        ledger: Ledger,
+        reason: str,
+        packaged: Packaged | None,
+        proof: Proof | None,
+        notes: Sequence[str] = (),
+    ) -> Summary:
+        """The job's last word."""
+        ends: list[SubgraphEnd] = []
+        total_us = 0.0
+        latency_us = self._session.latency_us()
+        for subgraph in self._subgraphs:
+            state = self._session.states.get(subgraph.workload)
+            best_us = self._best(subgraph, latency_us)[1]
+            total_us += subgraph.weight * best_us if math.isfinite(best_us) else 0.0
+            ends.append(
+                SubgraphEnd(
+                    name=subgraph.name,
+                    workload=subgraph.workload,
+                    weight=subgraph.weight,
+                    flops=subgraph.flops,
+                    family=state.family if state else "",
+                    trials=state.trials if state else 0,
+                    best_us=best_us if math.isfinite(best_us) else None,
+                    untuned_us=state.untuned_us if state and math.isfinite(state.untuned_us) else None,
+                    failures={name: count for name, count in state.failures.items() if count} if state else {},
+                )
+            )
+        return Summary(
+            model_name=prepared.model_name,
+            model_digest=prepared.model_digest,
+            reason=reason,
+            trials=ledger.trials,
+            reused=ledger.reused,
+            disturbed=ledger.disturbed,
+            subgraphs=tuple(ends),
+            curve=tuple(ledger.curve),
+            kernels_ms=total_us / 1e3,
+            packaged=packaged,
+            proof=proof,
+            knowledge=ledger.knowledge,
+            notes=tuple(notes),
+        )
+
+    def _likely(self, subgraph: Subgraph) -> Candidate:
+        workload = subgraph.workload
+        confirmed = [(outcome.median_us, c) for c, outcome in self._confirmed.items() if c.workload == workload]
+        times, best = min(confirmed, default=(math.inf, None))
+        if best is not None and math.isfinite(times):
+            return best
+        state = self._session.states.get(subgraph.workload)
+        measured = [c for c in state.fastest(1) if math.isfinite(state.times_us[c])] if state is not None else []
+        return (measured or self._simple(subgraph.workload))[0]
+
+    def _of(self, subgraph: Subgraph, latency_us: float) -> list[Candidate]:
+        if subgraph.workload in self._left_untuned:
+            return [Candidate.untuned(subgraph.workload)]
+        state = self._session.states.get(subgraph.workload)
+        if state is not None:
+            most = _most(subgraph.weight * state.best_us, latency_us)
+            failed = {c for c in state.fastest(most + _REPLACED) if c in self._confirmed and not self._confirmed[c].ok}
+            replaced = min(_REPLACED, len(failed))
+            near_us = _NEAR * state.best_us
+            return [
+                candidate
+                for place, candidate in enumerate(state.fastest(most + replaced))
+                if candidate not in failed and (place < _ALWAYS + replaced or state.times_us[candidate] <= near_us)
+            ]
+        if self._trivial is None:
+            self._trivial = {s.workload: self._simple(s.workload) for s in self._subgraphs if not s.tunable}
+        return self._trivial[subgraph.workload]
+
+    def _simple(self, workload: str) -> list[Candidate]:
+        drafts = self._space.verify(self._space.rules(workload, 2))
+        return [*[draft.candidate for draft in drafts if draft][:1], Candidate.untuned(workload)]
+
+    def _best(self, subgraph: Subgraph, latency_us: float) -> tuple[Candidate, float]:
+        finalists = self._of(subgraph, latency_us)
+        confirmed = [(self._confirmed[c].median_us, c) for c in finalists if c in self._confirmed]
+        time, candidate = min(confirmed, default=(math.inf, Candidate.untuned(subgraph.workload)))
+        return (candidate, time) if math.isfinite(time) else (Candidate.untuned(subgraph.workload), math.inf)
+
+
+def _most(total_us: float, latency_us: float) -> int:
+    """How many finalists a subgraph has at most that takes `total_us` of the network's time, all its runs together."""
+    return _ALWAYS if total_us < _LIGHT * latency_us < math.inf else FINALISTS

@@ -1,0 +1,251 @@
+"""The works a tuning job offers: which stage, where it must run, with what in its hands."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
+
+import msgspec
+
+from kintune.core.candidate import Candidate
+from kintune.core.messages import Work
+from kintune.core.outcome import Outcome, Status
+from kintune.core.payloads import Draft, JobSpec, Packaged, Prepared, StageName
+from kintune.core.plan import Round
+from kintune.core.stage import Demand, Stage
+from kintune.core.stage_requests import (
+    BuildContext,
+    BuildItem,
+    Built,
+    ProfileContext,
+    ProfileItem,
+    ProveContext,
+    ProveItem,
+)
+from kintune.validate.validation import seconds_of_proof
+
+__all__ = ["BUILD_S", "PROFILE_S", "REFERENCE_S", "SLOW", "Works"]
+
+_HOURS = 3600.0
+_PREPARE_S = 0.5 * _HOURS
+_SELECT_S = 0.25 * _HOURS
+BUILD_S = 15.0
+"""For one candidate at most; those that take longer are unrolled beyond use."""
+
+PROFILE_S = 10.0
+"""For one candidate, checking it against the untuned program included."""
+
+REFERENCE_S = 60.0
+"""The same when the untuned program must run first."""
+
+SLOW = 1.3
+"""What takes this many times as long as the best so far is timed but once; repeats rarely differ so much."""
+
+_PEAK_S = 60.0
+_PACKAGE_S = 0.5 * _HOURS
+_PROVE_S = 0.5 * _HOURS
+_CHECK_S = 300.0
+_EXPLAIN_S = 120.0
+_SET_S = 30.0
+
+_encode = msgspec.msgpack.encode
+
+
+class Works:
+    """Makes the works of one job.  Stage ids are never used twice, also not across restarts."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        self._spec = spec
+        self._used: set[str] = set()
+        self._modules: dict[str, bytes] = {}
+        self._prepared: Prepared | None = None
+        self._candidates: dict[str, Candidate] = {}
+
+    def used(self, stage: str) -> None:
+        """A stage of this id was run by an earlier process of this job."""
+        self._used.add(stage)
+
+    def prepared(self, prepared: Prepared) -> None:
+        """The network is known from here on."""
+        self._prepared = prepared
+        self._spec = self._spec.of_network(prepared.subgraphs)
+        self._modules = prepared.modules
+
+    def candidate(self, digest: str) -> Candidate | None:
+        """The candidate of this digest, if a work of this process was made for it."""
+        return self._candidates.get(digest)
+
+    def prepare(self, *, conservative: bool = False) -> Work:
+        """Import and lower the model, without layout conversion and rewrites if `conservative`."""
+        spec = msgspec.structs.replace(self._spec, conservative=conservative)
+        return self._own(StageName.PREPARE, StageName.PREPARE, _encode(spec), _PREPARE_S)
+
+    def draft(self, chosen: Mapping[str, Candidate], *, alone: bool = False) -> Work:
+        """Compile the network to have it checked; `alone`, each of its subgraphs as well."""
+        return self._own(StageName.DRAFT, StageName.DRAFT, _encode(Draft(dict(chosen), alone)), _PACKAGE_S)
+
+    def explain(self) -> Work:
+        """Find the user's node at which the network fails."""
+        return self._own(StageName.EXPLAIN, StageName.EXPLAIN, b"", _EXPLAIN_S)
+
+    def check(self, packaged: Packaged) -> Work:
+        """Run a draft once and compare its outputs with those of others."""
+        return self._compare(
+            StageName.CHECK, packaged, self._spec.options.compare, _CHECK_S + self._more_s, timed=False
+        )
+
+    def peak(self) -> Work:
+        """Measure what the device reaches at its best."""
+        stage = self._stage(StageName.PEAK, StageName.PEAK, self._device(), then=self._here())
+        return Work(stage, "device", b"", (b"",), _PEAK_S, droppable=True)
+
+    def select(self, plan: Round) -> Work:
+        """Choose the candidates of a round."""
+        return self._own(StageName.SELECT, f"select-{plan.number}", _encode(plan), _SELECT_S)
+
+    def update(self, finished_rounds: int) -> Work:
+        """Train the cost models of the families last measured."""
+        return self._own(StageName.UPDATE, f"update-{finished_rounds - 1}", b"", _SELECT_S)
+
+    def package(self, chosen: Mapping[str, Candidate], *, alone: bool = False) -> Work:
+        """Compile the network; `alone`, so that each of its subgraphs can be compared as well."""
+        return self._own(StageName.PACKAGE, StageName.PACKAGE, _encode(Draft(dict(chosen), alone)), _PACKAGE_S)
+
+    def build_draft(self, candidates: Sequence[Candidate]) -> Work:
+        """Build the programs of a draft, so that compiling the network need not."""
+        return self._build(candidates, "build-draft", BUILD_S)
+
+    def build(self, candidates: Sequence[Candidate], number: int | None, patience_s: float = BUILD_S) -> Work:
+        """Build candidates of a round, or (None) of the closing, on all cores of the host, each in so many seconds."""
+        name = f"build-{'end' if number is None else number}"
+        return self._build(candidates, name, patience_s, droppable=number is not None)
+
+    def _build(self, candidates: Sequence[Candidate], name: str, patience_s: float, *, droppable: bool = False) -> Work:
+        workloads = {c.workload for c in candidates}
+        sketches = {c.sketch for c in candidates}
+        known = self._prepared.sketches if self._prepared else ()
+        context = BuildContext(
+            target=self._spec.device_type.target,
+            workloads={w: self._modules[w] for w in sorted(workloads)},
+            sketches={s.digest: s for s in known if s.digest in sketches},
+        )
+        self._candidates.update((c.digest, c) for c in candidates)
+        stage = self._stage(StageName.BUILD, name, self._here(), then=self._device())
+        items = tuple(_encode(BuildItem(c)) for c in candidates)
+        return Work(stage, "build", _encode(context), items, patience_s, droppable=droppable)
+
+    def profile(
+        self,
+        candidates: Sequence[Candidate],
+        built: Mapping[Candidate, Built],
+        references: Mapping[str, Built],
+        number: int | None,
+        part: int | None = None,
+        best_us: Mapping[str, float] | None = None,
+        again: Sequence[Candidate] = (),
+    ) -> Work:
+        """Time built candidates of a round (or a part of it), or (None) of the closing, alone on a device.
+
+        `best_us` are the best times so far; candidates far from them are timed but once.  `again` are those that were
+        timed before.
+        """
+        confirm = number is None
+        options = self._spec.options
+        workloads = dict.fromkeys(c.workload for c in candidates)
+        context = ProfileContext(
+            protocol=self._spec.protocol,
+            references={w: (references.get(w) or _no_reference(w)).without_object_file() for w in workloads},
+            rtol=options.rtol,
+            atol=options.atol,
+            best_us={w: time for w, time in (best_us or {}).items() if w in workloads},
+            slow=math.inf if confirm else SLOW,
+            again=tuple(c.digest for c in again),
+        )
+        kind = StageName.CONFIRM if confirm else StageName.PROFILE
+        name = f"{kind}-{'end' if number is None else number}{'' if part is None else f'-part{part}'}"
+        stage = self._stage(kind, name, self._device(), then=self._here())
+        items = tuple(_encode(ProfileItem(c.workload, built[c].without_object_file())) for c in candidates)
+        timeout = REFERENCE_S if len(workloads) > 1 or confirm else PROFILE_S + REFERENCE_S / 2
+        return Work(stage, "device", _encode(context), items, timeout, droppable=not confirm)
+
+    def prove(self, packaged: Packaged) -> Work:
+        """Compare the executable with the untuned network and with others, in numbers and in speed."""
+        return self._compare(StageName.PROVE, packaged, self._spec.options.compare, _PROVE_S + self._more_s, timed=True)
+
+    def _compare(
+        self, kind: str, packaged: Packaged, others: tuple[str, ...], timeout_s: float, *, timed: bool
+    ) -> Work:
+        spec, options = self._spec, self._spec.options
+        item = ProveItem(
+            tuned=packaged.tuned,
+            untuned=packaged.untuned,
+            onnx=packaged.onnx,
+            exported=packaged.exported,
+            constants=packaged.constants,
+            inputs=spec.input_files,
+            input_names=tuple(PurePath(path).name for path in spec.input_files),
+            seed=options.seed,
+            alone=packaged.alone,
+            titles=self._titles() if packaged.alone else {},
+            left_out=packaged.left_out,
+            compare=others,
+            timed=timed,
+        )
+        stage = self._stage(kind, kind, self._device(), then=None if timed else self._here())
+        constants = (constant.path or None for constant in item.constants.values())
+        files = (item.tuned, item.untuned, item.onnx, item.exported, item.alone, *item.inputs, *constants)
+        named = tuple(file for file in files if file is not None)
+        return Work(stage, "device", _encode(self._conditions()), (_encode(item),), timeout_s, files=named)
+
+    def proof_s(self, tuned_s: float, untuned_s: float) -> float:
+        """Seconds that the proof of a network takes, roughly, of which one run takes so long, tuned and untuned."""
+        rivals = len(self._spec.options.compare)
+        return seconds_of_proof(self._conditions(), tuned_s=tuned_s, untuned_s=untuned_s, rivals=rivals)
+
+    def duration_key(self, kind: str) -> str:
+        """What stages of this kind are expected to take as long as: those of the same model, whichever job's."""
+        return f"{self._spec.model.name}/{kind}"
+
+    def _titles(self) -> dict[str, str]:
+        return {} if self._prepared is None else {s.workload: s.title for s in self._prepared.subgraphs}
+
+    @property
+    def _more_s(self) -> float:
+        """What comparing on all sets of inputs but the first may take besides, in seconds."""
+        return _SET_S * max(0, len(self._spec.input_files) - 1)
+
+    def _conditions(self) -> ProveContext:
+        spec = self._spec
+        return ProveContext(threads=spec.protocol.threads, rtol=spec.options.rtol, atol=spec.options.atol)
+
+    def _own(self, kind: str, name: str, payload: bytes, timeout_s: float) -> Work:
+        follows = self._device() if kind in (StageName.PACKAGE, StageName.DRAFT) else self._here()
+        stage = self._stage(kind, name, self._here(), then=follows, own=True)
+        return Work(stage, "job", b"", (payload,), timeout_s)
+
+    def _here(self) -> Demand:
+        return Demand(cores=self._spec.cores)
+
+    def _device(self) -> Demand:
+        return Demand(device=self._spec.device, exclusive=True)
+
+    def _stage(self, kind: str, name: str, demand: Demand, *, then: Demand | None = None, own: bool = False) -> Stage:
+        name = next(n for n in _numbered(name) if n not in self._used)
+        self._used.add(name)
+        run = self._spec.run_id
+        key = self.duration_key(kind)
+        return Stage(name, run, kind, demand, affinity=run if own else None, duration_key=key, then=then)
+
+
+def _no_reference(workload: str) -> Built:
+    """In place of a reference that could not be built: the workload's candidates fail, as nobody can vouch for them."""
+    failure = Outcome(Status.BUILD_FAILED, cause="the untuned program could not be built")
+    return Built(Candidate.untuned(workload).digest, failure=failure)
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    for number in itertools.count(2):
+        yield f"{name}.{number}"

@@ -1,0 +1,104 @@
+"""What a job counts while it runs: trials, failures, time, and how the estimated latency fell."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import msgspec
+
+from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.outcome import Outcome
+from kintune.core.payloads import KnowledgeUse, Options
+from kintune.core.report import FamilyProgress, ProgressReport
+from kintune.search.session import Session
+
+__all__ = ["Ledger"]
+
+
+@dataclass
+class Ledger:
+    """Counters of one job; times in seconds of active run time.
+
+    The search began at `search_from`, after the network had been compiled and checked.
+    `disturbed` are those trials that were timed again, since others used the device's cores meanwhile; `curve` has
+    rows of (seconds, trials, estimated latency in ms), one whenever the estimate changed.
+    """
+
+    at: float = 0.0
+    search_from: float = 0.0
+    trials: int = 0
+    reused: int = 0
+    disturbed: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
+    samples: dict[str, str] = field(default_factory=dict)
+    curve: list[tuple[float, int, float]] = field(default_factory=list)
+    knowledge: KnowledgeUse = field(default_factory=KnowledgeUse)
+
+    @property
+    def search_s(self) -> float:
+        """Seconds since the search began."""
+        return self.at - self.search_from
+
+    def taught(self, programs: int, models: int, lost: int) -> None:
+        """The job was told so much of other workloads."""
+        self.knowledge = KnowledgeUse(programs, models, self.knowledge.measured, lost)
+
+    def count(self, candidate: Candidate, outcome: Outcome, *, trial: bool, of_kin: bool = False) -> None:
+        """Count an outcome, as a `trial` or not, `of_kin` or not, and keep one cause of each kind of failure."""
+        counts = trial and candidate.sketch != UNTUNED
+        self.trials += counts
+        self.disturbed += counts and outcome.repeated > 0
+        if of_kin:
+            self.knowledge = msgspec.structs.replace(self.knowledge, measured=self.knowledge.measured + 1)
+        if outcome.ok:
+            return
+        name = outcome.status.value
+        self.failures[name] = self.failures.get(name, 0) + 1
+        self.samples.setdefault(name, outcome.cause)
+
+    def point(self, latency_us: float) -> None:
+        """The network is now estimated to take this long."""
+        latency_ms = latency_us / 1e3
+        if math.isfinite(latency_ms) and (not self.curve or latency_ms != self.curve[-1][2]):
+            self.curve.append((self.at, self.trials, latency_ms))
+
+    def story(self) -> str:
+        """The failures by cause, with one sample each; empty when there are none."""
+        parts = [f"{name} x{count} ({self.samples[name]})" for name, count in sorted(self.failures.items())]
+        return "; ".join(parts)
+
+    def report(
+        self, stage: str, subgraph: str, options: Options, session: Session | None, seconds_left: float | None
+    ) -> ProgressReport:
+        """Where the job stands, for people."""
+        best = untuned = math.inf
+        families: tuple[FamilyProgress, ...] = ()
+        if session is not None and session.states:
+            best, untuned = session.latency_us(), session.untuned_us()
+            families = _families(session)
+        return ProgressReport(
+            stage=stage,
+            trials=self.trials,
+            trials_total=options.trials,
+            elapsed_s=self.at,
+            time_left_s=seconds_left,
+            best_ms=best / 1e3 if math.isfinite(best) else None,
+            untuned_ms=untuned / 1e3 if math.isfinite(untuned) else None,
+            families=families,
+            subgraph=subgraph,
+            failures=dict(self.failures),
+            reused_records=self.reused,
+            disturbed=self.disturbed,
+        )
+
+
+def _families(session: Session) -> tuple[FamilyProgress, ...]:
+    members: dict[str, list[tuple[int, float]]] = {}
+    for state in session.states.values():
+        gain = state.untuned_us / state.best_us if math.isfinite(state.untuned_us) else 1.0
+        members.setdefault(state.family, []).append((state.trials, gain))
+    return tuple(
+        FamilyProgress(key, len(of), sum(trials for trials, _ in of), max(1.0, *(gain for _, gain in of)))
+        for key, of in sorted(members.items())
+    )

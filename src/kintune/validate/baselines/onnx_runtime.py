@@ -1,0 +1,151 @@
+"""ONNX Runtime on the CPU."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kintune.runtime.inputs import Array
+from kintune.validate.baselines.baseline import Subject
+from kintune.validate.noise import moved
+
+__all__ = ["OnnxRuntime"]
+
+_ERRORS_ONLY = 3
+_IN_BYTES = (b"MatMulInteger", b"ConvInteger", b"QLinearMatMul", b"QLinearConv")
+_NEWEST_FORMAT = re.compile(r"max supported IR version: (\d+)")
+_EXTERNAL_DATA = "session.model_external_initializers_file_folder_path"
+
+
+class OnnxRuntime:
+    """All graph optimisations, the given intra-op threads (which spin between runs, as is its default), sequential.
+
+    With `exact` no graph optimisations: with them, it multiplies what was dequantised in 8 bits, and keeps halves wider
+    than the model says.
+    """
+
+    _session: Any
+    _subject: Subject
+    _threads: int
+    _weights: list[Any]
+    _inputs: dict[str, Array]
+
+    def __init__(self, exact: bool = False) -> None:
+        self._exact = exact
+
+    def unavailable(self, subject: Subject) -> str | None:
+        """It needs an ONNX file."""
+        if subject.onnx is None:
+            return "the model is not an ONNX file"
+        return None if find_spec("onnxruntime") else "not installed: pip install onnxruntime"
+
+    def prepare(self, subject: Subject, threads: int, inputs: Mapping[str, Array]) -> None:
+        """Load and optimise the model, its dynamic dimensions fixed to those of the inputs."""
+        self._subject, self._threads = subject, threads
+        self.feed(inputs)
+        self._session = self._opened()
+
+    def disturb(self, seed: int) -> None:
+        """Open the model again with other values for its weights, or with its own where it takes no others."""
+        self._session = self._opened(seed)
+
+    def _opened(self, seed: int | None = None) -> Any:
+        """A session, with a `seed` one whose weights are moved."""
+        import onnxruntime
+
+        path = str(self._subject.onnx)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = self._threads
+        options.inter_op_num_threads = 1
+        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+        options.log_severity_level = _ERRORS_ONLY
+        if self._exact and _multiplies_bytes(path):  # on CPUs without VNNI its products saturate unless told not to
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+            options.add_session_config_entry("session.x64quantprecision", "1")
+            options.add_session_config_entry("session.disable_quant_qdq", "1")
+        elif self._exact:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        else:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+            for dimension, extent in _free_dimensions(path, self._inputs).items():
+                options.add_free_dimension_override_by_name(dimension, extent)
+        self._weights = [] if seed is None else _replace_weights(path, options, seed)  # the session reads these
+        return _open(path, options)
+
+    def feed(self, inputs: Mapping[str, Array]) -> None:
+        """Keep these."""
+        self._inputs = self._subject.feeds(inputs)
+
+    def run(self) -> list[Array]:
+        """Run once."""
+        outputs: list[Array] = self._session.run(None, self._inputs)
+        return outputs
+
+
+def _open(path: str, options: Any) -> Any:
+    """A session of the model.  A file format newer than onnxruntime knows is called the newest one that it does: what
+    came with newer ones is of no use to operators that it knows, and any other it names itself.
+    """
+    import onnx
+    import onnxruntime
+
+    providers = ["CPUExecutionProvider"]
+    try:
+        return onnxruntime.InferenceSession(path, options, providers=providers)
+    except Exception as error:
+        known = _NEWEST_FORMAT.search(str(error))
+        if known is None:
+            raise
+    model = onnx.load(path, load_external_data=False)
+    model.ir_version = int(known.group(1))
+    options.add_session_config_entry(_EXTERNAL_DATA, str(Path(path).parent))
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
+
+
+def _multiplies_bytes(path: str) -> bool:
+    """Whether the file names an operator that multiplies in 8 bits."""
+    with open(path, "rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return False
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return any(content.find(name) >= 0 for name in _IN_BYTES)
+
+
+def _replace_weights(path: str, options: Any, seed: int) -> list[Any]:
+    """Give the session's options other values for the model's floating-point weights; the values, to be kept."""
+    import onnx
+    import onnxruntime
+
+    kept = []
+    for number, tensor in enumerate(onnx.load(path).graph.initializer):
+        if tensor.data_type not in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE):
+            continue
+        array = moved(onnx.numpy_helper.to_array(tensor), (seed, number))
+        if array.size:
+            kept.append(onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)))
+            options.add_initializer(tensor.name, kept[-1])
+    return kept
+
+
+def _free_dimensions(path: str, inputs: Mapping[str, Array]) -> dict[str, int]:
+    """The extents of the model's named dynamic dimensions, as the inputs have them."""
+    import onnx
+
+    graph = onnx.load(path, load_external_data=False).graph
+    extents = {
+        (dimension.dim_param, extent)
+        for value in graph.input
+        if value.name in inputs
+        for dimension, extent in zip(value.type.tensor_type.shape.dim, inputs[value.name].shape, strict=False)
+        if dimension.dim_param
+    }
+    names = Counter(name for name, _ in extents)  # of several sizes: one that stands for "open", such as "?"
+    return {name: extent for name, extent in extents if names[name] == 1}

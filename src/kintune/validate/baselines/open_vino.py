@@ -1,0 +1,59 @@
+"""OpenVINO on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from kintune.runtime.inputs import Array
+from kintune.validate.baselines.baseline import Subject
+
+__all__ = ["OpenVino"]
+
+
+class OpenVino:
+    """fp32 (its default on new CPUs is bf16), the given threads, one stream for the least latency."""
+
+    _request: Any
+    _inputs: dict[str, Array]
+    _subject: Subject
+
+    def __init__(self, exact: bool = False) -> None:
+        del exact  # it is never a reference
+
+    def unavailable(self, subject: Subject) -> str | None:
+        """It needs an ONNX file."""
+        if subject.onnx is None:
+            return "the model is not an ONNX file"
+        return None if find_spec("openvino") else "not installed: pip install 'kintune[compare]'"
+
+    def prepare(self, subject: Subject, threads: int, inputs: Mapping[str, Array]) -> None:
+        """Compile the model, its dynamic dimensions fixed to those of the inputs."""
+        import openvino
+
+        self._subject = subject
+        self.feed(inputs)
+        core = openvino.Core()
+        model = core.read_model(subject.onnx)
+        if model.is_dynamic():
+            model.reshape({name: list(array.shape) for name, array in self._inputs.items()})
+        configuration = {
+            "INFERENCE_PRECISION_HINT": "f32",
+            "INFERENCE_NUM_THREADS": threads,
+            "PERFORMANCE_HINT": "LATENCY",
+            "NUM_STREAMS": 1,
+        }
+        self._request = core.compile_model(model, "CPU", configuration).create_infer_request()
+
+    def feed(self, inputs: Mapping[str, Array]) -> None:
+        """Keep these."""
+        self._inputs = self._subject.feeds(inputs)
+
+    def disturb(self, seed: int) -> None:
+        """Its weights stay as they are."""
+
+    def run(self) -> list[Array]:
+        """Run once."""
+        results = self._request.infer(self._inputs, share_inputs=True, share_outputs=True)
+        return [results[index] for index in range(len(results))]

@@ -1,0 +1,120 @@
+"""PyTorch on the CPU: its compiler (inductor), or each operator by itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from kintune.core.dtypes import numpy_dtype
+from kintune.runtime.inputs import Array
+from kintune.validate.baselines.baseline import Subject
+from kintune.validate.noise import moved
+
+__all__ = ["TorchCompile"]
+
+
+class TorchCompile:
+    """`torch.compile` of an exported program with its weights frozen, which is how inductor is at its best on CPUs.
+
+    With `exact` nothing is compiled: the program's operators run one after the other.
+    """
+
+    _function: Any
+    _module: Any
+    _inputs: list[Any]
+    _names: list[str]
+    _subject: Subject
+
+    def __init__(self, exact: bool = False) -> None:
+        self._exact = exact
+        self._own_weights: dict[str, Array] = {}
+
+    def unavailable(self, subject: Subject) -> str | None:
+        """It needs an exported program, PyTorch and a C++ compiler."""
+        if subject.exported is None:
+            return "the model is not a PyTorch exported program"
+        if not find_spec("torch"):
+            return "not installed: pip install 'kintune[torch]'"
+        if self._exact:
+            return None
+        compilers = (os.environ.get("CXX") or "g++", "clang++")
+        return None if any(map(shutil.which, compilers)) else "its compiler needs a C++ compiler (g++ or clang++)"
+
+    def prepare(self, subject: Subject, threads: int, inputs: Mapping[str, Array]) -> None:
+        """Load the program, and compile it by a first run."""
+        import torch
+
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision("highest")
+        program = torch.export.load(subject.exported)
+        self._function, self._subject = program.module(), subject
+        self._module = self._function
+        self._names = [str(name) for name in program.graph_signature.user_inputs]
+        self.feed(inputs)
+        if self._exact:
+            return
+        import torch._inductor.config as inductor
+
+        inductor.freezing = True
+        inductor.compile_threads = 1
+        self._function = torch.compile(self._function)
+        self.run()
+
+    def feed(self, inputs: Mapping[str, Array]) -> None:
+        """Keep these."""
+        feeds = self._subject.feeds(inputs)
+        self._inputs = [_tensor(feeds[name]) for name in self._names]
+
+    def disturb(self, seed: int) -> None:
+        """Move parameters and buffers."""
+        import torch
+
+        with torch.no_grad():
+            for number, (name, weight) in enumerate(sorted(self._module.state_dict().items())):
+                if weight.dtype.is_floating_point:
+                    if name not in self._own_weights:
+                        self._own_weights[name] = _own(weight).copy()
+                    weight.copy_(_tensor(moved(self._own_weights[name], (seed, number))).to(weight.dtype))
+
+    def run(self) -> list[Array]:
+        """Run once."""
+        import torch
+
+        with torch.inference_mode():
+            outputs = self._function(*self._inputs)
+        leaves, _ = torch.utils._pytree.tree_flatten(outputs)
+        return [_array(leaf) for leaf in leaves]
+
+
+def _tensor(array: Array) -> Any:
+    """A tensor of the same values; numpy's bfloat16 is not PyTorch's."""
+    import torch
+
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(np.ascontiguousarray(array).view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def _own(weight: Any) -> Array:
+    """A weight's values as an array in its own precision."""
+    import torch
+
+    if weight.dtype == torch.bfloat16:
+        bits = weight.detach().contiguous().view(torch.int16).numpy()
+        return np.asarray(bits.view(numpy_dtype("bfloat16")))
+    return np.asarray(weight.detach().numpy())
+
+
+def _array(leaf: Any) -> Array:
+    """An output as an array: a number that is no tensor too, and bfloat16 as float32, which holds it exactly."""
+    import torch
+
+    if not isinstance(leaf, torch.Tensor):
+        return np.asarray(leaf)
+    leaf = leaf.detach()
+    return np.asarray((leaf.float() if leaf.dtype == torch.bfloat16 else leaf).numpy())

@@ -1,0 +1,212 @@
+"""One proof under way: who takes part, each in a process of its own, and what came out of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from kintune.core.stage_requests import ProveContext, ProveItem, workload_of
+from kintune.errors import EngineError
+from kintune.hardware.cores import choose_cores
+from kintune.runtime.inputs import Array, load_inputs
+from kintune.runtime.package import Manifest, read_manifest
+from kintune.validate.baseline_process import Contender
+from kintune.validate.baseline_protocol import Contest, Turn
+from kintune.validate.baselines import KINTUNE, Subject
+from kintune.validate.interleaved import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS
+from kintune.validate.numerics import Difference, compare_outputs, worse
+from kintune.validate.per_program import Alone, compare_alone
+
+__all__ = ["TUNED", "UNTUNED", "Trial"]
+
+_ALONE = "subgraphs alone"
+_HEAVY = "takes long untuned"
+
+TUNED, UNTUNED = "tuned", "untuned"
+"""Our own two contenders, as `Proof` names them."""
+
+_MODELS = ("onnxruntime", "torch")
+"""Who runs the model itself: the references, besides the untuned network."""
+
+_SAMPLES = 3  # of a reference with noise
+_FAST = "onnxruntime optimised"
+
+_ONCE = Turn(runs=1, seconds=0.0)
+
+
+class Trial:
+    """One proof under way: who has run, what came out, who could not."""
+
+    def __init__(
+        self, conditions: ProveContext, item: ProveItem, manifest: Manifest, directory: Path, board: str
+    ) -> None:
+        self.conditions = conditions
+        self.item = item
+        self.manifest = manifest
+        self.board = board
+        self._directory = directory
+        self._cores = choose_cores(1 if board else conditions.threads)  # a board has others
+        self._sets: tuple[str | None, ...] = item.inputs or (None,)
+        self.skipped: dict[str, str] = {}
+
+    def run_untuned(self) -> dict[str, tuple[float, ...]]:
+        """The untuned network's latency in one run, on a board in more if quick; its process is gone afterwards."""
+        if self.item.untuned is None:
+            return {}
+        seconds = self.conditions.untuned_seconds
+        with self._contender(UNTUNED) as contender:
+            try:
+                contender.prepare(seconds)
+                times = contender.turn(msgspec.structs.replace(_ONCE, outputs=self._outputs_of(UNTUNED)), seconds)
+                if self.board and times[0] < QUICK_SECONDS * 1e3:
+                    times = contender.turn(Turn(self.conditions.runs, TURN_SECONDS, WARM_SECONDS), seconds)
+            except EngineError as error:
+                self.skipped[UNTUNED] = str(error)
+                return {}
+        return {UNTUNED: times}
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The tuned network, and those whose numbers it is to be compared with, by the names of their outputs."""
+        files = {"onnxruntime": self.item.onnx, "torch": self.item.exported}
+        named = (name for name in _MODELS if files[name] and (name in self.item.compare or not self.item.timed))
+        untuned = () if self.item.timed or self.item.untuned is None else (UNTUNED,)
+        return TUNED, *untuned, *named
+
+    def enter_all(self, names: Sequence[str], contenders: ExitStack) -> list[Contender | None]:
+        """All of these, beside each other, as those that are asked for numbers; None for each that cannot."""
+        entering = [contenders.enter_context(self._contender(name, exact=True)) for name in names]
+        with ThreadPoolExecutor(len(entering)) as pool:
+            return list(pool.map(partial(self._run_once, exact=True), entering))
+
+    def enter(self, name: str, contenders: ExitStack) -> Contender | None:
+        """A contender that is prepared and has run once; None, with the reason in `skipped`, when it cannot."""
+        return self._run_once(contenders.enter_context(self._contender(name)))
+
+    def _once(self, name: str, at: int, noise: int = 0) -> Turn:
+        """A single run on this set of inputs whose outputs are kept."""
+        path = self._sets[at] if len(self._sets) > 1 else None
+        return msgspec.structs.replace(_ONCE, outputs=self._outputs_of(name, at), inputs=path, noise=noise)
+
+    def _run_once(self, contender: Contender, exact: bool = False) -> Contender | None:
+        seconds = self.conditions.prepare_seconds
+        others = range(1, len(self._sets)) if exact else ()
+        try:
+            contender.prepare(seconds)
+            for at in others:
+                contender.turn(self._once(contender.name, at), seconds)
+            contender.turn(self._once(contender.name, 0), seconds)  # the last one: it is what the race goes on with
+        except EngineError as error:
+            self.skipped[contender.name] = str(error)
+            contender.close()
+            return None
+        return contender
+
+    def dismiss(self, rivals: Sequence[Contender], why: str) -> list[Contender]:
+        """Let go of these, who have run once and need not race; returns who is left, which is nobody."""
+        for rival in rivals:
+            self.skipped[rival.name] = why
+            rival.close()
+        return []
+
+    def compare(self, references: Sequence[Contender]) -> tuple[Difference, tuple[str, ...]]:
+        """The tuned outputs' largest difference from any reference that ran, and which ran.
+
+        Of `references`, those still there, one is run with noise where a value is out of tolerance.
+        """
+        worst, compared = Difference(0.0, 0.0, ""), set()
+        for at in range(len(self._sets)):
+            ran = [name for name in (UNTUNED, *_MODELS) if Path(self._outputs_of(name, at)).exists()]
+            found = {name: self._compare(name, at, ()) for name in ran}
+            if any(difference.disagreement for difference in found.values()):
+                samples = self._samples(references, at)
+                if samples:
+                    found = {n: self._compare(n, at, samples) if f.disagreement else f for n, f in found.items()}
+            for difference in found.values():
+                worst = worse(worst, difference)
+            compared.update(ran)
+        return worst, tuple(name for name in (UNTUNED, *_MODELS) if name in compared)
+
+    def compare_alone(self) -> Alone:
+        """Compare each subgraph with its untuned program, on what it gets in the network."""
+        left_out = dict.fromkeys(self.item.left_out, _HEAVY)
+        if self.item.alone is None:
+            return Alone(left_out=left_out)
+        tensors = read_manifest(self.item.alone).outputs
+        seconds = self.conditions
+        with self._contender(_ALONE) as contender:
+            try:
+                contender.prepare(seconds.prepare_seconds)
+                contender.turn(self._once(_ALONE, 0), seconds.untuned_seconds)
+            except EngineError as error:
+                workloads = dict.fromkeys(workload_of(tensor.name) for tensor in tensors)
+                return Alone(left_out={**left_out, **dict.fromkeys(workloads, str(error))})
+        found = compare_alone(tensors, self._outputs(_ALONE, 0), seconds.rtol, seconds.atol)
+        return found._replace(left_out=left_out)
+
+    def _compare(self, reference: str, at: int, samples: Sequence[Sequence[Array]]) -> Difference:
+        names = [tensor.name for tensor in self.manifest.outputs]
+        tuned, expected = self._outputs(TUNED, at), self._outputs(reference, at)
+        samples = [sample for sample in samples if [a.shape for a in sample] == [a.shape for a in expected]]
+        found = compare_outputs(names, tuned, expected, self.conditions.rtol, self.conditions.atol, samples)
+        source = f"{reference}, {self.item.input_names[at]}" if len(self.item.input_names) > 1 else reference
+        return found._replace(disagreement=found.disagreement and f"{found.disagreement} ({source})")
+
+    def _samples(self, references: Sequence[Contender], at: int) -> list[list[Array]]:
+        """What the model computes otherwise: with its weights and inputs moved, and by onnxruntime at its fastest."""
+        taken = []
+        reference = next((r for r in references if r.name != UNTUNED), next(iter(references), None))
+        seconds = self.conditions.prepare_seconds
+        if reference is not None:
+            try:
+                for noise in range(1, _SAMPLES + 1):
+                    name = f"noise {noise}"
+                    reference.turn(self._once(name, at, noise), seconds)
+                    taken.append(self._outputs(name, at))
+            except EngineError as error:
+                self.skipped[f"{reference.name} with noise"] = str(error)
+        if any(r.name == "onnxruntime" for r in references):
+            if not Path(self._outputs_of(_FAST, at)).exists():
+                with self._contender("onnxruntime", label=_FAST) as fast:
+                    self._run_once(fast, exact=True)
+            if Path(self._outputs_of(_FAST, at)).exists():
+                taken.append(self._outputs(_FAST, at))
+        return taken
+
+    def _contender(self, name: str, exact: bool = False, label: str | None = None) -> Contender:
+        ours = {TUNED: self.item.tuned, UNTUNED: self.item.untuned, _ALONE: self.item.alone}
+        subject = (
+            Subject(executable=ours[name])
+            if name in ours
+            else Subject(onnx=self.item.onnx, exported=self.item.exported, constants=self.item.constants)
+        )
+        contest = Contest(
+            rival=KINTUNE if name in ours else name,
+            subject=subject,
+            tensors=self.manifest.inputs,
+            inputs=self._sets[0],
+            seed=self.item.seed,
+            threads=self.conditions.threads if name in ours else len(self._cores),
+            cores=self._cores if self.item.timed and (name == TUNED or not exact) else _all_processors(),
+            board=self.board if name in ours else "",
+            exact=exact,
+        )
+        return Contender(label or name, contest)
+
+    def _outputs_of(self, name: str, at: int = 0) -> str:
+        """Where the outputs of the set of inputs with this number go."""
+        return str(self._directory / (f"{name} {at}.npz" if at else f"{name}.npz"))
+
+    def _outputs(self, name: str, at: int) -> list[Array]:
+        return list(load_inputs(self._outputs_of(name, at)).values())
+
+
+def _all_processors() -> tuple[int, ...]:
+    """Those that this process may use: for whoever is not timed."""
+    return tuple(sorted(os.sched_getaffinity(0)))

@@ -1,0 +1,46 @@
+"""What all jobs of an engine share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kintune.core.messages import Work
+from kintune.scheduler.events import Event
+from kintune.workers.engine.journal import Journal
+from kintune.workers.engine.launcher import Launcher
+from kintune.workers.engine.process_log import RunLog
+from kintune.workers.engine.reactor import Reactor
+from kintune.workers.engine.remote_nodes import Outposts
+from kintune.workers.engine.settings import EngineSettings
+from kintune.workers.engine.worker_pool import WorkerPool
+
+__all__ = ["Shop"]
+
+
+@dataclass
+class Shop:
+    """What all jobs of an engine share.  `tell` hands an event to the scheduler, `left` hears that a job is gone.
+
+    `stalled` are stages that found their process busy with another's item: they are fed when any item ends.
+    """
+
+    reactor: Reactor
+    launcher: Launcher
+    outposts: Outposts
+    pool: WorkerPool
+    journal: Journal
+    log: RunLog
+    settings: EngineSettings
+    clock: Callable[[], float]
+    tell: Callable[[Event], None]
+    progressed: Callable[[str, bytes], None]
+    stage_began: Callable[[str, Work], None]
+    left: Callable[[str], None]
+    stalled: list[Callable[[], None]]
+
+    def feed_stalled(self) -> None:
+        """Something is free again."""
+        waiting, self.stalled = self.stalled, []
+        for feed in waiting:
+            feed()

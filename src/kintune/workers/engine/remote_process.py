@@ -1,0 +1,90 @@
+"""A process that somebody keeps elsewhere: on another host, on a board, on a node of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol, TypeAlias
+
+import msgspec
+
+from kintune.core.messages import FromJob
+from kintune.wire.channel import encoded, reader_of_job, reader_of_worker
+from kintune.workers.engine.process import KeptCommand
+from kintune.workers.engine.process_log import RunLog, Tail
+
+__all__ = ["Keeper", "KeptChild", "Role"]
+
+Role: TypeAlias = Literal["worker", "job"]
+"""What a process is to the front, and so what it may say."""
+
+
+class Keeper(Protocol):
+    """Keeps processes, and passes on what they say.  Its methods return at once; what comes of them is told later.
+
+    It numbers nothing itself: `process` is the number by which the engine calls a process, never used twice.
+    """
+
+    def start(self, process: int, command: KeptCommand) -> None:
+        """Start it.  A process that cannot be started has ended."""
+        ...
+
+    def say(self, process: int, data: bytes) -> None:
+        """Pass these bytes of a stream of messages on to it."""
+        ...
+
+    def bring(self, process: int, paths: Sequence[str]) -> None:
+        """Have these files of the front where it finds them (`kintune.wire.staging`), before anything is said after this.
+
+        It will look for no others any more.
+        """
+        ...
+
+    def kill(self, process: int) -> None:
+        """Kill it with its children; one that is gone is left alone."""
+        ...
+
+
+class KeptChild:
+    """Implements `kintune.workers.engine.process.Child`."""
+
+    def __init__(self, name: str, process: int, keeper: Keeper, role: Role, log: RunLog) -> None:
+        """`name` is how the log calls it; it is started by whoever makes this."""
+        self.name = name
+        self.process = process
+        self._keeper = keeper
+        self._reader = reader_of_job() if role == "job" else reader_of_worker()
+        self._log = log
+        self._tail = Tail(name, log)
+
+    @property
+    def tail(self) -> str:
+        """The last lines of its output."""
+        return self._tail.text
+
+    def post(self, message: msgspec.Struct) -> None:
+        """See `Child`."""
+        self._keeper.say(self.process, encoded(message))
+
+    def bring(self, paths: Sequence[str]) -> None:
+        """See `Child`."""
+        self._keeper.bring(self.process, paths)
+
+    def kill(self, how: str = "") -> str:
+        """See `Child`."""
+        self._keeper.kill(self.process)
+        how = how or "killed"
+        self._log.write(self.name, how)
+        return how
+
+    def understand(self, data: bytes) -> list[FromJob]:
+        """What it says with these bytes.  Raises WireError where they are no messages of a process of its role."""
+        return [*self._reader.feed(data)]
+
+    def printed(self, data: bytes) -> None:
+        """It has printed this."""
+        self._tail.feed(data)
+
+    def ended(self, how: str) -> None:
+        """It is gone."""
+        self._tail.finish()
+        self._log.write(self.name, how)

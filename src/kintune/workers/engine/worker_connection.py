@@ -1,0 +1,164 @@
+"""A process that does errands one at a time, be it a worker or a job's own process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+import msgspec
+
+from kintune.core.messages import Begin, Hello, Item, ItemDone, ItemFailed, ItemStatus
+from kintune.errors import WireError
+from kintune.wire.channel import tidy
+from kintune.wire.worker_loop import WIRE_VERSION
+from kintune.workers.engine.process import Child
+from kintune.workers.engine.reactor import Reactor
+
+__all__ = ["Desk", "Errand", "ItemEnd"]
+
+
+class Desk:
+    """Carries errands to one process, sends each stage's context once, and keeps the deadline of what is running."""
+
+    def __init__(self, child: Child, reactor: Reactor, clock: Callable[[], float]) -> None:
+        self.child = child
+        self.hello: Hello | None = None
+        self.stale_answers = 0
+        self._reactor = reactor
+        self._clock = clock
+        self._errand: Errand | None = None
+        self._begun: tuple[str, int] | None = None
+        self._brought = False
+
+    @property
+    def errand(self) -> Errand | None:
+        """What the process has been given to do, whether it is on its way or waits for the process to be up."""
+        return self._errand
+
+    def greet(self, hello: Hello, kind: str) -> None:
+        """The process is up.
+
+        Raises:
+            WireError: it is another kind of process, or of another version.
+        """
+        if (hello.worker, hello.version) != (kind, WIRE_VERSION):
+            raise WireError(
+                f"{self.child.name}: expected a {kind!r} worker of version {WIRE_VERSION}, got {hello.worker!r} of "
+                f"version {hello.version}; are two versions of kintune installed?"
+            )
+        if self.hello is not None:
+            raise WireError(f"{self.child.name} says hello again")
+        self.hello = hello
+
+    def give(self, errand: Errand) -> None:
+        """Take this errand; `send` sets it on its way."""
+        assert self._errand is None
+        self._errand = errand
+
+    def send(self, late: Callable[[], None]) -> None:
+        """Set the errand on its way; `late` is called once its time is over."""
+        errand = self._errand
+        assert errand is not None
+        assert errand.sent_at is None
+        errand.sent_at = now = self._clock()
+        self._reactor.set_alarm(self._alarm, now + errand.timeout_s, late)
+        try:
+            if self._begun != errand.stage:
+                if errand.files or self._brought:
+                    self.child.bring(errand.files)
+                    self._brought = bool(errand.files)
+                self._reactor.send(self.child, errand.begin)
+                self._begun = errand.stage
+            self._reactor.send(self.child, errand.item)
+        except WireError as error:
+            answer = ItemFailed(errand.item.stage, errand.item.attempt, errand.item.index, str(error))
+
+            def over_the_limit() -> None:
+                self.answer(answer)
+
+            self._reactor.set_alarm(self._alarm, now, over_the_limit)
+
+    def answer(self, answer: ItemDone | ItemFailed) -> bool:
+        """The process answers: end the errand, or count a stale answer; whether it was asked."""
+        errand = self._errand
+        if errand is None or not errand.is_answered_by(answer):
+            self.stale_answers += 1
+            return False
+        self._clear()
+        errand.done(errand.end(answer, self._clock()))
+        return True
+
+    def death(self, status: ItemStatus, cause: str) -> None:
+        """The process is gone: end the errand, if it was on its way."""
+        errand = self._clear()
+        if errand is not None and errand.sent_at is not None:
+            errand.done(errand.died(status, cause, self._clock()))
+
+    def withdraw(self) -> Errand | None:
+        """Forget the errand, telling nobody; what it was."""
+        return self._clear()
+
+    @property
+    def _alarm(self) -> Hashable:
+        return (self.child, "item")
+
+    def _clear(self) -> Errand | None:
+        self._reactor.clear_alarm(self._alarm)
+        errand, self._errand = self._errand, None
+        return errand
+
+
+class ItemEnd(msgspec.Struct, frozen=True):
+    """How one item ended, `seconds` after it was sent.
+
+    `refused` means that no retry can help.
+    """
+
+    status: ItemStatus
+    payload: bytes = b""
+    cause: str = ""
+    seconds: float = 0.0
+    refused: bool = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether the process ended with the item, by its own fault or for taking too long."""
+        return self.status in (ItemStatus.CRASHED, ItemStatus.TIMED_OUT)
+
+
+@dataclass
+class Errand:
+    """An item for a process, with whom to tell how it ended; `sent_at` is None until it is on its way.
+
+    `files` are paths of the front that the stage's items name.  `owner` is whatever the one who made it recognises it
+    by.
+    """
+
+    owner: object
+    begin: Begin
+    item: Item
+    timeout_s: float
+    done: Callable[[ItemEnd], None]
+    files: tuple[str, ...] = ()
+    sent_at: float | None = None
+
+    @property
+    def stage(self) -> tuple[str, int]:
+        """The stage and attempt that the process must have begun."""
+        return (self.begin.stage, self.begin.attempt)
+
+    def is_answered_by(self, answer: ItemDone | ItemFailed) -> bool:
+        """Whether `answer` is to this item, not to one of an earlier attempt."""
+        asked = (self.item.stage, self.item.attempt, self.item.index)
+        return self.sent_at is not None and asked == (answer.stage, answer.attempt, answer.index)
+
+    def end(self, answer: ItemDone | ItemFailed, now: float) -> ItemEnd:
+        """What the answer says."""
+        seconds = now - (self.sent_at or now)
+        if isinstance(answer, ItemDone):
+            return ItemEnd(ItemStatus.OK, answer.payload, seconds=seconds)
+        return ItemEnd(ItemStatus.FAILED, cause=tidy(answer.cause), seconds=seconds, refused=answer.refused)
+
+    def died(self, status: ItemStatus, cause: str, now: float) -> ItemEnd:
+        """The process was killed, or killed itself, with the item."""
+        return ItemEnd(status, cause=cause, seconds=now - (self.sent_at or now))

@@ -1,0 +1,252 @@
+"""The front's side of the fleet: agents join, and their machines become outposts of the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from kintune.errors import InputError, StorageError, WireError
+from kintune.scheduler.resources import Device, Host, Resource
+from kintune.wire.worker_loop import WIRE_VERSION
+from kintune.workers.engine.process import KeptCommand
+from kintune.workers.engine.remote_nodes import Outpost
+from kintune.workers.engine.remote_process import Keeper
+from kintune.workers.fleet.file_transfer import parcel
+from kintune.workers.fleet.messages import (
+    FLEET_VERSION,
+    Beat,
+    Ended,
+    Heard,
+    Join,
+    Kill,
+    Launch,
+    Printed,
+    Say,
+    TurnedAway,
+    Welcome,
+    from_agent,
+)
+from kintune.workers.fleet.transport import Line, Mouth
+
+__all__ = ["TUNING", "Admit", "Admitted", "Front", "Hub", "Workers"]
+
+_SKIPPED = 4  # beats that may be missed
+_MOST_CORES, _MOST_MEMORY_MB = 4096, 1 << 26
+_PART = 1 << 20  # bytes of what is said to a process that go over the line at once
+_NAME = re.compile(r"[A-Za-z0-9][\w.:,-]{0,63}", re.ASCII)
+
+
+class Admitted(NamedTuple):
+    """A device that may join: its type, as the scheduler knows it, and what its worker is told besides."""
+
+    type: str
+    arguments: tuple[str, ...] = ()
+
+
+Admit = Callable[[Join], Sequence[Admitted]]
+"""Says of each device of a machine as what it may join; InputError turns the machine away.  Called in a thread."""
+
+
+class Workers(NamedTuple):
+    """Which of our programs do stages of each kind, on hosts and on devices."""
+
+    on_hosts: Mapping[str, str]
+    on_devices: Mapping[str, str]
+
+
+TUNING = Workers({"build": "kintune.workers.build_worker"}, {"device": "kintune.workers.device_worker"})
+"""Those of tuning jobs."""
+
+
+class Front(Protocol):
+    """The engine, as the hub needs it; its methods may be called from any thread."""
+
+    def join(self, outpost: Outpost, answered: Callable[[str | None], None]) -> None:
+        """Stages can run there from now on; `answered` is told None, and then things are said to it, or why not."""
+
+    def lose(self, outpost: str, cause: str, keeper: Keeper) -> None:
+        """Nothing can run there for now, if it is this one that is there."""
+
+    def heard(self, keeper: str, process: int, data: bytes) -> None:
+        """A kept process says this."""
+
+    def printed(self, keeper: str, process: int, data: bytes) -> None:
+        """It has printed this."""
+
+    def ended(self, keeper: str, process: int, how: str) -> None:
+        """It is gone."""
+
+
+class _Silence(Exception):
+    """An agent does not say who it is: the line stalls, or the agent does."""
+
+
+class Hub:
+    """Attends agents, any number at once, in one event loop."""
+
+    def __init__(
+        self,
+        front: Front,
+        beat_s: float = 2.0,
+        workers: Workers = TUNING,
+        *,
+        join_s: float = 10.0,
+        lodges: bool = False,
+    ) -> None:
+        """`join_s` is how long an agent may take to say who it is; jobs live on hosts here only if it `lodges` them."""
+        self._front = front
+        self._workers = workers
+        self._join_s = join_s
+        self._lodges = lodges
+        self._beat_s = beat_s
+
+    async def attend(self, line: Line, admit: Admit) -> None:
+        """One agent, from its first message until the line is cut; `admit` says whether, and as what, it may join."""
+        loop = asyncio.get_running_loop()
+        async with Mouth(line) as mouth:
+            try:
+                join = await self._hear_join(line)
+                admitted = await asyncio.to_thread(admit, join)
+                keeper = _Keeper(mouth, loop)
+                outpost = _outpost(join, admitted, keeper, self._workers, lodges=self._lodges)
+            except (StorageError, _Silence) as error:
+                await _turn_away(line, TurnedAway(str(error), later=True))
+                return
+            except (InputError, WireError) as error:
+                await _turn_away(line, TurnedAway(str(error)))
+                return
+            answer: asyncio.Future[str | None] = loop.create_future()
+
+            def answered(refusal: str | None) -> None:
+                if refusal is None:
+                    mouth.say(Welcome(self._beat_s))  # before anything that the engine says to it
+                if not answer.done():
+                    answer.set_result(refusal)
+
+            cause = "nobody listens to it any more"
+            self._front.join(outpost, lambda refusal: _in(loop, partial(answered, refusal)))
+            try:
+                refusal = await answer
+                if refusal is None:
+                    cause = await self._listen(line, outpost.name)
+                else:
+                    await _turn_away(line, TurnedAway(refusal, later=True))
+            finally:
+                self._front.lose(outpost.name, cause, keeper)
+
+    async def _hear_join(self, line: Line) -> Join:
+        try:
+            data = await asyncio.wait_for(line.receive(), self._join_s)
+        except asyncio.TimeoutError:
+            raise _Silence(f"nothing was said for {self._join_s:g} s") from None
+        message = None if data is None else from_agent(data)
+        if not isinstance(message, Join):
+            raise WireError("an agent begins with whom it speaks for")
+        _check(message)
+        return message
+
+    async def _listen(self, line: Line, name: str) -> str:
+        """Tell the engine what the agent says, until it says no more; why that is."""
+        while True:
+            try:
+                data = await asyncio.wait_for(line.receive(), _SKIPPED * self._beat_s)
+            except asyncio.TimeoutError:
+                return f"nothing was heard of it for {_SKIPPED * self._beat_s:g} s"
+            if data is None:
+                return "the line to it was cut"
+            try:
+                message = from_agent(data)
+            except WireError as error:
+                return str(error)
+            match message:
+                case Heard():
+                    self._front.heard(name, message.process, message.data)
+                case Printed():
+                    self._front.printed(name, message.process, message.data)
+                case Ended():
+                    self._front.ended(name, message.process, message.how)
+                case Beat():
+                    pass
+                case Join():
+                    return "it joined twice over one line"
+
+
+class _Keeper:
+    """Implements `kintune.workers.engine.remote_process.Keeper` over a line; called in the engine's thread."""
+
+    def __init__(self, mouth: Mouth, loop: asyncio.AbstractEventLoop) -> None:
+        self._mouth = mouth
+        self._loop = loop
+
+    def start(self, process: int, command: KeptCommand) -> None:
+        launch = Launch(process, command.module, command.arguments, dict(command.environment), command.limits)
+        _in(self._loop, partial(self._mouth.say, launch, process))
+
+    def say(self, process: int, data: bytes) -> None:
+        _in(self._loop, partial(self._mouth.say_all, _in_parts(process, data), process))
+
+    def bring(self, process: int, paths: Sequence[str]) -> None:
+        _in(self._loop, partial(self._mouth.say_all, parcel(process, paths), process))
+
+    def kill(self, process: int) -> None:
+        _in(self._loop, partial(self._mouth.say_last, Kill(process), process))
+
+
+def _in_parts(process: int, data: bytes) -> Iterator[Say]:
+    """The process hears a stream: no part is too large for the line, and others are heard in between."""
+    for begin in range(0, len(data), _PART):
+        yield Say(process, data[begin : begin + _PART])
+
+
+def _outpost(join: Join, admitted: Sequence[Admitted], keeper: _Keeper, workers: Workers, *, lodges: bool) -> Outpost:
+    """What the engine is told of an agent's machine."""
+    resources: list[Resource] = []
+    commands: dict[str, KeptCommand] = {}
+    if join.cores:
+        resources.append(Host(join.name, join.cores, join.memory_mb))
+        for kind, module in workers.on_hosts.items():
+            commands[f"{kind}@{join.name}"] = KeptCommand(join.name, module, limits=join.limits)
+    for device, known in zip(join.devices, admitted, strict=True):
+        id = f"{join.name}/{device.name}"
+        arguments = (*device.arguments, *known.arguments)
+        resources.append(Device(id, known.type))
+        for kind, module in workers.on_devices.items():
+            commands[f"{kind}@{id}"] = KeptCommand(join.name, module, arguments, limits=device.limits)
+    return Outpost(join.name, keeper, tuple(resources), commands, join.limits if lodges else None)
+
+
+def _check(join: Join) -> None:
+    """Raises InputError where nothing can be made of what an agent says."""
+    versions = (join.fleet_version, join.wire_version)
+    if versions != (FLEET_VERSION, WIRE_VERSION):
+        raise InputError(
+            f"this agent is of version {'.'.join(versions)}, the service of {FLEET_VERSION}.{WIRE_VERSION}; "
+            "install the same Kintune on both"
+        )
+    for name in (join.name, *(device.name for device in join.devices)):
+        if not _NAME.fullmatch(name):
+            raise InputError(f"nothing can be called {name[:64]!r}: names are up to 64 letters, digits and . _ - : ,")
+    if len({device.name for device in join.devices}) < len(join.devices):
+        raise InputError("two devices of this machine are called alike")
+    if join.cores < 0 or join.memory_mb < 0 or not (join.cores or join.devices):
+        raise InputError("this machine offers neither cores nor devices")
+    if join.cores > _MOST_CORES or join.memory_mb > _MOST_MEMORY_MB:
+        raise InputError(f"no machine has {join.cores} cores and {join.memory_mb} MB")
+
+
+async def _turn_away(line: Line, why: TurnedAway) -> None:
+    """Say so, unless nobody is there to hear it any more."""
+    with contextlib.suppress(OSError):
+        await line.send(msgspec.msgpack.encode(why))
+
+
+def _in(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
+    """Have something done in the thread of a loop; one that is closed has nobody left to do it for."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(act)

@@ -1,0 +1,216 @@
+"""Processes that this machine keeps for a front elsewhere: started, spoken to, listened to, killed.
+
+What a process says and prints is passed on as bytes; only the front knows what it means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from kintune.errors import InputError
+from kintune.wire.child import FD_OPTION, describe_end
+from kintune.wire.staging import DEPOT_VARIABLE
+from kintune.workers.fleet.file_transfer import Depot
+from kintune.workers.fleet.messages import Bring, Launch
+
+__all__ = ["PROGRAMS", "Household", "Relative"]
+
+PROGRAMS = frozenset(
+    {
+        "kintune.tuning.job.process",
+        "kintune.transfer.refresh_job",
+        "kintune.workers.build_worker",
+        "kintune.workers.device_worker",
+    }
+)
+"""What a front may have started here: our programs, and nothing else."""
+
+_VARIABLES = frozenset({"OMP_NUM_THREADS", "TVM_NUM_THREADS"})  # what a front may say of a program's environment
+_CHUNK = 1 << 18
+_PASSED_ON = 1 << 23  # bytes of what one process prints; a line has more to carry
+_LAST = 1 << 14
+_GRACE_S = 2.0
+
+
+class Relative(Protocol):
+    """Who is told what goes on, in the thread of the event loop."""
+
+    def heard(self, process: int, data: bytes) -> None:
+        """The process says this to the front."""
+
+    def printed(self, process: int, data: bytes) -> None:
+        """It has printed this."""
+
+    def ended(self, process: int, how: str) -> None:
+        """It is gone, or could not be started; nothing more is told of it."""
+
+
+class Household:
+    """Keeps processes by the numbers that the front gives them.  Belongs to one running event loop."""
+
+    def __init__(self, relative: Relative, programs: Collection[str] = PROGRAMS) -> None:
+        self._relative = relative
+        self._programs = programs
+        self._members: dict[int, _Member] = {}
+        self._lives: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def start(self, launch: Launch) -> None:
+        """Start a process; that it could not be started is told."""
+        try:
+            depot = Depot()
+        except OSError as error:
+            self._relative.ended(launch.process, f"no place for its files: {error.strerror}")
+            return
+        member = self._members[launch.process] = _Member(depot)
+        life = asyncio.ensure_future(self._live(launch, member))
+        self._lives.add(life)
+        life.add_done_callback(self._lives.discard)
+
+    def say(self, process: int, data: bytes) -> None:
+        """Pass the front's words on; one that is gone does not hear them."""
+        member = self._members.get(process)
+        if member is not None:
+            member.say(data)
+
+    def bring(self, part: Bring) -> None:
+        """A part of a file for a process; one whose file cannot be kept here is killed, with the reason."""
+        member = self._members.get(part.process)
+        if member is not None:
+            try:
+                member.depot.take(part)
+            except InputError as error:
+                member.kill(str(error))
+
+    def clear(self, process: int) -> None:
+        """A process needs no file that was brought so far."""
+        member = self._members.get(process)
+        if member is not None:
+            member.depot.empty()
+
+    def kill(self, process: int) -> None:
+        """Kill a process with its children."""
+        member = self._members.get(process)
+        if member is not None:
+            member.kill("killed")
+
+    async def close(self) -> None:
+        """Kill all, and see that they are gone."""
+        for member in self._members.values():
+            member.kill("killed")
+        await asyncio.gather(*self._lives, return_exceptions=True)
+
+    async def _live(self, launch: Launch, member: _Member) -> None:
+        how = f"{launch.module} is none of the programs that can be started here"
+        try:
+            if launch.module in self._programs:
+                how = await self._from_start_to_end(launch, member)
+        except (OSError, ValueError) as error:  # an argument may hold what none can
+            how = f"cannot be started: {error}"
+        finally:
+            del self._members[launch.process]
+            member.depot.remove()
+        self._relative.ended(launch.process, how)
+
+    async def _from_start_to_end(self, launch: Launch, member: _Member) -> str:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            child = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", launch.module, *launch.arguments, FD_OPTION, str(theirs.fileno()),
+                pass_fds=(theirs.fileno(),),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+                env={
+                    **os.environ,
+                    **{name: value for name, value in launch.environment.items() if name in _VARIABLES},
+                    **launch.limits.to_environment(),
+                    DEPOT_VARIABLE: str(member.depot.path),
+                },
+            )  # fmt: skip
+        assert child.stdout is not None
+        reader, writer = await asyncio.open_connection(sock=ours)
+        member.begin(child, writer)
+        output = _Output(lambda data: self._relative.printed(launch.process, data))
+        printing = asyncio.ensure_future(_pump(child.stdout, output.feed))
+        try:
+            await _pump(reader, lambda data: self._relative.heard(launch.process, data))
+            try:
+                await asyncio.wait_for(child.wait(), _GRACE_S)
+            except asyncio.TimeoutError:
+                member.kill("closed its channel and hung")
+            member.kill()  # its children
+            code = await child.wait()
+            await printing
+            output.finish()
+        finally:
+            writer.close()
+        return member.how or describe_end(code)
+
+
+class _Member:
+    """One process; what is said to it before it is there waits."""
+
+    def __init__(self, depot: Depot) -> None:
+        self.how = ""
+        self.depot = depot
+        self._child: asyncio.subprocess.Process | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._waiting: list[bytes] = []
+
+    def begin(self, child: asyncio.subprocess.Process, writer: asyncio.StreamWriter) -> None:
+        self._child, self._writer = child, writer
+        if self.how:
+            self.kill()
+        for data in self._waiting:
+            writer.write(data)
+        self._waiting.clear()
+
+    def say(self, data: bytes) -> None:
+        if self._writer is None:
+            self._waiting.append(data)
+        elif not self._writer.is_closing():
+            self._writer.write(data)
+
+    def kill(self, how: str = "") -> None:
+        self.how = self.how or how
+        if self._child is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._child.pid, signal.SIGKILL)
+
+
+class _Output:
+    """What a process prints, passed on; once that was too much, its last words only."""
+
+    def __init__(self, told: Callable[[bytes], None]) -> None:
+        self._told = told
+        self._share = _PASSED_ON
+        self._last = b""
+
+    def feed(self, data: bytes) -> None:
+        if self._share > 0:
+            self._share -= len(data)
+            self._told(data)
+        else:
+            self._last = (self._last + data)[-_LAST:]
+
+    def finish(self) -> None:
+        if self._last:
+            self._told(self._last)
+
+
+async def _pump(reader: asyncio.StreamReader, told: Callable[[bytes], None]) -> None:
+    """Tell what comes, until there will be no more."""
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(_CHUNK):
+            told(data)

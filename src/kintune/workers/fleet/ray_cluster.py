@@ -1,0 +1,281 @@
+"""The nodes of a Ray cluster as hosts and devices of an engine: Ray starts an agent on each.
+
+Ray carries what agents and the front say to each other, and nothing else: what runs where is decided by our scheduler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import threading
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kintune.errors import EngineError, EnvironmentProblem, InputError
+from kintune.workers.fleet.agent_registry import TUNING, Admit, Front, Hub, Workers
+from kintune.workers.fleet.backlog import Backlog
+from kintune.workers.fleet.growth import Growth
+from kintune.workers.fleet.process_supervisor import PROGRAMS
+from kintune.workers.fleet.ray_node import NodeAgent, NodeOffer
+
+__all__ = ["DEVICE_RESOURCE", "Growing", "RayPark", "offer_of", "ray_address"]
+
+_log = logging.getLogger(__name__)
+
+DEVICE_RESOURCE = re.compile(r"kintune-device-([\w.:+,-]{1,64})")
+"""The custom resource by which a node says how many devices of a type it has: the last of its cores, one each."""
+
+_JOIN_S = 300.0  # a node with devices measures them first
+_AGAIN_S, _LONGEST_AGAIN_S = 5.0, 300.0  # after which a node is tried again that did not stay
+_STAYED_S = 600.0
+_LOOK_S = 2.0  # how often Ray is asked which nodes there are; it tells nobody by itself
+
+
+def ray_address(engine: str) -> str | None:
+    """The address of the cluster that `--engine` names; "" for one that is found or started, None for no cluster.
+
+    Raises:
+        InputError: it names nothing.
+    """
+    if engine == "local":
+        return None
+    if engine == "ray":
+        return ""
+    if re.fullmatch(r"(ray://)?[\w.-]+:\d{1,5}", engine):
+        return engine
+    raise InputError(
+        f"--engine {engine!r}: there are 'local', 'ray', and the address of a cluster, as ray://HOST:10001"
+    )
+
+
+def offer_of(node: Mapping[str, Any]) -> NodeOffer | None:
+    """What a node of `ray.nodes()` is to offer; None if it has nothing."""
+    resources = node["Resources"]
+    count = int(resources.get("CPU", 0))
+    types = {
+        found[1]: int(amount)
+        for name, amount in sorted(resources.items())
+        if (found := DEVICE_RESOURCE.fullmatch(name)) and amount >= 1
+    }
+    building = count - sum(types.values())
+    if count <= 0 or building < 0:
+        return None
+    memory_mb = int(resources.get("memory", 0)) >> 20
+    return NodeOffer(f"ray-{node['NodeID'][:12]}", building, memory_mb, types)
+
+
+class Growing(NamedTuple):
+    """What a cluster that grows goes by."""
+
+    backlog: Backlog
+    growth: Growth
+
+
+class RayPark:
+    """Keeps an agent on every node of a cluster, in a thread with an event loop of its own, until `close`."""
+
+    def __init__(
+        self,
+        address: str,
+        front: Front,
+        admit: Admit,
+        workers: Workers = TUNING,
+        *,
+        programs: Collection[str] = PROGRAMS,
+        cores: int | None = None,
+        growing: Growing | None = None,
+    ) -> None:
+        """Connect to the cluster at `address`; "" for the one of this machine.
+
+        If there is none, one is started, with so many `cores`.  `programs` can be started on its nodes, besides the
+        `workers`.  Where it is `growing`, hosts are asked for when the queue is long, and let go when it is short.
+
+        Raises:
+            EnvironmentProblem: Ray is not installed.
+            EngineError: there is no such cluster.
+        """
+        self._ray = _ray()
+        _connect(self._ray, address, cores)
+        self._admit = admit
+        self._hub = Hub(front, 5.0, workers, join_s=_JOIN_S, lodges=True)
+        self._growing = growing
+        self._unasked: int | None = None
+        self._asks = False
+        self._resting: set[str] = set()
+        self._programs = sorted({*workers.on_hosts.values(), *workers.on_devices.values(), *programs})
+        self._loop = asyncio.new_event_loop()
+        self._leaving = asyncio.Event()
+        self._attended: dict[str, asyncio.Task[None]] = {}
+        self._waits: dict[str, float] = {}
+        self._thread = threading.Thread(target=self._run, name="ray", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Leave the cluster: agents end, and with them what they keep."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._leaving.set)
+            self._thread.join(timeout=20)
+        self._ray.shutdown()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._look_around())
+        finally:
+            self._loop.close()
+
+    async def _look_around(self) -> None:
+        try:
+            while not self._leaving.is_set():
+                await self._look()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._leaving.wait(), _LOOK_S)
+        finally:
+            for task in self._attended.values():
+                task.cancel()
+            if self._asks:  # Ray remembers it when nobody wants it any more
+                await self._ask(0)
+            await asyncio.gather(*self._attended.values(), return_exceptions=True)
+
+    async def _look(self) -> None:
+        try:
+            nodes = await asyncio.to_thread(self._ray.nodes)
+        except Exception as error:  # Ray's own, of many kinds
+            _log.error("the Ray cluster does not answer: %s", error)
+            return
+        alive = {node["NodeID"]: node for node in nodes if node["Alive"]}
+        if self._growing is not None:
+            await self._grow(self._growing, alive)
+        for id in alive.keys() - self._attended.keys() - self._resting:
+            self._attended[id] = asyncio.ensure_future(self._look_after(alive[id]))
+        for id in [id for id, task in self._attended.items() if task.done()]:
+            del self._attended[id]
+
+    async def _grow(self, growing: Growing, alive: Mapping[str, Mapping[str, Any]]) -> None:
+        """Ask for hosts, and leave those alone that are not needed, so that Ray may take them away."""
+        load = growing.backlog.look()
+        asked = growing.growth.step(self._loop.time(), load)
+        if asked is not None:
+            _log.info("%d cores are asked for: %.0f s is the longest wait", asked, load.wait_s)
+            self._unasked = asked
+        if self._unasked is not None and await self._ask(self._unasked):
+            self._unasked = None
+        wanted = growing.growth.asked
+        if wanted is None:
+            return
+        offers = {id: offer for id, node in alive.items() if (offer := offer_of(node)) is not None}
+        self._resting &= offers.keys()
+        present = sum(offers[id].cores for id in offers.keys() - self._resting)
+        for id in sorted(self._resting):
+            if present < wanted:
+                self._resting.discard(id)
+                present += offers[id].cores
+        for id in sorted(self._attended.keys() & offers.keys()):
+            cores = offers[id].cores
+            if 0 < cores <= present - wanted and not offers[id].devices and offers[id].name not in load.in_use:
+                self._resting.add(id)
+                self._attended[id].cancel()
+                present -= cores
+
+    async def _ask(self, cores: int) -> bool:
+        """Ask for so many cores in all; whether the cluster has heard it."""
+        self._asks = True
+        try:
+            await asyncio.to_thread(_request, cores)
+        except Exception as error:  # Ray's own, of many kinds
+            _log.error("the Ray cluster does not hear that %d cores are asked for: %s", cores, error)
+            return False
+        return True
+
+    async def _look_after(self, node: Mapping[str, Any]) -> None:
+        """One node, for as long as it is alive; one that does not stay is tried less and less often."""
+        offer = offer_of(node)
+        if offer is None:
+            _log.warning("node %s has nothing to offer: %s", node["NodeID"][:12], node["Resources"])
+            await self._leaving.wait()
+            return
+        began = self._loop.time()
+        await self._attend(node, offer)
+        wait = _AGAIN_S if self._loop.time() - began > _STAYED_S else self._waits.get(offer.name, _AGAIN_S)
+        self._waits[offer.name] = min(2 * wait, _LONGEST_AGAIN_S)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._leaving.wait(), wait)
+
+    async def _attend(self, node: Mapping[str, Any], offer: NodeOffer) -> None:
+        actor = await asyncio.to_thread(self._start, node["NodeID"], offer)
+        attending = asyncio.wrap_future(actor.attend.remote().future())
+        attended = asyncio.ensure_future(self._hub.attend(_RayLine(actor), self._admit))
+        try:
+            await asyncio.wait({attending, attended}, return_when=asyncio.FIRST_COMPLETED)
+            if attending.done() and (error := attending.exception()) is not None:
+                _log.warning("the agent on %s ended: %s", offer.name, str(error).strip().splitlines()[-1:])
+        finally:
+            for task in (attended, attending):
+                task.cancel()
+            await asyncio.gather(attended, attending, return_exceptions=True)
+            with contextlib.suppress(Exception):  # it is gone
+                self._ray.kill(actor)
+
+    def _start(self, node: str, offer: NodeOffer) -> Any:
+        strategy = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+        held = offer.cores + sum(offer.devices.values())  # so that the node is not idle, and nobody else works there
+        start = self._ray.remote(NodeAgent).options(num_cpus=held, scheduling_strategy=strategy, max_concurrency=64)
+        return start.remote(msgspec.msgpack.encode(offer), self._programs)
+
+
+class _RayLine:
+    """The front's end of the line to an agent: implements `kintune.workers.fleet.transport.Line`."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+        self._unread: list[bytes] = []
+
+    async def send(self, data: bytes) -> None:
+        try:
+            await asyncio.wrap_future(self._actor.hear.remote(data).future())
+        except Exception as error:  # Ray's own
+            raise ConnectionError(str(error)) from error
+
+    async def receive(self) -> bytes | None:
+        while not self._unread:
+            try:
+                self._unread = list(await asyncio.wrap_future(self._actor.speak.remote().future()))
+            except Exception:  # Ray's own: it is gone
+                return None
+        return self._unread.pop(0)
+
+
+def _ray() -> Any:
+    try:
+        import ray
+        import ray.util.scheduling_strategies
+    except ModuleNotFoundError as error:
+        raise EnvironmentProblem(
+            f"--engine ray needs {error.name}; install it with: pip install 'kintune[ray]'"
+        ) from error
+    return ray
+
+
+def _request(cores: int) -> None:
+    from ray.autoscaler.sdk import request_resources
+
+    request_resources(num_cpus=cores)
+
+
+def _connect(ray: Any, address: str, cores: int | None) -> None:
+    """Join a cluster, or start one."""
+    settings = {"log_to_driver": False, "logging_level": logging.WARNING, "configure_logging": False}
+    try:
+        if address:
+            ray.init(address=address, **settings)
+            return
+        try:
+            ray.init(address="auto", **settings)
+        except ConnectionError:
+            ray.init(include_dashboard=False, num_cpus=cores, **settings)
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise EngineError(f"there is no Ray cluster at {address or 'this machine'}: {first}") from error
