@@ -36,8 +36,8 @@ from kintune.api import Model
 from kintune.core.candidate import Candidate
 from kintune.core.payloads import Prepared, StageName
 from kintune.core.stage_requests import BuildContext, Built, ProfileContext, ProfileItem
-from kintune.hardware.cores import set_urgent
-from kintune.measure.interference import CALM, PAUSES_S, Calm
+from kintune.hardware.cores import set_realtime_priority
+from kintune.measure.interference import CALM, PAUSES_S, InterferenceFilter
 from kintune.records import Store
 from kintune.testing.serving import serving
 from kintune.testing.small_onnx import write_small_onnx
@@ -69,7 +69,7 @@ time.sleep(10_000)
 """
 
 
-class Thrice(Calm):
+class Thrice(InterferenceFilter):
     """Times everything three times, whatever disturbs it, and keeps how long each had waited, and its median."""
 
     def __init__(self) -> None:
@@ -123,20 +123,20 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                     time.sleep(1.0)
                     for number, item in enumerate(items):
                         for urgent in (False, True) if (round + number) % 2 else (True, False):
-                            set_urgent(urgent)
+                            set_realtime_priority(urgent)
                             if not runner.profile(item).ok:
                                 raise SystemExit("a candidate that ran before fails")
                             attempts = [{"waited": waited, "us": us} for waited, us in calm.attempts]
                             what = {"round": round, "condition": condition, "urgent": urgent, "candidate": number}
                             measured.append({**what, "of": attempts})
-                set_urgent(False)
+                set_realtime_priority(False)
                 print(f"round {round}: {condition}", flush=True)
     return {"date": datetime.date.today().isoformat(), "options": vars(options), "measured": measured}
 
 
 def workload(place: Path, target: str, options: argparse.Namespace) -> tuple[list[ProfileItem], dict[str, Built]]:
     """Built candidates of a network that was tuned, spread over all times, and the untuned programs."""
-    from kintune.compiler.build import Builder
+    from kintune.compiler.build import CandidateBuilder
 
     model, records = write_small_onnx(place / "net.onnx", channels=64), str(place / "records.sqlite")
     Model.parse(str(model)).tune(trials=options.trials, records=records, output=place / "net.kt")
@@ -146,7 +146,7 @@ def workload(place: Path, target: str, options: argparse.Namespace) -> tuple[lis
         prepared = msgspec.msgpack.decode(event.payload, type=Prepared)
         found = [measured for measured in store.measurements.find(run_id=run.run_id) if measured.outcome.ok]
     sketches = {sketch.digest: sketch for sketch in prepared.sketches}
-    builder, context = Builder(target), BuildContext(target, prepared.modules, sketches)
+    builder, context = CandidateBuilder(target), BuildContext(target, prepared.modules, sketches)
     chosen = sorted(found, key=lambda record: record.outcome.median_us)[:: max(1, len(found) // options.candidates)]
     workloads = {each.candidate.workload for each in found}
     references = {each: builder.build(context, Candidate.untuned(each)) for each in workloads}

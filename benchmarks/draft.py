@@ -31,12 +31,12 @@ from kintune.hardware.cpu import data_caches, inspect_machine
 from kintune.models.ref import parse_ref
 from kintune.search.cost_model import Trees, relative_speeds
 from kintune.search.draft.evolution import evolve
-from kintune.search.features.encoding import Herd
+from kintune.search.features.encoding import Population
 from kintune.search.features.field import Field
 from kintune.search.ranking import pair_accuracy
 from kintune.search.space import SearchSpace
 from kintune.tuning.estimation import preparing
-from kintune_lab.families.samples import Measured, subject_of
+from kintune_lab.families.samples import SubgraphSamples, subject_of
 from kintune_lab.pools.pool import Origin, Pool, load_pool, save_pool
 
 RESULTS = Path(__file__).parent / "results" / "draft"
@@ -56,17 +56,17 @@ def collect(model: str, samples: int, seed: int) -> Pool:
     from kintune.compiler.space.replay import load_workload
     from kintune.compiler.space.tvm_space import TvmSpace
     from kintune.measure.run import Runner
-    from kintune.search.processor import Machine
+    from kintune.search.processor import Processor
     from kintune.workers.device_worker import open_device
 
     about, _ = open_device("native", 0)
     target = tvm.target.Target(json.loads(about.device_type.target))
-    machine = Machine.of(about.device_type.isa, about.protocol.threads, data_caches(inspect_machine()))
+    machine = Processor.of(about.device_type.isa, about.protocol.threads, data_caches(inspect_machine()))
     modules = {workload: load_workload(module) for workload, module in prepared.modules.items()}
     space = TvmSpace(modules, prepared.sketches, target, machine, len(about.cores))
     runner = Runner(about.cores)
     context = BuildContext(about.device_type.target, prepared.modules, {s.digest: s for s in prepared.sketches})
-    measured: dict[str, Measured] = {}
+    measured: dict[str, SubgraphSamples] = {}
     with builders(len(about.cores), context) as pool:
         for subgraph in chosen(prepared, space):
             drawn = draw(space, subgraph.workload, samples, np.random.default_rng(seed))
@@ -83,7 +83,7 @@ def collect(model: str, samples: int, seed: int) -> Pool:
                 left = (time.monotonic() - began) / len(times) * (len(drafts) - len(times))
                 print(f"\r{subgraph.name}: {len(times)} of {len(drafts)}, {left:.0f} s left ", end="", flush=True)
             print()
-            measured[subgraph.workload] = Measured(
+            measured[subgraph.workload] = SubgraphSamples(
                 subject_of(subgraph),
                 tuple(draft.candidate for draft in drafts),
                 np.stack([draft.features for draft in drafts]),
@@ -110,7 +110,7 @@ def draw(space: SearchSpace, workload: str, samples: int, rng: np.random.Generat
     for field in fields:
         seeds = field.frame.herd([c for c in rules if c in field.frame])
 
-        def estimate(herd: Herd, field: Field = field) -> NDArray[np.float32]:
+        def estimate(herd: Population, field: Field = field) -> NDArray[np.float32]:
             return field.estimate(field.features(herd))
 
         ranked = evolve(field.frame, seeds, estimate, rng, population=4096, generations=5).herd
@@ -120,7 +120,7 @@ def draw(space: SearchSpace, workload: str, samples: int, rng: np.random.Generat
     return drawn
 
 
-def judged(measured: Measured, seed: int) -> list[dict[str, object]]:
+def judged(measured: SubgraphSamples, seed: int) -> list[dict[str, object]]:
     """A row for each way to rank: share that survives, the best time of all over that of the best survivor."""
     rng = np.random.default_rng(seed)
     everything = np.arange(len(measured))
@@ -140,7 +140,7 @@ def judged(measured: Measured, seed: int) -> list[dict[str, object]]:
 
 
 def _row(
-    measured: Measured,
+    measured: SubgraphSamples,
     by: str,
     count: int,
     scores: Sequence[NDArray[np.float32]],

@@ -25,21 +25,21 @@ import msgspec
 from kintune.hardware.cpu import inspect_machine
 from kintune.scheduler.policies import policy
 from kintune.scheduler.resources import Device, Host, Resource
-from kintune.scheduler.scheduler import Limits, Machine
+from kintune.scheduler.scheduler import RetryLimits, Scheduler
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
 from kintune.workers.engine.journal import MemoryJournal
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.engine.process import Anywhere, Command
-from kintune.workers.fleet.agent_registry import Admitted, Workers
+from kintune.workers.fleet.agent_registry import Admitted, WorkerCommands
 from kintune.workers.fleet.messages import Join
-from kintune.workers.fleet.ray_cluster import RayPark
+from kintune.workers.fleet.ray_cluster import RayCluster
 from kintune_lab.simulate.mock import MockJob
 from kintune_lab.simulate.mock_process import MOCK_WORKER
 from kintune_lab.simulate.plan import PlannedJob
 
 RESULTS = Path(__file__).parent / "results/fleet_costs.json"
 WORKER, PROCESS = "kintune_lab.simulate.mock_worker", "kintune_lab.simulate.mock_process"
-MOCK = Workers({MOCK_WORKER: WORKER}, {})
+MOCK = WorkerCommands({MOCK_WORKER: WORKER}, {})
 HOSTS = (Host("one", 1, 1 << 20), Host("two", 1, 1 << 20))
 
 
@@ -52,7 +52,7 @@ def jobs(profile_s: float, rounds: int) -> list[PlannedJob]:
 def local(resources: tuple[Resource, ...], planned: list[PlannedJob]) -> float:
     """Seconds until all are done on the local engine."""
     commands = {MOCK_WORKER: python(WORKER)}
-    with LocalEngine(Machine(policy("predictive")), MemoryJournal(), commands, resources) as engine:
+    with LocalEngine(Scheduler(policy("predictive")), MemoryJournal(), commands, resources) as engine:
         launches = [JobLaunch(job.id, python(PROCESS), msgspec.msgpack.encode(job)) for job in planned]
         start = time.monotonic()
         ends = engine.run(launches)
@@ -64,7 +64,7 @@ def local(resources: tuple[Resource, ...], planned: list[PlannedJob]) -> float:
 def on_ray(address: str, device: Device, planned: list[PlannedJob]) -> float:
     """The same on a Ray cluster whose nodes are hosts; the device is this machine's."""
     commands = {f"{MOCK_WORKER}@{device.id}": python(WORKER)}
-    machine = Machine(policy("predictive"), Limits(resources_may_join=True))
+    machine = Scheduler(policy("predictive"), RetryLimits(resources_may_join=True))
     engine = LocalEngine(machine, MemoryJournal(), commands, (device,), elsewhere={MOCK_WORKER})
     ends: dict[str, JobEnding] = {}
     here: list[str] = []
@@ -86,7 +86,7 @@ def on_ray(address: str, device: Device, planned: list[PlannedJob]) -> float:
         if len(ends) == len(planned):
             engine.leave()
 
-    with engine, closing(RayPark(address, engine, admit, MOCK, programs=(PROCESS,))):
+    with engine, closing(RayCluster(address, engine, admit, MOCK, programs=(PROCESS,))):
         engine.serve(on_end=ended)
         seconds = time.monotonic() - began[0]
     assert set(ends.values()) == {JobEnding.FINISHED}, ends

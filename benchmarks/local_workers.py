@@ -43,7 +43,7 @@ def build(candidate: Candidate) -> Built:
 def _start(context: bytes) -> None:
     global _context, _builder
     os.environ["TVM_NUM_THREADS"] = "1"
-    from kintune.compiler.build import Builder
+    from kintune.compiler.build import CandidateBuilder
 
     _context = msgspec.msgpack.decode(context, type=BuildContext)
-    _builder = Builder(_context.target)
+    _builder = CandidateBuilder(_context.target)

@@ -159,7 +159,7 @@ def _take_apart(
     turns: int,
 ) -> dict[str, Any]:
     from kintune.hardware.cores import pinned_to
-    from kintune.measure.core_locality import handover
+    from kintune.measure.core_locality import core_latency
     from kintune.measure.run import Runner
     from kintune.workers.device_worker import open_device
 
@@ -175,7 +175,7 @@ def _take_apart(
 
     def cost() -> float:
         with pinned_to(about.cores[0]):
-            return handover(len(about.cores), data_caches(inspect_machine())[1]).ratio()
+            return core_latency(len(about.cores), data_caches(inspect_machine())[1]).ratio()
 
     states = _States(cost)
     for _ in range(turns):

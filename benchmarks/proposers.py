@@ -30,7 +30,7 @@ from kintune.hardware.cpu import data_caches, inspect_machine
 from kintune.models.ref import parse_ref
 from kintune.search.draft.drafter import draft
 from kintune.search.propose import Proposer, propose
-from kintune.search.session import Session
+from kintune.search.session import SearchSession
 from kintune.search.space import SearchSpace
 from kintune.tuning.estimation import preparing
 from kintune_lab.families.samples import subject_of
@@ -70,7 +70,9 @@ def search(
 ) -> list[tuple[int, float]]:
     """After each round: trials so far, and the weighted sum of the best times in milliseconds."""
     strategy, proposer = WAYS[way]
-    session = Session([subject_of(s) for s in subgraphs], space, strategy, seed=seed, threads=2, proposer=proposer)
+    session = SearchSession(
+        [subject_of(s) for s in subgraphs], space, strategy, seed=seed, threads=2, proposer=proposer
+    )
     curve: list[tuple[int, float]] = []
     measured = 0
     while measured < trials and (plan := session.plan(trials - measured)) is not None:
@@ -105,7 +107,7 @@ def main() -> None:
     from kintune.compiler.space.replay import load_workload
     from kintune.compiler.space.tvm_space import TvmSpace
     from kintune.measure.run import Runner
-    from kintune.search.processor import Machine
+    from kintune.search.processor import Processor
     from kintune.workers.device_worker import open_device
 
     load_intrinsics()
@@ -113,7 +115,7 @@ def main() -> None:
     subgraphs = chosen(prepared, wanted)
     modules = {s.workload: prepared.modules[s.workload] for s in subgraphs}
     sketches = [sketch for sketch in prepared.sketches if sketch.workload in modules]
-    machine = Machine.of(about.device_type.isa, about.protocol.threads, data_caches(inspect_machine()))
+    machine = Processor.of(about.device_type.isa, about.protocol.threads, data_caches(inspect_machine()))
     target = tvm.target.Target(json.loads(about.device_type.target))
     context = BuildContext(about.device_type.target, modules, {sketch.digest: sketch for sketch in sketches})
     known: dict[Candidate, Outcome] = {}

@@ -19,7 +19,7 @@ from kintune.scheduler.decisions import Start
 from kintune.scheduler.events import Event, JobAdded, JobEnded, JobExpects, ResourceJoined, StageDone, StageReady
 from kintune.scheduler.policies import policy
 from kintune.scheduler.resources import Device, Host
-from kintune.scheduler.scheduler import Machine
+from kintune.scheduler.scheduler import Scheduler
 
 SIZES = ((100, 10), (1000, 100), (10_000, 1000))
 KINDS = (("select", 0.58), ("build", 4.84), ("profile", 2.2), ("update", 0.21))
@@ -32,7 +32,7 @@ class Park:
     def __init__(self, name: str, jobs: int, devices: int, rounds: int) -> None:
         self.seconds = 0.0
         self.decisions = 0
-        self._machine = Machine(policy(name))
+        self._machine = Scheduler(policy(name))
         self._ends: list[tuple[float, int, Start]] = []
         self._draw = random.Random(0)
         self._now = 0.0

@@ -27,13 +27,13 @@ from sqlalchemy import insert
 
 from kintune.core.report import ProgressReport
 from kintune.service.database import open_database
-from kintune.service.job_request import Wanted
-from kintune.service.model_store import Findings, Library
-from kintune.service.orchestrator.event_bus import Bus
+from kintune.service.job_request import JobRequest
+from kintune.service.model_store import Findings, ModelStore
+from kintune.service.orchestrator.event_bus import EventBus
 from kintune.service.orchestrator.events import Progressed
 from kintune.service.schema import jobs, steps
-from kintune.service.settings import Settings
-from kintune.service.users import People
+from kintune.service.settings import ServiceSettings
+from kintune.service.users import Users
 from kintune.testing.serving import serving
 
 RESULTS = Path(__file__).parent / "results" / "service_load.json"
@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=40, help="how often each page is asked for")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        settings = Settings(data=name)
+        settings = ServiceSettings(data=name)
         ids = fill(settings, options.jobs)
         with serving(Path(name), "--part", "web", ready="/healthz") as service:
             (web,) = psutil.Process(service.process.pid).children()
@@ -66,15 +66,15 @@ def main() -> None:
     print(json.dumps(document, indent=1))
 
 
-def fill(settings: Settings, count: int) -> list[str]:
+def fill(settings: ServiceSettings, count: int) -> list[str]:
     """So many jobs of one user, all but the last hundred over; their ids."""
     database = open_database(settings.service_database)
     now = time.time()
-    user = People(database).local(now).user
-    library = Library(database)
+    user = Users(database).local(now).user
+    library = ModelStore(database)
     model = library.add(user, "net.onnx", "0" * 64, 1000, now, None).id
     library.found(model, Findings(operators={"MatMul": 2}, parameters=1000))
-    wanted = msgspec.json.encode(Wanted(minutes=1.0)).decode()
+    wanted = msgspec.json.encode(JobRequest(minutes=1.0)).decode()
     ids = [f"{number:012x}" for number in range(count)]
     with database.transaction() as connection:
         for number, id in enumerate(ids):
@@ -113,13 +113,13 @@ async def time_pages(url: str, ids: list[str], count: int) -> dict[str, dict[str
 
 
 async def crowd(
-    settings: Settings, web: psutil.Process, url: str, ids: list[str], options: argparse.Namespace
+    settings: ServiceSettings, web: psutil.Process, url: str, ids: list[str], options: argparse.Namespace
 ) -> dict[str, float]:
     """What the web process uses of a core while nobody is there, and with all of them."""
     limits = httpx.Limits(max_connections=None)
     idle = await share(web, 10.0)
     async with httpx.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
-        bus = Bus(settings.socket, lambda: None)
+        bus = EventBus(settings.socket, lambda: None)
         tasks = [
             asyncio.create_task(poll(client, ids[-1 - n % 100], n / options.pollers)) for n in range(options.pollers)
         ]
@@ -162,7 +162,7 @@ async def view(client: httpx.AsyncClient, job: str, seen: collections.Counter[in
             seen[number] += line.startswith("event: progressed")
 
 
-async def tell(bus: Bus, job: str) -> None:
+async def tell(bus: EventBus, job: str) -> None:
     """News of a job that is under way."""
     trials: Any = 0
     while True:

@@ -37,19 +37,19 @@ from live.troubles import Troubles
 
 from kintune.hardware.cpu import inspect_machine
 from kintune.scheduler.policies import POLICIES, policy
-from kintune.scheduler.scheduler import Limits, Machine
+from kintune.scheduler.scheduler import RetryLimits, Scheduler
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.engine.process import Anywhere
-from kintune.workers.fleet.agent_registry import Admitted, Hub, Workers
+from kintune.workers.fleet.agent_registry import Admitted, AgentRegistry, WorkerCommands
 from kintune.workers.fleet.messages import Join
-from kintune.workers.fleet.sockets import PATH, SocketLine, open_door
+from kintune.workers.fleet.sockets import PATH, SocketTransport, open_door
 from kintune_lab.simulate.mock import MockJob
 from kintune_lab.simulate.mock_process import MOCK_WORKER
 from kintune_lab.simulate.plan import PlannedJob
 
 HERE = Path(__file__).parent
-WORKERS = Workers({MOCK_WORKER: WORKER}, {MOCK_WORKER: DEVICE})
+WORKERS = WorkerCommands({MOCK_WORKER: WORKER}, {MOCK_WORKER: DEVICE})
 DEVICES = {"board": (4, 4, 4), "gpu": (4, 4)}
 HOSTS = (8, 8)
 SAMPLE_S = 10.0
@@ -102,7 +102,7 @@ class Soak:
     def run(self) -> None:
         """Until all jobs are over, or take too long; writes what was seen."""
         at_once = 3 * sum(map(sum, DEVICES.values())) // 2
-        machine = Machine(policy(self._options.policy), Limits(resources_may_join=True))
+        machine = Scheduler(policy(self._options.policy), RetryLimits(resources_may_join=True))
         with ExitStack() as stack:
             self._engine = stack.enter_context(
                 LocalEngine(
@@ -158,13 +158,13 @@ class Soak:
             self._engine.leave()
 
     async def _play_the_world(self) -> None:
-        hub = Hub(self._engine, workers=WORKERS, lodges=True)
+        hub = AgentRegistry(self._engine, workers=WORKERS, lodges=True)
         attending: set[asyncio.Task[Any] | None] = set()
 
         def admit(join: Join) -> list[Admitted]:
             return [Admitted(device.type) for device in join.devices]
 
-        async def attend(line: SocketLine, machine: MockMachine) -> None:
+        async def attend(line: SocketTransport, machine: MockMachine) -> None:
             machine.line = line
             attending.add(asyncio.current_task())
             try:

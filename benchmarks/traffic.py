@@ -14,7 +14,7 @@ import json
 import tvm
 
 from kintune.compiler.graph.lower import Lowered, lower
-from kintune.compiler.graph.workload import Workload
+from kintune.compiler.graph.workload import StandaloneWorkload
 from kintune.models.importer import load
 from kintune.models.ref import parse_ref
 from kintune.runtime.target import resolve_target
@@ -27,7 +27,7 @@ def share_without_reduction(lowered: Lowered) -> float:
     return sum(w.weight * w.bytes for w in kernels if not w.reduces) / total if total else 0.0
 
 
-def _kernels(lowered: Lowered) -> list[Workload]:
+def _kernels(lowered: Lowered) -> list[StandaloneWorkload]:
     """What runs as a kernel: a reshape only gives its operand another shape."""
     return [w for w in lowered.workloads if w.signature != "reshape"]
 

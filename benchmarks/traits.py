@@ -30,7 +30,7 @@ from kintune.hardware.cpu import data_caches, inspect_machine
 from kintune.records import Store
 from kintune.search.cost_model import Trees
 from kintune.search.features.field import Field, fields_of
-from kintune.search.processor import Machine
+from kintune.search.processor import Processor
 from kintune.search.ranking import best_of, pair_accuracy
 
 RESULTS = Path(__file__).parent / "results" / "traits.json"
@@ -65,7 +65,7 @@ def read(path: Path) -> Iterator[Subgraph]:
     with Store.open(path, create=False) as store:
         device = max(store.devices.list(), key=lambda each: len(store.measurements.find(device_type=each.digest)))
         target = tvm.target.Target(json.loads(device.target))
-        machine = Machine.of(device.isa, device.threads, data_caches(inspect_machine()))
+        machine = Processor.of(device.isa, device.threads, data_caches(inspect_machine()))
         for workload in store.workloads.list():
             sketches = {sketch.digest: sketch for sketch in store.workloads.sketches([workload.digest])}
             module = load_workload(store.workloads.module(workload.digest))

@@ -193,13 +193,13 @@ def profile_steps(sample: Sample) -> dict[str, float]:
     the untuned program of a workload takes, once, before its first candidate: milliseconds a workload.  `(raced)` and
     `(all repeated)` are the whole where slow ones are given up early, and where they are not: medians of turns.
     """
-    from kintune.compiler.build import Builder
+    from kintune.compiler.build import CandidateBuilder
     from kintune.measure.run import Runner
     from kintune.workers.device_worker import open_device
 
     about, _ = open_device("native", 0)
     making = BuildContext(about.device_type.target, sample.modules, sample.sketches)
-    builder = Builder(making.target)
+    builder = CandidateBuilder(making.target)
     references = {w: builder.build(making, Candidate.untuned(w)) for w in sample.modules}
     items = [ProfileItem(r.candidate.workload, builder.build(making, r.candidate)) for r in sample.rows]
     runner = Runner(about.cores)

@@ -90,7 +90,7 @@ def twins(store: Store, found: Iterable[Trial], sample: int, seed: int) -> dict[
     from kintune.compiler.space.replay import Replayer, load_workload
     from kintune.compiler.space.tvm_space import TvmSpace
     from kintune.runtime.target import instruction_set
-    from kintune.search.processor import Machine
+    from kintune.search.processor import Processor
 
     load_intrinsics()
     use_vector_functions()
@@ -103,7 +103,7 @@ def twins(store: Store, found: Iterable[Trial], sample: int, seed: int) -> dict[
     modules = {workload: load_workload(store.workloads.module(workload)) for workload in by_workload}
     sketches = store.workloads.sketches(modules)
     by_digest = {sketch.digest: sketch for sketch in sketches}
-    machine = Machine.of(instruction_set(device.target), device.threads, data_caches(inspect_machine()))
+    machine = Processor.of(instruction_set(device.target), device.threads, data_caches(inspect_machine()))
     space = TvmSpace(modules, sketches, target, machine, 1)
     counts: Counter[str] = Counter()
     pairs: list[tuple[Trial, Trial]] = []

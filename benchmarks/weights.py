@@ -12,7 +12,7 @@ import statistics
 from pathlib import Path
 
 from kintune_lab.simulate.simulation import play
-from kintune_lab.simulate.spec import read_spec
+from kintune_lab.simulate.spec import read_schedule_spec
 
 SPEC = Path(__file__).parent / "schedules" / "mix_weighted.toml"
 
@@ -22,7 +22,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
     options = parser.parse_args()
-    spec = read_spec(str(SPEC))
+    spec = read_schedule_spec(str(SPEC))
     for setup in spec.setups:
         by_weight: dict[float, list[float]] = {}
         worst = 0.0

@@ -19,12 +19,12 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from kintune.core.messages import Committed, Finished, ItemStatus, Offer, StageClosed, Work
+from kintune.core.messages import Committed, Finished, ItemStatus, OfferStages, StageClosed, Work
 from kintune.core.stage import Demand, Stage
 from kintune.errors import KintuneError
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.resources import Device, Host
-from kintune.scheduler.scheduler import Machine
+from kintune.scheduler.scheduler import Scheduler
 from kintune.wire.job_loop import Saying, job_main
 from kintune.wire.worker_loop import main as worker_main
 from kintune.workers.engine.job_run import JobLaunch
@@ -124,7 +124,7 @@ class FlagsJob:
             f"{self.job}/{self.step}", then=demands[order[(order.index(self.step) + 1) % 4]],
         )  # fmt: skip
         worker = "job" if own else "build" if self.step == "build" else "device"
-        yield Offer((Work(stage, worker, b"", tuple(item.encode() for item in items), 60.0, droppable=True),))
+        yield OfferStages((Work(stage, worker, b"", tuple(item.encode() for item in items), 60.0, droppable=True),))
 
 
 class Builder:
@@ -170,7 +170,7 @@ def tune(sources: Sequence[str], name: str, rounds: int) -> None:
             JobLaunch(source, Command((*me, "job"), where), json.dumps({"source": source, "rounds": rounds}).encode())
             for source in sources
         ]
-        with LocalEngine(Machine(policy(name)), MemoryJournal(), commands, resources) as engine:
+        with LocalEngine(Scheduler(policy(name)), MemoryJournal(), commands, resources) as engine:
             for job, end in engine.run(jobs, on_stage=lambda job, work: print(f"{job}: {work.stage.id}")).items():
                 if end.finished is None or end.finished.failed:
                     print(f"{job}: failed: {end.cause or (end.finished and end.finished.reason)}")

@@ -17,7 +17,7 @@ from kintune.core.payloads import JobSpec, Selected
 from kintune.core.plan import Round
 from kintune.core.version import FEATURES
 from kintune.tuning.job.job import TuningJob
-from kintune.tuning.job.tvm_backend import Workshop
+from kintune.tuning.job.tvm_backend import TvmBackend
 from kintune.wire.job_loop import Saying, job_main
 
 FOLLOW = "KINTUNE_FOLLOW"
@@ -43,4 +43,4 @@ class FollowedJob(TuningJob):
 
 
 if __name__ == "__main__":
-    job_main(lambda _arguments: FollowedJob(Workshop(), FEATURES))
+    job_main(lambda _arguments: FollowedJob(TvmBackend(), FEATURES))

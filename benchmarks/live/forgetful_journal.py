@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from kintune.core.messages import Committed, ItemStatus
-from kintune.workers.engine.journal import Entry
+from kintune.workers.engine.journal import JournalEntry
 
 
 class ForgetfulJournal:
@@ -24,7 +24,7 @@ class ForgetfulJournal:
         """No job has an earlier session."""
         return 0.0
 
-    def commit(self, job: str, entry: Entry) -> Sequence[Committed]:
+    def commit(self, job: str, entry: JournalEntry) -> Sequence[Committed]:
         """Append `entry`.  Raises AssertionError where its item has been committed before."""
         events = self._events.setdefault(job, [])
         twice = any((event.stage, event.index) == (entry.stage, entry.index) for event in events)

@@ -15,7 +15,7 @@ import msgspec
 
 from kintune.wire.worker_loop import WIRE_VERSION
 from kintune.workers.fleet.messages import FLEET_VERSION, Join, OfferedDevice
-from kintune.workers.fleet.sockets import SocketLine
+from kintune.workers.fleet.sockets import SocketTransport
 
 _RESTART_S = 5.0
 
@@ -29,7 +29,7 @@ class MockMachine:
     def __init__(self, name: str, folder: Path, *, cores: int = 0, type: str = "", devices: int = 0) -> None:
         self.name = name
         self.unwell = [folder / f"{name}-{number}" for number in range(devices)]
-        self.line: SocketLine | None = None
+        self.line: SocketTransport | None = None
         self._folder = folder
         offered = tuple(OfferedDevice(f"d{n}", type, (str(file),), b"") for n, file in enumerate(self.unwell))
         memory_mb = 1 << 16 if cores else 0

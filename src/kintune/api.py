@@ -68,7 +68,7 @@ def load(
         raise OrderError("shapes are for files; a PyTorch module takes its shapes from example_inputs")
     if example_inputs is None:
         raise OrderError("a PyTorch module needs example inputs first: kt.load(module, example_inputs=(x,))")
-    from kintune.models.import_torch import export_module
+    from kintune.models.torch_export import export_module
 
     return Model(msgspec.structs.replace(export_module(source, example_inputs), constants=fixed))
 

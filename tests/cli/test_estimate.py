@@ -8,7 +8,7 @@ import pytest
 
 from kintune.cli import estimate as module
 from kintune.core.device import Peak
-from kintune.tuning.estimation import Estimate, Known
+from kintune.tuning.estimation import Estimate, KnownDevice
 
 if TYPE_CHECKING:
     from tests.support.command import Kintune
@@ -24,7 +24,7 @@ ESTIMATE = Estimate(
     threads=2,
     peak=Peak(400.0, 20.0, 2),
     bound_ms=9.08,
-    known=Known(),
+    known=KnownDevice(),
     trials=1000,
     seconds=500.0,
     judged_by_runs=False,
@@ -56,7 +56,7 @@ def test_a_first_estimate_says_what_it_rests_on(kintune: Kintune, answers: dict[
 
 
 def test_what_records_give_is_said(kintune: Kintune, answers: dict[str, Any]) -> None:
-    answers["answer"] = msgspec.structs.replace(ESTIMATE, known=Known(17, 900, 15.2), judged_by_runs=True)
+    answers["answer"] = msgspec.structs.replace(ESTIMATE, known=KnownDevice(17, 900, 15.2), judged_by_runs=True)
     out = kintune("estimate", "zoo:resnet18").out
     assert "know 900 programs for 17 of the 21 subgraphs; with the best, about 15.2 ms\n" in out
     assert "(judged by past runs)" in out

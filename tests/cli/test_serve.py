@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.service.settings import Settings
+from kintune.service.settings import ServiceSettings
 
 
 def free_port() -> str:
@@ -53,13 +53,13 @@ def test_a_host_that_is_no_name_is_refused(tmp_path: Path) -> None:
 
 def test_a_service_is_served_from_where_it_is_kept(tmp_path: Path) -> None:
     """Otherwise its users and jobs would seem to be gone."""
-    settings = Settings(data=str(tmp_path), database="postgresql+psycopg://kintune:secret@/tuning")
+    settings = ServiceSettings(data=str(tmp_path), database="postgresql+psycopg://kintune:secret@/tuning")
     settings.file.write_bytes(msgspec.json.encode(settings))
     ended = serve("--data", str(tmp_path), "--port", free_port())
     assert ended.returncode == 2
     assert "is kept in PostgreSQL; name it with --database" in ended.stderr
     assert "secret" not in ended.stderr
-    settings.file.write_bytes(msgspec.json.encode(Settings(data=str(tmp_path))))
+    settings.file.write_bytes(msgspec.json.encode(ServiceSettings(data=str(tmp_path))))
     ended = serve("--data", str(tmp_path), "--port", free_port(), "--database", "postgresql+psycopg://kintune@/tuning")
     assert ended.returncode == 2
     assert "is kept in files, not in PostgreSQL" in ended.stderr

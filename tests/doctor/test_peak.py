@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kintune.core.device import DeviceAbout, Machine, Peak
-from kintune.core.measurement_protocol import DeviceType, Protocol
+from kintune.core.device import DeviceDescription, Machine, Peak
+from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol
 from kintune.doctor import peak as module
 from kintune.doctor.peak import check_peak
 from kintune.errors import EngineError
@@ -18,7 +18,7 @@ from kintune.records import Store
 PEAK = Peak(gflops=400.0, gbytes_per_s=20.0, threads=2, read_gbytes_per_s=25.0)
 MACHINE = Machine("a CPU", "x86_64", 2, 2, 2, 2, 1 << 34, (), ())
 DEVICE = DeviceType(target="{}", model="a CPU", isa=(), threads=2, protocol="1-cold")
-ABOUT = msgspec.msgpack.encode(DeviceAbout(DEVICE, Protocol(threads=2), (), MACHINE, "tvm"))
+ABOUT = msgspec.msgpack.encode(DeviceDescription(DEVICE, MeasurementProtocol(threads=2), (), MACHINE, "tvm"))
 
 
 class FakeInterview:

@@ -58,7 +58,7 @@ def _structs() -> Iterator[type[msgspec.Struct]]:
         *pkgutil.walk_packages(kintune.__path__, "kintune."),
         *pkgutil.walk_packages(kintune_lab.__path__, "kintune_lab."),
     ]:
-        if module.name.startswith(("kintune.cli", "kintune.core", "kintune_lab.simulate", "kintune.tuning.estimate")):
+        if module.name.startswith(("kintune.cli", "kintune.core", "kintune_lab.simulate", "kintune.tuning.estimation")):
             importlib.import_module(module.name)
     for place in ("kintune_lab.families.document", "kintune_lab.bench.summary", "kintune.service.client"):
         importlib.import_module(place)

@@ -7,7 +7,7 @@ from kintune.core.measurement_protocol import DeviceType
 from kintune.core.outcome import Outcome, Status
 from kintune.core.payloads import Subgraph
 from kintune.errors import RecordsError
-from kintune.integrations.exchange import FOREIGN, Measured, TuningDatabase, absorb, gather
+from kintune.integrations.exchange import FOREIGN, ForeignMeasurement, TuningDatabase, absorb, gather
 from kintune.records import Measurement, Store
 
 TARGET = '{"kind": "llvm", "num-cores": 2}'
@@ -20,7 +20,7 @@ FAST, SLOW = (Candidate(WORKLOAD, SKETCH.digest, ((i,),)) for i in range(2))
 
 @pytest.fixture
 def database() -> TuningDatabase:
-    measured = (Measured(FAST, (5.0, 5.5), TARGET), Measured(SLOW, (9.0,), TARGET))
+    measured = (ForeignMeasurement(FAST, (5.0, 5.5), TARGET), ForeignMeasurement(SLOW, (9.0,), TARGET))
     return TuningDatabase((SUBGRAPH,), {WORKLOAD: b"a program"}, (SKETCH,), measured)
 
 
@@ -47,7 +47,7 @@ def test_a_confirmed_time_takes_the_place_of_the_first(database: TuningDatabase)
         outcome = Outcome(Status.OK, (4.0,))
         store.measurements.add(Measurement(device_type=device_type, compiler="c", candidate=FAST, outcome=outcome))
         store.measurements.confirm(device_type, "c", FAST, Outcome(Status.OK, (6.0,)))
-        assert gather(store).measured == (Measured(FAST, (6.0,), TARGET),)
+        assert gather(store).measured == (ForeignMeasurement(FAST, (6.0,), TARGET),)
 
 
 def test_what_cannot_be_compared_is_not_mixed(database: TuningDatabase) -> None:
@@ -66,7 +66,7 @@ def test_what_cannot_be_compared_is_not_mixed(database: TuningDatabase) -> None:
         measure("new", FAST, 7.0)
         measure("new", SLOW, 8.0)
         gathered = gather(store)
-        assert gathered.measured == (Measured(FAST, (7.0,), TARGET), Measured(SLOW, (8.0,), TARGET))
+        assert gathered.measured == (ForeignMeasurement(FAST, (7.0,), TARGET), ForeignMeasurement(SLOW, (8.0,), TARGET))
         assert gathered.skipped == {"measured under other conditions": 3}
 
 

@@ -10,7 +10,13 @@ import pytest
 from kintune.core.candidate import Candidate
 from kintune.core.payloads import Subgraph
 from kintune.errors import EngineError, InputError
-from kintune.integrations.exchange import Exported, Measured, TuningDatabase, export_metaschedule, read_metaschedule
+from kintune.integrations.exchange import (
+    Exported,
+    ForeignMeasurement,
+    TuningDatabase,
+    export_metaschedule,
+    read_metaschedule,
+)
 
 pytestmark = pytest.mark.tvm
 
@@ -47,7 +53,7 @@ def tuned() -> Tuned:
     from kintune.compiler.space.replay import Replayer, save_workload
     from kintune.compiler.space.sketches import generate_sketches
     from kintune.runtime.target import resolve_target
-    from kintune.search.processor import Machine
+    from kintune.search.processor import Processor
     from kintune.search.rules import rule_candidates
 
     load_intrinsics()
@@ -61,7 +67,7 @@ def tuned() -> Tuned:
     replay = Replayer(module, target)
     by_digest = {sketch.digest: sketch for sketch in sketches}
     candidates = [
-        replay(by_digest[c.sketch], c).candidate for s in sketches for c in rule_candidates([s], Machine(), 2)
+        replay(by_digest[c.sketch], c).candidate for s in sketches for c in rule_candidates([s], Processor(), 2)
     ]
     times = [(100.0 - i, 101.0 - i) for i in range(len(candidates))]
     subgraph = Subgraph(
@@ -71,7 +77,7 @@ def tuned() -> Tuned:
         subgraphs=(subgraph,),
         modules={workload.digest: save_workload(module)},
         sketches=sketches,
-        measured=tuple(Measured(c, t, canonical) for c, t in zip(candidates, times, strict=True)),
+        measured=tuple(ForeignMeasurement(c, t, canonical) for c, t in zip(candidates, times, strict=True)),
     )
     return Tuned(module, target, database)
 

@@ -12,9 +12,9 @@ def test_what_is_sent_to_memory_stays_what_it_is(shape: tuple[int, ...], dtype: 
     import tvm
 
     from kintune.measure.evict import evictor
-    from kintune.measure.guarded_memory import Guarded
+    from kintune.measure.guarded_memory import GuardedMemory
 
-    buffer = Guarded.of(shape, dtype)
+    buffer = GuardedMemory.of(shape, dtype)
     buffer.array(shape, dtype)[...] = 3
     before = buffer.fingerprint()
     tensor = buffer.tensor(shape, dtype)

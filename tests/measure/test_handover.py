@@ -13,14 +13,14 @@ def told(*seconds: float) -> Callable[[], float]:
 
 
 def test_the_least_of_some_looks_counts() -> None:
-    from kintune.measure.core_locality import Handover
+    from kintune.measure.core_locality import CoreLatency
 
-    assert Handover(told(9e-6, 2e-6), told(50e-6, 9e-6, 6e-6)).ratio() == pytest.approx(3.0)
+    assert CoreLatency(told(9e-6, 2e-6), told(50e-6, 9e-6, 6e-6)).ratio() == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_handing_on_costs_something(threads: int) -> None:
-    from kintune.measure.core_locality import handover
+    from kintune.measure.core_locality import core_latency
 
-    ratio = handover(threads, 1 << 18).ratio()
+    ratio = core_latency(threads, 1 << 18).ratio()
     assert 0 < ratio < float("inf")  # how much depends on what else runs

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kintune.core.measurement_protocol import Protocol
+from kintune.core.measurement_protocol import MeasurementProtocol
 from kintune.core.outcome import Outcome, Status
 from kintune.core.stage_requests import Built, Operand, ProfileContext, ProfileItem
 from kintune.errors import DeviceError
@@ -18,16 +18,16 @@ from tests.support.poison import compile_kernel
 
 pytestmark = pytest.mark.tvm
 
-PROTOCOL = Protocol(threads=1, repeats=2, max_seconds=0.01)
+PROTOCOL = MeasurementProtocol(threads=1, repeats=2, max_seconds=0.01)
 
 
 @pytest.fixture(scope="module")
 def runner() -> Any:
     from kintune.hardware.cores import choose_cores
-    from kintune.measure.interference import Calm
+    from kintune.measure.interference import InterferenceFilter
     from kintune.measure.run import Runner
 
-    return Runner(choose_cores(1), calm=Calm(waited=lambda: 0.0))  # whatever else runs here
+    return Runner(choose_cores(1), calm=InterferenceFilter(waited=lambda: 0.0))  # whatever else runs here
 
 
 def libraries(directory: Path) -> int:
@@ -83,7 +83,7 @@ def test_what_is_hopelessly_slow_runs_once(runner: Any, tmp_path: Path, slow: fl
     body = f'FILE *f = fopen("{log}", "a"); fputc(120, f); fclose(f); usleep(20000); fill(out, 1.0f);'
     sleepy = Built("slow", compile_kernel(body), operands)
     reference = Built("reference", compile_kernel("fill(out, 1.0f);"), operands)
-    protocol = Protocol(threads=1, repeats=2, max_seconds=0.5)
+    protocol = MeasurementProtocol(threads=1, repeats=2, max_seconds=0.5)
     runner.begin(ProfileContext(protocol, {"sleepy": reference}, best_us={"sleepy": 100.0}, slow=slow))
     assert runner.profile(ProfileItem("sleepy", sleepy)).ok
     assert log.read_text() == runs
@@ -106,7 +106,7 @@ def test_what_was_measured_before_says_how_fast_it_is_at_present(runner: Any, tm
     body = f'FILE *f = fopen("{log}", "a"); fputc(120, f); fclose(f); usleep(20000); fill(out, 1.0f);'
     known, new = (Built(name, compile_kernel(body), operands) for name in ("known", "new"))
     reference = Built("reference", compile_kernel("fill(out, 1.0f);"), operands)
-    protocol = Protocol(threads=1, repeats=5, max_seconds=0.5)
+    protocol = MeasurementProtocol(threads=1, repeats=5, max_seconds=0.5)
     best_us = {"sleepy": 1000.0}  # in a minute that was twenty times as fast
     runner.begin(ProfileContext(protocol, {"sleepy": reference}, best_us=best_us, slow=10.0, again=("known",)))
     for built, runs in ((known, 4), (new, 10)):  # a first run and all repeats, of which the known one has but three
@@ -120,7 +120,7 @@ def test_the_fastest_of_a_stage_so_far_says_what_is_slow(runner: Any, tmp_path: 
     body = f'FILE *f = fopen("{log}", "a"); fputc(120, f); fclose(f); usleep(20000); fill(out, 1.0f);'
     slow = Built("slow", compile_kernel(body), operands)
     fast = Built("fast", compile_kernel("fill(out, 1.0f);"), operands)
-    protocol = Protocol(threads=1, repeats=2, max_seconds=0.5)
+    protocol = MeasurementProtocol(threads=1, repeats=2, max_seconds=0.5)
     context = ProfileContext(protocol, {"sleepy": fast}, slow=10.0)
     runner.begin(context)
     for built, runs in ((slow, 3), (fast, 3), (slow, 4)):  # until something fast is known, a first run and two repeats
@@ -134,7 +134,7 @@ def test_the_fastest_of_a_stage_so_far_says_what_is_slow(runner: Any, tmp_path: 
 def disturbed(log: Path, waited: Callable[[], float], milliseconds: int, is_reference: bool, most_s: float) -> Outcome:
     """What comes of a kernel that sleeps while its threads wait like this; it leaves a mark in `log` for each run."""
     from kintune.hardware.cores import choose_cores
-    from kintune.measure.interference import Calm
+    from kintune.measure.interference import InterferenceFilter
     from kintune.measure.run import Runner
 
     log.touch()
@@ -142,8 +142,8 @@ def disturbed(log: Path, waited: Callable[[], float], milliseconds: int, is_refe
     mark = f'FILE *f = fopen("{log}", "a"); fputc(120, f); fclose(f);'
     slow = Built("slow", compile_kernel(f"{mark} usleep({1000 * milliseconds}); fill(out, 1.0f);"), operands)
     other = Built("reference", compile_kernel("fill(out, 1.0f);"), operands)
-    protocol = Protocol(threads=1, repeats=2, max_seconds=most_s if is_reference else 0.5)
-    runner = Runner(choose_cores(1), calm=Calm(waited=waited))
+    protocol = MeasurementProtocol(threads=1, repeats=2, max_seconds=most_s if is_reference else 0.5)
+    runner = Runner(choose_cores(1), calm=InterferenceFilter(waited=waited))
     references = {"sleepy": slow if is_reference else other}
     runner.begin(ProfileContext(protocol, references, best_us={"sleepy": 100.0}, slow=10.0))
     return runner.profile(ProfileItem("sleepy", slow))
@@ -226,9 +226,9 @@ def test_a_type_that_cannot_be_laid_out_is_a_failure_of_the_run(runner: Any, hea
 
 def test_protocols_that_this_device_cannot_follow(runner: Any, healthy: Built) -> None:
     with pytest.raises(DeviceError, match="9 threads, this worker has 1"):
-        runner.begin(ProfileContext(Protocol(threads=9), {}))
+        runner.begin(ProfileContext(MeasurementProtocol(threads=9), {}))
     with pytest.raises(DeviceError, match="'lukewarm' operands"):
-        runner.begin(ProfileContext(Protocol(threads=1, operands="lukewarm"), {}))
+        runner.begin(ProfileContext(MeasurementProtocol(threads=1, operands="lukewarm"), {}))
     with pytest.raises(DeviceError, match="no stage"):
         runner.profile(ProfileItem("dense", healthy))
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kintune.core.candidate import Candidate, digest_of
 from kintune.core.outcome import Outcome, Status
 from kintune.errors import DamagedRecord, RecordsError, StorageError
-from kintune.records import Imported, RunState, Store, export_records, import_records
+from kintune.records import ImportSummary, RunState, Store, export_records, import_records
 from kintune.records.schema import measurements
 from kintune.testing.records import COMPILER, DEVICE, add_workload, measurement
 
@@ -46,13 +46,13 @@ def told(store: Store) -> list[object]:
 def test_what_was_exported_is_imported_elsewhere(store: Store, other: Store, tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl.gz"
     assert export_records(store, path) == 3
-    assert import_records(other, path) == Imported(added=3, known=0)
+    assert import_records(other, path) == ImportSummary(added=3, known=0)
     assert told(other) == told(store)
     assert other.workloads.list() == store.workloads.list()
     workloads = [workload.digest for workload in store.workloads.list()]
     assert other.workloads.sketches(workloads) == store.workloads.sketches(workloads)
     assert other.check() == []
-    assert import_records(other, path) == Imported(added=0, known=3)
+    assert import_records(other, path) == ImportSummary(added=0, known=3)
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -103,7 +103,7 @@ def test_a_run_or_some_workloads_are_exported_alone(store: Store, other: Store, 
     assert export_records(store, path, workloads=[dense]) == 1
     assert import_records(other, path).added == 1
     assert export_records(store, path, workloads=[]) == 0
-    assert import_records(other, path) == Imported(0, 0)
+    assert import_records(other, path) == ImportSummary(0, 0)
 
 
 def test_failures_of_a_run_that_failed_as_a_whole_stay(store: Store, other: Store, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_what_is_known_here_stays(store: Store, other: Store, tmp_path: Path) ->
     export_records(store, tmp_path / "records.jsonl.gz")
     own = measurement(add_workload(other, "conv"), 1, 100.0)
     other.measurements.add(own)
-    assert import_records(other, tmp_path / "records.jsonl.gz") == Imported(added=2, known=1)
+    assert import_records(other, tmp_path / "records.jsonl.gz") == ImportSummary(added=2, known=1)
     assert other.measurements.find()[0].outcome == own.outcome
 
 

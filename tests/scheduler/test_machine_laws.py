@@ -39,7 +39,7 @@ from kintune.scheduler.invariants import Auditor
 from kintune.scheduler.policies import POLICIES, Fair, Greedy, Predictive, Sequential
 from kintune.scheduler.policy import Policy
 from kintune.scheduler.resources import Device, Host, Resource
-from kintune.scheduler.scheduler import Limits, Machine
+from kintune.scheduler.scheduler import RetryLimits, Scheduler
 
 DEMANDS = [
     Demand(cores=1),
@@ -64,8 +64,8 @@ class Schedule(RuleBasedStateMachine):
     policy: type[Policy]
     bundling: bool
 
-    def new_machine(self) -> Machine:
-        return Machine(self.policy(), Limits(bundling=self.bundling))
+    def new_machine(self) -> Scheduler:
+        return Scheduler(self.policy(), RetryLimits(bundling=self.bundling))
 
     @initialize()
     def begin(self) -> None:
@@ -259,7 +259,7 @@ def test_the_laws_hold(name: str, bundling: bool) -> None:
 
 def calls_an_event(policy: Policy, jobs: int, devices: int) -> float:
     """How many Python and C functions one event costs on average, with this many jobs and devices."""
-    machine = Machine(policy)
+    machine = Scheduler(policy)
     machine.handle(ResourceJoined(0, Host("h", 4, 0)))
     for n in range(devices):
         machine.handle(ResourceJoined(0, Device(f"d{n}", "gpu")))

@@ -13,7 +13,7 @@ from kintune.scheduler.invariants import Auditor, InvariantError
 from kintune.scheduler.policies.ranked import Ranked
 from kintune.scheduler.policy import JobFacts
 from kintune.scheduler.resources import Device, Host
-from kintune.scheduler.scheduler import Limits, Machine
+from kintune.scheduler.scheduler import RetryLimits, Scheduler
 
 GPU = Demand(device="gpu", exclusive=True)
 CORE = Demand(cores=1)
@@ -34,7 +34,7 @@ class UnkindButBounded(Unkind):
 
 def starts_before_late(policy: Ranked, demand: Demand, *, leads: bool, bundling: bool = False, most: int = 400) -> int:
     """How many stages of two others start before the one of `late`, with an auditor who minds waiting."""
-    machine, auditor = Machine(policy, Limits(bundling=bundling)), Auditor(bounded=True)
+    machine, auditor = Scheduler(policy, RetryLimits(bundling=bundling)), Auditor(bounded=True)
     started: list[Start] = []
     running: list[Start] = []
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kintune.core.candidate import Choice, Sketch, Tile, fits
-from kintune.search.bounds import Bound, admits, bounds_of, repair
+from kintune.search.bounds import TileBound, admits, bounds_of, repair
 from kintune.search.evolve import draw, mutate
 from kintune.search.gpu_rules import gpu_rule_candidates
 
@@ -43,8 +43,8 @@ seeds = st.integers(0, 2**32 - 1)
 
 def test_they_are_read_from_the_trace() -> None:
     virtual, threads = bounds_of(threaded((64, 8)))
-    assert virtual == Bound(((0, 1), (1, 1)), 1, 8)
-    assert threads == Bound(((0, 2), (1, 2)), 32, 256)
+    assert virtual == TileBound(((0, 1), (1, 1)), 1, 8)
+    assert threads == TileBound(((0, 2), (1, 2)), 32, 256)
     assert bounds_of(threaded((4, 2)))[1].least == 8  # there are no more iterations
 
 

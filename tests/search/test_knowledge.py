@@ -13,7 +13,7 @@ from kintune.core.knowledge import Knowledge, KnownModel, KnownProgram
 from kintune.core.strategy import Strategy
 from kintune.core.version import ModelVersion
 from kintune.search.cost_model import Trees
-from kintune.search.session import Session
+from kintune.search.session import SearchSession
 from kintune.testing.synthetic_space import Product, SyntheticSpace
 from tests.support.search_run import Began, SearchRun, fold, new_session
 
@@ -22,13 +22,13 @@ _TEACHERS = (Product("big", 112, 512, 64), Product("long", 28, 256, 512), Produc
 
 
 @pytest.fixture(scope="module")
-def lessons() -> tuple[SyntheticSpace, Session]:
+def lessons() -> tuple[SyntheticSpace, SearchSession]:
     """A long search on other workloads of the same family."""
     space = SyntheticSpace(_TEACHERS)
     return space, SearchRun(space, new_session(space, seed=1)).play(400).session
 
 
-def _knowledge(lessons: tuple[SyntheticSpace, Session], *, wrong: bool = False) -> Knowledge:
+def _knowledge(lessons: tuple[SyntheticSpace, SearchSession], *, wrong: bool = False) -> Knowledge:
     space, session = lessons
     programs: list[KnownProgram] = []
     for state in session.states.values():
@@ -57,7 +57,7 @@ def _medians(space: SyntheticSpace, trials: int, knowledge: Knowledge | None) ->
 
 
 def test_a_taught_search_starts_where_another_one_ends(
-    space: SyntheticSpace, lessons: tuple[SyntheticSpace, Session]
+    space: SyntheticSpace, lessons: tuple[SyntheticSpace, SearchSession]
 ) -> None:
     knowledge = _knowledge(lessons)
     kin = SyntheticSpace([space.products["wide"], space.products["deep"]])
@@ -65,12 +65,14 @@ def test_a_taught_search_starts_where_another_one_ends(
     assert _medians(space, 200, knowledge) < 1.1 * _medians(space, 200, None)
 
 
-def test_what_is_wrong_does_no_harm_that_lasts(space: SyntheticSpace, lessons: tuple[SyntheticSpace, Session]) -> None:
+def test_what_is_wrong_does_no_harm_that_lasts(
+    space: SyntheticSpace, lessons: tuple[SyntheticSpace, SearchSession]
+) -> None:
     assert _medians(space, 200, _knowledge(lessons, wrong=True)) < 1.15 * _medians(space, 200, None)
 
 
 def test_programs_of_the_job_itself_and_slow_ones_are_left_alone(
-    space: SyntheticSpace, lessons: tuple[SyntheticSpace, Session]
+    space: SyntheticSpace, lessons: tuple[SyntheticSpace, SearchSession]
 ) -> None:
     (subject,) = [s for s in space.subjects() if s.workload == "wide"]
     sketch = space.sketches("wide")[0]
@@ -84,12 +86,12 @@ def test_programs_of_the_job_itself_and_slow_ones_are_left_alone(
 
 
 def test_a_taught_search_folds_again_to_the_same_decisions(
-    space: SyntheticSpace, lessons: tuple[SyntheticSpace, Session]
+    space: SyntheticSpace, lessons: tuple[SyntheticSpace, SearchSession]
 ) -> None:
     strategy = Strategy(round_size=16, foresee_size=4, families="measured", width=2)
     knowledge = _knowledge(lessons)
 
-    def taught() -> Session:
+    def taught() -> SearchSession:
         session = new_session(space, seed=3, strategy=strategy)
         session.teach(knowledge)
         return session
@@ -110,7 +112,7 @@ def test_a_taught_search_folds_again_to_the_same_decisions(
 
 
 def test_a_prior_scores_before_there_is_anything_to_learn_from(
-    space: SyntheticSpace, lessons: tuple[SyntheticSpace, Session]
+    space: SyntheticSpace, lessons: tuple[SyntheticSpace, SearchSession]
 ) -> None:
     session = new_session(space)
     session.teach(_knowledge(lessons))

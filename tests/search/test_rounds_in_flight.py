@@ -6,7 +6,7 @@ import pytest
 
 from kintune.core.candidate import UNTUNED, Candidate
 from kintune.core.strategy import Strategy
-from kintune.search.session import Session
+from kintune.search.session import SearchSession
 from kintune.testing.synthetic_space import SyntheticSpace
 from tests.support.search_run import Adopted, Began, Event, Observed, SearchRun, fold, new_session
 
@@ -90,7 +90,7 @@ def test_it_gets_about_as_far_as_one_at_a_time(space: SyntheticSpace) -> None:
 def test_events_folded_again_decide_alike(space: SyntheticSpace, length: int) -> None:
     run = Overlapping(space, 2).play(200)
 
-    def state(session: Session) -> object:
+    def state(session: SearchSession) -> object:
         return session.plan(50), session.open_rounds, session.unlearnt, session.latency_us()
 
     one = fold(new_session(space, strategy=STRATEGY), run.events[:length])

@@ -3,13 +3,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kintune.core.candidate import Axis, Choice, Location, Sketch, Tile
-from kintune.search.processor import Machine
+from kintune.search.processor import Processor
 from kintune.search.rules import rule_candidates
 from kintune.testing.decisions import check_candidate
 
 UNROLL = Choice((0, 16, 64, 512), (0.25,) * 4)
 extents = st.one_of(st.integers(1, 4096), st.sampled_from([1, 2, 7, 13, 49, 97, 1000, 1009]))
-machines = st.builds(Machine, st.sampled_from([4, 8, 16]), st.sampled_from([16, 32]))
+machines = st.builds(Processor, st.sampled_from([4, 8, 16]), st.sampled_from([16, 32]))
 
 
 def _sketch(spatial: list[int], reduction: list[int], trace: bytes = b"") -> Sketch:
@@ -20,7 +20,7 @@ def _sketch(spatial: list[int], reduction: list[int], trace: bytes = b"") -> Ske
 
 @given(st.lists(extents, max_size=4), st.lists(extents, max_size=3), machines, st.integers(1, 64))
 def test_candidates_are_valid_distinct_and_few(
-    spatial: list[int], reduction: list[int], machine: Machine, limit: int
+    spatial: list[int], reduction: list[int], machine: Processor, limit: int
 ) -> None:
     sketch = _sketch(spatial, reduction)
     found = rule_candidates([sketch], machine, limit)
@@ -35,14 +35,14 @@ def test_candidates_are_valid_distinct_and_few(
 
 @given(st.lists(extents, max_size=4), st.lists(extents, max_size=3), machines, st.integers(1, 32))
 def test_a_longer_list_begins_with_the_shorter_one(
-    spatial: list[int], reduction: list[int], machine: Machine, limit: int
+    spatial: list[int], reduction: list[int], machine: Processor, limit: int
 ) -> None:
     sketches = [_sketch(spatial, reduction, trace) for trace in (b"RFactor", b"tiled", b"ReverseComputeAt")]
     assert rule_candidates(sketches, machine, 64)[:limit] == rule_candidates(sketches, machine, limit)
 
 
 @given(st.lists(extents, min_size=1, max_size=4), machines)
-def test_the_first_candidate_keeps_its_tile_in_registers(spatial: list[int], machine: Machine) -> None:
+def test_the_first_candidate_keeps_its_tile_in_registers(spatial: list[int], machine: Processor) -> None:
     sketch = _sketch(spatial, [64])
     (first,) = rule_candidates([sketch], machine, 1)
     inner = [decision[-1] for decision in first.decisions[: len(spatial)]]
@@ -63,28 +63,28 @@ def test_the_first_candidate_keeps_its_tile_in_registers(spatial: list[int], mac
     ],
 )
 def test_the_register_tile_of_an_avx512_machine(spatial: list[int], inner: list[int]) -> None:
-    (first,) = rule_candidates([_sketch(spatial, [64])], Machine(16, 32), 1)
+    (first,) = rule_candidates([_sketch(spatial, [64])], Processor(16, 32), 1)
     assert [decision[-1] for decision in first.decisions[: len(spatial)]] == inner
 
 
 def test_the_reduction_comes_first_in_one_piece() -> None:
-    (first,) = rule_candidates([_sketch([64, 64], [4608])], Machine(), 1)
+    (first,) = rule_candidates([_sketch([64, 64], [4608])], Processor(), 1)
     assert first.decisions[2] == (1, 4608)
 
 
 def test_a_factored_reduction_gives_each_lane_a_part() -> None:
-    (first,) = rule_candidates([_sketch([], [4096])], Machine(16, 32), 1)
+    (first,) = rule_candidates([_sketch([], [4096])], Processor(16, 32), 1)
     assert first.decisions[0] == (256, 16)
 
 
 def test_fused_sketches_come_before_plain_ones_and_those_before_factored_ones() -> None:
     sketches = [_sketch([64, 64], [64], trace) for trace in (b"RFactor", b"tiled", b"ReverseComputeAt")]
-    first = rule_candidates(sketches, Machine(), 3)
+    first = rule_candidates(sketches, Processor(), 3)
     assert [candidate.sketch for candidate in first] == [sketch.digest for sketch in reversed(sketches)]
 
 
 def test_without_sketches_there_are_no_candidates() -> None:
-    assert rule_candidates([], Machine(), 8) == []
+    assert rule_candidates([], Processor(), 8) == []
 
 
 @pytest.mark.parametrize(
@@ -98,5 +98,5 @@ def test_without_sketches_there_are_no_candidates() -> None:
     ],
 )
 def test_what_an_instruction_set_offers(isa: list[str], lanes: int, registers: int) -> None:
-    machine = Machine.of(isa)
+    machine = Processor.of(isa)
     assert (machine.lanes, machine.registers) == (lanes, registers)

@@ -13,13 +13,13 @@ from kintune.core.strategy import Strategy
 from kintune.search.cost_model import Trees
 from kintune.search.evolve import draw
 from kintune.search.foresee import sibling
-from kintune.search.session import Session
-from kintune.search.space import Draft
+from kintune.search.session import SearchSession
+from kintune.search.space import CandidateBatch
 from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
 from tests.support.search_run import Began, Event, Observed, SearchRun, fold, new_session
 
 
-def _decisions(session: Session) -> tuple[Round | None, object]:
+def _decisions(session: SearchSession) -> tuple[Round | None, object]:
     """What the session would do now."""
     plan = session.plan()
     chosen = session.select(plan) if plan is not None and not session.pending else ([], 0)
@@ -57,13 +57,13 @@ def test_a_survey_that_skipped_what_is_known_goes_on_alike_when_folded(space: Sy
     allowed = set(space.rules("deep", 3))
 
     class Picky(SyntheticSpace):
-        def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
+        def verify(self, candidates: Sequence[Candidate]) -> Sequence[CandidateBatch | None]:
             drafts = super().verify(candidates)
             return [draft if c in allowed else None for c, draft in zip(candidates, drafts, strict=True)]
 
     picky = Picky([space.products["deep"]])
 
-    def knowing() -> Session:
+    def knowing() -> SearchSession:
         session = new_session(picky)
         session.know(space.rules("deep", 1)[0], Outcome(Status.OK, (5000.0,)), None)
         return session
@@ -179,7 +179,7 @@ def test_without_foresee_rounds_there_are_none(space: SyntheticSpace) -> None:
 
 def test_a_family_that_lost_a_member_has_no_model_of_it(space: SyntheticSpace) -> None:
     """Wherever a history was cut, a family's model is that of its members."""
-    session = Session(space.subjects(), space, Strategy(), seed=0, threads=1)
+    session = SearchSession(space.subjects(), space, Strategy(), seed=0, threads=1)
     workload, state = next(iter(session.states.items()))
     left = state.family
     model = Trees.train(np.eye(16, dtype=np.float32), np.arange(16, dtype=np.float32), seed=0, threads=1)
@@ -202,7 +202,7 @@ def test_a_foresee_round_that_finds_nothing_does_not_end_a_subgraph(space: Synth
     class Barren(SyntheticSpace):
         barren = False
 
-        def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
+        def verify(self, candidates: Sequence[Candidate]) -> Sequence[CandidateBatch | None]:
             return [None] * len(candidates) if self.barren else super().verify(candidates)
 
     barren = Barren(space.products.values())

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kintune.core.candidate import Axis, Choice, Location, Sketch, Tile
-from kintune.search.processor import Machine
+from kintune.search.processor import Processor
 from kintune.search.rules import rule_candidates
 from kintune.search.streams import needs_streams, stream_candidates
 from kintune.testing.decisions import check_candidate
 
-AVX512 = Machine(16, 32)
+AVX512 = Processor(16, 32)
 UNROLL = Choice((0, 16, 64, 512), (0.25,) * 4)
 
 
@@ -70,9 +70,9 @@ def test_the_rule_begins_with_them_and_does_not_forget_its_own() -> None:
 @given(
     st.lists(st.integers(1, 2048), min_size=2, max_size=4),
     st.integers(1, 4096),
-    st.builds(Machine, st.sampled_from([4, 8, 16]), st.sampled_from([16, 32])),
+    st.builds(Processor, st.sampled_from([4, 8, 16]), st.sampled_from([16, 32])),
 )
-def test_they_fit_their_sketches(spatial: list[int], reduction: int, machine: Machine) -> None:
+def test_they_fit_their_sketches(spatial: list[int], reduction: int, machine: Processor) -> None:
     sketch = sketch_of(spatial, [reduction])
     for candidate in stream_candidates([sketch], machine):
         check_candidate(sketch, candidate, drawn=False)

@@ -9,14 +9,14 @@ import pytest
 from kintune.core.candidate import Candidate
 from kintune.core.outcome import Outcome, Status
 from kintune.core.strategy import Budget, Strategy
-from kintune.search.session import Session
+from kintune.search.session import SearchSession
 from kintune.testing.synthetic_space import SyntheticSpace
 from tests.support.search_run import SearchRun, new_session
 
 _STRATEGY = Strategy(round_size=16, foresee_size=4, foresee="none")
 
 
-def _tell(session: Session, space: SyntheticSpace, workload: str, count: int) -> list[Candidate]:
+def _tell(session: SearchSession, space: SyntheticSpace, workload: str, count: int) -> list[Candidate]:
     """Make the first programs of the rule facts, and say which they are."""
     drafts = [draft for draft in space.verify(space.rules(workload, count)) if draft is not None]
     for draft in drafts:

@@ -11,12 +11,12 @@ import uvicorn
 
 from kintune.errors import InputError, JobFailed
 from kintune.service.client import Client, ServiceError
-from kintune.service.job_status import State
-from kintune.service.orchestrator.event_bus import Bus
+from kintune.service.job_status import JobStatus
+from kintune.service.orchestrator.event_bus import EventBus
 from kintune.service.orchestrator.events import Changed
-from kintune.service.settings import Settings
+from kintune.service.settings import ServiceSettings
 from kintune.service.web.app import make_app
-from kintune.service.web.application_state import Rooms
+from kintune.service.web.application_state import ApplicationState
 from tests.support.guests import dynamic_onnx
 
 
@@ -26,9 +26,9 @@ class Server:
     def __init__(self, place: Path) -> None:
         data = place / "data"
         data.mkdir()
-        self.rooms = Rooms(Settings(data=str(data)))
+        self.rooms = ApplicationState(ServiceSettings(data=str(data)))
         self.poked = threading.Event()
-        self.bus = Bus(self.rooms.settings.socket, self.poked.set)
+        self.bus = EventBus(self.rooms.settings.socket, self.poked.set)
         config = uvicorn.Config(make_app(self.rooms), port=0, log_config=None, timeout_graceful_shutdown=2)
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run)
@@ -44,7 +44,7 @@ class Server:
         self.bus.close()
         self.rooms.__exit__(None, None, None)
 
-    def step(self, job: str, state: State, reason: str = "", **files: str) -> None:
+    def step(self, job: str, state: JobStatus, reason: str = "", **files: str) -> None:
         self.rooms.docket.step(job, state, reason, time.time(), **files)
         self.bus.publish(Changed(job, state, reason))
 
@@ -86,7 +86,7 @@ def test_what_is_asked_twice_for_lost_answers_is_done_once(server: Server, model
     with Client(server.url, transport=LosesAnswers()) as client:
         job = client.submit(client.upload(model)["id"], shapes={"x": [1, 4]})
         assert [one["id"] for one in client.jobs()] == [job["id"]]
-        server.step(job["id"], State.FAILED, "broke")
+        server.step(job["id"], JobStatus.FAILED, "broke")
         again = client.retry(job["id"])
         assert {one["id"] for one in client.jobs()} == {job["id"], again["id"]}
 
@@ -107,7 +107,7 @@ def test_waiting_shows_how_it_goes_and_answers_with_the_job(server: Server, mode
         def on_news(kind: str, data: dict[str, object]) -> None:
             heard.append(str(data.get("state")))
             if heard[-1] in ("queued", "checking"):
-                server.step(job, State.CHECKING if heard[-1] == "queued" else State.DONE, "because")
+                server.step(job, JobStatus.CHECKING if heard[-1] == "queued" else JobStatus.DONE, "because")
 
         assert client.wait(job, on_news)["reason"] == "because"
         assert heard == ["queued", "checking", "done", "done"]
@@ -116,7 +116,7 @@ def test_waiting_shows_how_it_goes_and_answers_with_the_job(server: Server, mode
 def test_waiting_for_one_that_fails_raises_its_reason(server: Server, model: Path) -> None:
     with Client(server.url) as client:
         job = client.submit(client.upload(model)["id"], shapes={"x": [1, 4]})["id"]
-        server.step(job, State.FAILED, "operator Foo is unknown")
+        server.step(job, JobStatus.FAILED, "operator Foo is unknown")
         with pytest.raises(JobFailed, match="operator Foo"):
             client.wait(job)
 
@@ -124,8 +124,8 @@ def test_waiting_for_one_that_fails_raises_its_reason(server: Server, model: Pat
 def test_a_result_is_downloaded(server: Server, model: Path, tmp_path: Path) -> None:
     with Client(server.url) as client:
         job = client.submit(client.upload(model)["id"], shapes={"x": [1, 4]})["id"]
-        server.step(job, State.CHECKING)
-        server.step(job, State.DONE, "converged", executable=server.rooms.content.put_bytes(b"program"))
+        server.step(job, JobStatus.CHECKING)
+        server.step(job, JobStatus.DONE, "converged", executable=server.rooms.content.put_bytes(b"program"))
         assert client.download(job, tmp_path / "net.kt").read_bytes() == b"program"
         with pytest.raises(InputError, match="has no log"):
             client.download(job, tmp_path / "log", "log")

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 from kintune.records.database import Database
 from kintune.service.access import Quota, Scope, Visitor
-from kintune.service.users import People
+from kintune.service.users import Users
 
 __all__ = ["dynamic_onnx", "upload", "visitor"]
 
@@ -20,7 +20,7 @@ class _Client(Protocol):
 
 def visitor(database: Database, name: str, scope: Scope = Scope.SUBMIT, quota: Quota | None = None) -> Visitor:
     """A new user with a token."""
-    people = People(database)
+    people = Users(database)
     user = people.add_user(name, 100.0, quota)
     return people.visitor(people.add_token(user, "", scope, 100.0, None).text, 200.0)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from kintune.core.messages import Committed
 from kintune.workers.engine import journal as memory_journal
-from kintune.workers.engine.journal import Entry
+from kintune.workers.engine.journal import JournalEntry
 
 __all__ = ["MemoryJournal"]
 
@@ -22,7 +22,7 @@ class MemoryJournal(memory_journal.MemoryJournal):
         self.full_at = full_at
         self.commits = 0
 
-    def commit(self, job: str, entry: Entry) -> Sequence[Committed]:
+    def commit(self, job: str, entry: JournalEntry) -> Sequence[Committed]:
         """Append `entry`.
 
         Raises:

@@ -6,7 +6,7 @@ import msgspec
 
 from kintune.core.candidate import Axis, Choice, Sketch, Tile
 from kintune.core.payloads import Prepared, Subgraph
-from kintune_lab.families.document import Families, RelationMap, families_of
+from kintune_lab.families.document import FamiliesDocument, RelationMap, families_of
 
 __all__ = ["example_families", "prepared_network"]
 
@@ -31,7 +31,7 @@ def prepared_network() -> Prepared:
     return Prepared("network", "d" * 32, (), (), subgraphs, {}, sketches)
 
 
-def example_families(*, measured: bool = True) -> Families:
+def example_families(*, measured: bool = True) -> FamiliesDocument:
     """The network's families by core operator; when `measured`, with samples and a relationship map."""
     keys = {"conv": "op:conv2d", "wide": "op:conv2d", "dense": "op:dense", "tail": "op:dense"}
     if not measured:

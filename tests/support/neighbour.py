@@ -7,10 +7,10 @@ import threading
 from collections.abc import Collection, Sequence
 
 from kintune.workers.engine.local import LocalEngine
-from kintune.workers.engine.process import KeptCommand
+from kintune.workers.engine.process import RemoteCommand
 from kintune.workers.fleet.file_transfer import parcel
 from kintune.workers.fleet.messages import Clear, Launch
-from kintune.workers.fleet.process_supervisor import Household
+from kintune.workers.fleet.process_supervisor import ProcessSupervisor
 
 __all__ = ["Neighbour"]
 
@@ -26,11 +26,11 @@ class Neighbour:
         self.deaf = False
         self._engine = engine
         self._loop = asyncio.new_event_loop()
-        self._household = Household(self, programs)
+        self._household = ProcessSupervisor(self, programs)
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
-    def start(self, process: int, command: KeptCommand) -> None:
+    def start(self, process: int, command: RemoteCommand) -> None:
         """See `Keeper`."""
         environment = dict(command.environment)
         launch = Launch(process, command.module, command.arguments, environment, command.limits)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import tvm
 
     from kintune.compiler.graph.lower import Lowered
-    from kintune.models.model import Model
+    from kintune.models.model import ImportedModel
 
 RunsProgram = Callable[..., "list[np.ndarray[Any, Any]]"]
 
@@ -22,7 +22,7 @@ class Small(NamedTuple):
     """A network of a few layers: the ONNX file, as imported, and lowered for a CPU with AVX2."""
 
     onnx: Path
-    model: Model
+    model: ImportedModel
     lowered: Lowered
     target: tvm.target.Target
 
@@ -41,9 +41,9 @@ def cpu() -> tvm.target.Target:
 def small_conv(tmp_path_factory: pytest.TempPathFactory, cpu: tvm.target.Target) -> Small:
     """Convolution, batch norm and ReLU6 four times, twice the same; a residual; a classifier."""
     from kintune.models.zoo.convolution import CLASSES, classifier, conv_bn_relu6, image_input
-    from kintune.models.zoo.network import Builder
+    from kintune.models.zoo.network import NetworkBuilder
 
-    b = Builder("small_conv")
+    b = NetworkBuilder("small_conv")
     x = conv_bn_relu6(b, "stem", image_input(b, 1, 16), 3, 16, 3, 2)
     y = conv_bn_relu6(b, "first", x, 16, 16, 3)
     y = conv_bn_relu6(b, "second", y, 16, 16, 3)

@@ -204,12 +204,12 @@ class _Trial:
         """The rule's first program of each subgraph that has one."""
         from kintune.compiler.space.sketches import generate_sketches
         from kintune.compiler.space.tvm_space import TvmSpace
-        from kintune.search.processor import Machine
+        from kintune.search.processor import Processor
 
         sketches = [s for w in lowered.workloads for s in generate_sketches(w.digest, w.module, self._target)]
         by_digest = {sketch.digest: sketch for sketch in sketches}
         modules = {workload.digest: workload.module for workload in lowered.workloads}
-        space = TvmSpace(modules, sketches, self._target, Machine(8, 16, 1), 1)
+        space = TvmSpace(modules, sketches, self._target, Processor(8, 16, 1), 1)
         chosen = {}
         for digest in modules:
             drafts = [draft for draft in space.verify(space.rules(digest, 2)) if draft]

@@ -7,7 +7,7 @@ import numpy as np
 from kintune.core.outcome import Outcome
 from kintune.search.evolve import draw
 from kintune.testing.synthetic_space import Product, SyntheticSpace
-from kintune_lab.families.samples import Measured
+from kintune_lab.families.samples import SubgraphSamples
 from kintune_lab.pools.pool import Origin, Pool
 
 __all__ = ["synthetic_pool"]
@@ -23,14 +23,14 @@ def synthetic_pool(samples: int = 48, seed: int = 0) -> Pool:
     """At most `samples` random candidates of each of three workloads."""
     space = SyntheticSpace(_PRODUCTS)
     rng = np.random.default_rng(seed)
-    subgraphs: dict[str, Measured] = {}
+    subgraphs: dict[str, SubgraphSamples] = {}
     for subject in space.subjects():
         sketches = space.sketches(subject.workload)
         drawn = [draw(sketches[int(rng.integers(len(sketches)))], rng) for _ in range(8 * samples)]
         drafts = {d.candidate: d for d in space.verify(drawn) if d is not None}
         kept = list(drafts.values())[:samples]
         outcomes: list[Outcome] = [space.measure(draft.candidate) for draft in kept]
-        subgraphs[subject.workload] = Measured(
+        subgraphs[subject.workload] = SubgraphSamples(
             subject,
             tuple(draft.candidate for draft in kept),
             np.stack([draft.features for draft in kept]),

@@ -16,16 +16,16 @@ import msgspec
 from kintune.core.candidate import Candidate
 from kintune.core.device import Peak
 from kintune.core.knowledge import Knowledge
-from kintune.core.messages import Committed, Finished, ItemStatus, Offer, StageClosed, Work
+from kintune.core.messages import Committed, Finished, ItemStatus, OfferStages, StageClosed, Work
 from kintune.core.outcome import Outcome
 from kintune.core.payloads import Drafted, JobSpec, Known, Profiled, Proof, Selected, StageName, Taught, Updated
 from kintune.core.stage_requests import BuildItem, Built, ProfileItem
 from kintune.testing.synthetic_space import SyntheticSpace
-from kintune.tuning.job.backend import Tools
+from kintune.tuning.job.backend import CompilerBackend
 from kintune.tuning.job.job import TuningJob
 from kintune.tuning.job.outcomes import MEASURING, built_of, profiled_of
 from kintune.wire.job_loop import JOB_WORKER, Saying
-from kintune.workers.engine.journal import Entry, Journal
+from kintune.workers.engine.journal import Journal, JournalEntry
 from tests.support.toy_tools import toy_space
 
 __all__ = ["Cast", "PlainJournal", "Rehearsal", "WatchingJournal"]
@@ -111,7 +111,7 @@ class PlainJournal:
         del job
         return self._events[-1].at if self._events else 0.0
 
-    def commit(self, job: str, entry: Entry) -> Sequence[Committed]:
+    def commit(self, job: str, entry: JournalEntry) -> Sequence[Committed]:
         """Append the entry, after PREPARE also what is known and taught."""
         del job
         told = kept = entry.payload
@@ -125,7 +125,9 @@ class PlainJournal:
         events = [self._append(entry, told, kept)]
         if entry.kind == StageName.PREPARE and entry.status is ItemStatus.OK:
             for kind, payload in ((StageName.KNOWN, self._known), (StageName.KIN, self._taught)):
-                events.append(self._append(Entry(entry.at, kind, 0, kind, 0, ItemStatus.OK, payload), payload, payload))
+                events.append(
+                    self._append(JournalEntry(entry.at, kind, 0, kind, 0, ItemStatus.OK, payload), payload, payload)
+                )
         return events
 
     @contextmanager
@@ -138,7 +140,7 @@ class PlainJournal:
             del self._events[before:]
             raise
 
-    def _append(self, entry: Entry, told: bytes, kept: bytes) -> Committed:
+    def _append(self, entry: JournalEntry, told: bytes, kept: bytes) -> Committed:
         event = Committed(
             len(self._events), entry.at, entry.stage, 0, entry.kind, entry.index, entry.status, kept, entry.cause,
             entry.seconds,
@@ -146,7 +148,7 @@ class PlainJournal:
         self._events.append(event)
         return msgspec.structs.replace(event, payload=told)
 
-    def _candidate(self, entry: Entry) -> str:
+    def _candidate(self, entry: JournalEntry) -> str:
         item = self._works[entry.stage].items[entry.index]
         if entry.kind == StageName.BUILD:
             return str(_decode(item, BuildItem).candidate.digest)
@@ -162,7 +164,7 @@ class Rehearsal:
 
     def __init__(
         self,
-        tools: Callable[[], Tools],
+        tools: Callable[[], CompilerBackend],
         spec: JobSpec,
         cast: Cast | None = None,
         *,
@@ -250,7 +252,7 @@ class Rehearsal:
     def _hear(self, sayings: Iterable[Saying]) -> None:
         for saying in sayings:
             match saying:
-                case Offer():
+                case OfferStages():
                     for work in saying.works:
                         self._offered(work)
                 case Finished():
@@ -271,7 +273,7 @@ class Rehearsal:
         except Exception as error:  # as a worker answers for its handler
             status, cause = ItemStatus.FAILED, f"{type(error).__name__}: {error}"
         seconds = self._cast.seconds(work.stage.kind)
-        entry = Entry(self._now(), work.stage.id, 0, work.stage.kind, index, status, payload, cause, seconds)
+        entry = JournalEntry(self._now(), work.stage.id, 0, work.stage.kind, index, status, payload, cause, seconds)
         for event in self._journal.commit(self._spec.run_id, entry):
             self._hear(self.job.accept(event, more=False))
 

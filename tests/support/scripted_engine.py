@@ -12,7 +12,7 @@ from kintune.core.messages import Committed, ItemStatus, Work
 from kintune.core.stage import Demand, Stage
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Device, Host
-from kintune.scheduler.scheduler import Limits, Machine
+from kintune.scheduler.scheduler import RetryLimits, Scheduler
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.engine.process import Command
@@ -83,7 +83,12 @@ class Bench:
         self.journal = journal
         self.log = log
         self.engine = LocalEngine(
-            Machine(Sequential(), Limits(backoff_s=0.01)), journal, COMMANDS, RESOURCES, log=log, settings=settings
+            Scheduler(Sequential(), RetryLimits(backoff_s=0.01)),
+            journal,
+            COMMANDS,
+            RESOURCES,
+            log=log,
+            settings=settings,
         )
 
     def run(self, plot: Plot, on_progress: Callable[[str, bytes], None] | None = None) -> JobEnd:

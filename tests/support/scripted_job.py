@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from kintune.core.messages import Committed, Finished, Offer, Progress, StageClosed, ToWorker
+from kintune.core.messages import Committed, Finished, OfferStages, Progress, StageClosed, ToWorker
 from kintune.errors import InputError
 from kintune.wire.channel import Channel
 from kintune.wire.child import connect
@@ -82,7 +82,7 @@ class ScriptedJob(ScriptedHandler):
                 return
             if open_works and not self._stopped:
                 self._offered = number + 1
-                yield Offer(open_works)
+                yield OfferStages(open_works)
                 return
         yield Finished(False, self._stopped or "plot told", self._summary())
 

@@ -8,7 +8,7 @@ import msgspec
 
 from kintune.core.candidate import Candidate
 from kintune.core.payloads import Subgraph
-from kintune_lab.contest.orders import Failure, Program, Ready, Turned
+from kintune_lab.contest.orders import ContestProgram, Failure, Ready, Turned
 
 __all__ = ["PassingTime", "ScriptedSide", "ScriptedTurn", "example_ready"]
 
@@ -84,7 +84,9 @@ class ScriptedSide:
         """See `kintune_lab.race.side.Side`."""
         self._time.pass_by(7.0)  # which nobody is to be charged for
         turn = self._turn(self._taken - 1)
-        programs = tuple(Program(Candidate(w, "s", ((number,),)), time_us, "h") for w, number, time_us in turn.found)
+        programs = tuple(
+            ContestProgram(Candidate(w, "s", ((number,),)), time_us, "h") for w, number, time_us in turn.found
+        )
         return Turned(turn.trials, turn.failures, {}, {"build": turn.seconds}, programs, ())
 
     def stop(self) -> None:

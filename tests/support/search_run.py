@@ -14,7 +14,7 @@ from kintune.core.outcome import Outcome
 from kintune.core.plan import Round
 from kintune.core.strategy import Strategy
 from kintune.search.cost_model import CostModel
-from kintune.search.session import Session
+from kintune.search.session import SearchSession
 from kintune.testing.synthetic_space import SyntheticSpace
 
 __all__ = ["Adopted", "Began", "Event", "Observed", "SearchRun", "fold", "new_session"]
@@ -54,12 +54,12 @@ def new_session(
     *,
     seed: int = 0,
     strategy: Strategy = _SMALL,
-) -> Session:
+) -> SearchSession:
     """A session over all workloads of the space, by default with smaller rounds than in earnest."""
-    return Session(space.subjects(), space, strategy, seed=seed, threads=1)
+    return SearchSession(space.subjects(), space, strategy, seed=seed, threads=1)
 
 
-def fold(session: Session, events: Sequence[Event]) -> Session:
+def fold(session: SearchSession, events: Sequence[Event]) -> SearchSession:
     """The session after the events."""
     for event in events:
         if isinstance(event, Began):
@@ -74,7 +74,7 @@ def fold(session: Session, events: Sequence[Event]) -> Session:
 class SearchRun:
     """Plays rounds as a tuning job does: plan, select, measure, train."""
 
-    def __init__(self, space: SyntheticSpace, session: Session) -> None:
+    def __init__(self, space: SyntheticSpace, session: SearchSession) -> None:
         self.space = space
         self.session = session
         self.events: list[Event] = []

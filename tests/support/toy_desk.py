@@ -12,7 +12,7 @@ from kintune.core.stage_requests import BuildItem, Built, ProfileItem
 from kintune.records import Store
 from kintune.testing.synthetic_space import Product, SyntheticSpace
 from kintune.tuning.front.journal import TuningJournal
-from kintune.workers.engine.journal import Entry
+from kintune.workers.engine.journal import JournalEntry
 from tests.support.toy_tools import ToyTools, toy_space, toy_spec
 
 __all__ = [
@@ -54,7 +54,7 @@ def commit_timing(journal: TuningJournal, run: str, status: ItemStatus, payload:
     candidate = toy_space().rules("w0", 1)[0]
     journal.watch(run, work_of(StageName.BUILD, BuildItem(candidate)))
     journal.watch(run, work_of(StageName.PROFILE, item_of(StageName.PROFILE, candidate)))
-    journal.commit(run, Entry(1.0, StageName.PROFILE, 0, StageName.PROFILE, 0, status, payload, cause=cause))
+    journal.commit(run, JournalEntry(1.0, StageName.PROFILE, 0, StageName.PROFILE, 0, status, payload, cause=cause))
 
 
 def known_to(journal: TuningJournal, run: str = "run") -> tuple[Known, ...]:
@@ -70,11 +70,11 @@ def kin_space() -> SyntheticSpace:
     )
 
 
-def preparation() -> Entry:
+def preparation() -> JournalEntry:
     """That the toy network was prepared."""
     prepared: Prepared = ToyTools().prepare(toy_spec())
     payload = msgspec.msgpack.encode(prepared)
-    return Entry(0.5, StageName.PREPARE, 0, StageName.PREPARE, 0, ItemStatus.OK, payload)
+    return JournalEntry(0.5, StageName.PREPARE, 0, StageName.PREPARE, 0, ItemStatus.OK, payload)
 
 
 def item_of(kind: str, candidate: Candidate) -> BuildItem | ProfileItem:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kintune.core.knowledge import Conditions
+from kintune.core.knowledge import TrainingConditions
 from kintune.core.payloads import JobSpec
 from kintune.records import Store
 from kintune.testing.synthetic_space import Product, SyntheticSpace
@@ -16,7 +16,7 @@ __all__ = ["COMPILER", "CONDITIONS", "FEATURES", "ToyRecords"]
 
 COMPILER = "tvm 0"
 FEATURES = "toy-features"
-CONDITIONS = Conditions(toy_spec().device_type.digest, COMPILER, FEATURES)
+CONDITIONS = TrainingConditions(toy_spec().device_type.digest, COMPILER, FEATURES)
 
 
 class ToyRecords:

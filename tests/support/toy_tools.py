@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kintune.core.candidate import Candidate, digest_of
-from kintune.core.measurement_protocol import DeviceType, Protocol
+from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol
 from kintune.core.payloads import Apart, Drafted, JobSpec, ModelRef, Options, Packaged, Prepared, Subgraph, Tensor
 from kintune.core.stage_requests import Built
 from kintune.core.strategy import Strategy
@@ -27,7 +27,7 @@ def toy_spec(options: Options | None = None, *, run_id: str = "run") -> JobSpec:
         run_id=run_id,
         model=ModelRef("zoo", "toy", "toy"),
         device_type=DeviceType("{}", "a processor", (), 1, "1-cold"),
-        protocol=Protocol(threads=1),
+        protocol=MeasurementProtocol(threads=1),
         options=options or Options(trials=40, strategy=Strategy(round_size=6, foresee_size=3)),
         output="toy.kt",
     )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from kintune.core.knowledge import Conditions, TrainedModel
+from kintune.core.knowledge import TrainedModel, TrainingConditions
 from kintune.core.outcome import Outcome, Status
 from kintune.errors import DamagedRecord, InputError
 from kintune.records import Measurement, RunState, Store
@@ -35,8 +35,8 @@ def planted(store: Store, name: str, count: int = 40, **changes: object) -> list
     return made
 
 
-def conditions(**changes: str) -> Conditions:
-    return Conditions(DEVICE.digest, "compiler-1", "1")._replace(**changes)
+def conditions(**changes: str) -> TrainingConditions:
+    return TrainingConditions(DEVICE.digest, "compiler-1", "1")._replace(**changes)
 
 
 def test_a_later_job_is_offered_what_was_trained(records: ToyRecords) -> None:

@@ -17,7 +17,7 @@ import pytest
 from kintune.runtime.inputs import Array, draw_inputs
 from kintune.validate.noise import moved
 from kintune.validate.numerics import compare_outputs
-from kintune.validate.per_program import compare_alone
+from kintune.validate.per_program import compare_each_program
 
 pytestmark = pytest.mark.tvm
 
@@ -64,7 +64,7 @@ class Case(NamedTuple):
         module = alone.lowered.module
         for name in self.lowered.functions:
             module.update_func(module.get_global_var(name), lowered.module[name])
-        compared = compare_alone(alone.outputs, self._run(alone.lowered._replace(module=module)), 1e-3, 1e-3)
+        compared = compare_each_program(alone.outputs, self._run(alone.lowered._replace(module=module)), 1e-3, 1e-3)
         return "; ".join(f"{kernels[workload]}: {how}" for workload, how in compared.wrong.items())
 
     def _run(self, lowered: Any) -> list[Array]:
@@ -263,13 +263,13 @@ def case_of(path: Path) -> Case:
     from kintune.core.payloads import ModelRef
     from kintune.models.importer import load
     from kintune.runtime.target import resolve_target
-    from kintune.validate.baselines import Subject, make_rival
+    from kintune.validate.baselines import BaselineModel, make_baseline
 
     model = load(ModelRef("onnx", str(path), "m"))
     target = tvm.target.Target(json.loads(resolve_target("native", 1)))
     inputs = draw_inputs(model.inputs, 0)
-    reference = make_rival("onnxruntime", exact=True)
-    reference.prepare(Subject(onnx=str(path)), 1, inputs)
+    reference = make_baseline("onnxruntime", exact=True)
+    reference.prepare(BaselineModel(onnx=str(path)), 1, inputs)
     expected, samples = reference.run(), []
     for seed in range(1, 4):
         reference.disturb(seed)

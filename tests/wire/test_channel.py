@@ -17,7 +17,7 @@ from kintune.core.messages import (
     ItemDone,
     ItemFailed,
     ItemStatus,
-    Offer,
+    OfferStages,
     Open,
     Progress,
     Shutdown,
@@ -83,7 +83,7 @@ from_worker = st.one_of(
 )
 from_job = st.one_of(
     from_worker,
-    st.builds(Offer, works=many(works)),
+    st.builds(OfferStages, works=many(works)),
     st.builds(Progress, payload=blob),
     st.builds(Finished, failed=st.booleans(), reason=text, summary=blob),
 )

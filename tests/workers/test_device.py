@@ -4,13 +4,13 @@ import msgspec
 import pytest
 
 from kintune.core.device import Peak
-from kintune.core.measurement_protocol import Protocol
+from kintune.core.measurement_protocol import MeasurementProtocol
 from kintune.core.outcome import Outcome, Status
 from kintune.core.stage_requests import Built, ProfileContext, ProfileItem
 from kintune.errors import DeviceUnwell, WireError
 from kintune.workers.device import DeviceHandler
 
-CONTEXT = ProfileContext(Protocol(threads=1), {})
+CONTEXT = ProfileContext(MeasurementProtocol(threads=1), {})
 ITEM = msgspec.msgpack.encode(ProfileItem("w", Built("c")))
 
 

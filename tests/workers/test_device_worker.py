@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from kintune.core.device import DeviceAbout, Peak
-from kintune.core.measurement_protocol import Protocol
+from kintune.core.device import DeviceDescription, Peak
+from kintune.core.measurement_protocol import MeasurementProtocol
 from kintune.core.messages import ItemFailed
 from kintune.core.outcome import Outcome, Status
 from kintune.core.stage_requests import Built, Operand, ProfileContext, ProfileItem
@@ -23,7 +23,7 @@ from tests.support.poison import Poison, compile_kernel, poisoned
 pytestmark = pytest.mark.tvm
 
 MODULE = "kintune.workers.device_worker"
-PROTOCOL = Protocol(threads=1, repeats=3, max_seconds=0.05)
+PROTOCOL = MeasurementProtocol(threads=1, repeats=3, max_seconds=0.05)
 
 
 def profile(workload: str, built: Built) -> bytes:
@@ -152,7 +152,7 @@ def test_without_a_reference_the_output_must_at_least_be_there(device: Device, h
 
 def test_it_says_what_it_is_and_measures_its_peak(start_worker: Callable[..., Any], native: str) -> None:
     worker = start_worker(MODULE, "--target", "native", "--threads", "1")
-    about = msgspec.msgpack.decode(worker.hello.about, type=DeviceAbout)
+    about = msgspec.msgpack.decode(worker.hello.about, type=DeviceDescription)
     assert about.device_type.target == native
     assert about.device_type.threads == about.protocol.threads == len(about.cores) == 1
     assert about.machine.physical_cores >= 1
@@ -162,7 +162,7 @@ def test_it_says_what_it_is_and_measures_its_peak(start_worker: Callable[..., An
     assert peak.gflops > 0
     assert peak.gbytes_per_s > 0
     assert peak.read_gbytes_per_s > 0
-    worker.begin("profile", msgspec.msgpack.encode(ProfileContext(Protocol(threads=7), {})))
+    worker.begin("profile", msgspec.msgpack.encode(ProfileContext(MeasurementProtocol(threads=7), {})))
     answer = worker.ask(b"")
     assert isinstance(answer, ItemFailed)
     assert "7 threads" in answer.cause

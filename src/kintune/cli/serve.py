@@ -12,11 +12,11 @@ import click
 from kintune.errors import InputError
 from kintune.scheduler.policies import policy as policy_of
 from kintune.service.database import open_database
-from kintune.service.orchestrator.job_hosts import Lodging
-from kintune.service.settings import Settings, settings_in
+from kintune.service.orchestrator.job_hosts import JobHosts
+from kintune.service.settings import ServiceSettings, settings_in
 from kintune.service.supervisor import PARTS, Supervisor, data_directory
-from kintune.service.users import People
-from kintune.tuning.front.placement import choose_place
+from kintune.service.users import Users
+from kintune.tuning.front.placement import choose_placement
 from kintune.workers.fleet.ray_cluster import ray_address
 
 __all__ = ["command"]
@@ -112,10 +112,10 @@ def command(
     Everything is kept in one directory; the same command goes on where it was.
     """
     policy_of(policy)
-    place = choose_place(device, None)
+    place = choose_placement(device, None)
     if minutes <= 0 or keep_days < 0:
         raise InputError("--minutes must be more than 0, and --keep-days not less than 0")
-    settings = Settings(
+    settings = ServiceSettings(
         data=str(data_directory(Path(data).expanduser().absolute())),
         database=database,
         host=host,
@@ -136,7 +136,7 @@ def command(
         local_webhooks=local_webhooks,
     )
     _check_kept(settings)
-    Lodging(settings, place)
+    JobHosts(settings, place)
     if grow_to and engine == "local":
         raise InputError(f"--grow-to {grow_to}: this machine cannot grow; name a Ray cluster with --engine")
     ray_address(engine)
@@ -150,7 +150,7 @@ def command(
     Supervisor(settings, lambda line: click.echo(f"kintune: {line}", err=True), parts).run()
 
 
-def _check_kept(settings: Settings) -> None:
+def _check_kept(settings: ServiceSettings) -> None:
     """Refuse to serve from another kind of database than the last time: all would seem to be gone."""
     before = settings_in(settings.directory)
     if before is None or bool(before.database) == bool(settings.database):
@@ -192,10 +192,10 @@ def _check_port(option: str, host: str, port: int) -> None:
         ) from error
 
 
-def _check_doors(settings: Settings) -> None:
+def _check_doors(settings: ServiceSettings) -> None:
     """Refuse to listen where others could come in without anybody having a token."""
     with closing(open_database(settings.service_database)) as database:
-        anybody = People(database).any_token()
+        anybody = Users(database).any_token()
     if anybody:
         return
     if not _is_loopback(settings.host):

@@ -22,7 +22,7 @@ from kintune.runtime.artifact import Linked, link_program
 from kintune.runtime.cuda_codegen import compiling_for
 from kintune.runtime.target import architecture_of, untuned_target
 
-__all__ = ["ENTRY", "Builder", "build_candidate", "build_module", "operands_of"]
+__all__ = ["ENTRY", "CandidateBuilder", "build_candidate", "build_module", "operands_of"]
 
 
 ENTRY = "main"
@@ -106,7 +106,7 @@ def _compile(module: tvm.IRModule, target: tvm.target.Target, name: str) -> Link
     return linked if target.kind.name != GPU else linked._replace(object_file=b"")
 
 
-class Builder:
+class CandidateBuilder:
     """Builds candidates for one target.
 
     A workload is parsed, and its replayer set up, once; the `capacity` workloads used last are kept.

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kintune.core.measurement_protocol import DeviceType, Occurring, Protocol, operands_for
+from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol, Occurring, operands_for
 
-__all__ = ["Cache", "DeviceAbout", "Machine", "Peak"]
+__all__ = ["Cache", "DeviceDescription", "Machine", "Peak"]
 
 
-class DeviceAbout(msgspec.Struct, frozen=True):
+class DeviceDescription(msgspec.Struct, frozen=True):
     """`Hello.about` of a device worker: what it measures, how, on which machine, with programs of which compiler.
 
     `protocol` is the one for a search: those that confirm differ in repeats only.  `cores` are the processors that its
@@ -21,18 +21,18 @@ class DeviceAbout(msgspec.Struct, frozen=True):
     """
 
     device_type: DeviceType
-    protocol: Protocol
+    protocol: MeasurementProtocol
     cores: tuple[int, ...]
     machine: Machine
     compiler: str
     pulse_us: float = 0.0
     cool_bytes: int = 0
 
-    def protocol_for(self, network: Iterable[Occurring]) -> Protocol:
+    def protocol_for(self, network: Iterable[Occurring]) -> MeasurementProtocol:
         """How kernels of a network of these subgraphs are timed."""
         return self.protocol.with_operands(operands_for(network, self.cool_bytes))
 
-    def crowded(self) -> DeviceAbout:
+    def crowded(self) -> DeviceDescription:
         """The same device when measurements may share it: another type, since its times are true for nothing else."""
         kind = self.device_type
         apart = msgspec.structs.replace(kind, protocol=f"{kind.protocol}-crowded")

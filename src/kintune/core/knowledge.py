@@ -10,7 +10,7 @@ from kintune.core.candidate import Candidate, Sketch
 from kintune.core.subject import Subject
 from kintune.core.version import ModelVersion
 
-__all__ = ["Conditions", "Knowledge", "KnownModel", "KnownProgram", "TrainedModel"]
+__all__ = ["Knowledge", "KnownModel", "KnownProgram", "TrainedModel", "TrainingConditions"]
 
 
 class KnownProgram(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class Knowledge(msgspec.Struct, frozen=True):
     models: tuple[KnownModel, ...] = ()
 
 
-class Conditions(NamedTuple):
+class TrainingConditions(NamedTuple):
     """A device type (its digest), the compiler's version, and the version of the features."""
 
     device_type: str

@@ -13,13 +13,13 @@ import msgspec
 
 from kintune.core.candidate import digest_of
 
-__all__ = ["OPERANDS", "DeviceType", "Occurring", "Protocol", "operands_for"]
+__all__ = ["OPERANDS", "DeviceType", "MeasurementProtocol", "Occurring", "operands_for"]
 
 OPERANDS = ("cold", "cool", "warm")
 """How warm weights can be."""
 
 
-class Protocol(msgspec.Struct, frozen=True):
+class MeasurementProtocol(msgspec.Struct, frozen=True):
     """How candidates are timed.
 
     `operands`: "cold" flushes the weights from all caches before every timed run, as they are in a network whose
@@ -36,7 +36,7 @@ class Protocol(msgspec.Struct, frozen=True):
     max_seconds: float = 0.5
     version: int = 2
 
-    def with_operands(self, operands: str) -> Protocol:
+    def with_operands(self, operands: str) -> MeasurementProtocol:
         """The same with other operands."""
         return msgspec.structs.replace(self, operands=operands)
 

@@ -5,7 +5,7 @@ meaning only the two ends of a stage know, so the engine can run any kind of job
 
 A *worker* answers `Hello`, then is given a `Begin` (the context that all items of a stage share) followed by `Item`s,
 one at a time; it answers each with `ItemDone` or `ItemFailed`.  A *job process* is a worker for its own stages and,
-besides, is told what was committed (`Accept`, `StageClosed`) and offers what it wants done next (`Offer`, `Finished`).
+besides, is told what was committed (`Accept`, `StageClosed`) and offers what it wants done next (`OfferStages`, `Finished`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
     "ItemDone",
     "ItemFailed",
     "ItemStatus",
-    "Offer",
+    "OfferStages",
     "Open",
     "Progress",
     "Shutdown",
@@ -170,7 +170,7 @@ class ItemFailed(msgspec.Struct, frozen=True, tag="failed"):
 
     `unwell` means that nothing the worker does can be trusted for now: the item is to be done elsewhere, or later.
 
-    With an empty `stage` it stands in the place of `Hello` or of a first `Offer`: the process itself was refused.
+    With an empty `stage` it stands in the place of `Hello` or of a first `OfferStages`: the process itself was refused.
     """
 
     stage: str
@@ -181,7 +181,7 @@ class ItemFailed(msgspec.Struct, frozen=True, tag="failed"):
     unwell: bool = False
 
 
-class Offer(msgspec.Struct, frozen=True, tag="offer"):
+class OfferStages(msgspec.Struct, frozen=True, tag="offer"):
     """The job wants these done next, in this order.
 
     `ahead` is how many stages of each duration key it thinks it will still ask for after these; None: it cannot tell.
@@ -212,4 +212,4 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
 
 
 FromWorker: TypeAlias = Hello | ItemDone | ItemFailed
-FromJob: TypeAlias = Hello | ItemDone | ItemFailed | Offer | Progress | Finished
+FromJob: TypeAlias = Hello | ItemDone | ItemFailed | OfferStages | Progress | Finished

@@ -9,9 +9,9 @@ import msgspec
 from kintune.core.candidate import Candidate, Sketch
 from kintune.core.device import Peak
 from kintune.core.knowledge import Knowledge
-from kintune.core.measurement_protocol import DeviceType, Protocol, operands_for
+from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol, operands_for
 from kintune.core.outcome import Outcome
-from kintune.core.plan import Entry
+from kintune.core.plan import RoundEntry
 from kintune.core.strategy import Strategy
 from kintune.core.version import ModelVersion
 
@@ -131,7 +131,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     run_id: str
     model: ModelRef
     device_type: DeviceType
-    protocol: Protocol
+    protocol: MeasurementProtocol
     options: Options
     output: str
     input_files: tuple[str, ...] = ()  # .npz files with the user's own inputs for the proof, a set each
@@ -247,7 +247,7 @@ class Selected(msgspec.Struct, frozen=True):
 
     round: int
     picks: tuple[Pick, ...]
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[RoundEntry, ...] = ()
     invalid: int = 0  # candidates drafted that could not be replayed
 
 

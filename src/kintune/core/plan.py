@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-__all__ = ["Entry", "Round", "at_most"]
+__all__ = ["Round", "RoundEntry", "at_most"]
 
 
-class Entry(msgspec.Struct, frozen=True):
+class RoundEntry(msgspec.Struct, frozen=True):
     """`size` candidates of one subgraph, chosen by `how`: "rule", "search" or "foresee"."""
 
     workload: str
@@ -21,12 +21,12 @@ class Round(msgspec.Struct, frozen=True):
     """The round of this number; a survey has an entry for every subgraph, a later one for those that share it."""
 
     number: int
-    entries: tuple[Entry, ...]
+    entries: tuple[RoundEntry, ...]
 
 
-def at_most(entries: Sequence[Entry], trials: int) -> tuple[Entry, ...]:
+def at_most(entries: Sequence[RoundEntry], trials: int) -> tuple[RoundEntry, ...]:
     """The first of the entries, of so many candidates together; the last of them may be cut short."""
-    kept: list[Entry] = []
+    kept: list[RoundEntry] = []
     for entry in entries:
         size = min(entry.size, trials)
         if size > 0:

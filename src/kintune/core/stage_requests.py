@@ -7,7 +7,7 @@ import math
 import msgspec
 
 from kintune.core.candidate import Candidate, Sketch
-from kintune.core.measurement_protocol import Protocol
+from kintune.core.measurement_protocol import MeasurementProtocol
 from kintune.core.outcome import Outcome
 from kintune.core.payloads import Constant
 
@@ -84,7 +84,7 @@ class ProfileContext(msgspec.Struct, frozen=True):
     before: what they take now is what the others are compared with.
     """
 
-    protocol: Protocol
+    protocol: MeasurementProtocol
     references: dict[str, Built]
     rtol: float = 1e-3
     atol: float = 1e-3

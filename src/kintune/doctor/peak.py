@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from kintune.core.device import DeviceAbout, Peak
+from kintune.core.device import DeviceDescription, Peak
 from kintune.errors import KintuneError
 from kintune.hardware.check import Check, Verdict
 from kintune.hardware.cores import choose_cores
@@ -34,7 +34,7 @@ def check_peak(location: str | None, *, again: bool = False, on_wait: Callable[[
             cores_lock(cores, on_wait),
             interview(_DEVICE_WORKER, ("--target", "native", "--threads", str(len(cores)))) as device,
         ):
-            about = msgspec.msgpack.decode(device.about, type=DeviceAbout)
+            about = msgspec.msgpack.decode(device.about, type=DeviceDescription)
             peak = device_peak(device, about, store, again=again)
     except KintuneError as error:
         return Check(_NAME, Verdict.PROBLEM, str(error), "mend what it says; tuning needs the same worker")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kintune.errors import TargetError
 
-__all__ = ["choose_cores", "physical_cores", "pinned_to", "set_urgent"]
+__all__ = ["choose_cores", "physical_cores", "pinned_to", "set_realtime_priority"]
 
 
 _CPUS = Path("/sys/devices/system/cpu")
@@ -61,7 +61,7 @@ def pinned_to(core: int) -> Iterator[None]:
 _LIMIT = Path("/proc/sys/kernel/sched_rt_runtime_us")
 
 
-def set_urgent(urgent: bool) -> None:
+def set_realtime_priority(urgent: bool) -> None:
     """Give the threads of this process, and those that they start, real-time priority, or take it from them.
 
     Nothing happens where that is not allowed (it takes CAP_SYS_NICE, or an RLIMIT_RTPRIO above 0), nor where real-time

@@ -17,12 +17,12 @@ from kintune.core.measurement_protocol import DeviceType
 from kintune.core.outcome import Outcome, Status
 from kintune.core.payloads import Subgraph
 from kintune.errors import EngineError, InputError
-from kintune.records import Imported, Measurement, Store
+from kintune.records import ImportSummary, Measurement, Store
 
 __all__ = [
     "FOREIGN",
     "Exported",
-    "Measured",
+    "ForeignMeasurement",
     "TuningDatabase",
     "absorb",
     "export_metaschedule",
@@ -52,13 +52,14 @@ def gather(store: Store, run_id: str | None = None) -> TuningDatabase:
             modules={digest: store.workloads.module(digest) for digest in digests},
             sketches=store.workloads.sketches(digests),
             measured=tuple(
-                Measured(m.candidate, (m.confirmed or m.outcome).times_us, targets[m.device_type]) for m in found
+                ForeignMeasurement(m.candidate, (m.confirmed or m.outcome).times_us, targets[m.device_type])
+                for m in found
             ),
             skipped={"measured under other conditions": others} if others else {},
         )
 
 
-def absorb(store: Store, database: TuningDatabase) -> Imported:
+def absorb(store: Store, database: TuningDatabase) -> ImportSummary:
     """Add what a foreign tuner has measured, all of it or nothing; what is known already stays as it is."""
     before = store.counts().measurements
     with store.transaction():
@@ -77,7 +78,7 @@ def absorb(store: Store, database: TuningDatabase) -> Imported:
                 )
             )
         added = store.counts().measurements - before
-    return Imported(added=added, known=len(database.measured) - added)
+    return ImportSummary(added=added, known=len(database.measured) - added)
 
 
 def _alike(found: Sequence[Measurement]) -> tuple[list[Measurement], int]:
@@ -94,7 +95,7 @@ def _device_type(target: str) -> DeviceType:
     return DeviceType(target=target, model="unknown", isa=(), threads=threads, protocol=FOREIGN)
 
 
-class Measured(msgspec.Struct, frozen=True):
+class ForeignMeasurement(msgspec.Struct, frozen=True):
     """A candidate, its run times in microseconds, and the canonical target (JSON) it was built for."""
 
     candidate: Candidate
@@ -111,7 +112,7 @@ class TuningDatabase(msgspec.Struct, frozen=True):
     subgraphs: tuple[Subgraph, ...]
     modules: dict[str, bytes]
     sketches: tuple[Sketch, ...]
-    measured: tuple[Measured, ...]
+    measured: tuple[ForeignMeasurement, ...]
     skipped: dict[str, int] = {}
 
 

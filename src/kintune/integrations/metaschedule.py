@@ -27,7 +27,7 @@ from kintune.compiler.space.sketches import take_apart
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.core.payloads import Subgraph
 from kintune.errors import BuildError, InputError, TargetError
-from kintune.integrations.exchange import Exported, Measured, TuningDatabase
+from kintune.integrations.exchange import Exported, ForeignMeasurement, TuningDatabase
 from kintune.runtime.target import resolve_target
 
 __all__ = ["RECORDS_FILE", "WORKLOADS_FILE", "export_database", "main", "read_database"]
@@ -71,7 +71,7 @@ def read_database(directory: str | os.PathLike[str]) -> TuningDatabase:
     subgraphs: dict[str, Subgraph] = {}
     modules: dict[str, tvm.IRModule] = {}
     sketches: dict[str, Sketch] = {}
-    measured: list[Measured] = []
+    measured: list[ForeignMeasurement] = []
     stored: list[tuple[Any, str]] = []
     for workload in _lines(directory / WORKLOADS_FILE, ms.database.Workload.from_json, skipped):
         subgraph, module = _subgraph(workload.mod)
@@ -93,7 +93,7 @@ def read_database(directory: str | os.PathLike[str]) -> TuningDatabase:
             continue
         sketches[sketch.digest] = sketch
         times = tuple(round(second * 1e6, 9) for second in seconds)
-        measured.append(Measured(Candidate(digest, sketch.digest, decisions), times, target))
+        measured.append(ForeignMeasurement(Candidate(digest, sketch.digest, decisions), times, target))
     return TuningDatabase(
         subgraphs=tuple(subgraphs.values()),
         modules={digest: save_workload(module) for digest, module in modules.items()},

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kintune.core.stage_requests import Operand
-from kintune.measure.guarded_memory import Guarded
+from kintune.measure.guarded_memory import GuardedMemory
 
-__all__ = ["WEIGHT", "Array", "Clamped", "Workbench", "Workbenches"]
+__all__ = ["WEIGHT", "ArgumentCache", "Array", "Clamped", "KernelArguments"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -36,7 +36,7 @@ class Clamped(NamedTuple):
     outputs: tuple[Array, ...]
 
 
-class Workbench:
+class KernelArguments:
     """Buffers for the candidates of one workload; once the reference has run, expected outputs and its seconds.
 
     Activations are drawn from a seed, N(0, 0.5) or, for integers and booleans, 0 and 1 (valid as indices); weights are
@@ -44,16 +44,16 @@ class Workbench:
     of its size.
     """
 
-    def __init__(self, buffer: Callable[[tuple[int, ...], str], Guarded] = Guarded.of) -> None:
+    def __init__(self, buffer: Callable[[tuple[int, ...], str], GuardedMemory] = GuardedMemory.of) -> None:
         """`buffer` makes memory for an argument of some shape and type."""
         self._buffer = buffer
         self.expected: tuple[Array, ...] | None = None
         self.reference_s = 0.0
         self.scratch: tuple[Array, ...] = ()
-        self._buffers: dict[tuple[int, str, int], Guarded] = {}
+        self._buffers: dict[tuple[int, str, int], GuardedMemory] = {}
         self._marks: dict[tuple[int, str, int], int] = {}
         self._clamped: tuple[tuple[int, str, int], ...] = ()
-        self._written: tuple[Guarded, ...] = ()
+        self._written: tuple[GuardedMemory, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -126,16 +126,16 @@ class Workbench:
         self._clamped, self._written = (), ()
 
 
-class Workbenches:
+class ArgumentCache:
     """The workbenches of the workloads used last, as many as `budget` bytes hold; the current one always."""
 
-    def __init__(self, budget: int, buffer: Callable[[tuple[int, ...], str], Guarded] = Guarded.of) -> None:
+    def __init__(self, budget: int, buffer: Callable[[tuple[int, ...], str], GuardedMemory] = GuardedMemory.of) -> None:
         self._budget = budget
         self._buffer = buffer
-        self._benches: OrderedDict[str, Workbench] = OrderedDict()
+        self._benches: OrderedDict[str, KernelArguments] = OrderedDict()
 
-    def __getitem__(self, workload: str) -> Workbench:
-        bench = self._benches.setdefault(workload, Workbench(self._buffer))
+    def __getitem__(self, workload: str) -> KernelArguments:
+        bench = self._benches.setdefault(workload, KernelArguments(self._buffer))
         self._benches.move_to_end(workload)
         return bench
 

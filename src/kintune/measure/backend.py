@@ -10,18 +10,18 @@ from typing import Protocol as Shape
 import tvm
 import tvm_ffi
 
-from kintune.core.measurement_protocol import Protocol
+from kintune.core.measurement_protocol import MeasurementProtocol
 from kintune.errors import DeviceError
 from kintune.hardware.cores import pinned_to
 from kintune.hardware.cpu import data_caches, inspect_machine
-from kintune.measure.core_locality import Gathering, handover
+from kintune.measure.core_locality import CoreLocality, core_latency
 from kintune.measure.evict import evictor
 from kintune.measure.flush import sweeper
-from kintune.measure.guarded_memory import Guarded
-from kintune.measure.timer import Stopwatch
+from kintune.measure.guarded_memory import GuardedMemory
+from kintune.measure.timer import KernelTimer
 from kintune.runtime.artifact import load_artifact
 
-__all__ = ["Arena", "HostArena", "Watch"]
+__all__ = ["BackendWatch", "HostBackend", "MeasurementBackend"]
 
 _ONE_CORE_PER_THREAD = -2  # the runtime's kSpecifyOneCorePerThread
 
@@ -31,10 +31,12 @@ _ROUSING = 1 << 20  # bytes to a thread, where the size of its cache is not know
 _ROUSED_S = 0.02
 
 
-class Watch(Shape):
-    """What times kernels: `kintune.measure.timer.Stopwatch`, or one that reads another clock."""
+class BackendWatch(Shape):
+    """What times kernels: `kintune.measure.timer.KernelTimer`, or one that reads another clock."""
 
-    def run(self, module: Any, arguments: Sequence[Any], weights: Sequence[Any], protocol: Protocol) -> float:
+    def run(
+        self, module: Any, arguments: Sequence[Any], weights: Sequence[Any], protocol: MeasurementProtocol
+    ) -> float:
         """Run a module's kernel, with operands as the protocol wants them; seconds that a run took."""
         ...
 
@@ -43,7 +45,7 @@ class Watch(Shape):
         module: Any,
         arguments: Sequence[Any],
         weights: Sequence[Any],
-        protocol: Protocol,
+        protocol: MeasurementProtocol,
         slow_us: float,
         first_us: float,
     ) -> tuple[float, ...]:
@@ -51,7 +53,7 @@ class Watch(Shape):
         ...
 
 
-class Arena(Shape):
+class MeasurementBackend(Shape):
     """What a `Runner` needs of the hardware that it runs candidates on."""
 
     device: Any
@@ -63,7 +65,7 @@ class Arena(Shape):
     loads_late: bool
     """Whether a program is only loaded when it is run for the first time, so that this run says nothing."""
 
-    def buffer(self, shape: tuple[int, ...], dtype: str) -> Guarded:
+    def buffer(self, shape: tuple[int, ...], dtype: str) -> GuardedMemory:
         """Memory for one argument."""
         ...
 
@@ -74,7 +76,7 @@ class Arena(Shape):
         """
         ...
 
-    def stopwatch(self) -> Watch:
+    def stopwatch(self) -> BackendWatch:
         """What times kernels here; one at a time."""
         ...
 
@@ -94,7 +96,7 @@ class Arena(Shape):
         ...
 
 
-class HostArena:
+class HostBackend:
     """This process's own `cores`, one thread on each."""
 
     def __init__(self, cores: Sequence[int], own_cache: int | None = None) -> None:
@@ -105,7 +107,7 @@ class HostArena:
         self.stores_per_s = _CORE_BYTES_PER_S * len(cores)  # two 64-byte stores a cycle at 5 GHz are 640 GB/s
         self._evict = evictor(len(cores))
         self._own_cache = data_caches(inspect_machine())[1] if own_cache is None else own_cache
-        self._gathering: Gathering | None = None
+        self._gathering: CoreLocality | None = None
         configure = tvm_ffi.get_global_func("runtime.config_threadpool")
         with pinned_to(cores[0]):  # the runtime gives the main thread all cores; this gives it back what it had
             configure(_ONE_CORE_PER_THREAD, len(cores), [str(core) for core in cores])
@@ -114,13 +116,13 @@ class HostArena:
         """Its module, in this process."""
         return load_artifact(artifact)
 
-    def stopwatch(self) -> Stopwatch:
+    def stopwatch(self) -> KernelTimer:
         """One that reads this process's clock."""
-        return Stopwatch(self)
+        return KernelTimer(self)
 
-    def buffer(self, shape: tuple[int, ...], dtype: str) -> Guarded:
+    def buffer(self, shape: tuple[int, ...], dtype: str) -> GuardedMemory:
         """Memory in pages of its own."""
-        return Guarded.of(shape, dtype)
+        return GuardedMemory.of(shape, dtype)
 
     def evict(self, *tensors: Any) -> None:
         """Send these tensors out of all caches."""
@@ -149,7 +151,7 @@ class HostArena:
         if len(self._cores) == 1:
             return
         if self._gathering is None:
-            self._gathering = Gathering(handover(len(self._cores), self._own_cache).ratio)
+            self._gathering = CoreLocality(core_latency(len(self._cores), self._own_cache).ratio)
         with pinned_to(self._cores[0]):
             self._gathering.gather()
 

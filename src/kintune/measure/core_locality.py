@@ -13,9 +13,9 @@ import tvm
 from tvm.script import tirx as T  # noqa: N812 - the name that its parser knows
 
 from kintune.measure.flush import compiled, reading
-from kintune.measure.guarded_memory import Guarded
+from kintune.measure.guarded_memory import GuardedMemory
 
-__all__ = ["APART", "Gathering", "Handover", "handover"]
+__all__ = ["APART", "CoreLatency", "CoreLocality", "core_latency"]
 
 
 APART = 1.5
@@ -30,7 +30,7 @@ _WAIT_S = 1.0
 _PATIENCE = 3
 
 
-class Gathering:
+class CoreLocality:
     """Waits for cores that are apart to come together: after a pause a host puts them where they are neighbours.
 
     What a handover costs at the least is learnt as it goes, so cores that are always apart count as together.  Where
@@ -76,7 +76,7 @@ _LOOKS = 11
 _LEAST_BYTES = 1 << 17
 
 
-class Handover:
+class CoreLatency:
     """Compares reading what a core itself wrote with reading what its neighbour wrote."""
 
     def __init__(self, own: Callable[[], float], others: Callable[[], float]) -> None:
@@ -94,13 +94,13 @@ class Handover:
 
 
 @cache
-def handover(threads: int, cache_bytes: int) -> Handover:
+def core_latency(threads: int, cache_bytes: int) -> CoreLatency:
     """That of `threads` cores with so much of second-level cache each, of which half is handed on.
 
     Its functions run on the runtime's threads; with a single one, all is its own.
     """
     rows = max(_LEAST_BYTES, cache_bytes // 2) // _LINE * threads
-    held = Guarded.of((rows, _FLOATS), "float32")
+    held = GuardedMemory.of((rows, _FLOATS), "float32")
     held.array((rows, _FLOATS), "float32")[...] = 0
     data = held.tensor((rows, _FLOATS), "float32")
     out = tvm.runtime.tensor(np.zeros((threads, _FLOATS), np.float32))
@@ -112,7 +112,7 @@ def handover(threads: int, cache_bytes: int) -> Handover:
         read(data, out)
         return time.perf_counter() - start
 
-    return Handover(lambda: seconds(own), lambda: seconds(others))
+    return CoreLatency(lambda: seconds(own), lambda: seconds(others))
 
 
 def _writing(threads: int) -> Any:

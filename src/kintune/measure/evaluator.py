@@ -1,4 +1,4 @@
-"""WRITE: docstring."""
+"""Times a program of ours, which is trusted, on arguments of its own."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import tvm
 
 from kintune.compiler.build import ENTRY
-from kintune.measure.backend import Arena
-from kintune.measure.guarded_memory import Guarded
+from kintune.measure.backend import MeasurementBackend
+from kintune.measure.guarded_memory import GuardedMemory
 from kintune.runtime.artifact import library_of
 from kintune.runtime.cuda_codegen import compiling_for
 from kintune.runtime.target import architecture_of
@@ -22,13 +22,13 @@ def evaluator(
     target: tvm.target.Target,
     shapes: Sequence[tuple[int, ...]],
     repeats: int,
-    arena: Arena | None = None,
+    arena: MeasurementBackend | None = None,
 ) -> Callable[[], tuple[float, ...]]:
     """What runs `function` so many times on zeroed float32 arguments of these shapes.
 
     It returns the seconds of each run.  It runs in `arena`, by default in this process's own memory.
     """
-    buffer = Guarded.of if arena is None else arena.buffer
+    buffer = GuardedMemory.of if arena is None else arena.buffer
     buffers = [buffer(shape, "float32") for shape in shapes]
     for each, shape in zip(buffers, shapes, strict=True):
         each.array(shape, "float32")[...] = 0  # so that no page is first touched while the clock runs

@@ -10,7 +10,7 @@ import numpy as np
 import tvm
 from tvm.script import tirx as T  # noqa: N812 - the name that its parser knows
 
-from kintune.measure.guarded_memory import Guarded, numpy_dtype
+from kintune.measure.guarded_memory import GuardedMemory, numpy_dtype
 
 __all__ = ["Sweep", "compiled", "reading", "sweeper"]
 
@@ -33,7 +33,7 @@ def sweeper(threads: int, cache_bytes: int) -> Sweep:
     """
     read = compiled(reading(threads))
     rows = _TIMES * cache_bytes // _LINE * threads
-    ballast = Guarded.of((rows, _FLOATS), "float32")
+    ballast = GuardedMemory.of((rows, _FLOATS), "float32")
     ballast.array((rows, _FLOATS), "float32")[...] = 0
     own = ballast.tensor((rows, _FLOATS), "float32")
     out = tvm.runtime.tensor(np.zeros((threads, _FLOATS), np.float32))

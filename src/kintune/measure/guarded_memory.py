@@ -13,7 +13,7 @@ import tvm.runtime
 
 from kintune.errors import DeviceError
 
-__all__ = ["GUARD", "Guarded", "numpy_dtype"]
+__all__ = ["GUARD", "GuardedMemory", "numpy_dtype"]
 
 GUARD = 4096
 """Bytes before and after the argument, a multiple of a page and of every alignment a kernel asks for."""
@@ -39,7 +39,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     return dtype
 
 
-class Guarded:
+class GuardedMemory:
     """An array between two guard bands, in pages of its own.
 
     The pages come straight from the kernel, as those of the runtime do: numpy would ask for huge pages, with which
@@ -56,7 +56,7 @@ class Guarded:
         self._memory[GUARD + nbytes :] = _PATTERN
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], dtype: str) -> Guarded:
+    def of(cls, shape: tuple[int, ...], dtype: str) -> GuardedMemory:
         """Memory for an array of this shape and type, zeroed."""
         return cls(math.prod(shape) * numpy_dtype(dtype).itemsize)
 

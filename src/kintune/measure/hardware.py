@@ -8,7 +8,7 @@ from typing import NamedTuple
 from kintune.core.device import Machine, Peak
 from kintune.hardware.cores import pinned_to
 from kintune.hardware.cpu import data_caches
-from kintune.measure.backend import Arena, HostArena
+from kintune.measure.backend import HostBackend, MeasurementBackend
 
 __all__ = ["Hardware", "gpu_hardware", "host_hardware"]
 
@@ -24,7 +24,7 @@ class Hardware(NamedTuple):
     """
 
     model: str
-    arena: Arena
+    arena: MeasurementBackend
     peak: Callable[[], Peak]
     pulse: Callable[[], Callable[[], float]]
     cool_bytes: int = 0
@@ -32,7 +32,7 @@ class Hardware(NamedTuple):
 
 def host_hardware(target: str, cores: Sequence[int], machine: Machine) -> Hardware:
     """Cores of this machine, for programs of a canonical target (JSON)."""
-    from kintune.measure.peak import host_pulse, measure_peak
+    from kintune.measure.peak import host_reference_kernel, measure_peak
 
     largest_cache = max((cache.size for cache in machine.caches), default=0)
 
@@ -42,7 +42,7 @@ def host_hardware(target: str, cores: Sequence[int], machine: Machine) -> Hardwa
 
     def pulse() -> Callable[[], float]:
         with pinned_to(cores[0]):
-            kernel = host_pulse(target, len(cores))
+            kernel = host_reference_kernel(target, len(cores))
 
         def beat() -> float:
             with pinned_to(cores[0]):
@@ -52,7 +52,7 @@ def host_hardware(target: str, cores: Sequence[int], machine: Machine) -> Hardwa
 
     _, own_cache, last_cache = data_caches(machine)
     cool_bytes = int(_STAYS * last_cache) if own_cache else 0
-    return Hardware(machine.cpu, HostArena(cores, own_cache), peak, pulse, cool_bytes)
+    return Hardware(machine.cpu, HostBackend(cores, own_cache), peak, pulse, cool_bytes)
 
 
 def gpu_hardware(target: str) -> Hardware:
@@ -63,13 +63,13 @@ def gpu_hardware(target: str) -> Hardware:
         TargetError: no GPU answers.
     """
     from kintune.errors import TargetError
-    from kintune.measure.cuda.backend import GpuArena
-    from kintune.measure.cuda.peak import gpu_pulse, measure_gpu_peak
+    from kintune.measure.cuda.backend import GpuBackend
+    from kintune.measure.cuda.peak import gpu_reference_kernel, measure_gpu_peak
     from kintune.runtime.cuda_codegen import load_runtime
 
     load_runtime()
     try:
-        arena = GpuArena.first()
+        arena = GpuBackend.first()
     except Exception as error:  # the runtime's own kinds: no memory left on it, held by somebody else
         raise TargetError(f"target 'cuda': the GPU cannot be used: {str(error).strip().splitlines()[0]}") from error
     if arena is None:
@@ -80,5 +80,5 @@ def gpu_hardware(target: str) -> Hardware:
         str(arena.device.device_name),
         arena,
         lambda: measure_gpu_peak(target, arena),
-        lambda: gpu_pulse(target, arena).microseconds,
+        lambda: gpu_reference_kernel(target, arena).microseconds,
     )

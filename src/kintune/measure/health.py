@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from kintune.errors import DeviceUnwell
 
-__all__ = ["BEATS", "Pulse", "check_pulse", "warm"]
+__all__ = ["BEATS", "ReferenceKernel", "check_health", "warm"]
 
 BEATS = 31
 """Runs of a reference kernel, of a fraction of a millisecond each, that are one look at it."""
@@ -28,7 +28,7 @@ def warm(run: Run) -> None:
         run()
 
 
-class Pulse:
+class ReferenceKernel:
     """The reference kernel of a device: arithmetic in registers, on all that it has.
 
     It depends on nothing but the cores: what it takes tells one type of device from another, and a device that is as it
@@ -44,7 +44,7 @@ class Pulse:
         return 1e6 * statistics.median(self._run())
 
 
-def check_pulse(
+def check_health(
     measure: Callable[[], float], known_us: float, alike: float, sleep: Callable[[float], None] = time.sleep
 ) -> None:
     """See that the reference kernel takes what it is known to take, up to the factor `alike` either way.

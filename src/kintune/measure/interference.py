@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["CALM", "PATIENCE", "PAUSES_S", "Calm", "waited_s"]
+__all__ = ["CALM", "PATIENCE", "PAUSES_S", "InterferenceFilter", "waited_s"]
 
 CALM = 0.1
 """Seconds waited a second, up to which a time is believed: it is a median, which a few disturbed runs do not move."""
@@ -47,7 +47,7 @@ def _threads() -> list[str]:
         return []
 
 
-class Calm:
+class InterferenceFilter:
     """Times something, up to three times with pauses, until nobody interferes; `repeated` counts what was done again.
 
     `waited` tells for how many seconds this process has waited for cores so far, `clock` tells seconds, and `sleep`

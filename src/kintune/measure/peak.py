@@ -11,11 +11,11 @@ from tvm.script import tirx as T  # noqa: N812 - the name that its parser knows
 from tvm.target import codegen
 
 from kintune.core.device import Peak
-from kintune.measure.backend import Arena
+from kintune.measure.backend import MeasurementBackend
 from kintune.measure.evaluator import evaluator
-from kintune.measure.health import BEATS, Pulse
+from kintune.measure.health import BEATS, ReferenceKernel
 
-__all__ = ["host_pulse", "measure_peak"]
+__all__ = ["host_reference_kernel", "measure_peak"]
 
 _CHAINS = 12  # independent sums: enough to hide the latency of an FMA on two ports, few enough for 16 registers
 _STEPS = 1 << 16
@@ -24,7 +24,7 @@ _STREAMS = 9
 _LARGEST = 256 << 20
 
 
-def measure_peak(target: str, threads: int, cache_bytes: int, arena: Arena | None = None) -> Peak:
+def measure_peak(target: str, threads: int, cache_bytes: int, arena: MeasurementBackend | None = None) -> Peak:
     """Measure what `threads` threads reach with programs for the canonical target (JSON); the best of several runs.
 
     `cache_bytes` is the size of the largest cache, which the streams must not fit in (256 MB are the most they take).
@@ -48,13 +48,13 @@ def measure_peak(target: str, threads: int, cache_bytes: int, arena: Arena | Non
     )
 
 
-def host_pulse(target: str, threads: int, arena: Arena | None = None) -> Pulse:
+def host_reference_kernel(target: str, threads: int, arena: MeasurementBackend | None = None) -> ReferenceKernel:
     """The reference kernel of so many threads, compiled for a canonical target (JSON)."""
-    return Pulse(_arithmetic_evaluator(tvm.target.Target(json.loads(target)), threads, BEATS, arena))
+    return ReferenceKernel(_arithmetic_evaluator(tvm.target.Target(json.loads(target)), threads, BEATS, arena))
 
 
 def _arithmetic_evaluator(
-    target: tvm.target.Target, threads: int, repeats: int, arena: Arena | None
+    target: tvm.target.Target, threads: int, repeats: int, arena: MeasurementBackend | None
 ) -> Callable[[], tuple[float, ...]]:
     """Runs multiply-adds in registers of all threads so many times, and returns the seconds of each run."""
     lanes = _lanes(target)
@@ -66,7 +66,7 @@ def _lanes(target: tvm.target.Target) -> int:
 
 
 def _best_seconds(
-    function: Any, target: tvm.target.Target, shapes: list[tuple[int, ...]], arena: Arena | None
+    function: Any, target: tvm.target.Target, shapes: list[tuple[int, ...]], arena: MeasurementBackend | None
 ) -> float:
     """The shortest of some runs."""
     return min(evaluator(function, target, shapes, _STREAMS, arena)())

@@ -11,15 +11,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from kintune.core.measurement_protocol import OPERANDS, Protocol
+from kintune.core.measurement_protocol import OPERANDS, MeasurementProtocol
 from kintune.core.outcome import Outcome, Status
 from kintune.core.stage_requests import Built, ProfileContext, ProfileItem
 from kintune.errors import DeviceError
 from kintune.hardware.cores import pinned_to
 from kintune.measure.agreement import disagreement, not_finite
-from kintune.measure.arguments import Array, Clamped, Workbench, Workbenches
-from kintune.measure.backend import Arena, HostArena
-from kintune.measure.interference import CALM, Calm
+from kintune.measure.arguments import ArgumentCache, Array, Clamped, KernelArguments
+from kintune.measure.backend import HostBackend, MeasurementBackend
+from kintune.measure.interference import CALM, InterferenceFilter
 from kintune.measure.timer import check_plausible, says_enough
 
 __all__ = ["CORRUPTED", "Runner"]
@@ -47,8 +47,8 @@ class Runner:
         self,
         cores: Sequence[int],
         budget: int = _BUDGET,
-        calm: Calm | None = None,
-        arena: Arena | None = None,
+        calm: InterferenceFilter | None = None,
+        arena: MeasurementBackend | None = None,
         threads: int | None = None,
     ) -> None:
         """`budget` bounds the bytes kept from one candidate to the next; `calm` decides what is timed again.
@@ -58,10 +58,10 @@ class Runner:
         """
         self._cores = tuple(cores)
         self._threads = threads or len(self._cores)
-        self._arena: Arena = HostArena(self._cores) if arena is None else arena
+        self._arena: MeasurementBackend = HostBackend(self._cores) if arena is None else arena
         self._stopwatch = self._arena.stopwatch()
-        self._calm = calm or Calm()
-        self._benches = Workbenches(budget, self._arena.buffer)
+        self._calm = calm or InterferenceFilter()
+        self._benches = ArgumentCache(budget, self._arena.buffer)
         self._context: ProfileContext | None = None
         self._best_us: dict[str, float] = {}
         self._paced: set[str] = set()
@@ -137,7 +137,7 @@ class Runner:
             self._best_us[workload] = min(self._best_us.get(workload, math.inf), time_us)
 
     def _check_and_time(
-        self, context: ProfileContext, bench: Workbench, built: Built, slow_us: float, *, again: bool
+        self, context: ProfileContext, bench: KernelArguments, built: Built, slow_us: float, *, again: bool
     ) -> Outcome:
         protocol = context.protocol
         if again:
@@ -171,7 +171,7 @@ class Runner:
         check_plausible(times, sum(output.nbytes for output in clamped.outputs), self._arena.stores_per_s)
         return Outcome(Status.OK, times_us=times, repeated=self._calm.repeated - repeated)
 
-    def _first_run(self, module: Any, clamped: Clamped, protocol: Protocol) -> tuple[float, bool]:
+    def _first_run(self, module: Any, clamped: Clamped, protocol: MeasurementProtocol) -> tuple[float, bool]:
         """Run a kernel that has not been run yet; seconds that the first run that says anything took, and if in calm.
 
         Its operands are as cold as the protocol wants them, so that it says something of the kernel's speed.
@@ -186,20 +186,22 @@ class Runner:
         waiting, seconds = self._calm.waiting(run)
         return (seconds, True) if waiting <= CALM else (seconds * max(0.0, 1.0 - waiting), False)
 
-    def _reference(self, context: ProfileContext, bench: Workbench, workload: str) -> None:
+    def _reference(self, context: ProfileContext, bench: KernelArguments, workload: str) -> None:
         """Know what is expected of the workload's candidates: run its reference, unless that was done before."""
         if bench.expected is None and workload in context.references:
             reference = context.references[workload]
             bench.expected, bench.reference_s = self._run_reference(bench, reference, context.protocol)
             bench.scratch = tuple(np.empty_like(array) for array in bench.expected)
 
-    def _is_slow_reference(self, context: ProfileContext, bench: Workbench, item: ProfileItem) -> bool:
+    def _is_slow_reference(self, context: ProfileContext, bench: KernelArguments, item: ProfileItem) -> bool:
         """Whether the item is the reference itself, of which one run says enough: it has had that."""
         reference = context.references.get(item.workload)
         own = reference is not None and reference.candidate == item.built.candidate
         return own and says_enough(bench.reference_s, context.protocol)
 
-    def _run_reference(self, bench: Workbench, reference: Built, protocol: Protocol) -> tuple[tuple[Array, ...], float]:
+    def _run_reference(
+        self, bench: KernelArguments, reference: Built, protocol: MeasurementProtocol
+    ) -> tuple[tuple[Array, ...], float]:
         """Its outputs, and the seconds of its run, or that it took at least."""
         if reference.failure is not None:
             raise DeviceError(f"no reference: {reference.failure.cause}")
@@ -209,7 +211,7 @@ class Runner:
         bench.collect()
         return tuple(output.copy() for output in clamped.outputs), seconds
 
-    def _end_if_corrupted(self, context: ProfileContext, bench: Workbench, workload: str) -> None:
+    def _end_if_corrupted(self, context: ProfileContext, bench: KernelArguments, workload: str) -> None:
         """End the process when the reference, run again in fresh buffers, does not repeat itself to the bit."""
         if bench.expected is None:
             return
@@ -231,7 +233,7 @@ def _end(why: str) -> None:
     os._exit(CORRUPTED)
 
 
-def _differences(context: ProfileContext, bench: Workbench, outputs: Sequence[Array]) -> str:
+def _differences(context: ProfileContext, bench: KernelArguments, outputs: Sequence[Array]) -> str:
     """How outputs differ from what is expected, as one line; without a reference, whether they are finite."""
     if bench.expected is None:
         return next(filter(None, map(not_finite, outputs)), "")

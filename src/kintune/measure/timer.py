@@ -13,10 +13,10 @@ from typing import Protocol as Shape
 import tvm_ffi
 
 from kintune.compiler.build import ENTRY
-from kintune.core.measurement_protocol import Protocol
+from kintune.core.measurement_protocol import MeasurementProtocol
 from kintune.errors import DeviceError
 
-__all__ = ["Stopwatch", "Venue", "check_plausible", "in_batches", "medians_us", "says_enough"]
+__all__ = ["KernelTimer", "Venue", "check_plausible", "in_batches", "medians_us", "says_enough"]
 
 
 _FLUSH = "kintune.measure.flush_weights"
@@ -62,7 +62,7 @@ class Venue(Shape):
         ...
 
 
-class Stopwatch:
+class KernelTimer:
     """Times kernels.  Only one may be in use in a process, from one thread: the flush is a function of the runtime."""
 
     def __init__(self, venue: Venue, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -72,7 +72,9 @@ class Stopwatch:
         self._prepare: Callable[[], None] | None = None
         tvm_ffi.register_global_func(_FLUSH, self._flush, override=True)
 
-    def run(self, module: Any, arguments: Sequence[Any], weights: Sequence[Any], protocol: Protocol) -> float:
+    def run(
+        self, module: Any, arguments: Sequence[Any], weights: Sequence[Any], protocol: MeasurementProtocol
+    ) -> float:
         """Run once, with `weights` as cold as the protocol wants them; seconds it took, as seen from here."""
         self._prepare = self._preparation(arguments, weights, protocol)
         return self._once(module[ENTRY], arguments)
@@ -82,7 +84,7 @@ class Stopwatch:
         module: Any,
         arguments: Sequence[Any],
         weights: Sequence[Any],
-        protocol: Protocol,
+        protocol: MeasurementProtocol,
         slow_us: float = math.inf,
         first_us: float = math.inf,
     ) -> tuple[float, ...]:
@@ -113,7 +115,7 @@ class Stopwatch:
         self,
         kernel: Any,
         arguments: Sequence[Any],
-        protocol: Protocol,
+        protocol: MeasurementProtocol,
         repeat_us: float,
         deadline: float,
         slow_us: float,
@@ -148,7 +150,7 @@ class Stopwatch:
             self._prepare()
 
     def _preparation(
-        self, arguments: Sequence[Any], weights: Sequence[Any], protocol: Protocol
+        self, arguments: Sequence[Any], weights: Sequence[Any], protocol: MeasurementProtocol
     ) -> Callable[[], None] | None:
         """What is done before each run; None where nothing is."""
         if not weights or protocol.operands == "warm":
@@ -161,12 +163,12 @@ class Stopwatch:
 
 def in_batches(
     batches: Callable[[int, int], tuple[float, ...]],
-    protocol: Protocol,
+    protocol: MeasurementProtocol,
     estimate_s: float,
     slow_us: float,
     seen: tuple[float, ...] = (),
 ) -> tuple[float, ...]:
-    """Microseconds of a run, one entry a repeat, of a kernel that takes `estimate_s`; see `Stopwatch.times_us`.
+    """Microseconds of a run, one entry a repeat, of a kernel that takes `estimate_s`; see `KernelTimer.times_us`.
 
     `batches(runs, repeats)` gives the medians of so many batches of so many runs each; `seen` are microseconds of
     earlier runs.
@@ -193,7 +195,7 @@ def _has_lost(times_us: Sequence[float], slow_us: float) -> bool:
     return min(times_us) > _MARGINS[min(len(times_us), len(_MARGINS)) - 1] * slow_us
 
 
-def says_enough(first_s: float, protocol: Protocol, slow_us: float = math.inf) -> bool:
+def says_enough(first_s: float, protocol: MeasurementProtocol, slow_us: float = math.inf) -> bool:
     """Whether a kernel's very first run, of `first_s` seconds, is all that needs to be known of its speed.
 
     It took all the seconds that a measurement may, or so much longer than `slow_us` that nothing can make up for it.

@@ -3,7 +3,7 @@
 Only `kintune.models.importer` and the modules it imports (`import_onnx`, `import_torch`, `signature`) need TVM.
 """
 
-from kintune.models.model import Model
+from kintune.models.model import ImportedModel
 from kintune.models.ref import parse_ref, parse_shape
 
-__all__ = ["Model", "parse_ref", "parse_shape"]
+__all__ = ["ImportedModel", "parse_ref", "parse_shape"]

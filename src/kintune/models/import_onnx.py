@@ -21,7 +21,7 @@ from kintune.models.walk import nodes
 if TYPE_CHECKING:
     from kintune.models.onnx import OnnxModel
 
-__all__ = ["Imported", "import_onnx"]
+__all__ = ["ImportedOnnx", "import_onnx"]
 
 _DEFAULT_DOMAINS = frozenset({"", "ai.onnx"})
 _CONTRIB_DOMAIN = "com.microsoft"
@@ -47,7 +47,7 @@ _CONTRIB_ONLY = frozenset({"AllClassNMS", "Attention", "BiasGelu", "EmbedLayerNo
 """Names of which the importer does not know the standard's operator, where there is one."""
 
 
-class Imported(NamedTuple):
+class ImportedOnnx(NamedTuple):
     """An imported graph.
 
     `module` holds one function `main`, whose weights are constants.  `sources` maps the names of variables of `main` to
@@ -60,7 +60,7 @@ class Imported(NamedTuple):
     nodes: dict[str, str]
 
 
-def import_onnx(model: OnnxModel) -> Imported:
+def import_onnx(model: OnnxModel) -> ImportedOnnx:
     """Import a prepared model; all weights become constants of `main`.
 
     Raises:
@@ -82,7 +82,7 @@ def import_onnx(model: OnnxModel) -> Imported:
         raise ModelError(f"{label}: cannot be imported: {cause_line(error)}") from error
     module = _bind_weights(module, model, [value.name for value in proto.graph.input])
     module = accumulate_in_float32(module)
-    return Imported(module, trace(module["main"], conversion.sources), described_nodes(proto, model.proto))
+    return ImportedOnnx(module, trace(module["main"], conversion.sources), described_nodes(proto, model.proto))
 
 
 def _unsupported(model: ModelProto) -> Counter[str]:

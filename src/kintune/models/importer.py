@@ -12,14 +12,14 @@ from kintune.models import zoo
 from kintune.models.constants import store_constant
 from kintune.models.import_onnx import import_onnx
 from kintune.models.index_guard import guard_indices
-from kintune.models.model import Model, signature
+from kintune.models.model import ImportedModel, signature
 from kintune.models.onnx import read
 from kintune.models.ref import EXPORTED, ONNX, ZOO
 
 __all__ = ["load"]
 
 
-def load(ref: ModelRef, cache: Path | None = None) -> Model:
+def load(ref: ModelRef, cache: Path | None = None) -> ImportedModel:
     """Import the model that `ref` names.
 
     Networks of the zoo are written into `cache` first (default: the user's cache directory), once.
@@ -44,13 +44,13 @@ def load(ref: ModelRef, cache: Path | None = None) -> Model:
     raise ModelError(f"{ref.name}: {ref.kind!r} is no kind of model")
 
 
-def _load_onnx(ref: ModelRef, path: Path) -> Model:
+def _load_onnx(ref: ModelRef, path: Path) -> ImportedModel:
     source = read(path, ref.shapes, ref.constants, own=ref.own)
     names = [value.name for value in source.proto.graph.output]
     imported = import_onnx(source)
     inputs, outputs = signature(str(path), imported.module, tuple(source.inputs), names)
     guarded = guard_indices(imported.module, inputs, imported.sources, imported.nodes)
-    return Model(
+    return ImportedModel(
         name=ref.name,
         digest=source.digest,
         module=guarded.module,

@@ -20,7 +20,7 @@ from kintune.models.index_marks import Mark, read_mark
 from kintune.models.index_range import Ranges
 from kintune.models.input_kinds import bounded_lookups
 
-__all__ = ["Guarded", "guard_indices"]
+__all__ = ["GuardedModule", "guard_indices"]
 
 
 _OPERANDS = {
@@ -33,7 +33,7 @@ _OPERANDS = {
 """Operators that read or write by an index, and the position of it."""
 
 
-class Guarded(NamedTuple):
+class GuardedModule(NamedTuple):
     """A module whose `main` returns the indices to check after its outputs; `sources` has its new variables too."""
 
     module: tvm.IRModule
@@ -51,14 +51,14 @@ class _Plan(NamedTuple):
 
 def guard_indices(
     module: tvm.IRModule, inputs: Sequence[Tensor], sources: Mapping[str, str], nodes: Mapping[str, str]
-) -> Guarded:
+) -> GuardedModule:
     """Replace all marks of `main`, and guard lookups that have none.
 
     `inputs` have their bounds; `sources` and `nodes` lead from variables to the user's nodes, see `Model`.
     """
     main = module["main"]
     if not isinstance(main.body, relax.SeqExpr):
-        return Guarded(module, (), dict(sources))
+        return GuardedModule(module, (), dict(sources))
     bounded = bounded_lookups(module, inputs)
     ranges = Ranges()
     plans: dict[Any, _Plan] = {}
@@ -77,7 +77,7 @@ def guard_indices(
                     plans[binding.var] = plan
             ranges.note(binding.var, value)
     if not plans:
-        return Guarded(module, (), dict(sources))
+        return GuardedModule(module, (), dict(sources))
     return _rewritten(module, plans, sources, nodes)
 
 
@@ -111,7 +111,7 @@ def _plan(mark: Mark, ranges: Ranges, bounded: bool) -> _Plan:
 
 def _rewritten(
     module: tvm.IRModule, plans: Mapping[Any, _Plan], sources: Mapping[str, str], nodes: Mapping[str, str]
-) -> Guarded:
+) -> GuardedModule:
     main = module["main"]
     rewriter = _Rewriter(module, plans, main.body.body)
     body = rewriter.visit_expr(main.body)
@@ -126,7 +126,7 @@ def _rewritten(
         mark = plans[variable].mark
         tensor = sources.get(str(variable.name), "")
         checks.append(IndexCheck(nodes.get(tensor, tensor), result, mark.sizes, mark.axis, mark.negative))
-    return Guarded(rewriter.builder_.get(), tuple(checks), named)
+    return GuardedModule(rewriter.builder_.get(), tuple(checks), named)
 
 
 @mutator

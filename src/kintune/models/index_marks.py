@@ -1,4 +1,4 @@
-"""WRITE: docstring."""
+"""Marks on indices: what an index may be, written where it is read, and settled once the ranges are known."""
 
 from __future__ import annotations
 

@@ -22,11 +22,11 @@ from kintune.models.input_kinds import with_kinds
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["Model", "signature"]
+__all__ = ["ImportedModel", "signature"]
 
 
 @dataclass(frozen=True)
-class Model:
+class ImportedModel:
     """An imported model.
 
     `module` holds one Relax function `main`, whose parameters are `inputs` in order and whose weights are constants in

@@ -2,12 +2,12 @@
 
 from kintune.records.devices import Fact
 from kintune.records.integrity import Damage, OnDamage, refuse
-from kintune.records.measurements import FailureCount, Measurement, Tally
+from kintune.records.measurements import FailureCount, Measurement, MeasurementTally
 from kintune.records.models import ModelRecord
-from kintune.records.portable import PORTABLE_FORMAT, Imported, export_records, import_records
+from kintune.records.portable import PORTABLE_FORMAT, ImportSummary, export_records, import_records
 from kintune.records.runs import Run, RunState
 from kintune.records.store import Counts, Store
-from kintune.records.workloads import Workload
+from kintune.records.workloads import WorkloadRecord
 
 __all__ = [
     "PORTABLE_FORMAT",
@@ -15,15 +15,15 @@ __all__ = [
     "Damage",
     "Fact",
     "FailureCount",
-    "Imported",
+    "ImportSummary",
     "Measurement",
+    "MeasurementTally",
     "ModelRecord",
     "OnDamage",
     "Run",
     "RunState",
     "Store",
-    "Tally",
-    "Workload",
+    "WorkloadRecord",
     "export_records",
     "import_records",
     "refuse",

@@ -15,7 +15,7 @@ from kintune.records.database import Clock, Database
 from kintune.records.integrity import OnDamage, refuse, sealed, verified
 from kintune.records.schema import device_types, machine_facts
 
-__all__ = ["Devices", "Fact"]
+__all__ = ["DeviceRecords", "Fact"]
 
 _PEAK = "peak"
 
@@ -29,7 +29,7 @@ class Fact(msgspec.Struct, frozen=True):
     created: str
 
 
-class Devices:
+class DeviceRecords:
     """Device types by digest, and facts (a peak, a bandwidth) by key and subject (a device type's or host's digest)."""
 
     def __init__(self, database: Database, clock: Clock) -> None:

@@ -20,7 +20,7 @@ from kintune.records.database import Clock, Database
 from kintune.records.integrity import Damage, OnDamage, refuse, row_id, sealed, verified
 from kintune.records.schema import measurements
 
-__all__ = ["FailureCount", "Measurement", "Measurements", "Tally"]
+__all__ = ["FailureCount", "Measurement", "MeasurementTally", "Measurements"]
 
 _AT_ONCE = 500  # values in one IN (...): every database takes as many
 
@@ -63,7 +63,7 @@ class FailureCount(msgspec.Struct, frozen=True):
     count: int
 
 
-class Tally(msgspec.Struct, frozen=True):
+class MeasurementTally(msgspec.Struct, frozen=True):
     """What is known of a workload on one device type with one compiler: measurements, those ok, the best time in us."""
 
     workload: str
@@ -194,7 +194,7 @@ class Measurements:
         by_count = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         return [FailureCount(Status(status), cause, count) for (status, cause), count in by_count]
 
-    def tallies(self) -> list[Tally]:
+    def tallies(self) -> list[MeasurementTally]:
         """What is known, by workload, device type and compiler; counted as stored, without verifying checksums."""
         c = measurements.c
         query = (
@@ -210,7 +210,7 @@ class Measurements:
             .order_by(c.workload, c.device_type, c.compiler)
         )
         with self._database.snapshot() as connection:
-            return [Tally(**row) for row in connection.execute(query).mappings()]
+            return [MeasurementTally(**row) for row in connection.execute(query).mappings()]
 
     def made_here(self) -> int:
         """How many measurements runs of these records have made, not those that came from elsewhere."""

@@ -26,7 +26,7 @@ from kintune.records.portable_rules import Rules
 from kintune.records.runs import RunState
 from kintune.records.store import Store
 
-__all__ = ["PORTABLE_FORMAT", "Imported", "export_records", "import_records"]
+__all__ = ["PORTABLE_FORMAT", "ImportSummary", "export_records", "import_records"]
 
 PORTABLE_FORMAT = "kintune-records-v1"
 
@@ -74,7 +74,7 @@ _line = msgspec.json.Decoder(_Line)
 _record: msgspec.json.Decoder[_Header | _Content | _End] = msgspec.json.Decoder(_Header | _Content | _End)
 
 
-class Imported(msgspec.Struct, frozen=True):
+class ImportSummary(msgspec.Struct, frozen=True):
     """What an import brought: measurements that are new, and those that were known already."""
 
     added: int
@@ -134,7 +134,7 @@ def _encoded(record: _Header | _Content | _End) -> bytes:
     return msgspec.json.encode(_Line(digest_of(raw), msgspec.Raw(raw))) + b"\n"
 
 
-def import_records(store: Store, path: str | Path) -> Imported:
+def import_records(store: Store, path: str | Path) -> ImportSummary:
     """Add what an exported file holds; what is known already stays as it is.
 
     Raises `RecordsError`, naming the record, when anything in the file is damaged, missing or makes no sense; then
@@ -153,7 +153,7 @@ def import_records(store: Store, path: str | Path) -> Imported:
         raise RecordsError(f"{source}: damaged or not exported by Kintune ({error}); export it again") from error
     except OSError as error:
         raise RecordsError(f"{source}: cannot be read ({error.strerror or error})") from error
-    return Imported(added, read - added)
+    return ImportSummary(added, read - added)
 
 
 def _read(source: Path, file: gzip.GzipFile, rules: Rules) -> Iterator[_Content]:

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, func, insert, inspect, select
 from kintune.errors import RecordsError
 from kintune.records.blobs import Blobs
 from kintune.records.database import Clock, Database, now
-from kintune.records.devices import Devices
+from kintune.records.devices import DeviceRecords
 from kintune.records.events import Events
 from kintune.records.integrity import Damage, sealed, verified
 from kintune.records.location import backend_at, default_location
@@ -57,7 +57,7 @@ class Store:
         self._database = database
         self.notice = notice
         self.blobs = Blobs(database)
-        self.devices = Devices(database, clock)
+        self.devices = DeviceRecords(database, clock)
         self.workloads = Workloads(database, self.blobs)
         self.measurements = Measurements(database, clock)
         self.runs = Runs(database, clock)

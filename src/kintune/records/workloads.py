@@ -17,10 +17,10 @@ from kintune.records.database import Database
 from kintune.records.integrity import OnDamage, refuse, sealed, verified
 from kintune.records.schema import sketches, workloads
 
-__all__ = ["Workload", "Workloads"]
+__all__ = ["WorkloadRecord", "Workloads"]
 
 
-class Workload(msgspec.Struct, frozen=True):
+class WorkloadRecord(msgspec.Struct, frozen=True):
     """A program that can be tuned.  `blob` is the digest of its serialised module; `flops` are per run."""
 
     digest: str
@@ -59,14 +59,14 @@ class Workloads:
             row = sealed(sketches, digest=sketch.digest, workload=sketch.workload, blob=blob)
             insert_or_keep(connection, sketches, row)
 
-    def get(self, digest: str) -> Workload:
+    def get(self, digest: str) -> WorkloadRecord:
         """The workload with this digest; raises `RecordsError` when there is none, `DamagedRecord` when it changed."""
         with self._database.snapshot() as connection:
             for row in verified(workloads, connection.execute(select(workloads).where(workloads.c.digest == digest))):
                 return _workload(row)
         raise RecordsError(f"records: no workload {digest}")
 
-    def list(self, on_damage: OnDamage = refuse) -> tuple[Workload, ...]:
+    def list(self, on_damage: OnDamage = refuse) -> tuple[WorkloadRecord, ...]:
         """All workloads, by digest."""
         with self._database.snapshot() as connection:
             rows = connection.execute(select(workloads).order_by(workloads.c.digest))
@@ -88,5 +88,5 @@ class Workloads:
         return tuple(found)
 
 
-def _workload(row: Mapping[str, Any]) -> Workload:
-    return Workload(row["digest"], row["name"], row["operator"], row["signature"], row["flops"], row["blob"])
+def _workload(row: Mapping[str, Any]) -> WorkloadRecord:
+    return WorkloadRecord(row["digest"], row["name"], row["operator"], row["signature"], row["flops"], row["blob"])

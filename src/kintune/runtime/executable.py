@@ -28,7 +28,7 @@ from kintune.hardware.gpus import is_gpu
 from kintune.runtime.artifact import link_program
 from kintune.runtime.inputs import Array, arrange_inputs, check_indices, draw_inputs
 from kintune.runtime.package import Manifest, Package, write_package
-from kintune.runtime.placement import Seat, make_seat, prepare_threads, why_not_here
+from kintune.runtime.placement import DevicePlacement, make_placement, prepare_threads, why_not_here
 from kintune.runtime.target import architecture_of, instruction_set
 from kintune.runtime.tensors import block_of, tensor_of
 
@@ -87,7 +87,7 @@ class Executable:
         self.manifest = manifest
         self._library = library
         self._weights = tuple(weights)
-        self._seat: Seat | None = None
+        self._seat: DevicePlacement | None = None
         self._main: Any = None
         if not is_gpu(manifest.target):  # whoever only builds for a GPU stays away from it
             self._take_seat()
@@ -196,12 +196,12 @@ class Executable:
             times.append((time.perf_counter() - start) * 1e3)
         return Evaluation.of(times)
 
-    def _take_seat(self) -> Seat | None:
+    def _take_seat(self) -> DevicePlacement | None:
         """Where the network runs, with its program loaded; None where it cannot.
 
         Raises KintuneError when that fails.
         """
-        if self._seat is None and (seat := make_seat(self.manifest, self._weights)) is not None:
+        if self._seat is None and (seat := make_placement(self.manifest, self._weights)) is not None:
             self._main = _load(self._library, seat.device)
             self._seat = seat
         return self._seat

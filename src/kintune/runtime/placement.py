@@ -19,13 +19,13 @@ from kintune.runtime.inputs import Array
 from kintune.runtime.package import Manifest
 from kintune.runtime.tensors import array_of, as_argument, leaves_of
 
-__all__ = ["BIND_VARIABLE", "THREADS_VARIABLE", "Seat", "make_seat", "prepare_threads", "why_not_here"]
+__all__ = ["BIND_VARIABLE", "THREADS_VARIABLE", "DevicePlacement", "make_placement", "prepare_threads", "why_not_here"]
 
 
 Weights = Sequence[tvm.runtime.Tensor]
 
 
-class Seat(Protocol):
+class DevicePlacement(Protocol):
     """Where one network runs, with its weights."""
 
     device: Any
@@ -36,7 +36,7 @@ class Seat(Protocol):
         ...
 
 
-def make_seat(manifest: Manifest, weights: Weights) -> Seat | None:
+def make_placement(manifest: Manifest, weights: Weights) -> DevicePlacement | None:
     """The CPU of this machine, or its first GPU; None where the network runs elsewhere only.
 
     Raises:

@@ -9,7 +9,7 @@ from kintune.core.stage import Demand, Stage
 from kintune.scheduler.durations import Durations
 from kintune.scheduler.resources import Host, Resource
 
-__all__ = ["Outlook"]
+__all__ = ["Forecast"]
 
 
 @dataclass
@@ -21,7 +21,7 @@ class _Job:
     had_s: float = 0.0
 
 
-class Outlook:
+class Forecast:
     """Learns durations by the stages' opaque keys, and sums up what is known to come."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from kintune.scheduler.events import Event, StageReady
 from kintune.scheduler.ready_stages import Lane
 from kintune.scheduler.resources import Placement
 
-__all__ = ["JobState", "Phase", "StageState", "Story"]
+__all__ = ["JobHistory", "Phase", "ScheduledJob", "StageState"]
 
 
 class Phase(Enum):
@@ -59,7 +59,7 @@ def _seq(state: StageState) -> int:
 
 
 @dataclass(slots=True, eq=False)
-class JobState:
+class ScheduledJob:
     """A job.
 
     `closing` says why nothing more of it shall start, `over` that it is forgotten once nothing of it runs.  `held` is
@@ -71,7 +71,7 @@ class JobState:
     id: str
     priority: float
     seq: int
-    story: Story
+    story: JobHistory
     since: float = 0.0
     deadline: float | None = None
     fixed_home: str | None = None
@@ -118,7 +118,7 @@ class JobState:
             line.remove(state)
 
 
-class Story:
+class JobHistory:
     """The last `length` events and decisions about a job; they become lines, each with its time, when asked for."""
 
     __slots__ = ("_told",)

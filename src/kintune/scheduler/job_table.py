@@ -13,15 +13,15 @@ from typing import Any, cast
 
 from kintune.core.stage import Stage
 from kintune.scheduler.events import JobAdded
-from kintune.scheduler.job_state import JobState, Phase, StageState, Story
+from kintune.scheduler.job_state import JobHistory, Phase, ScheduledJob, StageState
 from kintune.scheduler.policy import JobFacts, Suggestion
 from kintune.scheduler.pool import ResourcePool
 from kintune.scheduler.queue import IndexedQueue
 from kintune.scheduler.ready_stages import Lane, Lanes
-from kintune.scheduler.reservations import Keeping
+from kintune.scheduler.reservations import Reservations
 from kintune.scheduler.resources import Placement
 
-__all__ = ["Ledger", "Rank"]
+__all__ = ["JobTable", "Rank"]
 
 Rank = Callable[[Stage, JobFacts, float], Any]
 """Where a policy puts a stage: `Policy.rank`."""
@@ -30,11 +30,11 @@ _PATIENCE = 8  # stages that may take cores that a lane waits for before it clai
 _TURNS = 4  # how often everybody may go before somebody who waits, in equal shares, on top of that
 
 
-class Ledger:
+class JobTable:
     """All jobs; it is the `View` that policies get.  Only the machine calls what changes it, after checking."""
 
     def __init__(self, pool: ResourcePool, rank: Rank, *, waives: bool = False, bounded: bool = False) -> None:
-        self._known: dict[str, JobState] = {}
+        self._known: dict[str, ScheduledJob] = {}
         self._now = float("-inf")
         self._pool = pool
         self._rank = rank
@@ -48,7 +48,7 @@ class Ledger:
         self._next: IndexedQueue[str] = IndexedQueue()
         self._lanes = Lanes()
         self._weights = 0.0  # of the jobs that may still start something
-        self.keeping = Keeping(pool, self._lanes)
+        self.keeping = Reservations(pool, self._lanes)
 
     # what policies see ----------------------------------------------------------------------------------------------
 
@@ -119,7 +119,7 @@ class Ledger:
 
     # what the machine asks ------------------------------------------------------------------------------------------
 
-    def known(self, job: str) -> JobState | None:
+    def known(self, job: str) -> ScheduledJob | None:
         """The job, unless it was never added or is forgotten."""
         return self._known.get(job)
 
@@ -143,9 +143,9 @@ class Ledger:
         """The time is `now`."""
         self._now = now
 
-    def add_job(self, event: JobAdded, story: Story) -> JobState:
+    def add_job(self, event: JobAdded, story: JobHistory) -> ScheduledJob:
         """A new job without stages."""
-        job = JobState(
+        job = ScheduledJob(
             event.job, event.priority, self._number(), story, event.now, event.deadline, fixed_home=event.home
         )
         self._known[job.id] = job
@@ -153,7 +153,7 @@ class Ledger:
         self._weights += job.priority
         return job
 
-    def reweigh(self, job: JobState, priority: float) -> None:
+    def reweigh(self, job: ScheduledJob, priority: float) -> None:
         """Move the job and its startable stages to where another priority puts them."""
         if job.id in self._open:
             self._weights += priority - job.priority
@@ -161,12 +161,12 @@ class Ledger:
         self.rank_anew(job)
         self._index_job(job)
 
-    def rank_anew(self, job: JobState) -> None:
+    def rank_anew(self, job: ScheduledJob) -> None:
         """Something is known of the job that may change where its stages stand."""
         for state in job.heads.values():
             self._put_startable(job, state)
 
-    def add_stage(self, job: JobState, stage: Stage) -> StageState:
+    def add_stage(self, job: ScheduledJob, stage: Stage) -> StageState:
         """The job asks for a stage."""
         unmet = [id for id in stage.after if id not in job.done] if stage.after else ()
         state = StageState(stage, stage.key, self._number(), stage.attempt, len(unmet))
@@ -176,12 +176,12 @@ class Ledger:
         self.queue(job, state)
         return state
 
-    def queue(self, job: JobState, state: StageState) -> None:
+    def queue(self, job: ScheduledJob, state: StageState) -> None:
         """Let a live stage wait (again) in its place among those of its kind."""
         job.line_up(state)
         self.refresh(job, state.stage.kind)
 
-    def refresh(self, job: JobState, kind: str) -> None:
+    def refresh(self, job: ScheduledJob, kind: str) -> None:
         """Find out anew which stage of this kind is startable."""
         line = job.waiting.get(kind)
         able = line[0] if line else None
@@ -205,7 +205,7 @@ class Ledger:
         if bool(job.heads) is not had_any:
             self._index_job(job)
 
-    def start(self, job: JobState, state: StageState, placement: Placement, now: float) -> None:
+    def start(self, job: ScheduledJob, state: StageState, placement: Placement, now: float) -> None:
         """The stage runs at `placement`."""
         stage = state.stage
         self._pool.book(state.key, placement)
@@ -225,7 +225,7 @@ class Ledger:
             self._begun.put(job.id, self._number())
             self._next.discard(job.id)
 
-    def release(self, job: JobState, state: StageState) -> Placement:
+    def release(self, job: ScheduledJob, state: StageState) -> Placement:
         """The stage runs no more, and is live still; returns what it held."""
         placement, state.placement = state.placement, None
         assert placement is not None
@@ -238,7 +238,7 @@ class Ledger:
         self._running -= 1
         return placement
 
-    def finish(self, job: JobState, state: StageState) -> None:
+    def finish(self, job: ScheduledJob, state: StageState) -> None:
         """The stage, which holds no resources, is live no more, and those after it may go on."""
         job.done.add(state.stage.id)
         self.forget_stage(job, state)
@@ -247,7 +247,7 @@ class Ledger:
             if not waiter.unmet and job.stages.get(waiter.stage.id) is waiter:
                 self.refresh(job, waiter.stage.kind)
 
-    def close(self, job: JobState, reason: str) -> None:
+    def close(self, job: ScheduledJob, reason: str) -> None:
         """Nothing more of the job shall start: forget its stages that hold no resources."""
         job.closing = reason
         self.keeping.let_go(job)
@@ -259,13 +259,13 @@ class Ledger:
             self.forget_stage(job, state)
         self._index_job(job)
 
-    def forget_stage(self, job: JobState, state: StageState) -> None:
+    def forget_stage(self, job: ScheduledJob, state: StageState) -> None:
         """The stage, which holds no resources, is live no more."""
         job.step_out(state)
         self.refresh(job, state.stage.kind)
         del job.stages[state.stage.id]
 
-    def remove_job(self, job: JobState) -> None:
+    def remove_job(self, job: ScheduledJob) -> None:
         """Forget a job of which nothing runs."""
         del self._known[job.id]
         self._begun.discard(job.id)
@@ -277,12 +277,12 @@ class Ledger:
         """A resource has joined or is back."""
         self._lanes.freed(self._pool.tokens(resource))
 
-    def evict(self, resource: str) -> list[tuple[JobState, StageState]]:
+    def evict(self, resource: str) -> list[tuple[ScheduledJob, StageState]]:
         """Take a resource out of use; returns the stages that hold it.
 
         What lives on a lost host has to begin elsewhere, so nothing is bound to it any more.
         """
-        hit: list[tuple[JobState, StageState]] = []
+        hit: list[tuple[ScheduledJob, StageState]] = []
         for id, name in sorted(self._pool.lose(resource)):
             job = self._known[id]
             if not self.keeping.lost(job, name):
@@ -295,7 +295,7 @@ class Ledger:
 
     # inside ---------------------------------------------------------------------------------------------------------
 
-    def _settle(self, job: JobState, affinity: str, placement: Placement, state: StageState) -> None:
+    def _settle(self, job: ScheduledJob, affinity: str, placement: Placement, state: StageState) -> None:
         """The process of this affinity is at work, and lives where its stage was placed."""
         job.busy.add(affinity)
         self._refresh_bound(job, state)
@@ -315,7 +315,7 @@ class Ledger:
             if lane is not own and times % _PATIENCE == 0:
                 self._pool.claim(lane, lane.demand, lane.home)
 
-    def _refresh_bound(self, job: JobState, state: StageState) -> None:
+    def _refresh_bound(self, job: ScheduledJob, state: StageState) -> None:
         """The process of a stage is busy now, or free again: see to what else is bound to it."""
         for kind, line in job.waiting.items():
             if line and line[0] is not state and line[0].stage.affinity == state.stage.affinity:
@@ -330,7 +330,7 @@ class Ledger:
         self._issued += 1
         return self._issued
 
-    def _lane(self, job: JobState, stage: Stage) -> Lane:
+    def _lane(self, job: ScheduledJob, stage: Stage) -> Lane:
         return self._lanes.lane(stage.demand, job.home(stage), None if stage.then is None else stage.then.device)
 
     def _place(self, lane: Lane) -> Placement | None:
@@ -338,14 +338,14 @@ class Ledger:
             return self._pool.place_anyway(lane.demand, lane.home)
         return self._pool.place(lane.demand, lane.home, lane)
 
-    def _put_startable(self, job: JobState, state: StageState) -> None:
+    def _put_startable(self, job: ScheduledJob, state: StageState) -> None:
         lane = self._lane(job, state.stage)
         if state.lane is not None and state.lane is not lane:
             self._leave_lane(state)
         patience = _PATIENCE + int(_TURNS * self._weights / job.priority) if self._bounded else None
         self._lanes.put(state, lane, self._rank(state.stage, job, self._now), patience)
 
-    def _index_job(self, job: JobState) -> None:
+    def _index_job(self, job: ScheduledJob) -> None:
         able = bool(job.heads) and job.closing is None
         if able:
             self._waiting.add(job.id)

@@ -11,7 +11,7 @@ from kintune.core.stage import Stage
 from kintune.scheduler.ready_stages import Lane
 from kintune.scheduler.resources import Placement, Resource
 
-__all__ = ["JobFacts", "Policy", "Suggestion", "View"]
+__all__ = ["JobFacts", "Policy", "PolicyView", "Suggestion"]
 
 
 class Policy:
@@ -35,7 +35,7 @@ class Policy:
     first once others that need the same have started often enough.
     """
 
-    def choose(self, view: View) -> Suggestion | None:
+    def choose(self, view: PolicyView) -> Suggestion | None:
         """The stage to start next, or None to wait for the next event."""
         raise NotImplementedError
 
@@ -112,7 +112,7 @@ class JobFacts(Protocol):
         """Its number in the order of arrival."""
 
 
-class View(Protocol):
+class PolicyView(Protocol):
     """The scheduler's state as policies see it.
 
     A stage is *startable* when those in its `after` are done, it is not waiting for a retry, and no earlier stage of

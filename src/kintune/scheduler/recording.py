@@ -12,7 +12,7 @@ import msgspec
 from kintune.scheduler.decisions import Decision
 from kintune.scheduler.events import Event
 
-__all__ = ["RECORDING_VERSION", "Header", "Line", "Step", "decode_line", "encode_line"]
+__all__ = ["RECORDING_VERSION", "Header", "Line", "RecordedStep", "decode_line", "encode_line"]
 
 RECORDING_VERSION = 1
 
@@ -26,14 +26,14 @@ class Header(msgspec.Struct, frozen=True, tag="schedule"):
     version: int = RECORDING_VERSION
 
 
-class Step(msgspec.Struct, frozen=True, tag="step"):
+class RecordedStep(msgspec.Struct, frozen=True, tag="step"):
     """One event, and what was decided at once."""
 
     event: Event
     decisions: tuple[Decision, ...] = ()
 
 
-Line: TypeAlias = Header | Step
+Line: TypeAlias = Header | RecordedStep
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kintune.core.stage import Stage, StageKey
-from kintune.scheduler.job_state import JobState
+from kintune.scheduler.job_state import ScheduledJob
 from kintune.scheduler.pool import ResourcePool
 from kintune.scheduler.ready_stages import Lanes
 from kintune.scheduler.resources import Placement
 
-__all__ = ["Keeping"]
+__all__ = ["Reservations"]
 
 _HELD = "(held)"  # the booking that keeps something for a job's next stage
 _KEPT = "(kept) "  # the beginning of those that keep something until a job comes back to it
@@ -21,7 +21,7 @@ def _name(stage: Stage) -> str | None:
     return None if stage.affinity is None or stage.demand.device is not None else _KEPT + stage.affinity
 
 
-class Keeping:
+class Reservations:
     """Books what is kept, and opens the lanes that wait for what is given back."""
 
     def __init__(self, pool: ResourcePool, lanes: Lanes) -> None:
@@ -30,25 +30,25 @@ class Keeping:
         self.kept = 0
         """How many cores are kept until jobs come back to them."""
 
-    def hold(self, job: JobState, placement: Placement) -> None:
+    def hold(self, job: ScheduledJob, placement: Placement) -> None:
         """Keep what a stage of the job had for the one that follows."""
         job.held = placement
         self._pool.book((job.id, _HELD), placement)
 
-    def let_go(self, job: JobState) -> None:
+    def let_go(self, job: ScheduledJob) -> None:
         """Hold nothing for the job any more."""
         if job.held is not None:
             placement, job.held = job.held, None
             self.release((job.id, _HELD), placement)
 
-    def may_keep(self, job: JobState, stage: Stage, placement: Placement) -> bool:
+    def may_keep(self, job: ScheduledJob, stage: Stage, placement: Placement) -> bool:
         """Whether the cores that the stage had may be kept: nobody is bound to the host, or has claimed it."""
         name = _name(stage)
         if name is None or name in job.kept:
             return False
         return not (self._lanes.bound_to(placement.host) or self._pool.is_claimed(placement.host))
 
-    def keep(self, job: JobState, stage: Stage, placement: Placement) -> None:
+    def keep(self, job: ScheduledJob, stage: Stage, placement: Placement) -> None:
         """Keep the cores that a stage of the job had until the job asks for another such stage."""
         name = _name(stage)
         assert name is not None
@@ -56,18 +56,18 @@ class Keeping:
         self._pool.book((job.id, name), placement)
         self.kept += placement.cores
 
-    def give_back(self, job: JobState, stage: Stage | None = None) -> None:
+    def give_back(self, job: ScheduledJob, stage: Stage | None = None) -> None:
         """Keep nothing for such stages of the job any more, or (None) nothing at all."""
         if job.kept:
             self._give_back(job, list(job.kept) if stage is None else [_name(stage)])
 
-    def give_up(self, job: JobState) -> bool:
+    def give_up(self, job: ScheduledJob) -> bool:
         """The job waits for something: keep nothing for it; whether anything was."""
         given = list(job.kept)
         self._give_back(job, given)
         return bool(given)
 
-    def lost(self, job: JobState, name: str) -> bool:
+    def lost(self, job: ScheduledJob, name: str) -> bool:
         """The resource that is booked under this name is lost; whether it was kept for the job."""
         if name == _HELD:
             self.let_go(job)
@@ -83,7 +83,7 @@ class Keeping:
         only_cores = placement.device is None and placement.host is not None
         self._lanes.freed(names, self._pool.room(placement.host) if only_cores else None)
 
-    def _give_back(self, job: JobState, names: Iterable[str | None]) -> None:
+    def _give_back(self, job: ScheduledJob, names: Iterable[str | None]) -> None:
         for name in names:
             if name is not None and name in job.kept:
                 placement = job.kept.pop(name)

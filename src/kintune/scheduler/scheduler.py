@@ -32,16 +32,16 @@ from kintune.scheduler.events import (
     StageFailed,
     StageReady,
 )
-from kintune.scheduler.job_state import JobState, Phase, StageState, Story
-from kintune.scheduler.job_table import Ledger
+from kintune.scheduler.job_state import JobHistory, Phase, ScheduledJob, StageState
+from kintune.scheduler.job_table import JobTable
 from kintune.scheduler.policy import Policy
 from kintune.scheduler.pool import ResourcePool
 from kintune.scheduler.resources import Placement, Resource
 
-__all__ = ["Limits", "Machine"]
+__all__ = ["RetryLimits", "Scheduler"]
 
 
-class Limits(msgspec.Struct, frozen=True):
+class RetryLimits(msgspec.Struct, frozen=True):
     """What the scheduler puts up with.
 
     A failed stage is tried `retries` times more, `backoff_s`, twice that, four times that ... seconds later.  A job's
@@ -57,14 +57,14 @@ class Limits(msgspec.Struct, frozen=True):
     bundling: bool = False
 
 
-class Machine:
+class Scheduler:
     """Decides which stage runs where, by a policy, under limits."""
 
-    def __init__(self, policy: Policy, limits: Limits | None = None) -> None:
+    def __init__(self, policy: Policy, limits: RetryLimits | None = None) -> None:
         self._policy = policy
-        self._limits = limits or Limits()
+        self._limits = limits or RetryLimits()
         self._pool = ResourcePool()
-        self._ledger = Ledger(self._pool, policy.rank, waives=policy.waives, bounded=policy.bounded)
+        self._ledger = JobTable(self._pool, policy.rank, waives=policy.waives, bounded=policy.bounded)
         self._resources: dict[str, Resource] = {}
         self._decisions: list[Decision] = []
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -117,7 +117,7 @@ class Machine:
         if self._ledger.known(event.job) is not None:
             raise self._error(event, event.job, "the job has been added before")
         self._check_priority(event, event.job, event.priority)
-        story = Story(self._limits.story_length)
+        story = JobHistory(self._limits.story_length)
         job = self._ledger.add_job(event, story)
         job.story.tell(event.now, event)
         self._policy.added(job)
@@ -158,17 +158,17 @@ class Machine:
         self._close(event.now, job, "the job has ended")
         self._remove_if_over(job)
 
-    def _close(self, now: float, job: JobState, reason: str) -> None:
+    def _close(self, now: float, job: ScheduledJob, reason: str) -> None:
         self._ledger.close(job, reason)
         for state in job.stages.values():
             self._cancel(now, job, state, reason)
 
-    def _cancel(self, now: float, job: JobState, state: StageState, reason: str) -> None:
+    def _cancel(self, now: float, job: ScheduledJob, state: StageState, reason: str) -> None:
         if state.phase is Phase.RUNNING:
             state.phase = Phase.CANCELLING
             self._decide(now, job, Cancel(state.stage.id, job.id, state.attempt, reason))
 
-    def _remove_if_over(self, job: JobState) -> None:
+    def _remove_if_over(self, job: ScheduledJob) -> None:
         if job.over and not job.running:
             self._policy.left(job)
             self._ledger.remove_job(job)
@@ -223,12 +223,12 @@ class Machine:
             self._decide(event.now, job, RetryAt(state.stage.id, job.id, state.attempt, state.retry_at, event.cause))
         self._ledger.queue(job, state)
 
-    def _release(self, job: JobState, state: StageState, *, done: bool) -> Placement:
+    def _release(self, job: ScheduledJob, state: StageState, *, done: bool) -> Placement:
         placement = self._ledger.release(job, state)
         self._policy.ended(state.stage, job, self._ledger.now - state.since, done=done)
         return placement
 
-    def _keep_what_it_had(self, job: JobState, stage: Stage, placement: Placement) -> None:
+    def _keep_what_it_had(self, job: ScheduledJob, stage: Stage, placement: Placement) -> None:
         """Keep it for the very next stage if that will do with it, or for when the job comes back, if it may."""
         keeping = self._ledger.keeping
         if job.heads:
@@ -240,7 +240,7 @@ class Machine:
         if self._policy.keeps(stage, job, placement, keeping.kept):
             keeping.keep(job, stage, placement)
 
-    def _hold(self, job: JobState, placement: Placement, then: Demand | None) -> None:
+    def _hold(self, job: ScheduledJob, placement: Placement, then: Demand | None) -> None:
         if then is None or (placement.device is None) != (then.device is None):
             return
         if placement.device is None:
@@ -248,7 +248,7 @@ class Machine:
         if self._pool.fits(placement, then):
             self._ledger.keeping.hold(job, placement)
 
-    def _give_up(self, now: float, job: JobState, state: StageState, cause: str) -> None:
+    def _give_up(self, now: float, job: ScheduledJob, state: StageState, cause: str) -> None:
         self._decide(now, job, GiveUp(state.stage.id, job.id, cause, job.story.lines()))
         self._close(now, job, cause)
 
@@ -312,19 +312,19 @@ class Machine:
             return self._pool.fits_anyway(placement, stage.demand)
         return self._pool.fits(placement, stage.demand)
 
-    def _start(self, job: JobState, state: StageState, placement: Placement) -> None:
+    def _start(self, job: ScheduledJob, state: StageState, placement: Placement) -> None:
         now = self._ledger.now
         self._ledger.start(job, state, placement, now)
         self._policy.started(state.stage, job, placement, now)
         self._decide(now, job, Start(state.stage.id, job.id, state.attempt, placement))
 
-    def _decide(self, now: float, job: JobState, decision: Decision) -> None:
+    def _decide(self, now: float, job: ScheduledJob, decision: Decision) -> None:
         job.story.tell(now, decision)
         self._decisions.append(decision)
 
     # checking -------------------------------------------------------------------------------------------------------
 
-    def _job(self, event: Event, id: str) -> JobState:
+    def _job(self, event: Event, id: str) -> ScheduledJob:
         job = self._ledger.known(id)
         if job is None:
             raise self._error(event, id, "no such job")
@@ -334,7 +334,7 @@ class Machine:
         if not 0 < priority < math.inf:
             raise self._error(event, job, "a priority is a number above 0")
 
-    def _attempt(self, event: StageDone | StageFailed) -> tuple[JobState, StageState]:
+    def _attempt(self, event: StageDone | StageFailed) -> tuple[ScheduledJob, StageState]:
         job = self._job(event, event.job)
         state = job.stages.get(event.stage)
         if state is None or not state.holds_resources:

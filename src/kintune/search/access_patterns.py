@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["Access", "Anatomy"]
+__all__ = ["Access", "AccessPatterns"]
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ class Access(msgspec.Struct, frozen=True):
     weight: bool = False
 
 
-class Anatomy(msgspec.Struct, frozen=True):
+class AccessPatterns(msgspec.Struct, frozen=True):
     """The core block of a workload: the extents of its loops, those that reduce, and its operands.
 
     `block` is its name; loops are in the order in which the block lists them, which is that of a sketch's tiles.

@@ -16,7 +16,7 @@ import numpy as np
 
 from kintune.core.candidate import Decision, Sketch, Tile
 
-__all__ = ["Bound", "admits", "bounds_of", "divisors", "repair"]
+__all__ = ["TileBound", "admits", "bounds_of", "divisors", "repair"]
 
 
 _VIRTUAL, _THREADS = "vthread", "threadIdx"
@@ -34,7 +34,7 @@ _LOW, _HIGH = "meta_schedule.thread_extent_low_inclusive", "meta_schedule.thread
 _STEPS = 64  # of a repair; no tile has as many prime factors
 
 
-class Bound(NamedTuple):
+class TileBound(NamedTuple):
     """The product of some factors, each given as (axis, part), lies between `least` and `most`."""
 
     factors: tuple[tuple[int, int], ...]
@@ -50,7 +50,7 @@ class Bound(NamedTuple):
         return self.least <= self.product(decisions) <= self.most
 
 
-def bounds_of(sketch: Sketch) -> tuple[Bound, ...]:
+def bounds_of(sketch: Sketch) -> tuple[TileBound, ...]:
     """The bounds of a sketch; none where its loops are not bound to threads."""
     return _bounds(sketch.trace, tuple(axis.extent if isinstance(axis, Tile) else 0 for axis in sketch.axes))
 
@@ -93,12 +93,12 @@ def _prime(factor: int) -> int:
     return next(d for d in divisors(factor) if d > 1)
 
 
-def _shrinking(bound: Bound, decisions: Sequence[Sequence[int]]) -> Iterator[tuple[int, int, int]]:
+def _shrinking(bound: TileBound, decisions: Sequence[Sequence[int]]) -> Iterator[tuple[int, int, int]]:
     return ((axis, part, 0) for axis, part in bound.factors if part and decisions[axis][part] > 1)
 
 
 def _growing(
-    bound: Bound, decisions: Sequence[Sequence[int]], kept: set[tuple[int, int]]
+    bound: TileBound, decisions: Sequence[Sequence[int]], kept: set[tuple[int, int]]
 ) -> Iterator[tuple[int, int, int]]:
     for axis, part in bound.factors:
         for other, factor in enumerate(decisions[axis]):
@@ -107,7 +107,7 @@ def _growing(
 
 
 @lru_cache(maxsize=4096)
-def _bounds(trace: bytes, extents: tuple[int, ...]) -> tuple[Bound, ...]:
+def _bounds(trace: bytes, extents: tuple[int, ...]) -> tuple[TileBound, ...]:
     try:
         content = json.loads(trace)
         instructions: list[Any] = content["insts"]
@@ -122,11 +122,11 @@ def _bounds(trace: bytes, extents: tuple[int, ...]) -> tuple[Bound, ...]:
         if not factors or len(factors) < len(loops):
             continue  # how many threads there are is not for tiles to say
         if thread == _VIRTUAL:
-            bounds.append(Bound(factors, 1, _MOST_VIRTUAL))
+            bounds.append(TileBound(factors, 1, _MOST_VIRTUAL))
         elif thread == _THREADS:
             high = min(_MOST_THREADS, _number(annotated.get(_HIGH), _MOST_THREADS))
             reachable = math.prod(extents[axis] for axis, _ in factors)
-            bounds.append(Bound(factors, min(_number(annotated.get(_LOW), 1), reachable), high))
+            bounds.append(TileBound(factors, min(_number(annotated.get(_LOW), 1), reachable), high))
     return tuple(bounds)
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kintune.core.candidate import Candidate, fits
-from kintune.search.features.encoding import Herd
+from kintune.search.features.encoding import Population
 from kintune.search.features.field import Field
-from kintune.search.space import Draft, SearchSpace
+from kintune.search.space import CandidateBatch, SearchSpace
 
 __all__ = ["Drafts", "Proposal"]
 
@@ -19,7 +19,7 @@ __all__ = ["Drafts", "Proposal"]
 class Proposal(NamedTuple):
     """A draft with its predicted score, or None where no model was there to ask, and where it comes from."""
 
-    draft: Draft
+    draft: CandidateBatch
     predicted: float | None
     origin: str
 
@@ -29,7 +29,7 @@ class _Part(NamedTuple):
 
     field: Field
     candidates: list[Candidate]
-    herd: Herd
+    herd: Population
     keys: list[bytes]
 
 
@@ -45,13 +45,13 @@ class Drafts:
     def __init__(
         self, space: SearchSpace, workload: str, measured: Collection[Candidate], leaders: Collection[Candidate] = ()
     ) -> None:
-        self.drafts: dict[Candidate, tuple[Draft, str]] = {}
+        self.drafts: dict[Candidate, tuple[CandidateBatch, str]] = {}
         self.seen = set(measured)
         self.invalid = 0
         self._space = space
         self._fields = space.fields(workload)
         self._made: set[Candidate] = set()
-        self._aside: dict[Candidate, tuple[Draft, str]] = {}
+        self._aside: dict[Candidate, tuple[CandidateBatch, str]] = {}
         self._leading = {key for part in self._parts(leaders) for key in part.keys}
         self._keys = {key for part in self._parts(measured) for key in part.keys}
 
@@ -63,7 +63,7 @@ class Drafts:
         for candidate, origin in candidates:
             if candidate in described:
                 row, key = described[candidate]
-                self._keep(Draft(candidate, row), origin, aside=key in self._keys and key not in self._leading)
+                self._keep(CandidateBatch(candidate, row), origin, aside=key in self._keys and key not in self._leading)
                 self._keys.add(key)
             elif (draft := made[candidate]) is None:
                 self.invalid += 1
@@ -94,7 +94,7 @@ class Drafts:
             self._keep(draft, origin, aside=False)
         self._aside.clear()
 
-    def _keep(self, draft: Draft, origin: str, *, aside: bool) -> None:
+    def _keep(self, draft: CandidateBatch, origin: str, *, aside: bool) -> None:
         if draft.candidate not in self.seen:
             (self._aside if aside else self.drafts).setdefault(draft.candidate, (draft, origin))
 

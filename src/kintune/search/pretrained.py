@@ -13,7 +13,7 @@ from kintune.search.family import Subject
 from kintune.search.ranking import pair_accuracy
 from kintune.search.training_rows import Rows
 
-__all__ = ["ENOUGH", "Prior", "Priors"]
+__all__ = ["ENOUGH", "PretrainedFamilies", "PretrainedFamily"]
 
 ENOUGH = 600
 """Samples of its own with which a family needs no prior."""
@@ -21,25 +21,25 @@ ENOUGH = 600
 _JUDGEABLE = 16  # pairs of samples held out with which a model on top of a prior can be compared with one without
 
 
-class Prior(NamedTuple):
+class PretrainedFamily(NamedTuple):
     """A known model, and the subgraphs whose samples it was trained on."""
 
     model: Trees
     subjects: tuple[Subject, ...] = ()
 
 
-class Priors:
+class PretrainedFamilies:
     """The known models, by family; those of a kind that is found from measurements are matched by their operators."""
 
     def __init__(self) -> None:
-        self._models: dict[str, Prior] = {}
+        self._models: dict[str, PretrainedFamily] = {}
 
     def teach(self, models: Iterable[KnownModel]) -> None:
         """Take in known models; the last one of a family counts."""
         for known in models:
-            self._models[known.version.family] = Prior(Trees.from_bytes(known.blob), known.subjects)
+            self._models[known.version.family] = PretrainedFamily(Trees.from_bytes(known.blob), known.subjects)
 
-    def of(self, family: str, members: Sequence[Subject]) -> Prior | None:
+    def of(self, family: str, members: Sequence[Subject]) -> PretrainedFamily | None:
         """The one to start from: that known by this key, else one trained on the operators of most members."""
         if family in self._models:
             return self._models[family]
@@ -52,7 +52,7 @@ class Priors:
         return best
 
     @staticmethod
-    def train(rows: Rows, prior: Prior | None, *, seed: int, threads: int) -> Trees:
+    def train(rows: Rows, prior: PretrainedFamily | None, *, seed: int, threads: int) -> Trees:
         """A family's model from its samples, on top of the prior as long as that helps to rank them.
 
         Whether it helps is seen on samples that neither was trained on.
@@ -61,7 +61,7 @@ class Priors:
         return Trees.train(rows.features, rows.labels, seed=seed, threads=threads, prior=start)
 
 
-def _helps(rows: Rows, prior: Prior, seed: int, threads: int) -> bool:
+def _helps(rows: Rows, prior: PretrainedFamily, seed: int, threads: int) -> bool:
     """Whether a model ranks better with the prior than without.
 
     Facts of workloads that the prior was trained on say nothing: it may know them by heart.  With nothing else to go

@@ -1,4 +1,4 @@
-"""WRITE: docstring."""
+"""What a search space needs to know of the processor that its programs are for."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-__all__ = ["Machine"]
+__all__ = ["Processor"]
 
 
 _CACHES = (32 << 10, 512 << 10, 8 << 20)
 
 
-class Machine(msgspec.Struct, frozen=True):
+class Processor(msgspec.Struct, frozen=True):
     """fp32 lanes of a vector, the number of vector registers, and `threads`, each on a core of its own.
 
     `caches` are the bytes of data that the caches hold, nearest first: two of each core's own, and one for all.
@@ -24,7 +24,7 @@ class Machine(msgspec.Struct, frozen=True):
     caches: tuple[int, int, int] = _CACHES
 
     @classmethod
-    def of(cls, isa: Sequence[str], threads: int = 1, caches: Sequence[int] = ()) -> Machine:
+    def of(cls, isa: Sequence[str], threads: int = 1, caches: Sequence[int] = ()) -> Processor:
         """The machine with these instruction set extensions (names as in /proc/cpuinfo).
 
         `caches` are bytes by level; a level that is not known is taken as small as they are today.

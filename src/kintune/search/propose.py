@@ -14,7 +14,7 @@ from kintune.search.build_costs import Price
 from kintune.search.cost_model import CostModel
 from kintune.search.drafts import Drafts, Proposal
 from kintune.search.evolve import cross, draw, mutate
-from kintune.search.space import Draft, SearchSpace
+from kintune.search.space import CandidateBatch, SearchSpace
 from kintune.search.subgraph import SubgraphState
 
 __all__ = ["Proposer", "breed", "choose", "propose"]
@@ -176,7 +176,7 @@ def _favoured(length: int, rng: np.random.Generator) -> int:
 
 
 def choose(
-    pool: dict[Candidate, tuple[Draft, str]],
+    pool: dict[Candidate, tuple[CandidateBatch, str]],
     scores: dict[Candidate, float],
     count: int,
     rng: np.random.Generator,
@@ -206,7 +206,7 @@ def choose(
     return [Proposal(pool[c][0], scores.get(c), pool[c][1]) for c in [*first, *chosen]]
 
 
-def _factors(pool: dict[Candidate, tuple[Draft, str]], price: Price | None) -> dict[Candidate, float]:
+def _factors(pool: dict[Candidate, tuple[CandidateBatch, str]], price: Price | None) -> dict[Candidate, float]:
     """What a score of each draft is worth; that of one without features is worth all of it."""
     described = [c for c, (draft, _) in pool.items() if draft.features.size] if price is not None else []
     if price is None or not described:

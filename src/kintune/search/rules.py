@@ -16,7 +16,7 @@ import msgspec
 from kintune.core.candidate import Candidate, Choice, Decision, Location, Sketch, Tile
 from kintune.search.bounds import bounds_of, divisors
 from kintune.search.gpu_rules import gpu_rule_candidates
-from kintune.search.processor import Machine
+from kintune.search.processor import Processor
 from kintune.search.streams import stream_candidates
 
 __all__ = ["rule_candidates"]
@@ -41,7 +41,7 @@ class _Shape(msgspec.Struct, frozen=True):
 _BASE = _Shape(vectors=2, unroll=64, channels_outside=False, producer_inside=False, square=False)
 
 
-def rule_candidates(sketches: Sequence[Sketch], machine: Machine, limit: int) -> list[Candidate]:
+def rule_candidates(sketches: Sequence[Sketch], machine: Processor, limit: int) -> list[Candidate]:
     """At most `limit` distinct candidates for one workload, the most promising first.  Free of chance."""
     if threaded := [sketch for sketch in sketches if bounds_of(sketch)]:
         return gpu_rule_candidates(threaded, limit)
@@ -62,7 +62,7 @@ def _woven(streams: Iterator[Candidate], others: Iterator[Candidate]) -> Iterato
     yield from others
 
 
-def _filled(sketches: Sequence[Sketch], machine: Machine) -> Iterator[Candidate]:
+def _filled(sketches: Sequence[Sketch], machine: Processor) -> Iterator[Candidate]:
     """Every shape with every sketch; of one without tiles at first both places, since one of them may be no place."""
     if sketches and not _spatial(sketches[0]):
         for inside in (False, True):
@@ -87,7 +87,7 @@ def _shapes() -> Iterator[_Shape]:
         yield _Shape(vectors, unroll, outside, inside, square, piece)
 
 
-def _fill(sketch: Sketch, machine: Machine, shape: _Shape) -> Candidate:
+def _fill(sketch: Sketch, machine: Processor, shape: _Shape) -> Candidate:
     spatial = _spatial(sketch)
     tiles = _spatial_tiles([_tile(sketch, i) for i in spatial], machine, shape)
     decisions: list[Decision] = []
@@ -114,7 +114,7 @@ def _tile(sketch: Sketch, index: int) -> Tile:
     return axis
 
 
-def _spatial_tiles(axes: Sequence[Tile], machine: Machine, shape: _Shape) -> list[Decision]:
+def _spatial_tiles(axes: Sequence[Tile], machine: Processor, shape: _Shape) -> list[Decision]:
     """Register tile innermost, the rest outside; the last axis is the contiguous one."""
     if not axes:
         return []
@@ -137,7 +137,7 @@ def _spatial_tiles(axes: Sequence[Tile], machine: Machine, shape: _Shape) -> lis
     return tiles
 
 
-def _vector_tile(axis: Tile, machine: Machine, vectors: int) -> int:
+def _vector_tile(axis: Tile, machine: Processor, vectors: int) -> int:
     """The extent of the vectorised tile: the largest power of two that fits, since compilers scalarise odd widths."""
     limit = min(axis.max_inner, vectors * machine.lanes)
     return max(d for d in divisors(axis.extent) if d <= limit and d & (d - 1) == 0)

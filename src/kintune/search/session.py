@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from kintune.core.candidate import UNTUNED, Candidate
 from kintune.core.knowledge import Knowledge
 from kintune.core.outcome import Outcome
-from kintune.core.plan import Entry, Round, at_most
+from kintune.core.plan import Round, RoundEntry, at_most
 from kintune.core.strategy import Strategy
 from kintune.search.budget import rank, sized
 from kintune.search.build_costs import BuildCosts, Price
@@ -27,17 +27,17 @@ from kintune.search.draft.drafter import draft
 from kintune.search.drafts import Proposal
 from kintune.search.family import Samples, Subject, families
 from kintune.search.foresee import sibling
-from kintune.search.pretrained import ENOUGH, Prior, Priors
+from kintune.search.pretrained import ENOUGH, PretrainedFamilies, PretrainedFamily
 from kintune.search.propose import Proposer, propose
 from kintune.search.remeasurement import leaders
 from kintune.search.rounds import Learnt, OpenRound
-from kintune.search.space import Draft, SearchSpace
+from kintune.search.space import CandidateBatch, SearchSpace
 from kintune.search.subgraph import SubgraphState
 from kintune.search.training_rows import count, gather
-from kintune.search.transfer import Kin
-from kintune.search.warmup import Survey
+from kintune.search.transfer import TransferredPrograms
+from kintune.search.warmup import Warmup
 
-__all__ = ["Session"]
+__all__ = ["SearchSession"]
 
 _NO_FEATURES: NDArray[np.float32] = np.zeros(0, np.float32)
 _LEAST_ROWS = 12  # samples below which a family has no model of its own
@@ -45,7 +45,7 @@ _FRESH = 8  # new programs of a round for each that is timed again
 _LEADERS = 8  # fastest programs, whose building time nobody is blamed for
 
 
-class Session:
+class SearchSession:
     """The search over the subgraphs of one network."""
 
     def __init__(
@@ -70,10 +70,10 @@ class Session:
         self._seed = seed
         self._threads = threads
         self._propose = proposer or (draft if strategy.draft else propose)
-        self._kin = Kin(space)
-        self._priors = Priors()
+        self._kin = TransferredPrograms(space)
+        self._priors = PretrainedFamilies()
         self._trust = Trust()
-        self._survey = Survey(space, strategy, self._kin)
+        self._survey = Warmup(space, strategy, self._kin)
         self._surveyed = 0
         self._costs = BuildCosts(seed=seed, threads=threads)
         self._open: dict[int, OpenRound] = {}
@@ -117,7 +117,7 @@ class Session:
                 found, bad = self._survey.choose(state, states, model, entry.size, self._rng(number, entry.workload))
                 plain = Candidate.untuned(entry.workload)
                 if plain not in state.times_us:
-                    untuned.append(Proposal(Draft(plain, _NO_FEATURES), None, "untuned"))
+                    untuned.append(Proposal(CandidateBatch(plain, _NO_FEATURES), None, "untuned"))
             else:
                 found, bad = self._propose(
                     state,
@@ -320,7 +320,7 @@ class Session:
         self._last = opened.plan
         self.round += 1
 
-    def _judge(self, entry: Entry, opened: OpenRound) -> None:
+    def _judge(self, entry: RoundEntry, opened: OpenRound) -> None:
         state = self.states[entry.workload]
         scored = [(score, state.times_us[c]) for c, score in opened.predicted.items() if c.workload == entry.workload]
         self._trust.judge(
@@ -331,7 +331,7 @@ class Session:
             improved=state.best_us < opened.before[entry.workload],
         )
 
-    def _foresee(self, busy: Collection[str]) -> tuple[Entry, ...]:
+    def _foresee(self, busy: Collection[str]) -> tuple[RoundEntry, ...]:
         """After a full round and its update: the steepest sibling, with the few that the fresh model ranks best."""
         last = self._last
         if self._strategy.foresee == "none" or last is None:
@@ -339,7 +339,7 @@ class Session:
         searched = [entry.workload for entry in last.entries if entry.how == "search"]
         if len(searched) < len(last.entries) and self._strategy.width == 1:
             return ()
-        chosen: dict[str, Entry] = {}
+        chosen: dict[str, RoundEntry] = {}
         for workload in searched:
             tuned = self.states[workload]
             size = self._strategy.foresee_size
@@ -348,10 +348,10 @@ class Session:
             taken = {*searched, *chosen, *busy}
             other = sibling(tuned, self.states.values(), taken) if size and self._is_modelled(tuned.family) else None
             if other is not None:
-                chosen[other.subject.workload] = Entry(other.subject.workload, size, "foresee")
+                chosen[other.subject.workload] = RoundEntry(other.subject.workload, size, "foresee")
         return tuple(chosen.values())
 
-    def _search(self, taken: Collection[str]) -> tuple[Entry, ...]:
+    def _search(self, taken: Collection[str]) -> tuple[RoundEntry, ...]:
         """Full rounds: one, or its candidates shared by several subgraphs."""
         states = list(self.states.values())
         if self._strategy.budget == "balanced":
@@ -361,7 +361,7 @@ class Session:
         shared = [s for s in ranked if s.subject.workload not in taken][: self._strategy.width]
         size = self._strategy.round_size // max(1, len(shared))
         sizes = {s.subject.workload: sized(size, s) if self._strategy.budget == "prospect" else size for s in shared}
-        return tuple(Entry(workload, size, "search") for workload, size in sizes.items() if size)
+        return tuple(RoundEntry(workload, size, "search") for workload, size in sizes.items() if size)
 
     def _model(self, family: str) -> CostModel | None:
         """The family's own model, or what an earlier job knows of it; None while there is neither."""
@@ -370,7 +370,7 @@ class Session:
             return prior.model
         return model
 
-    def _prior(self, family: str) -> Prior | None:
+    def _prior(self, family: str) -> PretrainedFamily | None:
         return self._priors.of(family, [s.subject for s in self.states.values() if s.family == family])
 
     def _experience(self, family: str) -> int:
@@ -395,7 +395,9 @@ class Session:
             members = [state for workload, state in self.states.items() if assigned[workload] == family]
             if count(members) >= _LEAST_ROWS:
                 prior = self._priors.of(family, [state.subject for state in members])
-                trained[family] = Priors.train(gather(members), prior, seed=self._seed, threads=self._threads)
+                trained[family] = PretrainedFamilies.train(
+                    gather(members), prior, seed=self._seed, threads=self._threads
+                )
         return trained
 
     def _rng(self, number: int, workload: str) -> np.random.Generator:

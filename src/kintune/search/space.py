@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from kintune.core.candidate import Candidate, Sketch
 from kintune.search.features.field import Field
 
-__all__ = ["Draft", "SearchSpace"]
+__all__ = ["CandidateBatch", "SearchSpace"]
 
 
-class Draft(NamedTuple):
+class CandidateBatch(NamedTuple):
     """A candidate that is known to be a valid program: as replayed, with its features (1-D float32)."""
 
     candidate: Candidate
@@ -36,6 +36,6 @@ class SearchSpace(Protocol):
         """The sketches whose candidates can be described in bulk, and how."""
         ...
 
-    def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
+    def verify(self, candidates: Sequence[Candidate]) -> Sequence[CandidateBatch | None]:
         """For each candidate the program it makes, perhaps with other decisions than asked; None if it makes none."""
         ...

@@ -15,7 +15,7 @@ import msgspec
 
 from kintune.core.candidate import Candidate, Choice, Decision, Sketch, Tile
 from kintune.search.bounds import divisors
-from kintune.search.processor import Machine
+from kintune.search.processor import Processor
 
 __all__ = ["needs_streams", "stream_candidates"]
 
@@ -36,7 +36,7 @@ class _Form(msgspec.Struct, frozen=True):
 _FORMS = (_Form("panel", 3, 4), _Form("row", 4), _Form("panel", 4, 4), _Form("panel", 2, 8), _Form("row", 6))
 
 
-def needs_streams(sketch: Sketch, machine: Machine) -> bool:
+def needs_streams(sketch: Sketch, machine: Processor) -> bool:
     """Whether the sketch tiles a product of matrices of which no register tile can be made."""
     spatial = _spatial(sketch)
     if len(spatial) < 2 or len([axis for axis in _reductions(sketch) if axis.extent > 1]) != 1:
@@ -49,7 +49,7 @@ def needs_streams(sketch: Sketch, machine: Machine) -> bool:
     return few or max(d for d in divisors(columns.extent) if d <= machine.lanes) < machine.lanes // 2
 
 
-def stream_candidates(sketches: Sequence[Sketch], machine: Machine) -> Iterator[Candidate]:
+def stream_candidates(sketches: Sequence[Sketch], machine: Processor) -> Iterator[Candidate]:
     """Candidates of those of the sketches that need it, the most promising first; `sketches` come by preference."""
     fitting = [sketch for sketch in sketches if needs_streams(sketch, machine)][:_SKETCHES]
     for form in _FORMS:
@@ -57,7 +57,7 @@ def stream_candidates(sketches: Sequence[Sketch], machine: Machine) -> Iterator[
             yield _fill(sketch, machine, form)
 
 
-def _fill(sketch: Sketch, machine: Machine, form: _Form) -> Candidate:
+def _fill(sketch: Sketch, machine: Processor, form: _Form) -> Candidate:
     rows, last = _rows(sketch), _spatial(sketch)[-1]
     decisions: list[Decision] = []
     for i, axis in enumerate(sketch.axes):
@@ -83,7 +83,7 @@ def _fill(sketch: Sketch, machine: Machine, form: _Form) -> Candidate:
     return Candidate(sketch.workload, sketch.digest, tuple(decisions))
 
 
-def _width(axis: Tile, machine: Machine, vectors: int) -> int:
+def _width(axis: Tile, machine: Processor, vectors: int) -> int:
     """Columns at a time: whole vectors where they divide, else what comes close, else all (the compiler sees to it)."""
     fitting = [d for d in divisors(axis.extent) if d <= vectors * machine.lanes]
     whole = [d for d in fitting if d % machine.lanes == 0]

@@ -20,7 +20,7 @@ from kintune.search.bounds import bounds_of, divisors, repair
 from kintune.search.space import SearchSpace
 from kintune.search.subgraph import SubgraphState
 
-__all__ = ["Kin", "carry", "counterpart", "likeness"]
+__all__ = ["TransferredPrograms", "carry", "counterpart", "likeness"]
 
 
 _ROOT = -1
@@ -145,7 +145,7 @@ class _Origin(NamedTuple):
     candidate: Candidate
 
 
-class Kin:
+class TransferredPrograms:
     """Finds, for one subgraph, the programs of others that may serve it, the most promising first.
 
     The best programs of the others come before their second best; among equals, those whose loops are most alike.

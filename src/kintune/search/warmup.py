@@ -10,32 +10,32 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from kintune.core.candidate import Candidate
-from kintune.core.plan import Entry
+from kintune.core.plan import RoundEntry
 from kintune.core.strategy import Strategy
 from kintune.search.cost_model import CostModel
 from kintune.search.drafts import Proposal
 from kintune.search.evolve import draw
-from kintune.search.space import Draft, SearchSpace
+from kintune.search.space import CandidateBatch, SearchSpace
 from kintune.search.subgraph import SubgraphState
-from kintune.search.transfer import Kin
+from kintune.search.transfer import TransferredPrograms
 
-__all__ = ["Survey"]
+__all__ = ["Warmup"]
 
 _KNOWN = 3  # more of them in the first one, when earlier jobs have something to tell
 _CHOICE = 3  # drafts verified for each candidate that the model is to choose
 _DRAWN = 8  # attempts for each candidate drawn at random
 
 
-class Survey:
+class Warmup:
     """Plans the rounds of the survey, and chooses their candidates; changes nothing."""
 
-    def __init__(self, space: SearchSpace, strategy: Strategy, kin: Kin) -> None:
+    def __init__(self, space: SearchSpace, strategy: Strategy, kin: TransferredPrograms) -> None:
         self._space = space
         self._strategy = strategy
         self._levels = strategy.survey
         self._kin = kin
 
-    def plan(self, states: Sequence[SubgraphState], begun: int) -> tuple[int, tuple[Entry, ...]]:
+    def plan(self, states: Sequence[SubgraphState], begun: int) -> tuple[int, tuple[RoundEntry, ...]]:
         """The first level, not begun before, at which something is missing, and what; nothing at the survey's end.
 
         Those subgraphs that weigh most come first.
@@ -43,7 +43,7 @@ class Survey:
         ordered = sorted(states, key=lambda s: (-s.subject.weight * s.subject.flops, s.subject.workload))
         for level in range(begun, len(self._levels)):
             entries = [
-                Entry(state.subject.workload, size, "rule")
+                RoundEntry(state.subject.workload, size, "rule")
                 for state in ordered
                 if (size := self._missing(state, level)) > 0 and self._anything(state, states)
             ]
@@ -68,7 +68,7 @@ class Survey:
         if len(origins) < count and not self._strategy.rules:
             origins.update((c, "random") for c in self._draw(state, count, rng) if c not in origins)
         wanted = count * _CHOICE if model is not None and state.features else count + 2
-        drafts: dict[Candidate, tuple[Draft, str]] = {}
+        drafts: dict[Candidate, tuple[CandidateBatch, str]] = {}
         invalid = 0
         for (_, origin), draft in zip(
             list(origins.items())[:wanted], self._space.verify(list(origins)[:wanted]), strict=True
@@ -116,7 +116,7 @@ def _turns(
         yield from right[i : i + 1]
 
 
-def _best(drafts: Sequence[tuple[Draft, str]], model: CostModel | None, count: int) -> list[Proposal]:
+def _best(drafts: Sequence[tuple[CandidateBatch, str]], model: CostModel | None, count: int) -> list[Proposal]:
     if model is None or not drafts:
         return [Proposal(draft, None, origin) for draft, origin in drafts[:count]]
     scores = [float(score) for score in model.predict(np.stack([draft.features for draft, _ in drafts]))]

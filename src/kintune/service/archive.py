@@ -23,10 +23,10 @@ from sqlalchemy import URL, make_url
 
 from kintune.core.version import __version__
 from kintune.errors import EnvironmentProblem, InputError, StorageError
-from kintune.service.blob_store import Content
-from kintune.service.settings import Settings
+from kintune.service.blob_store import BlobStore
+from kintune.service.settings import ServiceSettings
 
-__all__ = ["Manifest", "back_up", "restore"]
+__all__ = ["BackupManifest", "back_up", "restore"]
 
 _MANIFEST, _DUMP = "kintune-service.json", "database.dump"
 _CONTENT = re.compile(r"content/([0-9a-f]{64})")
@@ -34,16 +34,16 @@ _SQLITE = ("service.sqlite", "records.sqlite")
 _MOST_MANIFEST = 1 << 20
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class BackupManifest(msgspec.Struct, frozen=True):
     """What a back-up says of itself; `database` is the kind that it was taken from."""
 
     format: int
     version: str
     database: str
-    settings: Settings
+    settings: ServiceSettings
 
 
-def back_up(settings: Settings, target: Path) -> int:
+def back_up(settings: ServiceSettings, target: Path) -> int:
     """Write everything to `target`, which must not exist; returns how many files of the store went along.
 
     Raises:
@@ -53,7 +53,7 @@ def back_up(settings: Settings, target: Path) -> int:
     if target.exists():
         raise InputError(f"{target} exists already; name a new file")
     kind = "postgresql" if settings.database else "sqlite"
-    content, count = Content(settings.content), 0
+    content, count = BlobStore(settings.content), 0
     part = target.with_name(f".{target.name}.part")
     try:
         with (
@@ -62,7 +62,7 @@ def back_up(settings: Settings, target: Path) -> int:
             tempfile.TemporaryDirectory() as place,
             content.unswept(),  # what the tables name must be there when they have been copied
         ):
-            manifest = Manifest(1, __version__, kind, msgspec.structs.replace(settings, database=""))
+            manifest = BackupManifest(1, __version__, kind, msgspec.structs.replace(settings, database=""))
             _add_bytes(tar, _MANIFEST, msgspec.json.encode(manifest))
             for copy in _copies(settings, Path(place)):
                 tar.add(copy, copy.name)
@@ -78,7 +78,7 @@ def back_up(settings: Settings, target: Path) -> int:
     return count
 
 
-def restore(source: Path, data: Path, database: str = "") -> Settings:
+def restore(source: Path, data: Path, database: str = "") -> ServiceSettings:
     """Make a service out of a back-up, in the directory `data`, which must be new or empty; returns its settings.
 
     A back-up of PostgreSQL is restored into the `database` of that URL, which must be empty.
@@ -111,7 +111,7 @@ def restore(source: Path, data: Path, database: str = "") -> Settings:
     return settings
 
 
-def _copies(settings: Settings, place: Path) -> Iterator[Path]:
+def _copies(settings: ServiceSettings, place: Path) -> Iterator[Path]:
     """The tables, copied to a place, one file after the other."""
     if settings.database:
         dump = place / _DUMP
@@ -129,12 +129,12 @@ def _copies(settings: Settings, place: Path) -> Iterator[Path]:
             yield place / name
 
 
-def _manifest(tar: tarfile.TarFile, source: Path) -> Manifest:
+def _manifest(tar: tarfile.TarFile, source: Path) -> BackupManifest:
     first = tar.next()
     file = tar.extractfile(first) if first is not None and first.name == _MANIFEST and first.isreg() else None
     if first is None or file is None or first.size > _MOST_MANIFEST:
         raise InputError(f"{source}: is no back-up of a service")
-    manifest = msgspec.json.decode(file.read(), type=Manifest)
+    manifest = msgspec.json.decode(file.read(), type=BackupManifest)
     if manifest.format != 1:
         raise InputError(
             f"{source}: was written by kintune {manifest.version}; restore it with that one or a newer one"
@@ -143,7 +143,7 @@ def _manifest(tar: tarfile.TarFile, source: Path) -> Manifest:
 
 
 def _extract(tar: tarfile.TarFile, place: Path, source: Path) -> None:
-    content = Content(place / "content")
+    content = BlobStore(place / "content")
     for member in tar:
         file = tar.extractfile(member) if member.isreg() else None
         named = _CONTENT.fullmatch(member.name)

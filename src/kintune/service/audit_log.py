@@ -12,10 +12,10 @@ from kintune.service.access import Visitor
 from kintune.service.database import plain
 from kintune.service.schema import audit
 
-__all__ = ["Diary", "Note"]
+__all__ = ["AuditEntry", "AuditLog"]
 
 
-class Note(msgspec.Struct, frozen=True):
+class AuditEntry(msgspec.Struct, frozen=True):
     """One line of the log; `user` and `token` are None for what the operator did on the machine itself."""
 
     id: int
@@ -28,7 +28,7 @@ class Note(msgspec.Struct, frozen=True):
     details: str
 
 
-class Diary:
+class AuditLog:
     """Writes in the transaction of what it tells of, so that neither is there without the other."""
 
     def __init__(self, database: Database) -> None:
@@ -56,10 +56,10 @@ class Diary:
         with self._database.transaction() as opened:
             opened.execute(insert(audit).values(**row))
 
-    def read(self, before: int | None = None, limit: int = 100) -> list[Note]:
+    def read(self, before: int | None = None, limit: int = 100) -> list[AuditEntry]:
         """The latest lines, newest first; those before the line `before` to read on."""
         query = select(audit).order_by(audit.c.id.desc()).limit(limit)
         if before is not None:
             query = query.where(audit.c.id < before)
         with self._database.snapshot() as connection:
-            return [msgspec.convert(plain(row), Note) for row in connection.execute(query)]
+            return [msgspec.convert(plain(row), AuditEntry) for row in connection.execute(query)]

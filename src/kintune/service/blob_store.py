@@ -14,7 +14,7 @@ from typing import IO
 
 from kintune.errors import InputError, StorageError, StorageFull
 
-__all__ = ["Content", "Digest", "TooLarge"]
+__all__ = ["BlobStore", "Digest", "TooLarge"]
 
 Digest = str
 """The SHA-256 of a file, in hexadecimal."""
@@ -28,7 +28,7 @@ class TooLarge(InputError):
     """More was sent than may be."""
 
 
-class Content:
+class BlobStore:
     """A directory of files; each lies under its digest from the moment it is complete, and is never changed."""
 
     def __init__(self, directory: Path) -> None:
@@ -151,7 +151,7 @@ class Content:
 class _Incoming:
     """A file on its way into the store."""
 
-    def __init__(self, content: Content, file: IO[bytes], path: Path) -> None:
+    def __init__(self, content: BlobStore, file: IO[bytes], path: Path) -> None:
         self._content = content
         self._file = file
         self._path = path

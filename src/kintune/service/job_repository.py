@@ -12,20 +12,20 @@ from kintune.errors import InputError, OrderError
 from kintune.records.database import Database
 from kintune.service.access import Forbidden, NotFound, Quota, Visitor
 from kintune.service.database import plain
-from kintune.service.job_request import Wanted
-from kintune.service.job_status import ENDS, State, Wish, after, may_wish
+from kintune.service.job_request import JobRequest
+from kintune.service.job_status import ENDS, JobCommand, JobStatus, after, may_command
 from kintune.service.schema import jobs, models, steps, users, wishes
 
-__all__ = ["Docket", "Job", "PendingWish", "Step"]
+__all__ = ["Job", "JobRepository", "JobStep", "PendingCommand"]
 
 _OVER = [state.value for state in ENDS]
 _DAY_S = 86400.0
 
 
-class Step(msgspec.Struct, frozen=True):
+class JobStep(msgspec.Struct, frozen=True):
     """A job came into a state at a time, for a reason."""
 
-    state: State
+    state: JobStatus
     reason: str
     at: float
 
@@ -36,10 +36,10 @@ class Job(msgspec.Struct, frozen=True):
     id: str
     owner: int
     model: int
-    wanted: Wanted
+    wanted: JobRequest
     priority: float
     retry_of: str | None
-    state: State
+    state: JobStatus
     reason: str
     run_id: str | None
     progress: str | None
@@ -51,16 +51,16 @@ class Job(msgspec.Struct, frozen=True):
     ended: float | None
 
 
-class PendingWish(msgspec.Struct, frozen=True):
+class PendingCommand(msgspec.Struct, frozen=True):
     """Something that was asked of a job and is not granted yet."""
 
     id: int
     job: str
-    wish: Wish
+    wish: JobCommand
     value: float | None
 
 
-class Docket:
+class JobRepository:
     """Jobs by id."""
 
     def __init__(self, database: Database) -> None:
@@ -76,7 +76,7 @@ class Docket:
         self,
         visitor: Visitor,
         model: int,
-        wanted: Wanted,
+        wanted: JobRequest,
         now: float,
         *,
         key: str | None = None,
@@ -108,12 +108,12 @@ class Docket:
                     minutes=wanted.minutes or 0.0,
                     idempotency_key=key,
                     retry_of=retry_of,
-                    state=State.QUEUED.value,
+                    state=JobStatus.QUEUED.value,
                     reason="",
                     created=now,
                 )
             )
-            connection.execute(insert(steps).values(job=id, seq=0, state=State.QUEUED.value, reason="", at=now))
+            connection.execute(insert(steps).values(job=id, seq=0, state=JobStatus.QUEUED.value, reason="", at=now))
             return self._get(connection, id), True
 
     def retry(self, visitor: Visitor, old: Job, now: float) -> tuple[Job, bool]:
@@ -125,7 +125,7 @@ class Docket:
             OrderError: the old one has not ended badly.
             Forbidden: the owner's quota is used up.
         """
-        if old.state not in (State.FAILED, State.CANCELLED):
+        if old.state not in (JobStatus.FAILED, JobStatus.CANCELLED):
             raise OrderError(f"job {old.id} is {old.state.value}; only failed and cancelled ones can be retried")
         first = old.retry_of or old.id
         with self._database.transaction() as connection:
@@ -152,7 +152,7 @@ class Docket:
         visitor: Visitor,
         *,
         everybody: bool = False,
-        states: frozenset[State] | None = None,
+        states: frozenset[JobStatus] | None = None,
         before: tuple[float, str] | None = None,
         limit: int = 50,
     ) -> list[Job]:
@@ -171,20 +171,23 @@ class Docket:
         with self._database.snapshot() as connection:
             return [_job(plain(row)) for row in connection.execute(query)]
 
-    def steps(self, job: Job) -> list[Step]:
+    def steps(self, job: Job) -> list[JobStep]:
         """All its steps, in order."""
         with self._database.snapshot() as connection:
             rows = connection.execute(select(steps).where(steps.c.job == job.id).order_by(steps.c.seq))
-            return [Step(State(row.state), row.reason, row.at) for row in rows]
+            return [JobStep(JobStatus(row.state), row.reason, row.at) for row in rows]
 
-    def wish(self, job: Job, wish: Wish, now: float, value: float | None = None) -> None:
+    def wish(self, job: Job, wish: JobCommand, now: float, value: float | None = None) -> None:
         """Ask something of a job.  Raises OrderError when that makes no sense in its state."""
         with self._database.transaction() as connection:
             state = self._get(connection, job.id).state
-            if not may_wish(state, wish):
+            if not may_command(state, wish):
                 raise OrderError(f"job {job.id} is {state.value}: there is nothing to {wish.value}")
             same = (wishes.c.job == job.id) & (wishes.c.wish == wish.value) & wishes.c.granted.is_(None)
-            if wish is not Wish.PRIORITY and connection.scalar(select(wishes.c.id).where(same).limit(1)) is not None:
+            if (
+                wish is not JobCommand.PRIORITY
+                and connection.scalar(select(wishes.c.id).where(same).limit(1)) is not None
+            ):
                 return
             connection.execute(insert(wishes).values(job=job.id, wish=wish.value, value=value, at=now))
 
@@ -205,7 +208,7 @@ class Docket:
             models.c.file == select(models.c.file).where(models.c.id == job.model).scalar_subquery()
         )
         theirs_to_use = (jobs.c.owner == job.owner) | jobs.c.share
-        done = (jobs.c.state == State.DONE.value) & jobs.c.executable.is_not(None) & jobs.c.report.is_not(None)
+        done = (jobs.c.state == JobStatus.DONE.value) & jobs.c.executable.is_not(None) & jobs.c.report.is_not(None)
         query = select(jobs).where(done, theirs_to_use, jobs.c.model.in_(same_file)).order_by(jobs.c.ended.desc())
         with self._database.snapshot() as connection:
             found = [_job(plain(row)) for row in connection.execute(query.limit(50))]
@@ -221,20 +224,22 @@ class Docket:
         with self._database.snapshot() as connection:
             return frozenset(connection.scalars(select(jobs.c.run_id).where(theirs)))
 
-    def wishes(self) -> list[PendingWish]:
+    def wishes(self) -> list[PendingCommand]:
         """What was asked and is not granted yet, in order."""
         query = select(wishes).where(wishes.c.granted.is_(None)).order_by(wishes.c.id)
         with self._database.snapshot() as connection:
-            return [PendingWish(row.id, row.job, Wish(row.wish), row.value) for row in connection.execute(query)]
+            return [
+                PendingCommand(row.id, row.job, JobCommand(row.wish), row.value) for row in connection.execute(query)
+            ]
 
-    def granted(self, wish: PendingWish, now: float) -> None:
+    def granted(self, wish: PendingCommand, now: float) -> None:
         """The wish was granted, or came too late."""
         with self._database.transaction() as connection:
             connection.execute(update(wishes).where(wishes.c.id == wish.id).values(granted=now))
-            if wish.wish is Wish.PRIORITY and wish.value is not None:
+            if wish.wish is JobCommand.PRIORITY and wish.value is not None:
                 connection.execute(update(jobs).where(jobs.c.id == wish.job).values(priority=wish.value))
 
-    def step(self, job: str, state: State, reason: str, now: float, **facts: str | None) -> Job:
+    def step(self, job: str, state: JobStatus, reason: str, now: float, **facts: str | None) -> Job:
         """Bring a job into a state, once; with what else is known of it from here on (`run_id`, `report` ...).
 
         When it is over, nothing that was asked of it is open any more.
@@ -246,7 +251,7 @@ class Docket:
             before = self._get(connection, job)
             after(before.state, state)
             values: dict[str, object] = {**facts, "state": state.value, "reason": reason}
-            if before.started is None and state is not State.QUEUED:
+            if before.started is None and state is not JobStatus.QUEUED:
                 values["started"] = now
             if state.over:
                 values["ended"] = now
@@ -273,11 +278,11 @@ class Docket:
                 found.update(file for file in row if file is not None)
         return found
 
-    def counts(self) -> dict[State, int]:
+    def counts(self) -> dict[JobStatus, int]:
         """How many jobs there are in each state."""
         query = select(jobs.c.state, func.count()).group_by(jobs.c.state)
         with self._database.snapshot() as connection:
-            return {State(state): count for state, count in connection.execute(query)}
+            return {JobStatus(state): count for state, count in connection.execute(query)}
 
     # inside ---------------------------------------------------------------------------------------------------------
 
@@ -288,13 +293,13 @@ class Docket:
         return _job(plain(row))
 
     @staticmethod
-    def _same(job: Job, model: int, wanted: Wanted) -> Job:
+    def _same(job: Job, model: int, wanted: JobRequest) -> Job:
         if (job.model, job.wanted) != (model, wanted):
             raise InputError(f"the idempotency key was used for another job, {job.id}; use a new one")
         return job
 
     @staticmethod
-    def _check_quota(connection: Connection, visitor: Visitor, wanted: Wanted, now: float) -> None:
+    def _check_quota(connection: Connection, visitor: Visitor, wanted: JobRequest, now: float) -> None:
         mine = jobs.c.owner == visitor.user
         going = mine & jobs.c.state.not_in(_OVER)
         open_jobs, promised = connection.execute(select(func.count(), func.sum(jobs.c.minutes)).where(going)).one()

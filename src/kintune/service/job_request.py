@@ -14,7 +14,7 @@ import msgspec
 from kintune.errors import InputError
 from kintune.models.constants import constant_of, constant_values, parse_constant
 
-__all__ = ["MOST_MINUTES", "TYPE_NAME", "Wanted", "check", "read_constants"]
+__all__ = ["MOST_MINUTES", "TYPE_NAME", "JobRequest", "check", "read_constants"]
 
 MOST_MINUTES = 7 * 24 * 60.0
 TYPE_NAME = re.compile(r"[\w.:+,-]{1,64}")
@@ -24,7 +24,7 @@ _MOST_DIMENSIONS, _LARGEST = 16, 1 << 31
 _MOST_NUMBERS = 1024  # of a constant
 
 
-class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Make a model fast on devices of type `device`.
 
     It is done when it is estimated to take at most `target_ms`, after `minutes` or `trials`, or when no gain is left;
@@ -47,7 +47,7 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     search: bool = True
 
 
-def check(wanted: Wanted, minutes: float | None = None) -> Wanted:
+def check(wanted: JobRequest, minutes: float | None = None) -> JobRequest:
     """The specification, if it makes sense; one that names no `minutes` gets these.
 
     Raises:

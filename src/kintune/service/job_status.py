@@ -6,10 +6,10 @@ from enum import Enum
 
 from kintune.errors import OrderError
 
-__all__ = ["ENDS", "State", "Wish", "after", "may_wish"]
+__all__ = ["ENDS", "JobCommand", "JobStatus", "after", "may_command"]
 
 
-class State(str, Enum):
+class JobStatus(str, Enum):
     """Where a job is."""
 
     QUEUED = "queued"
@@ -26,21 +26,23 @@ class State(str, Enum):
         return self in ENDS
 
 
-ENDS = frozenset({State.DONE, State.FAILED, State.CANCELLED})
+ENDS = frozenset({JobStatus.DONE, JobStatus.FAILED, JobStatus.CANCELLED})
 """The states that a job does not leave."""
 
-_FOLLOWS: dict[State, frozenset[State]] = {
-    State.QUEUED: frozenset({State.CHECKING, State.FAILED, State.CANCELLED}),
-    State.CHECKING: frozenset({State.TUNING, State.PACKAGING, State.DONE, State.FAILED, State.CANCELLED}),
-    State.TUNING: frozenset({State.PACKAGING, State.DONE, State.FAILED, State.CANCELLED}),
-    State.PACKAGING: frozenset({State.DONE, State.FAILED, State.CANCELLED}),
-    State.DONE: frozenset(),
-    State.FAILED: frozenset(),
-    State.CANCELLED: frozenset(),
+_FOLLOWS: dict[JobStatus, frozenset[JobStatus]] = {
+    JobStatus.QUEUED: frozenset({JobStatus.CHECKING, JobStatus.FAILED, JobStatus.CANCELLED}),
+    JobStatus.CHECKING: frozenset(
+        {JobStatus.TUNING, JobStatus.PACKAGING, JobStatus.DONE, JobStatus.FAILED, JobStatus.CANCELLED}
+    ),
+    JobStatus.TUNING: frozenset({JobStatus.PACKAGING, JobStatus.DONE, JobStatus.FAILED, JobStatus.CANCELLED}),
+    JobStatus.PACKAGING: frozenset({JobStatus.DONE, JobStatus.FAILED, JobStatus.CANCELLED}),
+    JobStatus.DONE: frozenset(),
+    JobStatus.FAILED: frozenset(),
+    JobStatus.CANCELLED: frozenset(),
 }
 
 
-class Wish(str, Enum):
+class JobCommand(str, Enum):
     """What somebody may ask of a job that is under way."""
 
     CANCEL = "cancel"
@@ -48,7 +50,7 @@ class Wish(str, Enum):
     PRIORITY = "priority"
 
 
-def after(before: State, now: State) -> State:
+def after(before: JobStatus, now: JobStatus) -> JobStatus:
     """The state `now`, if a job in the state `before` may come into it; staying where it is counts as well.
 
     An orchestrator that was killed between a step and what follows from it takes the step again, so a job may go back
@@ -57,14 +59,14 @@ def after(before: State, now: State) -> State:
     Raises:
         OrderError: it may not.
     """
-    again = now is State.CHECKING and not before.over
+    again = now is JobStatus.CHECKING and not before.over
     if now is not before and now not in _FOLLOWS[before] and not again:
         raise OrderError(f"a job that is {before.value} cannot become {now.value}")
     return now
 
 
-def may_wish(state: State, wish: Wish) -> bool:
+def may_command(state: JobStatus, wish: JobCommand) -> bool:
     """Whether it makes sense to ask that of a job in this state."""
-    if wish is Wish.FINISH:
-        return state is State.TUNING
+    if wish is JobCommand.FINISH:
+        return state is JobStatus.TUNING
     return not state.over

@@ -7,10 +7,10 @@ import math
 import msgspec
 from sqlalchemy import insert, select, update
 
-from kintune.core.device import DeviceAbout
+from kintune.core.device import DeviceDescription
 from kintune.errors import InputError
 from kintune.records.database import Database
-from kintune.service.audit_log import Diary
+from kintune.service.audit_log import AuditLog
 from kintune.service.database import plain
 from kintune.service.device_types import DeviceTypes
 from kintune.service.job_request import TYPE_NAME
@@ -18,13 +18,13 @@ from kintune.service.schema import machines, tokens
 from kintune.wire.channel import UNREADABLE
 from kintune.workers.fleet.messages import Join, OfferedDevice
 
-__all__ = ["Machine", "Offer", "Roll", "machines_in"]
+__all__ = ["MachineOffer", "MachineRegistry", "RegisteredMachine", "machines_in"]
 
 
 _MOST_ABOUT = 1 << 16  # bytes
 
 
-class Offer(msgspec.Struct, frozen=True):
+class MachineOffer(msgspec.Struct, frozen=True):
     """What a machine brings: cores for builds, and devices by name with their types."""
 
     cores: int
@@ -32,17 +32,17 @@ class Offer(msgspec.Struct, frozen=True):
     devices: dict[str, str]
 
 
-class Machine(msgspec.Struct, frozen=True):
+class RegisteredMachine(msgspec.Struct, frozen=True):
     """A machine that has joined at least once; `joined` is when it did so last."""
 
     name: str
     token: int
     identity: str
-    offer: Offer
+    offer: MachineOffer
     joined: float
 
 
-class Roll:
+class MachineRegistry:
     """Machines by name, types of devices by name; `now` is an argument, in seconds since 1970.
 
     A token belongs to the first machine that comes with it, a name to the token that first came under it, and a type is
@@ -57,13 +57,13 @@ class Roll:
         Devices are of one type only if the reference kernel takes less than `alike` times as long on one as on another.
         """
         self._database = database
-        self._diary = Diary(database)
+        self._diary = AuditLog(database)
         self._types = DeviceTypes(database)
         self._compiler = compiler
         self._own = own
         self.alike = alike
 
-    def admit(self, token: int, join: Join, now: float) -> list[DeviceAbout]:
+    def admit(self, token: int, join: Join, now: float) -> list[DeviceDescription]:
         """Let a machine in; for each of its devices, what those of its type are.
 
         Raises:
@@ -96,7 +96,7 @@ class Roll:
                 connection.execute(update(machines).where(machines.c.name == join.name).values(**row))
             return types
 
-    def recognise(self, join: Join, now: float) -> list[DeviceAbout]:
+    def recognise(self, join: Join, now: float) -> list[DeviceDescription]:
         """What the devices of a machine's types are; for one whose right to be here somebody else has seen to.
 
         Raises:
@@ -105,9 +105,9 @@ class Roll:
         with self._database.transaction():
             return [self._type(device, join.name, now) for device in join.devices]
 
-    def _type(self, device: OfferedDevice, machine: str, now: float) -> DeviceAbout:
+    def _type(self, device: OfferedDevice, machine: str, now: float) -> DeviceDescription:
         try:
-            about = msgspec.msgpack.decode(device.about, type=DeviceAbout)
+            about = msgspec.msgpack.decode(device.about, type=DeviceDescription)
         except UNREADABLE as error:
             raise InputError(f"device {device.name}: what it says of itself is no description: {error}") from error
         if device.type in self._own or not TYPE_NAME.fullmatch(device.type):
@@ -135,14 +135,14 @@ class Roll:
             return connection.scalar(select(tokens.c.revoked).where(tokens.c.id == token)) is not None
 
 
-def machines_in(database: Database) -> list[Machine]:
+def machines_in(database: Database) -> list[RegisteredMachine]:
     """All machines that have joined, by name."""
     with database.snapshot() as connection:
         rows = connection.execute(select(machines).order_by(machines.c.name)).all()
     return [_machine(plain(row)) for row in rows]
 
 
-def _unlike(about: DeviceAbout, known: DeviceAbout, alike: float) -> str:
+def _unlike(about: DeviceDescription, known: DeviceDescription, alike: float) -> str:
     """Why two devices are not of one type; "" if they are."""
     one, other = about.device_type, known.device_type
     for what, mine, theirs in (
@@ -160,9 +160,9 @@ def _unlike(about: DeviceAbout, known: DeviceAbout, alike: float) -> str:
     return ""
 
 
-def _offer(join: Join) -> Offer:
-    return Offer(join.cores, join.memory_mb, {device.name: device.type for device in join.devices})
+def _offer(join: Join) -> MachineOffer:
+    return MachineOffer(join.cores, join.memory_mb, {device.name: device.type for device in join.devices})
 
 
-def _machine(row: dict[str, object]) -> Machine:
-    return msgspec.convert({**row, "offer": msgspec.json.decode(str(row["offer"]))}, Machine)
+def _machine(row: dict[str, object]) -> RegisteredMachine:
+    return msgspec.convert({**row, "offer": msgspec.json.decode(str(row["offer"]))}, RegisteredMachine)

@@ -14,7 +14,7 @@ from kintune.service.database import plain
 from kintune.service.job_status import ENDS
 from kintune.service.schema import jobs, models, users
 
-__all__ = ["Findings", "Input", "Library", "StoredModel"]
+__all__ = ["Findings", "Input", "ModelStore", "StoredModel"]
 
 _UNWANTED = re.compile(r"[^\w.+-]+")
 _NAME = 128
@@ -55,7 +55,7 @@ class StoredModel(msgspec.Struct, frozen=True):
     deleted: float | None
 
 
-class Library:
+class ModelStore:
     """Models by number."""
 
     def __init__(self, database: Database) -> None:

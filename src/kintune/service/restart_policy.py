@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-__all__ = ["Comeback"]
+__all__ = ["RestartPolicy"]
 
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
@@ -20,7 +20,7 @@ _HOPELESS = 5  # deaths in a row, each before it was steady
 _KILLED = frozenset({-signal.SIGKILL, -signal.SIGTERM})
 
 
-class Comeback:
+class RestartPolicy:
     """Of one process.  Who dies by itself waits longer each time; who was killed comes back at once, however often.
 
     Who ends with EX_TEMPFAIL waits longer each time as well, but is never given up: the trouble passes.

@@ -8,12 +8,12 @@ import msgspec
 
 from kintune.errors import InputError
 
-__all__ = ["Settings", "settings_in"]
+__all__ = ["ServiceSettings", "settings_in"]
 
 _FILE = "settings.json"
 
 
-class Settings(msgspec.Struct, frozen=True):
+class ServiceSettings(msgspec.Struct, frozen=True):
     """Where a service keeps its data, what it measures on, and how much of it there may be at once.
 
     `database` is "" for SQLite files in `data`, or the URL of a PostgreSQL server that has all of it.  `device` is as
@@ -89,7 +89,7 @@ class Settings(msgspec.Struct, frozen=True):
         return self.directory / "orchestrator.sock"
 
 
-def settings_in(directory: Path) -> Settings | None:
+def settings_in(directory: Path) -> ServiceSettings | None:
     """What the service in this directory was started with last; None where there has been none.
 
     Raises InputError when the file that says so cannot be read.
@@ -98,6 +98,6 @@ def settings_in(directory: Path) -> Settings | None:
     if not file.exists():
         return None
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Settings)
+        return msgspec.json.decode(file.read_bytes(), type=ServiceSettings)
     except (OSError, msgspec.MsgspecError) as error:
         raise InputError(f"{file} cannot be read; remove it, and give `kintune serve` all its options again") from error

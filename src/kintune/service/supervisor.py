@@ -15,8 +15,8 @@ import msgspec
 
 from kintune.errors import EngineError
 from kintune.files import write_whole
-from kintune.service.restart_policy import Comeback
-from kintune.service.settings import Settings
+from kintune.service.restart_policy import RestartPolicy
+from kintune.service.settings import ServiceSettings
 
 __all__ = ["PARTS", "Supervisor", "data_directory"]
 
@@ -35,7 +35,7 @@ class _Part:
         self.name = name
         self.arguments = list(arguments)
         self.process: subprocess.Popen[bytes] | None = None
-        self.comeback = Comeback()
+        self.comeback = RestartPolicy()
 
     def start(self, now: float, lifeline: int) -> None:
         """Start it, in a session of its own, so that Ctrl-C reaches the supervisor alone."""
@@ -47,7 +47,7 @@ class _Part:
 class Supervisor:
     """Runs until SIGTERM or SIGINT."""
 
-    def __init__(self, settings: Settings, say: Say, parts: Sequence[str] = PARTS) -> None:
+    def __init__(self, settings: ServiceSettings, say: Say, parts: Sequence[str] = PARTS) -> None:
         self._settings = settings
         self._say = say
         self._leaving = False

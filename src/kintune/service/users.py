@@ -15,7 +15,7 @@ from kintune.service.database import plain
 from kintune.service.schema import tokens, users
 from kintune.service.secrets import NewToken, hash_of, looks_like_a_token, new_token
 
-__all__ = ["People", "Token", "User"]
+__all__ = ["Token", "User", "Users"]
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
 _LOCAL = "local"
@@ -47,7 +47,7 @@ class Token(msgspec.Struct, frozen=True):
     used: float | None
 
 
-class People:
+class Users:
     """Who may use the service; `now` is an argument everywhere, in seconds since 1970."""
 
     def __init__(self, database: Database) -> None:

@@ -17,12 +17,12 @@ from kintune.records.database import Database
 from kintune.service.job_repository import Job
 from kintune.service.schema import calls
 
-__all__ = ["Call", "Calls", "public_address"]
+__all__ = ["Webhook", "Webhooks", "public_address"]
 
 _WAITS_S = (10.0, 60.0, 600.0, 3600.0, 6 * 3600.0)
 
 
-class Call(msgspec.Struct, frozen=True):
+class Webhook(msgspec.Struct, frozen=True):
     """One address to be called about one job."""
 
     id: int
@@ -31,7 +31,7 @@ class Call(msgspec.Struct, frozen=True):
     attempts: int
 
 
-class Calls:
+class Webhooks:
     """Calls that are due, and those that were made."""
 
     def __init__(self, database: Database) -> None:
@@ -45,11 +45,11 @@ class Calls:
         with self._database.transaction() as connection:
             connection.execute(insert(calls).values(**row))
 
-    def due(self, now: float, limit: int = 20) -> list[Call]:
+    def due(self, now: float, limit: int = 20) -> list[Webhook]:
         """The calls to be made now, longest due first."""
         query = select(calls).where(calls.c.due <= now).order_by(calls.c.due).limit(limit)
         with self._database.snapshot() as connection:
-            return [Call(row.id, row.job, row.url, row.attempts) for row in connection.execute(query)]
+            return [Webhook(row.id, row.job, row.url, row.attempts) for row in connection.execute(query)]
 
     def next_due(self) -> float | None:
         """When the next call is to be made."""
@@ -57,7 +57,7 @@ class Calls:
             found: float | None = connection.scalar(select(func.min(calls.c.due)))
             return found
 
-    def made(self, call: Call, outcome: str, now: float, *, heard: bool) -> None:
+    def made(self, call: Webhook, outcome: str, now: float, *, heard: bool) -> None:
         """The call was made; if nobody `heard` it, it is tried again, up to five times more."""
         wait = None if heard or call.attempts >= len(_WAITS_S) else _WAITS_S[call.attempts]
         values = {"attempts": call.attempts + 1, "due": None if wait is None else now + wait, "outcome": outcome[:200]}

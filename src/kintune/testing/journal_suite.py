@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import pytest
 
 from kintune.core.messages import Committed, ItemStatus
-from kintune.workers.engine.journal import Entry, Journal
+from kintune.workers.engine.journal import Journal, JournalEntry
 
 __all__ = ["JournalSuite"]
 
@@ -26,11 +26,11 @@ class JournalSuite(ABC):
     def reopen(self, journal: Journal) -> Journal:
         """The journal as another process would find it now, after the death of the one that wrote."""
 
-    def entry(self, at: float = 0.0, index: int = 0, status: ItemStatus = ItemStatus.OK) -> Entry:
+    def entry(self, at: float = 0.0, index: int = 0, status: ItemStatus = ItemStatus.OK) -> JournalEntry:
         """An entry that the journal takes."""
         payload = bytes([index]) * 10 if status is ItemStatus.OK else b""
         cause = "" if status is ItemStatus.OK else "killed by SIGSEGV"
-        return Entry(at, "stage", 0, "kind", index, status, payload, cause, seconds=0.25)
+        return JournalEntry(at, "stage", 0, "kind", index, status, payload, cause, seconds=0.25)
 
     def test_a_new_job_has_no_past(self) -> None:
         """Nothing is made up."""

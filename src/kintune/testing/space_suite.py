@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from kintune.core.candidate import Candidate
 from kintune.search.draft import breed
 from kintune.search.evolve import draw
-from kintune.search.space import Draft, SearchSpace
+from kintune.search.space import CandidateBatch, SearchSpace
 from kintune.testing.decisions import check_candidate
 
 __all__ = ["SpaceSuite"]
@@ -109,5 +109,5 @@ class SpaceSuite(ABC):
         assert list(self.make().verify([])) == []
 
 
-def _plain(draft: Draft | None) -> tuple[Candidate, bytes] | None:
+def _plain(draft: CandidateBatch | None) -> tuple[Candidate, bytes] | None:
     return None if draft is None else (draft.candidate, draft.features.tobytes())

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from kintune.core.candidate import UNTUNED, Axis, Candidate, Choice, Location, Sketch, Tile, digest_of
 from kintune.core.outcome import Outcome, Status
-from kintune.search.access_patterns import Access, Anatomy
+from kintune.search.access_patterns import Access, AccessPatterns
 from kintune.search.family import Subject
 from kintune.search.features.field import Field, fields_of
-from kintune.search.processor import Machine
+from kintune.search.processor import Processor
 from kintune.search.rules import rule_candidates
-from kintune.search.space import Draft
+from kintune.search.space import CandidateBatch
 from kintune.search.training_rows import STORES, of_stores
 
 __all__ = ["Product", "SyntheticSpace", "tiny_product"]
@@ -66,9 +66,9 @@ class SyntheticSpace:
     programs unrolled too far fail when built.
     """
 
-    def __init__(self, products: Iterable[Product], machine: Machine | None = None) -> None:
+    def __init__(self, products: Iterable[Product], machine: Processor | None = None) -> None:
         self.products = {product.name: product for product in products}
-        self._machine = machine or Machine(_LANES, _REGISTERS + 4, _CORES)
+        self._machine = machine or Processor(_LANES, _REGISTERS + 4, _CORES)
         self._sketches = {name: _sketches(product) for name, product in self.products.items()}
         self._fields = {
             name: fields_of(self._sketches[name], _anatomy(product), self._machine)
@@ -95,7 +95,7 @@ class SyntheticSpace:
         """At most `limit` candidates of the rule that real workloads get, too."""
         return rule_candidates(self._sketches[workload], self._machine, limit)
 
-    def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
+    def verify(self, candidates: Sequence[Candidate]) -> Sequence[CandidateBatch | None]:
         """The programs that the candidates make."""
         taken = [self._taken(candidate) for candidate in candidates]
         rows: dict[Candidate, NDArray[np.float32]] = {}
@@ -103,7 +103,7 @@ class SyntheticSpace:
             for field in self._fields[workload]:
                 own = [c for c in dict.fromkeys(taken) if c is not None and c in field.frame]
                 rows.update(zip(own, field.features(field.frame.herd(own)), strict=True) if own else ())
-        return [None if c is None else Draft(c, rows[c] if c in rows else self._features(c)) for c in taken]
+        return [None if c is None else CandidateBatch(c, rows[c] if c in rows else self._features(c)) for c in taken]
 
     def measure(self, candidate: Candidate) -> Outcome:
         """What building and timing the candidate would give: always the same."""
@@ -168,10 +168,10 @@ class SyntheticSpace:
         return 1.0 + self.products[candidate.workload].flops / _PEAK * slow
 
 
-def _anatomy(product: Product) -> Anatomy:
+def _anatomy(product: Product) -> AccessPatterns:
     """Two matrices are read, the second of them laid out as a program wants it, and one is written."""
     rows, columns, depth = product.rows, product.columns, product.depth
-    return Anatomy(
+    return AccessPatterns(
         block="product",
         extents=(rows, columns, depth),
         reduces=(False, False, True),

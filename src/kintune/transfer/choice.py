@@ -1,6 +1,6 @@
 """What the records offer to a job: programs of other workloads with the same core operators, and family models.
 
-Kept in the job's history as an `Offer`, which only names things, so that a job that goes on is told what it was told at
+Kept in the job's history as an `TransferChoice`, which only names things, so that a job that goes on is told what it was told at
 first.
 """
 
@@ -14,21 +14,21 @@ import numpy as np
 
 from kintune.core.candidate import UNTUNED, Sketch
 from kintune.core.device import Peak
-from kintune.core.knowledge import Conditions, Knowledge, KnownModel, KnownProgram, TrainedModel
+from kintune.core.knowledge import Knowledge, KnownModel, KnownProgram, TrainedModel, TrainingConditions
 from kintune.core.payloads import Taught
 from kintune.core.version import ModelVersion
 from kintune.errors import RecordsError
-from kintune.records import Measurement, Store, Workload
+from kintune.records import Measurement, Store, WorkloadRecord
 from kintune.search.family import Samples, Subject, families
 
-__all__ = ["Offer", "choose", "choose_programs", "expand", "subject_of"]
+__all__ = ["TransferChoice", "choose", "choose_programs", "expand", "subject_of"]
 
 _PROGRAMS = 3  # of each workload
 _NEAREST = 8  # workloads looked at for each subgraph of the job
 _WORKLOADS = 48  # in all
 
 
-class Offer(msgspec.Struct, frozen=True):
+class TransferChoice(msgspec.Struct, frozen=True):
     """Programs as (id of the measurement, speed relative to the fastest known of its workload), and model versions.
 
     `peak` is what the device reaches at its best, as far as that was known.
@@ -39,32 +39,32 @@ class Offer(msgspec.Struct, frozen=True):
     peak: Peak | None = None
 
 
-def subject_of(workload: Workload) -> Subject:
+def subject_of(workload: WorkloadRecord) -> Subject:
     """What a search is told of a workload, whichever networks it occurs in."""
     return Subject(workload.digest, 1, workload.flops, workload.operator, workload.signature)
 
 
 def choose(
     store: Store,
-    conditions: Conditions,
+    conditions: TrainingConditions,
     subjects: Sequence[Subject],
     algorithm: str,
     *,
     without: Collection[str] = (),
     hidden: Collection[str] = (),
-) -> Offer:
+) -> TransferChoice:
     """What to offer to a job on these subgraphs, whose families are those of `algorithm`.
 
     `without` are workloads whose programs are left out, `hidden` runs of which none is offered.  Damaged records are
     left out as well.
     """
     programs = choose_programs(store, conditions, subjects, without=without, hidden=hidden)
-    return Offer(programs, _choose_models(store, conditions, subjects, algorithm))
+    return TransferChoice(programs, _choose_models(store, conditions, subjects, algorithm))
 
 
 def choose_programs(
     store: Store,
-    conditions: Conditions,
+    conditions: TrainingConditions,
     subjects: Sequence[Subject],
     *,
     without: Collection[str] = (),
@@ -87,7 +87,7 @@ def choose_programs(
     return tuple(chosen)
 
 
-def expand(store: Store, offer: Offer) -> Taught:
+def expand(store: Store, offer: TransferChoice) -> Taught:
     """The offer as a job is told of it; what is damaged or gone meanwhile is left out and counted."""
     found = {m.id: m for m in store.measurements.named([number for number, _ in offer.programs], on_damage=_leave_out)}
     described = {w: _described(store, w) for w in dict.fromkeys(m.candidate.workload for m in found.values())}
@@ -101,7 +101,7 @@ def expand(store: Store, offer: Offer) -> Taught:
     return Taught(knowledge, lost, offer.peak)
 
 
-def _measured(store: Store, conditions: Conditions) -> set[str]:
+def _measured(store: Store, conditions: TrainingConditions) -> set[str]:
     """The workloads of which a program ran under these conditions."""
     return {
         tally.workload
@@ -128,7 +128,7 @@ def _distance(left: Subject, right: Subject) -> tuple[bool, float]:
 
 
 def _choose_models(
-    store: Store, conditions: Conditions, subjects: Sequence[Subject], algorithm: str
+    store: Store, conditions: TrainingConditions, subjects: Sequence[Subject], algorithm: str
 ) -> tuple[ModelVersion, ...]:
     """One version a family: that with the most samples, of equal ones the latest.
 

@@ -8,12 +8,12 @@ import msgspec
 import numpy as np
 
 from kintune.core.candidate import UNTUNED
-from kintune.core.knowledge import Conditions, Knowledge
+from kintune.core.knowledge import Knowledge, TrainingConditions
 from kintune.errors import RecordsError
 from kintune.records import Measurement, OnDamage, RunState, Store
 from kintune.search.cost_model import relative_speeds
 from kintune.search.family import Samples, Subject
-from kintune.transfer.choice import Offer, choose, choose_programs, expand, subject_of
+from kintune.transfer.choice import TransferChoice, choose, choose_programs, expand, subject_of
 
 __all__ = ["Doubt", "gather_knowledge", "samples"]
 
@@ -38,12 +38,12 @@ def gather_knowledge(
 
     Raises InputError for an unknown algorithm.
     """
-    conditions = Conditions(device_type, compiler, feature_version)
+    conditions = TrainingConditions(device_type, compiler, feature_version)
     with store.snapshot():
         if not exclude:
             return expand(store, choose(store, conditions, subjects, families)).knowledge
         programs = choose_programs(store, conditions, subjects, without=exclude)
-        told = expand(store, Offer(programs)).knowledge
+        told = expand(store, TransferChoice(programs)).knowledge
         from kintune.transfer.pretrain import train_all
 
         models = train_all(store, conditions, families, without=exclude, seed=seed, threads=threads)
@@ -53,7 +53,7 @@ def gather_knowledge(
 
 
 def samples(
-    store: Store, conditions: Conditions, on_damage: OnDamage, *, without: Collection[str] = ()
+    store: Store, conditions: TrainingConditions, on_damage: OnDamage, *, without: Collection[str] = ()
 ) -> list[Samples]:
     """The samples of every workload measured under these conditions, by digest; `without` are left out.
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kintune.core.candidate import digest_of
-from kintune.core.knowledge import Conditions, KnownModel, TrainedModel
+from kintune.core.knowledge import KnownModel, TrainedModel, TrainingConditions
 from kintune.core.version import ModelVersion
 from kintune.records import OnDamage, Store, refuse
 from kintune.search.cost_model import Trees
@@ -36,7 +36,7 @@ class Pretrained(msgspec.Struct, frozen=True):
     """
 
     known: KnownModel
-    conditions: Conditions
+    conditions: TrainingConditions
     workloads: int
     samples: int
     accuracy: float | None
@@ -61,7 +61,7 @@ def pretrain(
     """
     trained: list[Pretrained] = []
     for found in store.measurements.conditions():
-        conditions = Conditions(*found)
+        conditions = TrainingConditions(*found)
         if device_type in (None, conditions.device_type):
             trained += train_all(
                 store, conditions, algorithm, seed=seed, threads=threads, judge=True, on_damage=on_damage
@@ -75,7 +75,7 @@ def pretrain(
 
 def train_all(
     store: Store,
-    conditions: Conditions,
+    conditions: TrainingConditions,
     algorithm: str,
     *,
     without: Collection[str] = (),

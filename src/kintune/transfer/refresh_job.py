@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from kintune.core.knowledge import Conditions
-from kintune.core.messages import Committed, Finished, Offer, StageClosed, Work
+from kintune.core.knowledge import TrainingConditions
+from kintune.core.messages import Committed, Finished, OfferStages, StageClosed, Work
 from kintune.core.stage import Demand, Stage
 from kintune.core.version import ModelVersion
 from kintune.wire.job_loop import JOB_WORKER, Saying, job_main
@@ -27,7 +27,7 @@ class RefreshSpec(msgspec.Struct, frozen=True):
     """Where the records are, under which conditions they count, and how workloads are grouped."""
 
     records: str
-    conditions: Conditions
+    conditions: TrainingConditions
     families: str = "op"
     seed: int = 0
 
@@ -48,7 +48,7 @@ class RefreshJob:
         if history:
             return (_DONE,)
         stage = Stage(_STAGE, job, _STAGE, Demand(cores=1), affinity=job, duration_key=_STAGE)
-        return (Offer((Work(stage, JOB_WORKER, b"", (b"",), _TIMEOUT_S),), {}),)
+        return (OfferStages((Work(stage, JOB_WORKER, b"", (b"",), _TIMEOUT_S),), {}),)
 
     def accept(self, event: Committed, more: bool) -> Iterable[Saying]:
         """It is kept elsewhere."""

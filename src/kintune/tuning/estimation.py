@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 from onnx import ModelProto, NodeProto, TensorProto, helper, shape_inference
 
-from kintune.core.device import DeviceAbout, Peak
+from kintune.core.device import DeviceDescription, Peak
 from kintune.core.payloads import JobSpec, ModelRef, Options, Prepared
 from kintune.hardware.cores import choose_cores
 from kintune.hardware.locks import cores_lock
@@ -20,13 +20,13 @@ from kintune.models import zoo
 from kintune.models.graph_file import open_graph
 from kintune.models.ref import ONNX, ZOO
 from kintune.models.zoo.network import OPSET, Network
-from kintune.records import Store, Tally
+from kintune.records import MeasurementTally, Store
 from kintune.tuning.peak import device_peak
 from kintune.wire.worker_client import interview
 
 __all__ = [
     "Estimate",
-    "Known",
+    "KnownDevice",
     "count_flops",
     "count_network_flops",
     "estimate_model",
@@ -42,7 +42,7 @@ _GUESS_S = 0.5  # a trial, where no run has shown otherwise
 _ENOUGH_TRIALS = 64  # to believe what past runs took
 
 
-class Known(msgspec.Struct, frozen=True):
+class KnownDevice(msgspec.Struct, frozen=True):
     """What records give for this model on this device type.
 
     `measurements` were made for `workloads` of its distinct subgraphs; `latency_ms` is the sum of the best, None unless
@@ -73,7 +73,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     threads: int
     peak: Peak
     bound_ms: float
-    known: Known
+    known: KnownDevice
     trials: int
     seconds: float
     judged_by_runs: bool
@@ -99,10 +99,10 @@ def estimate_model(
     arguments = ("--target", target, "--threads", str(len(cores)))
     with _existing(records) as store, cores_lock(cores, on_wait):
         with interview("kintune.workers.device_worker", arguments) as device:
-            about = msgspec.msgpack.decode(device.about, type=DeviceAbout)
+            about = msgspec.msgpack.decode(device.about, type=DeviceDescription)
             peak = device_peak(device, about, store)
         prepared = prepare(ref, about)
-        known = Known() if store is None else _known(store, about, prepared)
+        known = KnownDevice() if store is None else _known(store, about, prepared)
         pace = None if store is None else _pace(store)
     flops = sum(subgraph.weight * subgraph.flops for subgraph in prepared.subgraphs)
     cache = max((cache.size for cache in about.machine.caches), default=0)
@@ -135,9 +135,9 @@ def _existing(records: str | None) -> Iterator[Store | None]:
         yield store
 
 
-def _known(store: Store, about: DeviceAbout, prepared: Prepared) -> Known:
+def _known(store: Store, about: DeviceDescription, prepared: Prepared) -> KnownDevice:
     wanted = {subgraph.workload for subgraph in prepared.subgraphs}
-    tallies: Mapping[str, Tally] = {
+    tallies: Mapping[str, MeasurementTally] = {
         tally.workload: tally
         for tally in store.measurements.tallies()
         if tally.workload in wanted
@@ -151,7 +151,7 @@ def _known(store: Store, about: DeviceAbout, prepared: Prepared) -> Known:
         for subgraph in prepared.subgraphs
     ]
     total_ms = sum(best_us) / 1e3
-    return Known(
+    return KnownDevice(
         workloads=len(tallies),
         measurements=sum(tally.measured for tally in tallies.values()),
         latency_ms=total_ms if best_us and math.isfinite(total_ms) else None,
@@ -233,7 +233,7 @@ _COUNTERS: dict[str, _Counter] = {
 Prepare = Callable[[ModelRef], Prepared]
 
 
-def prepare(ref: ModelRef, about: DeviceAbout) -> Prepared:
+def prepare(ref: ModelRef, about: DeviceDescription) -> Prepared:
     """The model's subgraphs as a job on this device would see them.
 
     Raises InputError when the model cannot be used, EngineError when its import crashes.
@@ -262,7 +262,7 @@ def preparing(
     cores = choose_cores(threads or 0)
     with cores_lock(cores, on_wait):
         with interview("kintune.workers.device_worker", ("--target", target, "--threads", str(len(cores)))) as device:
-            about = msgspec.msgpack.decode(device.about, type=DeviceAbout)
+            about = msgspec.msgpack.decode(device.about, type=DeviceDescription)
         yield lambda ref: prepare(ref, about)
 
 

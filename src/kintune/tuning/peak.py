@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from kintune.core.device import DeviceAbout, Peak
+from kintune.core.device import DeviceDescription, Peak
 from kintune.records import Store
 from kintune.wire.worker_client import Interview
 
 __all__ = ["device_peak"]
 
 
-def device_peak(device: Interview, about: DeviceAbout, store: Store | None, *, again: bool = False) -> Peak:
+def device_peak(device: Interview, about: DeviceDescription, store: Store | None, *, again: bool = False) -> Peak:
     """The device's peak: from the records, unless it is to be measured `again`, or measured now and noted there.
 
     Raises what an interview does.

@@ -20,23 +20,30 @@ import msgspec
 
 from kintune.core.messages import Begin, FromWorker, Hello, Item, ItemDone, ItemFailed
 from kintune.errors import EngineError, WireError
-from kintune.validate.baseline_protocol import CONTEST, Contest, Order, Prepare, Turn, Turned
+from kintune.validate.baseline_protocol import (
+    CONTEST,
+    BaselineContext,
+    BaselineTimes,
+    BaselineTurn,
+    Order,
+    PrepareBaseline,
+)
 from kintune.wire.channel import Channel, front_end_of_worker
 from kintune.wire.child import describe_end
 
-__all__ = ["Contender"]
+__all__ = ["BaselineProcess"]
 
 _GONE_SECONDS = 5.0  # how long a process that closed its channel may take to be gone
 
 
-class Contender:
+class BaselineProcess:
     """One runtime in a process of its own, which is stopped except during `prepare` and `turn`.
 
     Each raises EngineError, with the reason in a few words, when the contender cannot go on: it cannot run the network,
     failed, died, or took too long.  It can only be closed then.  Use as a context manager.
     """
 
-    def __init__(self, name: str, contest: Contest) -> None:
+    def __init__(self, name: str, contest: BaselineContext) -> None:
         self.name = name
         ours, theirs = socket.socketpair()
         self._socket = ours
@@ -53,7 +60,7 @@ class Contender:
         self._contest = contest
         self._orders = 0
 
-    def __enter__(self) -> Contender:
+    def __enter__(self) -> BaselineProcess:
         return self
 
     def __exit__(
@@ -67,15 +74,15 @@ class Contender:
         if not isinstance(greeting := self._receive(deadline), Hello):
             raise EngineError(f"answered {type(greeting).__name__} before a greeting")
         self._send(Begin(CONTEST, 0, CONTEST, msgspec.msgpack.encode(self._contest)))
-        self._order(Prepare(), deadline)
+        self._order(PrepareBaseline(), deadline)
         self._stop()
 
-    def turn(self, turn: Turn, seconds: float) -> tuple[float, ...]:
+    def turn(self, turn: BaselineTurn, seconds: float) -> tuple[float, ...]:
         """Take a turn within `seconds`; the times of its timed runs in milliseconds."""
         self._process.send_signal(signal.SIGCONT)
         answer = self._order(turn, time.monotonic() + seconds)
         self._stop()
-        return msgspec.msgpack.decode(answer, type=Turned).times_ms
+        return msgspec.msgpack.decode(answer, type=BaselineTimes).times_ms
 
     def close(self) -> None:
         """End the process, whatever it is doing."""

@@ -7,15 +7,15 @@ from typing import TypeAlias
 import msgspec
 
 from kintune.core.payloads import Tensor
-from kintune.validate.baselines.baseline import Subject
+from kintune.validate.baselines.baseline import BaselineModel
 
-__all__ = ["CONTEST", "Contest", "Order", "Prepare", "Turn", "Turned"]
+__all__ = ["CONTEST", "BaselineContext", "BaselineTimes", "BaselineTurn", "Order", "PrepareBaseline"]
 
 CONTEST = "contest"
 """The kind of stage that a contender's process serves, and of that worker."""
 
 
-class Contest(msgspec.Struct, frozen=True):
+class BaselineContext(msgspec.Struct, frozen=True):
     """Who runs what on what: the context of all that follows.
 
     `tensors` are the model's inputs in order; their values come from the `.npz` file `inputs`, or else from `seed`.
@@ -25,7 +25,7 @@ class Contest(msgspec.Struct, frozen=True):
     """
 
     rival: str
-    subject: Subject
+    subject: BaselineModel
     tensors: tuple[Tensor, ...]
     inputs: str | None
     seed: int
@@ -35,11 +35,11 @@ class Contest(msgspec.Struct, frozen=True):
     exact: bool = False
 
 
-class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
+class PrepareBaseline(msgspec.Struct, frozen=True, tag="prepare"):
     """Load and compile the network; refused with the reason when this runtime cannot run it.  Answered by nothing."""
 
 
-class Turn(msgspec.Struct, frozen=True, tag="turn"):
+class BaselineTurn(msgspec.Struct, frozen=True, tag="turn"):
     """Run: first untimed for `warm_seconds` (at least once if that is not 0), then timed.
 
     There are at most `runs` timed runs, and no more once they have taken `seconds`, but always one.  The outputs of
@@ -56,10 +56,10 @@ class Turn(msgspec.Struct, frozen=True, tag="turn"):
     noise: int = 0
 
 
-class Turned(msgspec.Struct, frozen=True):
-    """The answer to a `Turn`: the time of each timed run in milliseconds."""
+class BaselineTimes(msgspec.Struct, frozen=True):
+    """The answer to a `BaselineTurn`: the time of each timed run in milliseconds."""
 
     times_ms: tuple[float, ...]
 
 
-Order: TypeAlias = Prepare | Turn
+Order: TypeAlias = PrepareBaseline | BaselineTurn

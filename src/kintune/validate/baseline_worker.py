@@ -20,15 +20,22 @@ import numpy as np
 from kintune.errors import InputError, OrderError, WireError
 from kintune.hardware.software import forbid_torch
 from kintune.runtime.inputs import Array, arrange_inputs, draw_inputs, load_arranged
-from kintune.validate.baseline_protocol import CONTEST, Contest, Order, Prepare, Turn, Turned
-from kintune.validate.baselines import KINTUNE, Rival, make_rival
+from kintune.validate.baseline_protocol import (
+    CONTEST,
+    BaselineContext,
+    BaselineTimes,
+    BaselineTurn,
+    Order,
+    PrepareBaseline,
+)
+from kintune.validate.baselines import KINTUNE, Baseline, make_baseline
 from kintune.validate.noise import moved
 from kintune.wire import worker_loop as worker
 
 if TYPE_CHECKING:
     from kintune.validate.board_executable import BoardExecutable
 
-__all__ = ["ContenderHandler", "main"]
+__all__ = ["BaselineHandler", "main"]
 
 _ORDERS: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
 
@@ -36,27 +43,27 @@ _Run: TypeAlias = Callable[[], tuple[float, list[Array]]]
 """Runs the network once; the seconds that took, and the outputs, valid until the next run."""
 
 
-class ContenderHandler:
-    """One contender: a `Contest` to begin with, then a `Prepare`, then `Turn`s."""
+class BaselineHandler:
+    """One contender: a `BaselineContext` to begin with, then a `PrepareBaseline`, then `BaselineTurn`s."""
 
     def __init__(self) -> None:
-        self._contest: Contest | None = None
-        self._network: Rival | BoardExecutable | None = None
+        self._contest: BaselineContext | None = None
+        self._network: Baseline | BoardExecutable | None = None
         self._run: _Run | None = None
 
     def begin(self, kind: str, context: bytes) -> None:
         """Be told the contest."""
         if kind != CONTEST:
             raise WireError(f"a contender was asked for a stage of kind {kind!r}")
-        self._contest = msgspec.msgpack.decode(context, type=Contest)
+        self._contest = msgspec.msgpack.decode(context, type=BaselineContext)
 
     def item(self, payload: bytes) -> bytes:
         """Obey one order; InputError when this runtime cannot run the network."""
         match _ORDERS.decode(payload):
-            case Prepare():
+            case PrepareBaseline():
                 self._run = self._prepare()
                 return b""
-            case Turn() as turn:
+            case BaselineTurn() as turn:
                 if self._run is None:
                     raise OrderError("a contender was given a turn before it was prepared")
                 self._feed(turn)
@@ -69,7 +76,7 @@ class ContenderHandler:
         os.sched_setaffinity(0, contest.cores)
         if contest.rival == KINTUNE:
             forbid_torch()
-        rival = make_rival(contest.rival, contest.exact)
+        rival = make_baseline(contest.rival, contest.exact)
         if reason := rival.unavailable(contest.subject):
             raise InputError(reason)
         inputs = _inputs(contest, contest.inputs)
@@ -86,7 +93,7 @@ class ContenderHandler:
         self._network = rival
         return partial(_run_here, rival)
 
-    def _feed(self, turn: Turn) -> None:
+    def _feed(self, turn: BaselineTurn) -> None:
         """Give the network the turn's own inputs, if it has any."""
         if self._contest is None or self._network is None or (turn.inputs is None and not turn.noise):
             return
@@ -99,10 +106,10 @@ class ContenderHandler:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Serve until the proof closes the channel."""
-    worker.main(CONTEST, lambda _arguments: (b"", ContenderHandler()), argv)
+    worker.main(CONTEST, lambda _arguments: (b"", BaselineHandler()), argv)
 
 
-def _inputs(contest: Contest, path: str | None) -> dict[str, Array]:
+def _inputs(contest: BaselineContext, path: str | None) -> dict[str, Array]:
     """The inputs in a file, or those of the contest's seed, in the model's order."""
     if path is None:
         arrays = arrange_inputs(contest.tensors, [draw_inputs(contest.tensors, contest.seed)])
@@ -111,7 +118,7 @@ def _inputs(contest: Contest, path: str | None) -> dict[str, Array]:
     return dict(zip((tensor.name for tensor in contest.tensors), arrays, strict=True))
 
 
-def _leave_other_values(rival: Rival, contest: Contest, inputs: dict[str, Array]) -> None:
+def _leave_other_values(rival: Baseline, contest: BaselineContext, inputs: dict[str, Array]) -> None:
     """Run once on other inputs: what a wrong kernel does not write holds their values then, not the right ones."""
     with contextlib.suppress(Exception):  # such inputs may be senseless to the model
         rival.feed(draw_inputs(contest.tensors, contest.seed + 1))
@@ -119,13 +126,13 @@ def _leave_other_values(rival: Rival, contest: Contest, inputs: dict[str, Array]
     rival.feed(inputs)
 
 
-def _run_here(rival: Rival) -> tuple[float, list[Array]]:
+def _run_here(rival: Baseline) -> tuple[float, list[Array]]:
     started = time.perf_counter()
     outputs = rival.run()
     return time.perf_counter() - started, outputs
 
 
-def _take(run: _Run, turn: Turn) -> Turned:
+def _take(run: _Run, turn: BaselineTurn) -> BaselineTimes:
     start = time.perf_counter()
     while time.perf_counter() - start < turn.warm_seconds:
         run()
@@ -137,7 +144,7 @@ def _take(run: _Run, turn: Turn) -> Turned:
         times.append(seconds * 1e3)
     if turn.outputs is not None:
         _save(Path(turn.outputs), outputs)
-    return Turned(tuple(times))
+    return BaselineTimes(tuple(times))
 
 
 def _save(path: Path, outputs: Sequence[Array]) -> None:

@@ -11,7 +11,7 @@ import tvm
 from kintune.core.payloads import Tensor
 from kintune.errors import InputError, OrderError
 from kintune.measure.rpc.address import parse_address
-from kintune.measure.rpc.session import Session
+from kintune.measure.rpc.session import RpcSession
 from kintune.runtime.inputs import Array
 from kintune.runtime.package import Package
 from kintune.runtime.tensors import array_of, leaves_of, tensor_of
@@ -27,7 +27,7 @@ class BoardExecutable:
 
     def __init__(self, address: str) -> None:
         self._address = parse_address(address)
-        self._session: Session | None = None
+        self._session: RpcSession | None = None
         self._tensors: tuple[Tensor, ...] = ()
         self._weights: list[Any] = []
         self._machine: Any = None
@@ -42,7 +42,7 @@ class BoardExecutable:
         package = Package.open(path)
         if package.manifest.tvm != tvm.__version__:
             raise InputError(f"{path}: built with TVM {package.manifest.tvm}, and TVM {tvm.__version__} is installed")
-        self._session = session = Session(self._address, threads, _PATIENCE_S)
+        self._session = session = RpcSession(self._address, threads, _PATIENCE_S)
         device = session.device
         self._machine = tvm.runtime.vm.VirtualMachine(session.load(package.library), device)
         self._weights = [tensor_of(block).copyto(device) for block in package.weights]

@@ -7,9 +7,9 @@ from typing import NamedTuple, Protocol
 
 from kintune.core.stage_requests import ProveContext
 from kintune.errors import EngineError
-from kintune.validate.baseline_protocol import Turn
+from kintune.validate.baseline_protocol import BaselineTurn
 
-__all__ = ["QUICK_SECONDS", "TURN_SECONDS", "WARM_SECONDS", "Entrant", "Raced", "race"]
+__all__ = ["QUICK_SECONDS", "TURN_SECONDS", "WARM_SECONDS", "InterleavedTimes", "TimedEntry", "time_interleaved"]
 
 WARM_SECONDS = 0.02
 """Untimed running at the start of a turn: caches and clock rates become the contender's own again."""
@@ -24,23 +24,25 @@ _PATIENCE = 10.0  # a turn may take this many times as long as a run of the cont
 _LEAST_SECONDS = 60.0  # ... and at least this
 
 
-class Entrant(Protocol):
+class TimedEntry(Protocol):
     """Who can take turns; `turn` raises EngineError when it cannot go on."""
 
     name: str
 
-    def turn(self, turn: Turn, seconds: float) -> tuple[float, ...]:
+    def turn(self, turn: BaselineTurn, seconds: float) -> tuple[float, ...]:
         """Take a turn within `seconds`; the times of its timed runs in milliseconds."""
 
 
-class Raced(NamedTuple):
+class InterleavedTimes(NamedTuple):
     """Latencies in milliseconds by name, and why somebody dropped out."""
 
     latency_ms: dict[str, tuple[float, ...]]
     dropped: dict[str, str]
 
 
-def race(entrants: Sequence[Entrant], conditions: ProveContext, clock: Callable[[], float]) -> Raced:
+def time_interleaved(
+    entrants: Sequence[TimedEntry], conditions: ProveContext, clock: Callable[[], float]
+) -> InterleavedTimes:
     """Let the entrants take turns in rounds; each round is begun by another, so that no place in it is anyone's.
 
     Whoever drops out loses the times it has, since the others went on under other conditions.  `clock` gives seconds.
@@ -48,7 +50,7 @@ def race(entrants: Sequence[Entrant], conditions: ProveContext, clock: Callable[
     times: dict[str, list[float]] = {entrant.name: [] for entrant in entrants}
     dropped: dict[str, str] = {}
     running, begun = list(entrants), clock()
-    turn = Turn(conditions.runs, TURN_SECONDS, WARM_SECONDS)
+    turn = BaselineTurn(conditions.runs, TURN_SECONDS, WARM_SECONDS)
     for number in range(conditions.rounds):
         if not running or (number >= conditions.min_rounds and clock() - begun >= conditions.race_seconds):
             break
@@ -61,4 +63,4 @@ def race(entrants: Sequence[Entrant], conditions: ProveContext, clock: Callable[
                 dropped[entrant.name] = str(error)
                 del times[entrant.name]
                 running.remove(entrant)
-    return Raced({name: tuple(taken) for name, taken in times.items()}, dropped)
+    return InterleavedTimes({name: tuple(taken) for name, taken in times.items()}, dropped)

@@ -12,14 +12,14 @@ from kintune.core.stage_requests import workload_of
 from kintune.measure.agreement import disagreement
 from kintune.runtime.inputs import Array
 
-__all__ = ["Alone", "compare_alone"]
+__all__ = ["ProgramComparison", "compare_each_program"]
 
 _STEP_SHARE = 0.01  # of bytes, so many may be one step apart: what is rounded to them lies between two at times
 _SHORT = frozenset({"bfloat16", "float16"})
 _SHORT_TOLERANCE = 2e-2
 
 
-class Alone(NamedTuple):
+class ProgramComparison(NamedTuple):
     """Which workloads were compared alone, and by workload how those that are wrong differ, or why some were not."""
 
     compared: tuple[str, ...] = ()
@@ -27,7 +27,9 @@ class Alone(NamedTuple):
     left_out: Mapping[str, str] = {}
 
 
-def compare_alone(tensors: Sequence[Tensor], outputs: Sequence[Array], rtol: float, atol: float) -> Alone:
+def compare_each_program(
+    tensors: Sequence[Tensor], outputs: Sequence[Array], rtol: float, atol: float
+) -> ProgramComparison:
     """Compare the outputs of a network that computes each subgraph twice.
 
     `tensors` describe the outputs: of each workload first those of its chosen program, then those of the untuned one.
@@ -43,7 +45,7 @@ def compare_alone(tensors: Sequence[Tensor], outputs: Sequence[Array], rtol: flo
                 found := _differ(tensors[tuned], outputs[tuned], outputs[untuned], rtol, atol)
             ):
                 wrong[workload] = found
-    return Alone(tuple(of), wrong)
+    return ProgramComparison(tuple(of), wrong)
 
 
 def _differ(tensor: Tensor, actual: Array, expected: Array, rtol: float, atol: float) -> str:

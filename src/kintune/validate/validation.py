@@ -21,11 +21,11 @@ from kintune.hardware.gpus import is_gpu
 from kintune.models.constants import located
 from kintune.runtime.inputs import load_arranged
 from kintune.runtime.package import read_manifest
-from kintune.validate.baseline_process import Contender
-from kintune.validate.interleaved import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS, Raced, race
+from kintune.validate.baseline_process import BaselineProcess
+from kintune.validate.interleaved import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS, InterleavedTimes, time_interleaved
 from kintune.validate.noise import FACTOR
 from kintune.validate.numerics import Difference
-from kintune.validate.per_program import Alone
+from kintune.validate.per_program import ProgramComparison
 from kintune.validate.validation_run import TUNED, UNTUNED, Trial
 from kintune.wire.staging import locate
 
@@ -64,9 +64,9 @@ def prove_executable(
         for reference in references:
             if reference is not None:
                 reference.close()
-        alone = trial.compare_alone() if _basis(difference) else Alone()
+        alone = trial.compare_each_program() if _basis(difference) else ProgramComparison()
         difference = _together(difference, alone, item)
-        raced = Raced({}, {})
+        raced = InterleavedTimes({}, {})
         if item.timed:
             latency, raced = _race(trial, tuned, latency, contenders, clock)
     if TUNED in raced.dropped:
@@ -97,7 +97,7 @@ def _basis(difference: Difference) -> str:
     )
 
 
-def _together(difference: Difference, alone: Alone, item: ProveItem) -> Difference:
+def _together(difference: Difference, alone: ProgramComparison, item: ProveItem) -> Difference:
     """The difference, or the first subgraph that is wrong by itself."""
     for workload, how in alone.wrong.items():
         title = item.titles.get(workload, workload)
@@ -107,11 +107,11 @@ def _together(difference: Difference, alone: Alone, item: ProveItem) -> Differen
 
 def _race(
     trial: Trial,
-    tuned: Contender,
+    tuned: BaselineProcess,
     latency: dict[str, tuple[float, ...]],
     contenders: ExitStack,
     clock: Callable[[], float],
-) -> tuple[dict[str, tuple[float, ...]], Raced]:
+) -> tuple[dict[str, tuple[float, ...]], InterleavedTimes]:
     """Times of those who race; before, the times of the untuned network that are to be kept besides."""
     ours = [tuned]
     if not trial.board and latency and latency[UNTUNED][0] < QUICK_SECONDS * 1e3:
@@ -121,7 +121,7 @@ def _race(
     rivals = [rival for name in trial.item.compare if (rival := trial.enter(name, contenders)) is not None]
     if trial.board or is_gpu(trial.manifest.target):
         rivals = trial.dismiss(rivals, _ON_CPU)
-    return latency, race([*ours, *rivals], trial.conditions, clock)
+    return latency, time_interleaved([*ours, *rivals], trial.conditions, clock)
 
 
 def _located(item: ProveItem) -> ProveItem:

@@ -16,12 +16,12 @@ from kintune.errors import EngineError
 from kintune.hardware.cores import choose_cores
 from kintune.runtime.inputs import Array, load_inputs
 from kintune.runtime.package import Manifest, read_manifest
-from kintune.validate.baseline_process import Contender
-from kintune.validate.baseline_protocol import Contest, Turn
-from kintune.validate.baselines import KINTUNE, Subject
+from kintune.validate.baseline_process import BaselineProcess
+from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn
+from kintune.validate.baselines import KINTUNE, BaselineModel
 from kintune.validate.interleaved import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS
 from kintune.validate.numerics import Difference, compare_outputs, worse
-from kintune.validate.per_program import Alone, compare_alone
+from kintune.validate.per_program import ProgramComparison, compare_each_program
 
 __all__ = ["TUNED", "UNTUNED", "Trial"]
 
@@ -37,7 +37,7 @@ _MODELS = ("onnxruntime", "torch")
 _SAMPLES = 3  # of a reference with noise
 _FAST = "onnxruntime optimised"
 
-_ONCE = Turn(runs=1, seconds=0.0)
+_ONCE = BaselineTurn(runs=1, seconds=0.0)
 
 
 class Trial:
@@ -65,7 +65,7 @@ class Trial:
                 contender.prepare(seconds)
                 times = contender.turn(msgspec.structs.replace(_ONCE, outputs=self._outputs_of(UNTUNED)), seconds)
                 if self.board and times[0] < QUICK_SECONDS * 1e3:
-                    times = contender.turn(Turn(self.conditions.runs, TURN_SECONDS, WARM_SECONDS), seconds)
+                    times = contender.turn(BaselineTurn(self.conditions.runs, TURN_SECONDS, WARM_SECONDS), seconds)
             except EngineError as error:
                 self.skipped[UNTUNED] = str(error)
                 return {}
@@ -79,22 +79,22 @@ class Trial:
         untuned = () if self.item.timed or self.item.untuned is None else (UNTUNED,)
         return TUNED, *untuned, *named
 
-    def enter_all(self, names: Sequence[str], contenders: ExitStack) -> list[Contender | None]:
+    def enter_all(self, names: Sequence[str], contenders: ExitStack) -> list[BaselineProcess | None]:
         """All of these, beside each other, as those that are asked for numbers; None for each that cannot."""
         entering = [contenders.enter_context(self._contender(name, exact=True)) for name in names]
         with ThreadPoolExecutor(len(entering)) as pool:
             return list(pool.map(partial(self._run_once, exact=True), entering))
 
-    def enter(self, name: str, contenders: ExitStack) -> Contender | None:
+    def enter(self, name: str, contenders: ExitStack) -> BaselineProcess | None:
         """A contender that is prepared and has run once; None, with the reason in `skipped`, when it cannot."""
         return self._run_once(contenders.enter_context(self._contender(name)))
 
-    def _once(self, name: str, at: int, noise: int = 0) -> Turn:
+    def _once(self, name: str, at: int, noise: int = 0) -> BaselineTurn:
         """A single run on this set of inputs whose outputs are kept."""
         path = self._sets[at] if len(self._sets) > 1 else None
         return msgspec.structs.replace(_ONCE, outputs=self._outputs_of(name, at), inputs=path, noise=noise)
 
-    def _run_once(self, contender: Contender, exact: bool = False) -> Contender | None:
+    def _run_once(self, contender: BaselineProcess, exact: bool = False) -> BaselineProcess | None:
         seconds = self.conditions.prepare_seconds
         others = range(1, len(self._sets)) if exact else ()
         try:
@@ -108,14 +108,14 @@ class Trial:
             return None
         return contender
 
-    def dismiss(self, rivals: Sequence[Contender], why: str) -> list[Contender]:
+    def dismiss(self, rivals: Sequence[BaselineProcess], why: str) -> list[BaselineProcess]:
         """Let go of these, who have run once and need not race; returns who is left, which is nobody."""
         for rival in rivals:
             self.skipped[rival.name] = why
             rival.close()
         return []
 
-    def compare(self, references: Sequence[Contender]) -> tuple[Difference, tuple[str, ...]]:
+    def compare(self, references: Sequence[BaselineProcess]) -> tuple[Difference, tuple[str, ...]]:
         """The tuned outputs' largest difference from any reference that ran, and which ran.
 
         Of `references`, those still there, one is run with noise where a value is out of tolerance.
@@ -133,11 +133,11 @@ class Trial:
             compared.update(ran)
         return worst, tuple(name for name in (UNTUNED, *_MODELS) if name in compared)
 
-    def compare_alone(self) -> Alone:
+    def compare_each_program(self) -> ProgramComparison:
         """Compare each subgraph with its untuned program, on what it gets in the network."""
         left_out = dict.fromkeys(self.item.left_out, _HEAVY)
         if self.item.alone is None:
-            return Alone(left_out=left_out)
+            return ProgramComparison(left_out=left_out)
         tensors = read_manifest(self.item.alone).outputs
         seconds = self.conditions
         with self._contender(_ALONE) as contender:
@@ -146,8 +146,8 @@ class Trial:
                 contender.turn(self._once(_ALONE, 0), seconds.untuned_seconds)
             except EngineError as error:
                 workloads = dict.fromkeys(workload_of(tensor.name) for tensor in tensors)
-                return Alone(left_out={**left_out, **dict.fromkeys(workloads, str(error))})
-        found = compare_alone(tensors, self._outputs(_ALONE, 0), seconds.rtol, seconds.atol)
+                return ProgramComparison(left_out={**left_out, **dict.fromkeys(workloads, str(error))})
+        found = compare_each_program(tensors, self._outputs(_ALONE, 0), seconds.rtol, seconds.atol)
         return found._replace(left_out=left_out)
 
     def _compare(self, reference: str, at: int, samples: Sequence[Sequence[Array]]) -> Difference:
@@ -158,7 +158,7 @@ class Trial:
         source = f"{reference}, {self.item.input_names[at]}" if len(self.item.input_names) > 1 else reference
         return found._replace(disagreement=found.disagreement and f"{found.disagreement} ({source})")
 
-    def _samples(self, references: Sequence[Contender], at: int) -> list[list[Array]]:
+    def _samples(self, references: Sequence[BaselineProcess], at: int) -> list[list[Array]]:
         """What the model computes otherwise: with its weights and inputs moved, and by onnxruntime at its fastest."""
         taken = []
         reference = next((r for r in references if r.name != UNTUNED), next(iter(references), None))
@@ -179,14 +179,14 @@ class Trial:
                 taken.append(self._outputs(_FAST, at))
         return taken
 
-    def _contender(self, name: str, exact: bool = False, label: str | None = None) -> Contender:
+    def _contender(self, name: str, exact: bool = False, label: str | None = None) -> BaselineProcess:
         ours = {TUNED: self.item.tuned, UNTUNED: self.item.untuned, _ALONE: self.item.alone}
         subject = (
-            Subject(executable=ours[name])
+            BaselineModel(executable=ours[name])
             if name in ours
-            else Subject(onnx=self.item.onnx, exported=self.item.exported, constants=self.item.constants)
+            else BaselineModel(onnx=self.item.onnx, exported=self.item.exported, constants=self.item.constants)
         )
-        contest = Contest(
+        contest = BaselineContext(
             rival=KINTUNE if name in ours else name,
             subject=subject,
             tensors=self.manifest.inputs,
@@ -197,7 +197,7 @@ class Trial:
             board=self.board if name in ours else "",
             exact=exact,
         )
-        return Contender(label or name, contest)
+        return BaselineProcess(label or name, contest)
 
     def _outputs_of(self, name: str, at: int = 0) -> str:
         """Where the outputs of the set of inputs with this number go."""

@@ -12,7 +12,7 @@ from kintune.core.messages import (
     Finished,
     Hello,
     Item,
-    Offer,
+    OfferStages,
     Open,
     Progress,
     Shutdown,
@@ -30,7 +30,7 @@ __all__ = ["JOB_WORKER", "JobHandler", "Saying", "job_main", "serve_job"]
 JOB_WORKER = "job"
 """The kind of worker that a job's own process is, in `Work.worker` and `Hello.worker`."""
 
-Saying: TypeAlias = Offer | Progress | Finished
+Saying: TypeAlias = OfferStages | Progress | Finished
 """What a job says of itself."""
 
 

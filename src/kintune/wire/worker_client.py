@@ -18,7 +18,18 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kintune.core.messages import Begin, FromJob, FromWorker, Hello, Item, ItemDone, ItemFailed, Offer, Open, Shutdown
+from kintune.core.messages import (
+    Begin,
+    FromJob,
+    FromWorker,
+    Hello,
+    Item,
+    ItemDone,
+    ItemFailed,
+    OfferStages,
+    Open,
+    Shutdown,
+)
 from kintune.errors import EngineError, InputError, WireError
 from kintune.wire.channel import Channel, front_end_of_job, front_end_of_worker
 from kintune.wire.child import FD_OPTION, ResourceLimits, describe_end
@@ -193,7 +204,7 @@ class Interview:
         Raises as `ask` does.
         """
         self._channel.send(Open(job=job, spec=spec))
-        (work, *_) = self._hear(Offer).works
+        (work, *_) = self._hear(OfferStages).works
         return self.ask(work.stage.kind, work.context, work.items[0])
 
     def _hear(self, kind: type[Answer]) -> Answer:

@@ -19,7 +19,7 @@ from kintune.hardware.toolchain import find_linker
 from kintune.wire import worker_loop as worker
 
 if TYPE_CHECKING:
-    from kintune.compiler.build import Builder
+    from kintune.compiler.build import CandidateBuilder
 
 __all__ = ["KIND", "BuildHandler", "main"]
 
@@ -30,9 +30,9 @@ KIND = "build"
 class BuildHandler:
     """BUILD items to built candidates.  `builder_for` makes the builder for a target (JSON)."""
 
-    def __init__(self, builder_for: Callable[[str], Builder]) -> None:
+    def __init__(self, builder_for: Callable[[str], CandidateBuilder]) -> None:
         self._builder_for = builder_for
-        self._builders: dict[str, Builder] = {}
+        self._builders: dict[str, CandidateBuilder] = {}
         self._context: BuildContext | None = None
 
     def begin(self, kind: str, context: bytes) -> None:
@@ -56,7 +56,7 @@ class BuildHandler:
             raise DeviceUnwell(str(error)) from error
         return msgspec.msgpack.encode(built)
 
-    def _builder(self, target: str) -> Builder:
+    def _builder(self, target: str) -> CandidateBuilder:
         if target not in self._builders:
             self._builders[target] = self._builder_for(target)
         return self._builders[target]
@@ -72,9 +72,9 @@ def _start(_arguments: list[str]) -> tuple[bytes, BuildHandler]:
     find_linker()
     forbid_torch()
 
-    from kintune.compiler.build import Builder
+    from kintune.compiler.build import CandidateBuilder
 
-    return b"", BuildHandler(Builder)
+    return b"", BuildHandler(CandidateBuilder)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,10 @@ from functools import partial
 
 import msgspec
 
-from kintune.core.device import DeviceAbout
-from kintune.core.measurement_protocol import DeviceType, Protocol
+from kintune.core.device import DeviceDescription
+from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol
 from kintune.errors import DeviceUnwell, TargetError
-from kintune.hardware.cores import choose_cores, set_urgent
+from kintune.hardware.cores import choose_cores, set_realtime_priority
 from kintune.hardware.cpu import inspect_machine
 from kintune.hardware.gpus import GPU, ORDER_VARIABLE, VISIBLE_VARIABLE, is_gpu
 from kintune.hardware.software import forbid_torch
@@ -38,7 +38,7 @@ def open_device(
     pulse: bool = False,
     pulse_us: float = 0.0,
     alike: float = 1.5,
-) -> tuple[DeviceAbout, DeviceHandler]:
+) -> tuple[DeviceDescription, DeviceHandler]:
     """Get this process ready to measure programs for `target` with `threads` threads (0: all physical cores).
 
     With a number `gpu` the device is that GPU, as the driver counts them, and so is the native target.
@@ -63,7 +63,7 @@ def open_device(
 
     from kintune.core.version import ELEMENTARY
     from kintune.measure.hardware import gpu_hardware, host_hardware
-    from kintune.measure.health import check_pulse
+    from kintune.measure.health import check_health
     from kintune.measure.run import Runner
     from kintune.runtime.target import NATIVE, instruction_set, missing_features, resolve_target
 
@@ -82,8 +82,8 @@ def open_device(
         hardware = gpu_hardware(canonical)
     else:
         hardware = host_hardware(canonical, cores, machine)
-    protocol = Protocol(threads=len(cores))
-    about = DeviceAbout(
+    protocol = MeasurementProtocol(threads=len(cores))
+    about = DeviceDescription(
         device_type=DeviceType(
             target=canonical,
             model=hardware.model,
@@ -102,14 +102,14 @@ def open_device(
         beat = hardware.pulse()
         about = msgspec.structs.replace(about, pulse_us=beat())
         if pulse_us:
-            check = partial(check_pulse, beat, pulse_us, alike)
+            check = partial(check_health, beat, pulse_us, alike)
     runner = Runner(cores, arena=hardware.arena)
-    return about, DeviceHandler(runner, _prove, hardware.peak, set_urgent if urgent else _at_leisure, check)
+    return about, DeviceHandler(runner, _prove, hardware.peak, set_realtime_priority if urgent else _at_leisure, check)
 
 
 def open_board(
     address: str, target: str, threads: int, *, pulse: bool = False, pulse_us: float = 0.0, alike: float = 1.5
-) -> tuple[DeviceAbout, DeviceHandler]:
+) -> tuple[DeviceDescription, DeviceHandler]:
     """The same for a board that the compiler's own RPC server at `address` stands for; `threads` are the board's.
 
     Raises:
@@ -117,14 +117,14 @@ def open_board(
     """
     place = parse_address(address)
 
-    from kintune.measure.rpc.board import Board, describe_board
+    from kintune.measure.rpc.board import RpcBoard, describe_board
     from kintune.runtime.target import NATIVE, resolve_target
 
     canonical = resolve_target(target, threads)
     if threads < 1 or target == NATIVE or is_gpu(canonical):
         raise TargetError(f"RPC server {address!r}: name the board's CPU as --target, and how many --threads it has")
     about = describe_board(canonical, threads)
-    board = Board(place, canonical, threads)
+    board = RpcBoard(place, canonical, threads)
     try:
         board.check()
         if pulse or pulse_us:

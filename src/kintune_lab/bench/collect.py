@@ -6,22 +6,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kintune.files import write_whole
-from kintune_lab.bench.ledger import Ledger
-from kintune_lab.bench.record import COMPILER, State
+from kintune_lab.bench.ledger import BenchDirectory
+from kintune_lab.bench.record import COMPILER, CellState
 from kintune_lab.experiment.cell import Cell
 from kintune_lab.experiment.tables import CELLS, METHODS, Row, Scalar, Tables, joined, to_csv
 
 __all__ = ["collect", "write_tables"]
 
 
-def collect(ledger: Ledger, cells: Sequence[Cell]) -> dict[str, list[Row]]:
+def collect(ledger: BenchDirectory, cells: Sequence[Cell]) -> dict[str, list[Row]]:
     """The tables of `cells`, in their order: those that are done, and in the table `cells` all of them."""
     tables: dict[str, list[Row]] = {CELLS: [], METHODS: []}
     for cell in cells:
         record = ledger.record(cell)
         tables[CELLS] += joined([_outcome(ledger, cell)], cell.id, cell.values)
         tables[METHODS] += [{"cell": cell.id, "method": m.label, "name": m.name, **m.values} for m in cell.methods]
-        if record is None or record.state is not State.DONE:
+        if record is None or record.state is not CellState.DONE:
             continue
         labels = {was.label: now.label for was, now in zip(record.cell.methods, cell.methods, strict=True)}
         for name, rows in ledger.tables(cell).items():
@@ -41,7 +41,7 @@ def write_tables(directory: Path, tables: Tables) -> list[str]:
     return names
 
 
-def _outcome(ledger: Ledger, cell: Cell) -> dict[str, Scalar]:
+def _outcome(ledger: BenchDirectory, cell: Cell) -> dict[str, Scalar]:
     record = ledger.record(cell)
     if record is None:
         return {

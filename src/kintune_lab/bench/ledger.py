@@ -20,11 +20,11 @@ import msgspec
 
 from kintune.errors import InputError
 from kintune.files import write_whole
-from kintune_lab.bench.record import CellRecord, State
+from kintune_lab.bench.record import CellRecord, CellState
 from kintune_lab.experiment.cell import Cell
 from kintune_lab.experiment.tables import Scalar, Tables
 
-__all__ = ["Ledger"]
+__all__ = ["BenchDirectory"]
 
 _RECORD = "cell.json"
 _TABLES = "tables.json"
@@ -33,7 +33,7 @@ _LOCK = ".lock"
 T = TypeVar("T")
 
 
-class Ledger:
+class BenchDirectory:
     """The directory of a bench; it is created when the lock is taken."""
 
     def __init__(self, directory: Path) -> None:
@@ -82,7 +82,7 @@ class Ledger:
     def is_done(self, cell: Cell) -> bool:
         """Whether the cell's observations are all there."""
         record = self.record(cell)
-        return record is not None and record.state is State.DONE
+        return record is not None and record.state is CellState.DONE
 
     def tables(self, cell: Cell) -> dict[str, list[dict[str, Scalar]]]:
         """What a cell that is done observed."""

@@ -15,7 +15,7 @@ from kintune.core.version import __version__
 from kintune.hardware.cpu import inspect_machine
 from kintune_lab.experiment.cell import Cell
 
-__all__ = ["COMPILER", "CellRecord", "State", "begun", "ended"]
+__all__ = ["COMPILER", "CellRecord", "CellState", "begun", "ended"]
 
 COMPILER = "apache-tvm"
 """The compiler among a record's versions."""
@@ -24,7 +24,7 @@ _SCHEMA = 1
 _PACKAGES = (COMPILER, "apache-tvm-ffi", "numpy", "xgboost-cpu", "torch")
 
 
-class State(str, Enum):
+class CellState(str, Enum):
     """How far a cell is.  RUNNING on disk without a bench at work means that the bench was killed."""
 
     RUNNING = "running"
@@ -43,7 +43,7 @@ class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: int = _SCHEMA
     cell: Cell
     id: str
-    state: State
+    state: CellState
     error: str = ""
     reason: str = ""
     started: str = ""
@@ -59,7 +59,7 @@ def begun(cell: Cell) -> CellRecord:
     return CellRecord(
         cell=cell,
         id=cell.id,
-        state=State.RUNNING,
+        state=CellState.RUNNING,
         started=_now(),
         load=round(os.getloadavg()[0], 2),
         machine=inspect_machine(),
@@ -67,7 +67,7 @@ def begun(cell: Cell) -> CellRecord:
     )
 
 
-def ended(record: CellRecord, state: State, seconds: float, error: BaseException | None = None) -> CellRecord:
+def ended(record: CellRecord, state: CellState, seconds: float, error: BaseException | None = None) -> CellRecord:
     """The same cell, over now after `seconds`."""
     return msgspec.structs.replace(
         record,

@@ -16,10 +16,10 @@ from kintune.hardware.locks import cores_lock
 from kintune_lab.bench.collect import collect, write_tables
 from kintune_lab.bench.display import BenchDisplay
 from kintune_lab.bench.forecast import seconds_left
-from kintune_lab.bench.ledger import Ledger
-from kintune_lab.bench.record import State, begun, ended
+from kintune_lab.bench.ledger import BenchDirectory
+from kintune_lab.bench.record import CellState, begun, ended
 from kintune_lab.bench.report.writer import write_report
-from kintune_lab.bench.spec import Spec
+from kintune_lab.bench.spec import BenchSpec
 from kintune_lab.bench.summary import BenchSummary, summary_of
 from kintune_lab.experiment.cell import Cell
 from kintune_lab.experiment.experiment import CellProgress, ModelFacts, Settling
@@ -40,14 +40,14 @@ class Bench:
 
     def __init__(
         self,
-        spec: Spec,
+        spec: BenchSpec,
         output: Path,
         display: BenchDisplay,
         import_all: ImportAll,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._spec = spec
-        self._ledger = Ledger(output)
+        self._ledger = BenchDirectory(output)
         self._display = display
         self._import_all = import_all
         self._clock = clock
@@ -104,9 +104,9 @@ class Bench:
 
     def _is_due(self, cell: Cell, retry_failed: bool) -> bool:
         record = self._ledger.record(cell)
-        if record is None or record.state not in (State.DONE, State.FAILED):
+        if record is None or record.state not in (CellState.DONE, CellState.FAILED):
             return True
-        return retry_failed and record.state is State.FAILED
+        return retry_failed and record.state is CellState.FAILED
 
     def _run(self, cell: Cell, expected: float | None, later: Sequence[float | None]) -> None:
         """Run one cell to whatever end."""
@@ -128,14 +128,14 @@ class Bench:
                 tables = self._spec.experiment.run(cell, directory, show)
             check_tables(tables)
         except KeyboardInterrupt:
-            self._ledger.finish(ended(record, State.INTERRUPTED, self._clock() - started))
+            self._ledger.finish(ended(record, CellState.INTERRUPTED, self._clock() - started))
             raise
         except Exception as error:
-            failed = ended(record, State.FAILED, self._clock() - started, error)
+            failed = ended(record, CellState.FAILED, self._clock() - started, error)
             self._ledger.finish(failed)
             self._display.failed(failed)
         else:
-            done = ended(record, State.DONE, self._clock() - started)
+            done = ended(record, CellState.DONE, self._clock() - started)
             self._ledger.finish(done, tables)
             if isinstance(self._spec.experiment, Settling):
                 self._spec.experiment.settled(cell, directory)
@@ -151,7 +151,7 @@ class Bench:
         return cores_lock(cores, lambda holder: show(CellProgress(f"waiting for the cores, held by process {holder}")))
 
 
-def models_of(spec: Spec, cells: Sequence[Cell]) -> list[str]:
+def models_of(spec: BenchSpec, cells: Sequence[Cell]) -> list[str]:
     """The models that options of these cells name, each once."""
     experiment = spec.experiment
     found: dict[str, None] = {}

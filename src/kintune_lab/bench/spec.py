@@ -20,7 +20,7 @@ from kintune_lab.experiment.experiment import Experiment
 from kintune_lab.experiment.option import Kind, Option, Options, Value, spelled
 from kintune_lab.spec.document import Document
 
-__all__ = ["MOST_CELLS", "Spec", "read_spec"]
+__all__ = ["MOST_CELLS", "BenchSpec", "read_bench_spec"]
 
 MOST_CELLS = 10_000
 """A larger matrix is a mistake."""
@@ -32,7 +32,7 @@ _METHOD_KEYS = ["name", "label"]
 Place = tuple[str | int, ...]
 
 
-class Spec(msgspec.Struct, frozen=True):
+class BenchSpec(msgspec.Struct, frozen=True):
     """What a spec asks for.
 
     `cells` are all different and in the order in which they are run; `models` says of each model where in the spec it
@@ -47,7 +47,7 @@ class Spec(msgspec.Struct, frozen=True):
     text: str
 
 
-def read_spec(path: str, find: Callable[[str], Experiment] = experiment_of) -> Spec:
+def read_bench_spec(path: str, find: Callable[[str], Experiment] = experiment_of) -> BenchSpec:
     """Read and check the spec at `path`; `find` knows the experiments.
 
     Raises InputError when there is no such file, SpecError naming line and value for anything that is wrong in it.
@@ -64,7 +64,7 @@ class _Reader:
         self._contents: dict[str, str] = {}
         self._places: dict[str, Place] = {}  # where the method of a label stands
 
-    def spec(self) -> Spec:
+    def spec(self) -> BenchSpec:
         document, content = self._document, self._content
         document.known((), content, _KEYS, "there is no key")
         name = self._text("name")
@@ -77,7 +77,7 @@ class _Reader:
             document.refuse(("experiment",), str(error))
         methods = self._methods(experiment)
         cells = self._cells(experiment, methods)
-        return Spec(
+        return BenchSpec(
             name, self._text("description", required=False), experiment, cells, self._models, document.text
         )  # fmt: skip
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kintune_lab.bench.ledger import Ledger
-from kintune_lab.bench.record import State
-from kintune_lab.bench.spec import Spec
+from kintune_lab.bench.ledger import BenchDirectory
+from kintune_lab.bench.record import CellState
+from kintune_lab.bench.spec import BenchSpec
 from kintune_lab.experiment.cell import Cell
 
 __all__ = ["BenchSummary", "FailedCell", "summary_of"]
@@ -42,21 +42,21 @@ class BenchSummary(msgspec.Struct, frozen=True, kw_only=True):
         return self.cells - self.done - len(self.failed)
 
 
-def summary_of(spec: Spec, cells: Sequence[Cell], ledger: Ledger, files: Sequence[str]) -> BenchSummary:
+def summary_of(spec: BenchSpec, cells: Sequence[Cell], ledger: BenchDirectory, files: Sequence[str]) -> BenchSummary:
     """What the ledger knows of these cells; `seconds` adds up those of the cells that are done."""
     records = [(cell, ledger.record(cell)) for cell in cells]
     return BenchSummary(
         name=spec.name,
         experiment=spec.experiment.name,
         cells=len(cells),
-        done=sum(record is not None and record.state is State.DONE for _, record in records),
+        done=sum(record is not None and record.state is CellState.DONE for _, record in records),
         failed=tuple(
             FailedCell(cell.id, cell.title, record.error, record.reason)
             for cell, record in records
-            if record is not None and record.state is State.FAILED
+            if record is not None and record.state is CellState.FAILED
         ),
         seconds=sum(
-            record.seconds or 0.0 for _, record in records if record is not None and record.state is State.DONE
+            record.seconds or 0.0 for _, record in records if record is not None and record.state is CellState.DONE
         ),
         output=str(ledger.directory),
         files=tuple(files),

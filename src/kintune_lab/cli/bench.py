@@ -14,7 +14,7 @@ from kintune_lab.bench.display import BenchDisplay, open_bench_display
 from kintune_lab.bench.forecast import seconds_left
 from kintune_lab.bench.imports import import_models
 from kintune_lab.bench.runner import Bench
-from kintune_lab.bench.spec import Spec, read_spec
+from kintune_lab.bench.spec import BenchSpec, read_bench_spec
 from kintune_lab.bench.summary import BenchSummary
 from kintune_lab.experiment.experiment import ModelFacts
 
@@ -47,7 +47,7 @@ def command(
     """
     if report_only and (dry_run or retry_failed):
         raise InputError("--report-only runs nothing; leave --dry-run and --retry-failed away")
-    read = read_spec(spec)
+    read = read_bench_spec(spec)
     directory = Path(output or f"bench-{read.name}")
     display = open_bench_display(f"{read.name}: {read.experiment.name}, {_cells(len(read.cells))}", quiet=quiet)
     try:
@@ -64,7 +64,7 @@ def command(
     return _FAILED if summary.failed else 0
 
 
-def _importer(spec: Spec, display: BenchDisplay) -> Callable[[Sequence[str]], Mapping[str, ModelFacts]]:
+def _importer(spec: BenchSpec, display: BenchDisplay) -> Callable[[Sequence[str]], Mapping[str, ModelFacts]]:
     return lambda models: import_models(models, display.say, spec.models)
 
 

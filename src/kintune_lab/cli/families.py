@@ -15,7 +15,7 @@ from kintune.errors import InputError
 from kintune.files import check_writable
 from kintune.search.family import algorithms
 from kintune.terminal.quantities import count
-from kintune_lab.families.document import Families, Member
+from kintune_lab.families.document import FamiliesDocument, Member
 from kintune_lab.families.grouping import LEAST_SAMPLES
 from kintune_lab.families.inquiry import inquire
 from kintune_lab.families.picture import check_picture, draw_picture
@@ -78,7 +78,7 @@ def command(
         echo(f"The picture is {picture}", json_target)
 
 
-def _lines(families: Families, model: str) -> list[str]:
+def _lines(families: FamiliesDocument, model: str) -> list[str]:
     groups = len(families.families)
     lines = [
         f"{families.model}: {families.subgraphs} distinct subgraphs, {families.tunable} of them worth tuning, in "
@@ -97,7 +97,7 @@ def _lines(families: Families, model: str) -> list[str]:
     ]
 
 
-def _table(families: Families) -> list[str]:
+def _table(families: FamiliesDocument) -> list[str]:
     """The families, each under a line of its own, with columns that run through all of them."""
     cells = {member.number: _cells(member) for member in families.members}
     widths = [max((len(row[at]) for row in cells.values()), default=0) for at in range(5)]
@@ -120,7 +120,7 @@ def _cells(member: Member) -> tuple[str, ...]:
     return str(member.number), described, f"{member.weight}x", count(member.flops, "FLOP"), samples
 
 
-def _missing(families: Families, model: str) -> str:
+def _missing(families: FamiliesDocument, model: str) -> str:
     """Why there is no map, and what to do about it."""
     enough = sum(member.samples >= LEAST_SAMPLES for member in families.members)
     trials = 4 * LEAST_SAMPLES * max(1, families.tunable)

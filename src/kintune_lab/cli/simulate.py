@@ -17,11 +17,11 @@ from kintune.terminal.quantities import duration
 from kintune_lab.families.picture import check_picture
 from kintune_lab.simulate.gantt import draw_gantt
 from kintune_lab.simulate.live import simulate_live
-from kintune_lab.simulate.outcome import Outcome, Simulated
+from kintune_lab.simulate.outcome import Simulated, SimulationOutcome
 from kintune_lab.simulate.recorded import read_recording
 from kintune_lab.simulate.simulation import again, simulate, simulate_recorded
-from kintune_lab.simulate.span import Story
-from kintune_lab.simulate.spec import Scenario, Setup, read_spec
+from kintune_lab.simulate.span import ScheduleHistory
+from kintune_lab.simulate.spec import Scenario, Setup, read_schedule_spec
 
 __all__ = ["command"]
 
@@ -59,7 +59,7 @@ def command(
         check_writable(picture, "--picture")
     drawn: list[str] = []
 
-    def draw(name: str, scenario: Scenario, story: Story) -> None:
+    def draw(name: str, scenario: Scenario, story: ScheduleHistory) -> None:
         if picture:
             path = Path(picture) if alone else Path(picture).with_stem(f"{Path(picture).stem}-{_slug(name)}")
             draw_gantt(f"{title}: {name}", story, scenario.resources, path, until)
@@ -75,7 +75,7 @@ def command(
         alone, title = False, ", ".join(dict.fromkeys(recorded.header.names.values()))
         simulated = simulate_recorded(recorded, setups=setups, audit=audit, on_story=draw)
     else:
-        spec = read_spec(source)
+        spec = read_schedule_spec(source)
         setups = _chosen(spec.setups, labels, spec.name)
         spec = msgspec.structs.replace(
             spec, setups=tuple(setups), seeds=spec.seeds if seeds is None else tuple(range(seeds))
@@ -141,7 +141,7 @@ def _lines(simulated: Simulated) -> list[str]:
     return lines
 
 
-def _row(outcome: Outcome, measured: bool) -> list[str]:
+def _row(outcome: SimulationOutcome, measured: bool) -> list[str]:
     row = [
         outcome.setup,
         duration(outcome.makespan_s),

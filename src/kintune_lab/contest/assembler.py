@@ -13,7 +13,7 @@ from kintune.errors import BuildError, OrderError, WireError
 from kintune.runtime.executable import Executable, describe_build
 from kintune.wire import worker_loop as worker
 from kintune_lab.contest.assembly import ASSEMBLER, Assemble, AssemblyOrder, Ingredients, Replay
-from kintune_lab.contest.ground import Ground, lay_ground, structure_of
+from kintune_lab.contest.ground import ContestGround, lay_ground, structure_of
 
 __all__ = ["AssemblerHandler", "main"]
 
@@ -25,7 +25,7 @@ class AssemblerHandler:
 
     def __init__(self) -> None:
         self._ingredients: Ingredients | None = None
-        self._ground: Ground | None = None
+        self._ground: ContestGround | None = None
 
     def begin(self, kind: str, context: bytes) -> None:
         """Be told the network; `context` is an encoded `Ingredients`."""
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     worker.main(ASSEMBLER, lambda _arguments: (b"", AssemblerHandler()), argv)
 
 
-def _assemble(ground: Ground, sketches: Mapping[str, Sketch], order: Assemble) -> None:
+def _assemble(ground: ContestGround, sketches: Mapping[str, Sketch], order: Assemble) -> None:
     chosen = {c.workload: (sketches[c.sketch], c) for c in order.programs if c.sketch != UNTUNED}
     program = assemble(ground.lowered, chosen, ground.target)
     manifest = describe_build(
@@ -69,7 +69,7 @@ def _assemble(ground: Ground, sketches: Mapping[str, Sketch], order: Assemble) -
     Executable.create(program.executable, program.weights, manifest).save(order.path)
 
 
-def _replay(ground: Ground, sketches: Mapping[str, Sketch], programs: Sequence[Candidate]) -> list[str]:
+def _replay(ground: ContestGround, sketches: Mapping[str, Sketch], programs: Sequence[Candidate]) -> list[str]:
     modules = {w.digest: w.module for w in ground.lowered.workloads}
     replayers: dict[str, Replayer] = {}
     structures: list[str] = []

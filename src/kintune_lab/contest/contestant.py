@@ -11,15 +11,15 @@ import msgspec
 from kintune.errors import OrderError, WireError
 from kintune.integrations.stock import FamilyCostModel, FamilyTaskScheduler
 from kintune.wire import worker_loop as worker
-from kintune_lab.contest.ground import Ground, lay_ground
+from kintune_lab.contest.ground import ContestGround, lay_ground
 from kintune_lab.contest.orders import (
     CONTESTANT,
-    Contest,
+    ContestContext,
     Go,
     Halted,
     Order,
     Ours,
-    Prepare,
+    PrepareContestant,
     Stock,
     StockFamily,
     Teach,
@@ -42,23 +42,23 @@ class _Tuner(Protocol):
 
 
 class ContestantHandler:
-    """A `Contest` to begin with, then `Prepare`, perhaps `Teach`, then `Go` and `Tell` in turn."""
+    """A `ContestContext` to begin with, then `PrepareContestant`, perhaps `Teach`, then `Go` and `Tell` in turn."""
 
     def __init__(self, tools: StockTools = STOCK_TOOLS) -> None:
         self._tools = tools
-        self._contest: Contest | None = None
+        self._contest: ContestContext | None = None
         self._tuner: _Tuner | None = None
 
     def begin(self, kind: str, context: bytes) -> None:
         """Be told the contest."""
         if kind != CONTESTANT:
             raise WireError(f"a contestant was asked for a stage of kind {kind!r}")
-        self._contest = msgspec.msgpack.decode(context, type=Contest)
+        self._contest = msgspec.msgpack.decode(context, type=ContestContext)
 
     def item(self, payload: bytes) -> bytes:
         """Obey one order."""
         match _ORDERS.decode(payload):
-            case Prepare():
+            case PrepareContestant():
                 return self._prepare()
             case Teach() as lesson:
                 tuner = self._prepared()
@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     worker.main(CONTESTANT, lambda _arguments: (b"", ContestantHandler()), argv)
 
 
-def _enter(contest: Contest, ground: Ground, tasks: int, tools: StockTools) -> _Tuner:
+def _enter(contest: ContestContext, ground: ContestGround, tasks: int, tools: StockTools) -> _Tuner:
     match contest.tuner:
         case Ours() as ours:
             return OurTuner(ground, ours, contest.seed, Path(contest.directory), tools)

@@ -17,17 +17,17 @@ from kintune.compiler.space.generator import load_intrinsics
 from kintune.compiler.space.replay import save_workload
 from kintune.core.payloads import ModelRef, Subgraph
 from kintune.models.importer import load
-from kintune.models.model import Model
+from kintune.models.model import ImportedModel
 from kintune.runtime.target import NATIVE, resolve_target
 from kintune_lab.contest.orders import Ready
 
-__all__ = ["Ground", "lay_ground", "structure_of"]
+__all__ = ["ContestGround", "lay_ground", "structure_of"]
 
 
-class Ground(NamedTuple):
+class ContestGround(NamedTuple):
     """A model, lowered; `canonical` is the target as JSON."""
 
-    model: Model
+    model: ImportedModel
     lowered: Lowered
     target: tvm.target.Target
     canonical: str
@@ -59,13 +59,13 @@ class Ground(NamedTuple):
         )
 
 
-def lay_ground(model: ModelRef, threads: int) -> Ground:
+def lay_ground(model: ModelRef, threads: int) -> ContestGround:
     """Import and lower `model` for this machine's CPU.  Raises InputError when it cannot be used."""
     load_intrinsics()
     canonical = resolve_target(NATIVE, threads)
     target = tvm.target.Target(json.loads(canonical))
     imported = load(model)
-    return Ground(imported, lower(imported.module, target), target, canonical, threads)
+    return ContestGround(imported, lower(imported.module, target), target, canonical, threads)
 
 
 def structure_of(scheduled: tvm.IRModule) -> str:

@@ -1,7 +1,7 @@
 """What a contestant's process is asked and what it answers; free of TVM.
 
 A contestant is a worker (see `kintune.wire.worker_loop`) of the kind `CONTESTANT`: the context of its one stage is a
-`Contest`, its items are `Order`s.
+`ContestContext`, its items are `Order`s.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from kintune.core.strategy import Foresee, Strategy
 __all__ = [
     "CONTESTANT",
     "STAGES",
-    "Contest",
+    "ContestContext",
+    "ContestProgram",
     "Failure",
     "Go",
     "Halted",
     "Order",
     "Ours",
-    "Prepare",
-    "Program",
+    "PrepareContestant",
     "Ready",
     "Stock",
     "StockFamily",
@@ -72,7 +72,7 @@ class Ours(msgspec.Struct, frozen=True, tag="kintune"):
 Tuner: TypeAlias = Stock | StockFamily | Ours
 
 
-class Contest(msgspec.Struct, frozen=True):
+class ContestContext(msgspec.Struct, frozen=True):
     """Who tunes what: everything but `tuner` is the same for all contestants of a race.
 
     `directory` is the contestant's own, and empty.
@@ -85,7 +85,7 @@ class Contest(msgspec.Struct, frozen=True):
     directory: str
 
 
-class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
+class PrepareContestant(msgspec.Struct, frozen=True, tag="prepare"):
     """Import and lower the model; answered by `Ready`.  No time is charged for it."""
 
 
@@ -107,7 +107,7 @@ class Tell(msgspec.Struct, frozen=True, tag="tell"):
     """Say what the last turn brought; answered by `Turned`.  No time is charged for it."""
 
 
-Order: TypeAlias = Prepare | Teach | Go | Tell
+Order: TypeAlias = PrepareContestant | Teach | Go | Tell
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -130,7 +130,7 @@ class Halted(msgspec.Struct, frozen=True):
     finished: bool
 
 
-class Program(msgspec.Struct, frozen=True):
+class ContestProgram(msgspec.Struct, frozen=True):
     """A program that is now the fastest its tuner knows for a workload, with the time it measured.
 
     `structure` is the structural hash of the program it built, so that a replay can be compared.
@@ -165,5 +165,5 @@ class Turned(msgspec.Struct, frozen=True):
     failures: tuple[Failure, ...]
     measured: dict[str, int]
     seconds: dict[str, float]
-    programs: tuple[Program, ...]
+    programs: tuple[ContestProgram, ...]
     sketches: tuple[Sketch, ...]

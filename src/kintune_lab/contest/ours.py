@@ -20,15 +20,15 @@ from kintune.core.device import Peak
 from kintune.hardware.cpu import data_caches, inspect_machine
 from kintune.runtime.target import NATIVE, instruction_set
 from kintune.search.family import Subject
-from kintune.search.processor import Machine
-from kintune.search.session import Session
+from kintune.search.processor import Processor
+from kintune.search.session import SearchSession
 from kintune.wire.worker_client import interview
-from kintune_lab.contest.ground import Ground, structure_of
+from kintune_lab.contest.ground import ContestGround, structure_of
 from kintune_lab.contest.incumbents import Incumbents
 from kintune_lab.contest.laps import Laps
-from kintune_lab.contest.orders import Ours, Program, Teach, Turned
-from kintune_lab.contest.own_bench import OwnBench
-from kintune_lab.contest.stock_bench import Bench, StockBench
+from kintune_lab.contest.orders import ContestProgram, Ours, Teach, Turned
+from kintune_lab.contest.own_bench import OwnMeasurements
+from kintune_lab.contest.stock_bench import Measurements, StockMeasurements
 from kintune_lab.contest.stock_tools import STOCK_TOOLS, StockTools
 
 __all__ = ["OurTuner"]
@@ -37,7 +37,9 @@ __all__ = ["OurTuner"]
 class OurTuner:
     """The session of `kintune tune` without its engine: a round is selected, built, run and learnt from."""
 
-    def __init__(self, ground: Ground, ours: Ours, seed: int, directory: Path, tools: StockTools = STOCK_TOOLS) -> None:
+    def __init__(
+        self, ground: ContestGround, ours: Ours, seed: int, directory: Path, tools: StockTools = STOCK_TOOLS
+    ) -> None:
         """`directory` is for logs, `tools` are the stock builder and runner."""
         self.laps = Laps()
         self._ground = ground
@@ -46,7 +48,7 @@ class OurTuner:
         self._directory = directory
         self._tools = tools
         self._lesson = Teach()
-        self._session: Session | None = None
+        self._session: SearchSession | None = None
         self._incumbents: Incumbents[Candidate] = Incumbents()
         self._replayers: dict[str, Replayer] = {}
         self._sketches: dict[str, Sketch] = {}
@@ -94,7 +96,7 @@ class OurTuner:
         """What the last turn brought."""
         changed, measured, failures = self._incumbents.take()
         programs = tuple(
-            Program(candidate, time_us, structure_of(self._program(candidate)))
+            ContestProgram(candidate, time_us, structure_of(self._program(candidate)))
             for candidate, time_us in changed.values()
         )
         wanted = {p.candidate.sketch for p in programs} - self._told - {UNTUNED}
@@ -107,7 +109,7 @@ class OurTuner:
         if self._session is not None:
             self._bench.close()
 
-    def _begin(self) -> tuple[Session, list[Candidate]]:
+    def _begin(self) -> tuple[SearchSession, list[Candidate]]:
         """The search, and the programs of trivial subgraphs, which get no budget: the rule's best and the untuned."""
         ground, workloads = self._ground, self._ground.lowered.workloads
         with self.laps.stage("other"):
@@ -116,7 +118,7 @@ class OurTuner:
             self._bench = self._make_bench()
             modules = {w.digest: w.module for w in workloads}
             caches = data_caches(inspect_machine())
-            machine = Machine.of(instruction_set(ground.canonical), ground.threads, caches)
+            machine = Processor.of(instruction_set(ground.canonical), ground.threads, caches)
             space = TvmSpace(modules, sketches, ground.target, machine, ground.threads)
             tunable = is_tunable(workloads)
             subjects = [
@@ -125,7 +127,7 @@ class OurTuner:
             strategy = self._ours.strategy
             if self._ours.tools != "own":  # there, a known program would be built anew to be timed again
                 strategy = msgspec.structs.replace(strategy, again=0)
-            session = Session(subjects, space, strategy, seed=self._seed, threads=ground.threads)
+            session = SearchSession(subjects, space, strategy, seed=self._seed, threads=ground.threads)
             session.teach(self._lesson.knowledge)
             if self._peak is not None:
                 session.limit({w.digest: self._peak.least_us(w.flops, w.weight_bytes) for w in workloads})
@@ -141,10 +143,10 @@ class OurTuner:
         self._session = session
         return session, trivial
 
-    def _make_bench(self) -> Bench:
+    def _make_bench(self) -> Measurements:
         if self._ours.tools == "own":
-            return OwnBench(self._ground, self._sketches, self._directory / "workers.log", self.laps)
-        return StockBench(self._ground, self._tools, self.laps)
+            return OwnMeasurements(self._ground, self._sketches, self._directory / "workers.log", self.laps)
+        return StockMeasurements(self._ground, self._tools, self.laps)
 
     def _program(self, candidate: Candidate) -> tvm.IRModule:
         if candidate.workload not in self._replayers:

@@ -15,7 +15,7 @@ import tvm
 
 from kintune.compiler.space.replay import save_workload
 from kintune.core.candidate import Candidate, Sketch
-from kintune.core.device import DeviceAbout
+from kintune.core.device import DeviceDescription
 from kintune.core.outcome import Outcome, Status
 from kintune.core.stage_requests import BuildContext, BuildItem, Built, ProfileContext, ProfileItem
 from kintune.errors import EngineError
@@ -23,22 +23,22 @@ from kintune.search.build_costs import patience_s
 from kintune.tuning.job.finalists import FINALISTS
 from kintune.tuning.job.stage_factory import BUILD_S, PROFILE_S, REFERENCE_S, SLOW
 from kintune.wire.worker_client import WorkerDied, WorkerProcess, WorkerRefused, WorkerTimedOut
-from kintune_lab.contest.ground import Ground
+from kintune_lab.contest.ground import ContestGround
 from kintune_lab.contest.laps import Laps
 
-__all__ = ["OwnBench"]
+__all__ = ["OwnMeasurements"]
 
 _encode = msgspec.msgpack.encode
 
 
-class OwnBench:
+class OwnMeasurements:
     """As many build workers as threads, and one device worker; they live as long as this process.
 
     Between rounds they wait for orders, so that nothing of them need be stopped.  One that dies, or takes too long,
     costs the candidate it was at, as in a tuning job, and is replaced.
     """
 
-    def __init__(self, ground: Ground, sketches: Mapping[str, Sketch], log: Path, laps: Laps) -> None:
+    def __init__(self, ground: ContestGround, sketches: Mapping[str, Sketch], log: Path, laps: Laps) -> None:
         self._ground = ground
         self._log = log
         self._laps = laps
@@ -154,8 +154,8 @@ class OwnBench:
         threads = str(self._ground.threads)
         return self._start("device", ("kintune.workers.device_worker", "--target", "native", "--threads", threads))
 
-    def _ready_device(self, device: WorkerProcess) -> tuple[WorkerProcess, DeviceAbout]:
-        about = msgspec.msgpack.decode(device.greet().about, type=DeviceAbout)
+    def _ready_device(self, device: WorkerProcess) -> tuple[WorkerProcess, DeviceDescription]:
+        about = msgspec.msgpack.decode(device.greet().about, type=DeviceDescription)
         if about.device_type.target != self._ground.canonical:
             raise EngineError("the device is of another target than the programs")
         return device, about

@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
-from kintune.compiler.graph.workload import Workload, describe, standalone
+from kintune.compiler.graph.workload import StandaloneWorkload, describe, standalone
 from kintune.compiler.space.sketches import take_apart
 from kintune.core.candidate import Candidate, Sketch
 from kintune.core.outcome import Outcome
 from kintune.errors import EngineError
-from kintune_lab.contest.ground import Ground, structure_of
+from kintune_lab.contest.ground import ContestGround, structure_of
 from kintune_lab.contest.incumbents import Incumbents
 from kintune_lab.contest.laps import PAUSED, Laps
-from kintune_lab.contest.orders import Program, Turned
+from kintune_lab.contest.orders import ContestProgram, Turned
 from kintune_lab.contest.relay import Relay
 from kintune_lab.contest.results import build_failure, run_outcome
 from kintune_lab.contest.stock_tools import STOCK_TOOLS, StockTools
@@ -44,7 +44,7 @@ class StockTuner:
 
     def __init__(
         self,
-        ground: Ground,
+        ground: ContestGround,
         directory: Path,
         trials: int,
         seed: int,
@@ -61,7 +61,7 @@ class StockTuner:
         self._scheduler: Any = self._arguments.setdefault("task_scheduler", ms.TaskScheduler.create("gradient"))
         self._sent: _Sent | None = None
         self._incumbents: Incumbents[Any] = Incumbents()
-        self._workloads: dict[int, Workload] = {}
+        self._workloads: dict[int, StandaloneWorkload] = {}
         self._told: set[str] = set()
         self._relay = Relay(self._tune)
 
@@ -75,13 +75,13 @@ class StockTuner:
             self._note(self._sent)
             self._sent = None
         changed, measured, failures = self._incumbents.take()
-        programs: list[Program] = []
+        programs: list[ContestProgram] = []
         sketches: list[Sketch] = []
         for digest, (candidate, time_us) in changed.items():
             workload = next(w for w in self._workloads.values() if w.digest == digest)
             sketch, decisions = take_apart(digest, workload.module, candidate.sch.trace)
             programs.append(
-                Program(Candidate(digest, sketch.digest, decisions), time_us, structure_of(candidate.sch.mod))
+                ContestProgram(Candidate(digest, sketch.digest, decisions), time_us, structure_of(candidate.sch.mod))
             )
             if sketch.digest not in self._told:
                 self._told.add(sketch.digest)
@@ -99,7 +99,7 @@ class StockTuner:
                 outcome = run_outcome(next(ran).result())
             self._incumbents.observe(digest, candidate, outcome)
 
-    def _workload(self, task: int) -> Workload:
+    def _workload(self, task: int) -> StandaloneWorkload:
         if task not in self._workloads:
             context = self._scheduler.tasks_[task].ctx
             module = standalone(context.mod["main"])

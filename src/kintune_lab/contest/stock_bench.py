@@ -12,15 +12,15 @@ from tvm.s_tir import meta_schedule as ms
 
 from kintune.core.candidate import Candidate
 from kintune.core.outcome import Outcome
-from kintune_lab.contest.ground import Ground
+from kintune_lab.contest.ground import ContestGround
 from kintune_lab.contest.laps import Laps
 from kintune_lab.contest.results import build_failure, run_outcome
 from kintune_lab.contest.stock_tools import StockTools
 
-__all__ = ["Bench", "StockBench"]
+__all__ = ["Measurements", "StockMeasurements"]
 
 
-class Bench(Protocol):
+class Measurements(Protocol):
     """Builds and times the candidates of a round."""
 
     def measure(
@@ -46,10 +46,10 @@ class Bench(Protocol):
         ...
 
 
-class StockBench:
+class StockMeasurements:
     """Builds all by one call of the stock builder, as stock builds a round, then runs them one by one."""
 
-    def __init__(self, ground: Ground, tools: StockTools, laps: Laps) -> None:
+    def __init__(self, ground: ContestGround, tools: StockTools, laps: Laps) -> None:
         self._target = ground.target
         self._laps = laps
         self._builder = tools.builder(ground.threads)
@@ -62,7 +62,7 @@ class StockBench:
         best_us: Mapping[str, float],
         again: Sequence[Candidate] = (),
     ) -> list[Outcome]:
-        """See `Bench`; the stock runner takes as long for all candidates."""
+        """See `Measurements`; the stock runner takes as long for all candidates."""
         del best_us, again
         with self._laps.stage("select"):
             modules = [program(candidate) for candidate in candidates]
@@ -86,7 +86,7 @@ class StockBench:
         return outcomes
 
     def build_seconds(self, candidate: Candidate) -> float:
-        """See `Bench`; the stock builder says nothing of single candidates."""
+        """See `Measurements`; the stock builder says nothing of single candidates."""
         del candidate
         return 0.0
 

@@ -9,7 +9,7 @@ import msgspec
 from kintune.core.candidate import Sketch, Tile
 from kintune.core.payloads import Prepared, Subgraph
 
-__all__ = ["Families", "Family", "Member", "RelationMap", "families_of"]
+__all__ = ["FamiliesDocument", "Family", "Member", "RelationMap", "families_of"]
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class RelationMap(msgspec.Struct, frozen=True):
     accuracy: tuple[tuple[float | None, ...], ...]
 
 
-class Families(msgspec.Struct, frozen=True, kw_only=True):
+class FamiliesDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The families of a network by one algorithm, those with most operations first.
 
     `subgraphs` are distinct, `tunable` of them worth a budget; only these have a family.  `measured_on` names the
@@ -76,7 +76,7 @@ class Families(msgspec.Struct, frozen=True, kw_only=True):
 
 def families_of(
     prepared: Prepared, algorithm: str, keys: Mapping[str, str], samples: Mapping[str, int] | None = None
-) -> Families:
+) -> FamiliesDocument:
     """The document: `keys` has the family key of each tunable workload, `samples` how many each has."""
     tunable = [subgraph for subgraph in prepared.subgraphs if subgraph.tunable]
     counts = samples or {}
@@ -92,7 +92,7 @@ def families_of(
             number += 1
             described.append(_member(number, subgraph, prepared.sketches, counts.get(subgraph.workload, 0)))
         families.append(Family(key, _work(members) / total if total else 0.0, tuple(described)))
-    return Families(
+    return FamiliesDocument(
         model=prepared.model_name,
         model_digest=prepared.model_digest,
         algorithm=algorithm,

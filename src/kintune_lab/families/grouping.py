@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kintune.search.family import Samples, Subject, families
 from kintune.search.family.relation import LEAST_SAMPLES, Relations
-from kintune_lab.families.samples import Measured
+from kintune_lab.families.samples import SubgraphSamples
 
 __all__ = ["LEAST_SAMPLES", "group", "is_dynamic", "relate"]
 
@@ -22,14 +22,14 @@ def is_dynamic(algorithm: str) -> bool:
     return families(algorithm, seed=0, threads=1).dynamic
 
 
-def group(algorithm: str, measured: Mapping[str, Measured], subjects: Sequence[Subject] = ()) -> dict[str, str]:
+def group(algorithm: str, measured: Mapping[str, SubgraphSamples], subjects: Sequence[Subject] = ()) -> dict[str, str]:
     """Workload -> key of its family, of everything measured and of `subjects` without samples."""
     evidence = {subject.workload: Samples(subject, _NOTHING, _NO_LABELS) for subject in subjects}
     evidence.update({workload: samples.evidence for workload, samples in measured.items()})
     return families(algorithm, seed=0, threads=1).group(list(evidence.values()), {})
 
 
-def relate(measured: Sequence[Measured]) -> NDArray[np.float64]:
+def relate(measured: Sequence[SubgraphSamples]) -> NDArray[np.float64]:
     """How well a model of each one's samples (row) ranks those of each other (column): shape (n, n), NaN if unknown."""
     relation = Relations().relate([samples.evidence for samples in measured])
     place = {workload: at for at, workload in enumerate(relation.workloads)}

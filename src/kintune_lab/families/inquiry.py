@@ -11,9 +11,9 @@ from kintune.core.payloads import ModelRef, Prepared
 from kintune.errors import InputError
 from kintune.records import Store
 from kintune.tuning.estimation import preparing
-from kintune_lab.families.document import Families, RelationMap, families_of
+from kintune_lab.families.document import FamiliesDocument, RelationMap, families_of
 from kintune_lab.families.grouping import LEAST_SAMPLES, group, is_dynamic, relate
-from kintune_lab.families.samples import Measured, conditions_of, read_measured, subject_of
+from kintune_lab.families.samples import SubgraphSamples, conditions_of, read_measured, subject_of
 
 __all__ = ["inquire"]
 
@@ -26,7 +26,7 @@ def inquire(
     threads: int | None = None,
     records: str | None = None,
     on_wait: Callable[[str], None] | None = None,
-) -> Families:
+) -> FamiliesDocument:
     """The families of the model's subgraphs; their relationship map too where records have samples enough.
 
     No records are created.  Raises InputError (or a child) when model, target or records cannot be used, or when the
@@ -48,7 +48,7 @@ def inquire(
     return msgspec.structs.replace(families, measured_on=device, relation=_map(families, measured))
 
 
-def _measured(prepared: Prepared, records: str | None) -> tuple[dict[str, Measured], str | None]:
+def _measured(prepared: Prepared, records: str | None) -> tuple[dict[str, SubgraphSamples], str | None]:
     """What the records know of the model's subgraphs, and the name of the device."""
     subjects = [subject_of(subgraph) for subgraph in prepared.subgraphs if subgraph.tunable]
     where = records or Store.default_location()
@@ -61,7 +61,7 @@ def _measured(prepared: Prepared, records: str | None) -> tuple[dict[str, Measur
         return read_measured(store, subjects, conditions), store.devices.get(conditions.device_type).model
 
 
-def _map(families: Families, measured: dict[str, Measured]) -> RelationMap | None:
+def _map(families: FamiliesDocument, measured: dict[str, SubgraphSamples]) -> RelationMap | None:
     """The relations among the members that have samples enough; None when fewer than two have."""
     members = [member for member in families.members if member.samples >= LEAST_SAMPLES]
     if len(members) < 2:

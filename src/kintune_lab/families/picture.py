@@ -9,7 +9,7 @@ from typing import Any
 
 from kintune.errors import EnvironmentProblem, InputError
 from kintune.files import write_whole
-from kintune_lab.families.document import Families, Member
+from kintune_lab.families.document import FamiliesDocument, Member
 
 __all__ = ["FORMATS", "check_picture", "draw_picture"]
 
@@ -32,7 +32,7 @@ def check_picture(path: str) -> None:
         raise EnvironmentProblem('pictures need matplotlib; install it with: pip install "kintune[bench]"') from error
 
 
-def draw_picture(families: Families, path: Path) -> None:
+def draw_picture(families: FamiliesDocument, path: Path) -> None:
     """Draw the map to a PNG or SVG file: rows were learnt from, columns ranked, families are framed.
 
     Needs `families.relation`.  Raises InputError when the disk refuses.
@@ -49,7 +49,7 @@ def draw_picture(families: Families, path: Path) -> None:
     write_whole(path, written.getvalue())
 
 
-def _figure(families: Families) -> Any:
+def _figure(families: FamiliesDocument) -> Any:
     import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -98,7 +98,7 @@ def _cells(values: Any) -> list[tuple[tuple[int, int], float]]:
     ]
 
 
-def _frame(axes: Any, families: Families, numbers: list[int]) -> None:
+def _frame(axes: Any, families: FamiliesDocument, numbers: list[int]) -> None:
     """A frame around each family, whose members stand side by side."""
     from matplotlib.patches import Rectangle
 

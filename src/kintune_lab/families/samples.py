@@ -17,11 +17,11 @@ from kintune.search.cost_model import relative_speeds
 from kintune.search.family import Samples, Subject
 from kintune.transfer.gather import Doubt
 
-__all__ = ["Conditions", "Measured", "conditions_of", "read_measured", "subject_of"]
+__all__ = ["SampleConditions", "SubgraphSamples", "conditions_of", "read_measured", "subject_of"]
 
 
 @dataclass(frozen=True)
-class Measured:
+class SubgraphSamples:
     """The measured candidates of one subgraph, in the order of measuring.
 
     `features` has shape (n, width) and is float32; `times_us` has shape (n,), float64, infinite for those that failed.
@@ -44,14 +44,14 @@ class Measured:
         best_us = self.times_us.min(initial=np.inf, keepdims=True)
         return Samples(self.subject, self.features, relative_speeds(workloads, self.times_us, best_us))
 
-    def take(self, rows: NDArray[np.int64]) -> Measured:
+    def take(self, rows: NDArray[np.int64]) -> SubgraphSamples:
         """These rows alone, in this order."""
         chosen = tuple(self.candidates[int(row)] for row in rows)
-        return Measured(self.subject, chosen, self.features[rows], self.times_us[rows])
+        return SubgraphSamples(self.subject, chosen, self.features[rows], self.times_us[rows])
 
 
 @dataclass(frozen=True)
-class Conditions:
+class SampleConditions:
     """Under which measurements can be compared: a device type (its digest) and a compiler's version."""
 
     device_type: str
@@ -63,7 +63,7 @@ def subject_of(subgraph: Subgraph) -> Subject:
     return Subject(subgraph.workload, subgraph.weight, subgraph.flops, subgraph.operator, subgraph.signature)
 
 
-def conditions_of(store: Store, workloads: Iterable[str]) -> Conditions | None:
+def conditions_of(store: Store, workloads: Iterable[str]) -> SampleConditions | None:
     """The conditions under which most was measured of these workloads; None when nothing was.
 
     Those under which nothing has features of this version, as what another tuner measured, do not count.
@@ -77,10 +77,12 @@ def conditions_of(store: Store, workloads: Iterable[str]) -> Conditions | None:
             counts[key] = counts.get(key, 0) + tally.measured
     if not counts:
         return None
-    return Conditions(*max(sorted(counts), key=counts.__getitem__))
+    return SampleConditions(*max(sorted(counts), key=counts.__getitem__))
 
 
-def read_measured(store: Store, subjects: Sequence[Subject], conditions: Conditions) -> dict[str, Measured]:
+def read_measured(
+    store: Store, subjects: Sequence[Subject], conditions: SampleConditions
+) -> dict[str, SubgraphSamples]:
     """What was measured of each subject under these conditions with features of this version, by workload.
 
     Untuned programs have no features and are left out, as are failures that say nothing of their candidate, and
@@ -100,9 +102,9 @@ def read_measured(store: Store, subjects: Sequence[Subject], conditions: Conditi
     return _as_arrays(subjects, by_workload)
 
 
-def _as_arrays(subjects: Sequence[Subject], found: Mapping[str, list[Measurement]]) -> dict[str, Measured]:
+def _as_arrays(subjects: Sequence[Subject], found: Mapping[str, list[Measurement]]) -> dict[str, SubgraphSamples]:
     return {
-        subject.workload: Measured(
+        subject.workload: SubgraphSamples(
             subject,
             tuple(row.candidate for row in rows),
             np.stack([np.frombuffer(row.features, dtype="<f4").astype(np.float32) for row in rows]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kintune_lab.families.document import Families, Member
+from kintune_lab.families.document import FamiliesDocument, Member
 
 __all__ = ["LEGEND", "shaded"]
 
@@ -13,7 +13,7 @@ LEGEND = "██ 85 % or more of the pairs in the right order, ▓▓ 75, ▒▒
 """What the shades mean."""
 
 
-def shaded(families: Families, width: int = 120) -> list[str]:
+def shaded(families: FamiliesDocument, width: int = 120) -> list[str]:
     """The map as lines: a row for each member that was learnt from, a column for each that was ranked.
 
     Families are set apart by lines; rows say less of their member when more would not fit into `width` characters.

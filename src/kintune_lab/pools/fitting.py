@@ -9,7 +9,7 @@ import numpy as np
 
 from kintune.search.cost_model import Trees
 from kintune.search.ranking import best_of, pair_accuracy, recall
-from kintune_lab.families.samples import Measured
+from kintune_lab.families.samples import SubgraphSamples
 from kintune_lab.pools.pool import Pool
 
 __all__ = ["Capacity", "Fit", "Split", "split_pool", "train_models", "try_models"]
@@ -31,8 +31,8 @@ class Capacity(msgspec.Struct, frozen=True):
 class Split(msgspec.Struct, frozen=True):
     """A part of the pool to learn from and one to be tried on, by workload."""
 
-    train: dict[str, Measured]
-    test: dict[str, Measured]
+    train: dict[str, SubgraphSamples]
+    test: dict[str, SubgraphSamples]
 
     def first(self, samples: int) -> Split:
         """The same with at most `samples` of each subgraph to learn from."""
@@ -57,8 +57,8 @@ def split_pool(pool: Pool, samples: int, *, seed: int, later: bool) -> Split:
     With `later` it is the last quarter measured, as in a search, whose models rank what comes after what they have
     seen; otherwise a random one.  What is left to learn from is in the order of measuring, or shuffled.
     """
-    train: dict[str, Measured] = {}
-    test: dict[str, Measured] = {}
+    train: dict[str, SubgraphSamples] = {}
+    test: dict[str, SubgraphSamples] = {}
     rng = np.random.default_rng(seed)
     for workload, measured in pool.subgraphs.items():
         n = min(samples, len(measured))
@@ -69,14 +69,14 @@ def split_pool(pool: Pool, samples: int, *, seed: int, later: bool) -> Split:
 
 
 def train_models(
-    train: Mapping[str, Measured], families: Mapping[str, str], capacity: Capacity, *, seed: int
+    train: Mapping[str, SubgraphSamples], families: Mapping[str, str], capacity: Capacity, *, seed: int
 ) -> dict[str, Trees]:
     """One model for each family, on the samples of its members; labels are relative to the best that it learns from.
 
     A thread each, since for so few samples more threads are slower.
     """
 
-    def trained(members: Iterable[Measured], prior: Trees | None) -> Trees:
+    def trained(members: Iterable[SubgraphSamples], prior: Trees | None) -> Trees:
         evidence = [measured.evidence for measured in members]
         features = np.concatenate([samples.features for samples in evidence])
         labels = np.concatenate([samples.labels for samples in evidence])
@@ -91,7 +91,9 @@ def train_models(
     }
 
 
-def try_models(test: Mapping[str, Measured], families: Mapping[str, str], models: Mapping[str, Trees]) -> Iterator[Fit]:
+def try_models(
+    test: Mapping[str, SubgraphSamples], families: Mapping[str, str], models: Mapping[str, Trees]
+) -> Iterator[Fit]:
     """How each subgraph's model ranks it."""
     for workload, measured in test.items():
         scores = models[families[workload]].predict(measured.features)

@@ -18,7 +18,7 @@ from kintune.errors import InputError
 from kintune.files import check_readable, write_whole
 from kintune.search.family import Subject
 from kintune.search.training_rows import of_stores
-from kintune_lab.families.samples import Measured
+from kintune_lab.families.samples import SubgraphSamples
 
 __all__ = ["Origin", "Pool", "load_pool", "save_pool"]
 
@@ -51,7 +51,7 @@ class Pool:
     """The measured candidates of every tunable subgraph of a network, by workload."""
 
     origin: Origin
-    subgraphs: dict[str, Measured]
+    subgraphs: dict[str, SubgraphSamples]
 
     @property
     def least(self) -> int:
@@ -123,19 +123,21 @@ def load_pool(path: Path) -> Pool:
     return Pool(contents.origin, subgraphs)
 
 
-def _checked(path: Path, contents: _Contents, arrays: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, Measured]:
+def _checked(
+    path: Path, contents: _Contents, arrays: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> dict[str, SubgraphSamples]:
     if len(contents.candidates) != len(contents.subjects):
         raise InputError(
             f"{path}: has {len(contents.subjects)} subgraphs, but candidates of {len(contents.candidates)}"
         )
-    subgraphs: dict[str, Measured] = {}
+    subgraphs: dict[str, SubgraphSamples] = {}
     for subject, candidates, (features, times_us) in zip(contents.subjects, contents.candidates, arrays, strict=True):
         n = len(candidates)
         if features.ndim != 2 or len(features) != n or times_us.shape != (n,) or not (times_us > 0).all():
             raise InputError(
                 f"{path}: subgraph {subject.workload}: its arrays do not fit together; make the pool again"
             )
-        subgraphs[subject.workload] = Measured(
+        subgraphs[subject.workload] = SubgraphSamples(
             subject, candidates, features.astype(np.float32), times_us.astype(np.float64)
         )
     return subgraphs

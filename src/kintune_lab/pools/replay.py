@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kintune.core.strategy import Strategy
-from kintune.search.session import Session
+from kintune.search.session import SearchSession
 from kintune_lab.pools.pool import Pool
 from kintune_lab.pools.space import PoolSpace
 
@@ -27,7 +27,7 @@ def replay(pool: Pool, strategy: Strategy, *, seed: int, trials: int) -> Iterato
     It ends early when the search is done or the pool is exhausted.
     """
     space = PoolSpace(pool)
-    session = Session(pool.subjects, space, strategy, seed=seed, threads=1, proposer=space.propose)
+    session = SearchSession(pool.subjects, space, strategy, seed=seed, threads=1, proposer=space.propose)
     done = 0
     while done < trials and (plan := session.plan(trials - done)) is not None:
         proposals, _ = session.select(plan)

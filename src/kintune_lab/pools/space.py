@@ -13,7 +13,7 @@ from kintune.search.build_costs import Price
 from kintune.search.cost_model import CostModel
 from kintune.search.drafts import Proposal
 from kintune.search.features.field import Field
-from kintune.search.space import Draft, SearchSpace
+from kintune.search.space import CandidateBatch, SearchSpace
 from kintune.search.subgraph import SubgraphState
 from kintune_lab.pools.pool import Pool
 
@@ -51,10 +51,11 @@ class PoolSpace:
         del workload, limit
         return ()
 
-    def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
+    def verify(self, candidates: Sequence[Candidate]) -> Sequence[CandidateBatch | None]:
         """The members of the pool among the candidates."""
         return [
-            Draft(candidate, self._features(candidate)) if candidate in self._rows else None for candidate in candidates
+            CandidateBatch(candidate, self._features(candidate)) if candidate in self._rows else None
+            for candidate in candidates
         ]
 
     def measure(self, candidate: Candidate) -> Outcome:
@@ -99,8 +100,8 @@ class PoolSpace:
             Proposal(self._draft(measured.candidates[shuffled[at]]), float(scores[at]), "evolved") for at in picked
         ], 0
 
-    def _draft(self, candidate: Candidate) -> Draft:
-        return Draft(candidate, self._features(candidate))
+    def _draft(self, candidate: Candidate) -> CandidateBatch:
+        return CandidateBatch(candidate, self._features(candidate))
 
     def _features(self, candidate: Candidate) -> NDArray[np.float32]:
         measured, row = self._rows[candidate]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from kintune.core.candidate import Sketch
 from kintune.errors import EngineError
 from kintune_lab.contest.orders import Ready
-from kintune_lab.race.course import Course, Ground, Track, TurnTaken
+from kintune_lab.race.course import Course, RaceGround, Track, TurnTaken
 from kintune_lab.race.side import Side
 
 __all__ = ["Conductor", "Watch"]
@@ -56,7 +56,7 @@ class Conductor:
             watch(self._course(ground))
         return self._course(ground)
 
-    def _prepare(self) -> Ground:
+    def _prepare(self) -> RaceGround:
         ready: dict[str, Ready] = {}
         for side in self._sides:
             began = self._clock()
@@ -67,7 +67,7 @@ class Conductor:
         for name, other in ready.items():
             if (other.target, other.subgraphs, other.modules) != (first.target, first.subgraphs, first.modules):
                 raise EngineError(f"{name} has lowered the network otherwise than {self._sides[0].name}")
-        return Ground(first.target, first.subgraphs, first.modules, first.tasks)
+        return RaceGround(first.target, first.subgraphs, first.modules, first.tasks)
 
     def _next(self) -> Side | None:
         """Who goes next: of those who may, the one with the fewest seconds for its budget, the first of equals."""
@@ -115,7 +115,7 @@ class Conductor:
         turns = self._turns[name]
         return turns[-1].active_seconds if turns else 0.0
 
-    def _course(self, ground: Ground) -> Course:
+    def _course(self, ground: RaceGround) -> Course:
         tracks = {
             name: Track(name, tuple(turns), self._prepared_s[name], name in self._finished)
             for name, turns in self._turns.items()

@@ -6,12 +6,12 @@ import msgspec
 
 from kintune.core.candidate import Sketch
 from kintune.core.payloads import Subgraph
-from kintune_lab.contest.orders import Failure, Program
+from kintune_lab.contest.orders import ContestProgram, Failure
 
-__all__ = ["Course", "Ground", "Track", "TurnTaken"]
+__all__ = ["Course", "RaceGround", "Track", "TurnTaken"]
 
 
-class Ground(msgspec.Struct, frozen=True):
+class RaceGround(msgspec.Struct, frozen=True):
     """The network that all tune: canonical target (JSON), subgraphs, their serialised programs by workload."""
 
     target: str
@@ -38,7 +38,7 @@ class TurnTaken(msgspec.Struct, frozen=True):
     failures: tuple[Failure, ...]
     measured: dict[str, int]
     stages: dict[str, float]
-    programs: tuple[Program, ...]
+    programs: tuple[ContestProgram, ...]
     reference_us: float
 
 
@@ -64,6 +64,6 @@ class Track(msgspec.Struct, frozen=True):
 class Course(msgspec.Struct, frozen=True):
     """A race that is over: the ground, the tracks by side (stock's first), and the sketches of all programs."""
 
-    ground: Ground
+    ground: RaceGround
     tracks: dict[str, Track]
     sketches: dict[str, Sketch]

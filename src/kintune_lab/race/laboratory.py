@@ -12,14 +12,14 @@ from types import TracebackType
 import msgspec
 
 from kintune.core.candidate import UNTUNED, Candidate
-from kintune.core.device import DeviceAbout
+from kintune.core.device import DeviceDescription
 from kintune.core.outcome import Outcome, Status
 from kintune.core.stage_requests import BuildContext, BuildItem, Built, ProfileContext, ProfileItem
 from kintune.errors import EngineError
 from kintune.wire.worker_client import WorkerDied, WorkerProcess, WorkerRefused
 from kintune_lab.race.course import Course
 
-__all__ = ["Workers"]
+__all__ = ["JudgeWorkers"]
 
 _BUILD_SECONDS = 240.0  # more than the stock builder allows itself
 _RUN_SECONDS = 120.0  # with the untuned program's run
@@ -28,7 +28,7 @@ _SHOW_SECONDS = 1.0
 _encode = msgspec.msgpack.encode
 
 
-class Workers:
+class JudgeWorkers:
     """Implements `kintune_lab.race.judge.Laboratory` with `threads` build workers and one device worker.
 
     A worker that dies costs the program it was at, and is replaced.  Use as a context manager.
@@ -40,7 +40,7 @@ class Workers:
         self._log = log
         self._device: WorkerProcess | None = None
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> JudgeWorkers:
         return self
 
     def __exit__(
@@ -104,7 +104,7 @@ class Workers:
         if self._device is None:
             arguments = ("kintune.workers.device_worker", "--target", "native", "--threads", str(self._threads))
             device = self._device = self._start("device", arguments)
-            about = msgspec.msgpack.decode(device.greet().about, type=DeviceAbout)
+            about = msgspec.msgpack.decode(device.greet().about, type=DeviceDescription)
             if about.device_type.target != self._course.ground.target:
                 raise EngineError("the judge's device is of another target than the programs")
             references = {c.workload: b for c, b in built.items() if c.sketch == UNTUNED and b.failure is None}

@@ -17,13 +17,13 @@ from kintune.core.payloads import ModelRef
 from kintune.core.stage_requests import ProveContext
 from kintune.errors import KintuneError
 from kintune.files import write_whole
-from kintune_lab.contest.orders import Contest, Tuner
+from kintune_lab.contest.orders import ContestContext, Tuner
 from kintune_lab.experiment.experiment import CellProgress, Show
 from kintune_lab.experiment.tables import Tables
 from kintune_lab.race.conductor import Conductor
 from kintune_lab.race.course import Course
 from kintune_lab.race.judge import entered, judge
-from kintune_lab.race.laboratory import Workers
+from kintune_lab.race.laboratory import JudgeWorkers
 from kintune_lab.race.networks import Assembler, time_networks
 from kintune_lab.race.progress import Forecast
 from kintune_lab.race.reckoning import Reckoning, reckon
@@ -77,7 +77,7 @@ def run_race(
     course = raced.course
     forecast.judging(course)
     programs = [c for sides in entered(course).values() for side in sides.values() for c in side]
-    with Workers(course, spec.threads, directory / "judge.log") as laboratory:
+    with JudgeWorkers(course, spec.threads, directory / "judge.log") as laboratory:
         judgements = judge(course, laboratory, spec.passes, forecast.judged)
     try:
         reckoning = reckon(course, judgements)
@@ -125,7 +125,7 @@ def _conduct(
         for number, (label, tuner) in enumerate(spec.tuners.items()):
             own = directory / f"side-{number}"
             own.mkdir()
-            contest = Contest(tuner, spec.model, spec.threads, spec.seed, str(own))
+            contest = ContestContext(tuner, spec.model, spec.threads, spec.seed, str(own))
             side = Contestant(
                 label, contest, directory / f"side-{number}.log", environment, spec.lessons.get(label), contestant
             )

@@ -17,10 +17,10 @@ from kintune.errors import EngineError
 from kintune.hardware.cores import choose_cores
 from kintune.runtime.inputs import load_inputs
 from kintune.runtime.package import read_manifest
-from kintune.validate.baseline_process import Contender
-from kintune.validate.baseline_protocol import Contest, Turn
-from kintune.validate.baselines.baseline import Subject
-from kintune.validate.interleaved import race
+from kintune.validate.baseline_process import BaselineProcess
+from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn
+from kintune.validate.baselines.baseline import BaselineModel
+from kintune.validate.interleaved import time_interleaved
 from kintune.validate.numerics import compare_outputs
 from kintune.wire.worker_client import WorkerProcess, WorkerRefused
 from kintune_lab.contest.assembly import ASSEMBLER, Assemble, Ingredients, Replay
@@ -113,13 +113,13 @@ def _run(
     paths: Mapping[str, Path], directory: Path, conditions: ProveContext, problems: dict[str, str]
 ) -> dict[str, tuple[float, ...]]:
     with ExitStack() as stack:
-        standing: list[Contender] = []
+        standing: list[BaselineProcess] = []
         for name, path in paths.items():
             contender = stack.enter_context(_contender(name, path, conditions.threads))
             outputs = path.with_suffix(".npz")
             try:
                 contender.prepare(conditions.prepare_seconds)
-                contender.turn(Turn(1, 0.0, outputs=str(outputs)), conditions.prepare_seconds)
+                contender.turn(BaselineTurn(1, 0.0, outputs=str(outputs)), conditions.prepare_seconds)
             except EngineError as error:
                 problems[name] = str(error)
                 continue
@@ -131,22 +131,22 @@ def _run(
                 contender.close()
                 continue
             standing.append(contender)
-        raced = race(standing, conditions, time.monotonic)
+        raced = time_interleaved(standing, conditions, time.monotonic)
     problems.update(raced.dropped)
     return dict(raced.latency_ms)
 
 
-def _contender(name: str, path: Path, threads: int) -> Contender:
-    contest = Contest(
+def _contender(name: str, path: Path, threads: int) -> BaselineProcess:
+    contest = BaselineContext(
         rival=_EXECUTABLE,
-        subject=Subject(executable=str(path)),
+        subject=BaselineModel(executable=str(path)),
         tensors=read_manifest(path).inputs,
         inputs=None,
         seed=0,
         threads=threads,
         cores=choose_cores(threads),
     )
-    return Contender(name, contest)
+    return BaselineProcess(name, contest)
 
 
 def _difference(path: Path, outputs: Path, untuned: Path | None, conditions: ProveContext) -> str:

@@ -13,10 +13,10 @@ from kintune.errors import KintuneError
 from kintune_lab.race.course import Course, Track
 from kintune_lab.race.judge import Judgement
 
-__all__ = ["Point", "Reckoning", "Standing", "reckon"]
+__all__ = ["CurvePointReached", "RaceStanding", "Reckoning", "reckon"]
 
 
-class Point(msgspec.Struct, frozen=True):
+class CurvePointReached(msgspec.Struct, frozen=True):
     """Where a side stood at the end of a turn.
 
     `judged_ms` is the network's latency by the judge's times of the incumbents, `estimate_ms` by the side's own; a
@@ -31,7 +31,7 @@ class Point(msgspec.Struct, frozen=True):
     programs: dict[str, Candidate]
 
 
-class Standing(msgspec.Struct, frozen=True):
+class RaceStanding(msgspec.Struct, frozen=True):
     """How one side did against stock.
 
     `crossing` is the first point that is as good as stock's final one, `equal_time` the last within stock's seconds;
@@ -41,9 +41,9 @@ class Standing(msgspec.Struct, frozen=True):
     """
 
     side: str
-    points: tuple[Point, ...]
-    crossing: Point | None
-    equal_time: Point | None
+    points: tuple[CurvePointReached, ...]
+    crossing: CurvePointReached | None
+    equal_time: CurvePointReached | None
     time_ratio: float
     quality_ratio: float
     rejected: int
@@ -57,7 +57,7 @@ class Standing(msgspec.Struct, frozen=True):
 class Reckoning(msgspec.Struct, frozen=True):
     """All sides, stock first, and the network's judged latency when nothing is tuned."""
 
-    standings: dict[str, Standing]
+    standings: dict[str, RaceStanding]
     untuned_ms: float
 
 
@@ -94,13 +94,15 @@ def reckon(course: Course, judgements: Mapping[Candidate, Judgement]) -> Reckoni
     return Reckoning(standings, untuned / 1e3)
 
 
-def _points(course: Course, track: Track, judgements: Mapping[Candidate, Judgement]) -> tuple[tuple[Point, ...], int]:
+def _points(
+    course: Course, track: Track, judgements: Mapping[Candidate, Judgement]
+) -> tuple[tuple[CurvePointReached, ...], int]:
     """The points of a side, and how many of its incumbents do not count: those leave their predecessors in place."""
     subgraphs = course.ground.subgraphs
     judged = {s.workload: judgements[Candidate.untuned(s.workload)].median_us for s in subgraphs}
     estimates = dict(judged)
     programs: dict[str, Candidate] = {}
-    points: list[Point] = []
+    points: list[CurvePointReached] = []
     rejected: set[Candidate] = set()
     trials = 0
     for turn in track.turns:
@@ -114,7 +116,7 @@ def _points(course: Course, track: Track, judgements: Mapping[Candidate, Judgeme
             else:
                 rejected.add(program.candidate)
         points.append(
-            Point(
+            CurvePointReached(
                 turn=turn.number,
                 active_seconds=turn.active_seconds,
                 trials=trials,
@@ -127,13 +129,13 @@ def _points(course: Course, track: Track, judgements: Mapping[Candidate, Judgeme
 
 
 def _standing(
-    track: Track, points: tuple[Point, ...], rejected: int, stock_seconds: float, final_ms: float
-) -> Standing:
+    track: Track, points: tuple[CurvePointReached, ...], rejected: int, stock_seconds: float, final_ms: float
+) -> RaceStanding:
     crossing = next((point for point in points if point.judged_ms <= final_ms), None)
     within = [point for point in points if point.active_seconds <= stock_seconds]
     equal_time = within[-1] if within else None
     reached_s = crossing.active_seconds if crossing else track.active_seconds
-    return Standing(
+    return RaceStanding(
         side=track.side,
         points=points,
         crossing=crossing,

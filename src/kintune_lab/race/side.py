@@ -11,12 +11,12 @@ import msgspec
 from kintune.wire.worker_client import WorkerProcess
 from kintune_lab.contest.orders import (
     CONTESTANT,
-    Contest,
+    ContestContext,
     Go,
     Halted,
     Order,
     Ours,
-    Prepare,
+    PrepareContestant,
     Ready,
     Teach,
     Tell,
@@ -63,7 +63,7 @@ class Contestant:
     def __init__(
         self,
         name: str,
-        contest: Contest,
+        contest: ContestContext,
         log: Path,
         environment: Mapping[str, str],
         lesson: Lesson | None = None,
@@ -81,7 +81,7 @@ class Contestant:
         """See `Side`."""
         self._process.greet()
         self._process.begin(CONTESTANT, msgspec.msgpack.encode(self._contest))
-        ready = msgspec.msgpack.decode(self._order(Prepare(), _PREPARE_SECONDS), type=Ready)
+        ready = msgspec.msgpack.decode(self._order(PrepareContestant(), _PREPARE_SECONDS), type=Ready)
         tuner = self._contest.tuner
         self.trials_expected = None if isinstance(tuner, Ours) else tuner.trials_per_subgraph * ready.tasks
         self.search_threads = ready.search_threads

@@ -11,7 +11,7 @@ from kintune_lab.experiment.tables import Row, Tables
 from kintune_lab.race.course import Course
 from kintune_lab.race.judge import Judgement
 from kintune_lab.race.networks import UNTUNED_NETWORK, NetworkTime
-from kintune_lab.race.reckoning import Reckoning, Standing
+from kintune_lab.race.reckoning import RaceStanding, Reckoning
 
 __all__ = ["AT_CROSSING", "AT_EQUAL_TIME", "FINAL", "network_name", "tables_of"]
 
@@ -55,7 +55,7 @@ def tables_of(
 
 def _result(
     course: Course,
-    standing: Standing,
+    standing: RaceStanding,
     reckoning: Reckoning,
     networks: Mapping[str, NetworkTime],
     stock: str,

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import msgspec
 
 from kintune.scheduler.resources import Host, Resource
-from kintune_lab.simulate.bound import Bound, lower_bound
+from kintune_lab.simulate.bound import MakespanBound, lower_bound
 from kintune_lab.simulate.faults import Outage
 from kintune_lab.simulate.plan import PlannedJob
-from kintune_lab.simulate.span import Ending, Story
+from kintune_lab.simulate.span import Ending, ScheduleHistory
 
 __all__ = ["Accounts", "accounts_of"]
 
@@ -45,7 +45,7 @@ class Accounts(msgspec.Struct, frozen=True):
 
 
 def accounts_of(
-    story: Story,
+    story: ScheduleHistory,
     jobs: Sequence[PlannedJob],
     resources: Sequence[Resource],
     *,
@@ -58,7 +58,7 @@ def accounts_of(
     alone: what came after what in a recording may be of its policy.
     """
     makespan = max((job.end for job in story.jobs), default=0.0)
-    bound: Bound = lower_bound(jobs, resources, outages=outages, chains=chains)
+    bound: MakespanBound = lower_bound(jobs, resources, outages=outages, chains=chains)
     done = [job for job in story.jobs if job.ending is Ending.DONE]
     weights = sum(job.priority for job in story.jobs)
     slowdowns = [((job.end - job.since) / job.path_s, job.priority) for job in done if job.path_s > 0]
@@ -91,7 +91,7 @@ def accounts_of(
     )
 
 
-def _use(story: Story, resources: Sequence[Resource], makespan: float) -> dict[str, float]:
+def _use(story: ScheduleHistory, resources: Sequence[Resource], makespan: float) -> dict[str, float]:
     """Each resource's busy share; above 1 where a policy has booked more than there is."""
     busy = {resource.id: 0.0 for resource in resources}
     room = {resource.id: resource.cores if isinstance(resource, Host) else 1 for resource in resources}

@@ -12,10 +12,10 @@ from kintune.scheduler.resources import Host, Resource
 from kintune_lab.simulate.faults import Outage
 from kintune_lab.simulate.plan import PlannedJob
 
-__all__ = ["Bound", "lower_bound"]
+__all__ = ["MakespanBound", "lower_bound"]
 
 
-class Bound(msgspec.Struct, frozen=True):
+class MakespanBound(msgspec.Struct, frozen=True):
     """No schedule ends before `seconds`, because of `what`: a kind of resource, or a job's own longest path."""
 
     seconds: float
@@ -28,14 +28,14 @@ def lower_bound(
     *,
     outages: Sequence[Outage] = (),
     chains: bool = True,
-) -> Bound:
+) -> MakespanBound:
     """The larger of two bounds: the longest job alone (unless `chains` are left out), and the busiest kind of resource.
 
     A kind of resource is busy for all work that needs it over how many there are, and cannot begin before the first
     stage that needs it could be reached, nor end before what follows the last one is done.  What is lost works for
     nobody during its `outages`.  Attempts that fail are not counted: a schedule may be lucky with them.
     """
-    bounds = [Bound(job.at + job.path_s(), f"the longest chain of {job.id}") for job in jobs] if chains else []
+    bounds = [MakespanBound(job.at + job.path_s(), f"the longest chain of {job.id}") for job in jobs] if chains else []
     capacity: Counter[str | None] = Counter()
     of: dict[str, tuple[str | None, int]] = {}
     for resource in resources:
@@ -50,8 +50,10 @@ def lower_bound(
         if work:
             heads, tails = zip(*(_edges(job, kind) for job in jobs if _uses(job, kind)), strict=True)
             done = _worked_off(work, many, min(heads), sorted(changes.get(kind, ())))
-            bounds.append(Bound(done + min(tails), "the hosts' cores" if kind is None else f"devices of type {kind}"))
-    return max(bounds, key=lambda bound: bound.seconds, default=Bound(0.0, "nothing to do"))
+            bounds.append(
+                MakespanBound(done + min(tails), "the hosts' cores" if kind is None else f"devices of type {kind}")
+            )
+    return max(bounds, key=lambda bound: bound.seconds, default=MakespanBound(0.0, "nothing to do"))
 
 
 def _worked_off(work: float, capacity: int, now: float, changes: Sequence[tuple[float, int]]) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kintune.files import write_whole
 from kintune.scheduler.resources import Device, Host, Resource
-from kintune_lab.simulate.span import Ending, Span, Story
+from kintune_lab.simulate.span import Ending, ScheduleHistory, Span
 
 __all__ = ["draw_gantt", "rows_of"]
 
@@ -18,7 +18,7 @@ _SHADES = {"select": 0.55, "build": 1.0, "profile": 0.8, "update": 0.3}
 _MOST_ROWS = 60
 
 
-def rows_of(story: Story, resources: Sequence[Resource]) -> list[tuple[str, list[Span]]]:
+def rows_of(story: ScheduleHistory, resources: Sequence[Resource]) -> list[tuple[str, list[Span]]]:
     """A row for each core of a host and for each device, with what runs there, in time.
 
     A stage that has several cores stands in as many rows.  Where a policy has booked more cores than there are, more
@@ -47,7 +47,9 @@ def _cores(host: Host, spans: Sequence[Span]) -> list[tuple[str, list[Span]]]:
     return [(host.id if len(lines) == 1 else f"{host.id} core {n}", line) for n, line in enumerate(lines)]
 
 
-def draw_gantt(title: str, story: Story, resources: Sequence[Resource], path: Path, until: float | None = None) -> None:
+def draw_gantt(
+    title: str, story: ScheduleHistory, resources: Sequence[Resource], path: Path, until: float | None = None
+) -> None:
     """Draw the schedule, or its beginning, to a PNG or SVG file; colours are jobs, shades are kinds of stages.
 
     Raises InputError when the disk refuses; needs matplotlib.

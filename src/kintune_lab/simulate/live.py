@@ -12,7 +12,7 @@ from kintune.errors import InputError
 from kintune.scheduler.decisions import Decision
 from kintune.scheduler.events import Event
 from kintune.scheduler.policies import POLICIES
-from kintune.scheduler.recording import Header, Step
+from kintune.scheduler.recording import Header, RecordedStep
 from kintune.workers.engine.job_run import JobLaunch
 from kintune.workers.engine.journal import MemoryJournal
 from kintune.workers.engine.local import LocalEngine
@@ -20,18 +20,18 @@ from kintune.workers.engine.process import Command
 from kintune_lab.simulate.accounts import accounts_of
 from kintune_lab.simulate.faults import NO_FAULTS
 from kintune_lab.simulate.mock_process import MOCK_WORKER
-from kintune_lab.simulate.outcome import Outcome, Played, Simulated, outcome_of
+from kintune_lab.simulate.outcome import Played, Simulated, SimulationOutcome, outcome_of
 from kintune_lab.simulate.plan import PlannedJob
 from kintune_lab.simulate.recorded import Recorded
 from kintune_lab.simulate.retrace import retrace
 from kintune_lab.simulate.simulation import play
-from kintune_lab.simulate.span import Story
-from kintune_lab.simulate.spec import Scenario, Setup, Spec
+from kintune_lab.simulate.span import ScheduleHistory
+from kintune_lab.simulate.spec import Scenario, ScheduleSpec, Setup
 
 __all__ = ["play_live", "simulate_live"]
 
 
-def play_live(scenario: Scenario, setup: Setup, *, speed: float = 1.0, log: Path | None = None) -> Story:
+def play_live(scenario: Scenario, setup: Setup, *, speed: float = 1.0, log: Path | None = None) -> ScheduleHistory:
     """Play jobs with a process each, `speed` times as fast as they are; the story is in their own seconds.
 
     Raises:
@@ -41,10 +41,10 @@ def play_live(scenario: Scenario, setup: Setup, *, speed: float = 1.0, log: Path
         raise InputError(f"job {late[0]} arrives later; only jobs that are there from the beginning can be played live")
     if setup.interference:
         raise InputError(f"setup {setup.name}: interference is simulated; leave it away to play live")
-    steps: list[Step] = []
+    steps: list[RecordedStep] = []
 
     def observe(event: Event, decisions: Sequence[Decision]) -> None:
-        steps.append(Step(event, tuple(decisions)))
+        steps.append(RecordedStep(event, tuple(decisions)))
 
     launches = [
         JobLaunch(
@@ -71,12 +71,12 @@ def play_live(scenario: Scenario, setup: Setup, *, speed: float = 1.0, log: Path
 
 
 def simulate_live(
-    spec: Spec,
+    spec: ScheduleSpec,
     *,
     speed: float,
     log: Path | None = None,
     on_progress: Callable[[int, int], None] | None = None,
-    on_story: Callable[[str, Scenario, Story], None] | None = None,
+    on_story: Callable[[str, Scenario, ScheduleHistory], None] | None = None,
 ) -> Simulated:
     """Play every setup with the first seed, in virtual time and live, side by side.
 
@@ -86,7 +86,7 @@ def simulate_live(
     if spec.faults != NO_FAULTS:
         raise InputError(f"{spec.name}: faults are simulated; leave [faults] away to play live")
     played: list[Played] = []
-    outcomes: list[Outcome] = []
+    outcomes: list[SimulationOutcome] = []
     seed = spec.seeds[0]
     for number, setup in enumerate(spec.setups, start=1):
         scenario, simulated = play(spec, setup, seed, audit=False)
@@ -111,7 +111,7 @@ def _faster(job: PlannedJob, speed: float) -> PlannedJob:
     return msgspec.structs.replace(job, stages=stages)
 
 
-def _slower(story: Story, speed: float) -> Story:
+def _slower(story: ScheduleHistory, speed: float) -> ScheduleHistory:
     spans = tuple(
         msgspec.structs.replace(
             span,
@@ -126,4 +126,4 @@ def _slower(story: Story, speed: float) -> Story:
         msgspec.structs.replace(job, since=job.since * speed, end=job.end * speed, path_s=job.path_s * speed)
         for job in story.jobs
     )
-    return Story(spans, jobs, story.decisions)
+    return ScheduleHistory(spans, jobs, story.decisions)

@@ -8,10 +8,10 @@ from kintune.scheduler.queue import IndexedQueue
 from kintune.scheduler.resources import Host, Resource
 from kintune_lab.simulate.plan import PlannedJob
 
-__all__ = ["Lodging"]
+__all__ = ["SimulatedHosts"]
 
 
-class Lodging:
+class SimulatedHosts:
     """The usable hosts, and who lodges on each.
 
     A job that nobody has room for lodges nowhere until a host is back.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from kintune.core.messages import Committed, Finished, Offer, StageClosed, Work
+from kintune.core.messages import Committed, Finished, OfferStages, StageClosed, Work
 from kintune.wire.job_loop import JOB_WORKER, Saying, job_main
 from kintune_lab.simulate.mock_item import item
 from kintune_lab.simulate.mock_worker import MockHandler
@@ -57,7 +57,7 @@ class MockProcess(MockHandler):
         self._asked.update(planned.stage.id for planned in ready)
         if ready:
             ahead = Counter(planned.stage.duration_key for planned in self._waiting)
-            yield Offer(tuple(_work(planned) for planned in ready), dict(ahead) if self._tells else None)
+            yield OfferStages(tuple(_work(planned) for planned in ready), dict(ahead) if self._tells else None)
         elif not self._waiting and not self._asked:
             yield Finished(False, "done", b"")
 

@@ -10,7 +10,7 @@ import msgspec
 from kintune_lab.simulate.accounts import Accounts
 from kintune_lab.simulate.spec import Setup
 
-__all__ = ["Outcome", "Played", "Simulated", "outcome_of"]
+__all__ = ["Played", "Simulated", "SimulationOutcome", "outcome_of"]
 
 
 class Played(msgspec.Struct, frozen=True):
@@ -21,7 +21,7 @@ class Played(msgspec.Struct, frozen=True):
     accounts: Accounts
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class SimulationOutcome(msgspec.Struct, frozen=True):
     """A setup over all seeds: medians, and the worst of each."""
 
     setup: str
@@ -47,12 +47,12 @@ class Simulated(msgspec.Struct, frozen=True):
     name: str
     description: str
     seeds: int
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[SimulationOutcome, ...]
     played: tuple[Played, ...]
     schema_version: int = 1
 
 
-def outcome_of(setup: Setup, all: Sequence[Accounts]) -> Outcome:
+def outcome_of(setup: Setup, all: Sequence[Accounts]) -> SimulationOutcome:
     """Medians and worst over all seeds."""
 
     def median(values: Sequence[float]) -> float:
@@ -62,7 +62,7 @@ def outcome_of(setup: Setup, all: Sequence[Accounts]) -> Outcome:
         found = [share for id, share in accounts.use.items() if accounts.kinds[id] == kind]
         return statistics.fmean(found) if found else 0.0
 
-    return Outcome(
+    return SimulationOutcome(
         setup=setup.name,
         policy=setup.policy,
         makespan_s=median([a.makespan_s for a in all]),

@@ -10,9 +10,9 @@ import msgspec
 from kintune.errors import InputError, SchedulerError
 from kintune.scheduler.events import ResourceJoined
 from kintune.scheduler.policies import POLICIES, policy
-from kintune.scheduler.recording import RECORDING_VERSION, Header, Line, Step, decode_line
+from kintune.scheduler.recording import RECORDING_VERSION, Header, Line, RecordedStep, decode_line
 from kintune.scheduler.resources import Resource
-from kintune.scheduler.scheduler import Limits, Machine
+from kintune.scheduler.scheduler import RetryLimits, Scheduler
 
 __all__ = ["Recorded", "read_recording"]
 
@@ -22,7 +22,7 @@ class Recorded(NamedTuple):
 
     path: str
     header: Header
-    steps: tuple[Step, ...]
+    steps: tuple[RecordedStep, ...]
 
     @property
     def resources(self) -> tuple[Resource, ...]:
@@ -35,7 +35,7 @@ class Recorded(NamedTuple):
         Raises:
             InputError: they do not; another version of the scheduler has made them.
         """
-        machine = Machine(policy(self.header.policy), Limits(bundling=self.header.bundling))
+        machine = Scheduler(policy(self.header.policy), RetryLimits(bundling=self.header.bundling))
         for number, step in enumerate(self.steps, start=2):
             try:
                 decisions = tuple(machine.handle(step.event))
@@ -64,9 +64,9 @@ def read_recording(path: str) -> Recorded:
     header = read[0]
     if header.version != RECORDING_VERSION or header.policy not in POLICIES:
         raise InputError(f"{path}: was recorded by another version of kintune")
-    steps: list[Step] = []
+    steps: list[RecordedStep] = []
     for number, line in enumerate(read[1:], start=2):
-        if not isinstance(line, Step):
+        if not isinstance(line, RecordedStep):
             raise InputError(f"{path}:{number}: a second schedule begins here")
         steps.append(line)
     return Recorded(path, header, tuple(steps))

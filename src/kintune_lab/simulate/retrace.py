@@ -21,10 +21,10 @@ from kintune.scheduler.events import (
     StageFailed,
     StageReady,
 )
-from kintune.scheduler.recording import Step
+from kintune.scheduler.recording import RecordedStep
 from kintune_lab.simulate.plan import PlannedJob, PlannedStage
 from kintune_lab.simulate.recorded import Recorded
-from kintune_lab.simulate.span import Ending, JobStory, Span, Story
+from kintune_lab.simulate.span import Ending, JobStory, ScheduleHistory, Span
 
 __all__ = ["Retraced", "retrace"]
 
@@ -36,7 +36,7 @@ class Retraced(NamedTuple):
     not over are only `under_way`, by their names; the story has their stages.
     """
 
-    story: Story
+    story: ScheduleHistory
     jobs: tuple[PlannedJob, ...]
     under_way: tuple[str, ...]
 
@@ -96,7 +96,7 @@ class _Trace:
         self._spans: list[Span] = []
         self._decisions = 0
 
-    def follow(self, step: Step) -> None:
+    def follow(self, step: RecordedStep) -> None:
         """Take in the next step."""
         event = step.event
         self._began = event.now if self._began is None and isinstance(event, JobAdded) else self._began
@@ -133,7 +133,7 @@ class _Trace:
             for job, plan, end in over
         )
         return Retraced(
-            Story(tuple(self._spans), stories, self._decisions),
+            ScheduleHistory(tuple(self._spans), stories, self._decisions),
             tuple(plan for _, plan, _ in over),
             tuple(job.name for job in self._jobs.values() if job.end is None),
         )

@@ -8,17 +8,17 @@ from kintune.errors import InputError
 from kintune.scheduler.invariants import Auditor
 from kintune.scheduler.policies import POLICIES
 from kintune_lab.simulate.accounts import accounts_of
-from kintune_lab.simulate.outcome import Outcome, Played, Simulated, outcome_of
+from kintune_lab.simulate.outcome import Played, Simulated, SimulationOutcome, outcome_of
 from kintune_lab.simulate.recorded import Recorded
 from kintune_lab.simulate.retrace import retrace
-from kintune_lab.simulate.span import Story
-from kintune_lab.simulate.spec import Scenario, Setup, Spec
+from kintune_lab.simulate.span import ScheduleHistory
+from kintune_lab.simulate.spec import Scenario, ScheduleSpec, Setup
 from kintune_lab.simulate.world import World
 
 __all__ = ["again", "play", "simulate", "simulate_recorded"]
 
 
-def play(spec: Spec, setup: Setup, seed: int, *, audit: bool = True) -> tuple[Scenario, Story]:
+def play(spec: ScheduleSpec, setup: Setup, seed: int, *, audit: bool = True) -> tuple[Scenario, ScheduleHistory]:
     """What happens under one setup; with `audit`, every decision is checked against books kept apart.
 
     Raises:
@@ -29,11 +29,11 @@ def play(spec: Spec, setup: Setup, seed: int, *, audit: bool = True) -> tuple[Sc
 
 
 def simulate(
-    spec: Spec,
+    spec: ScheduleSpec,
     *,
     audit: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
-    on_story: Callable[[str, Scenario, Story], None] | None = None,
+    on_story: Callable[[str, Scenario, ScheduleHistory], None] | None = None,
 ) -> Simulated:
     """Play everything.
 
@@ -65,7 +65,7 @@ def simulate_recorded(
     *,
     setups: Sequence[Setup],
     audit: bool = False,
-    on_story: Callable[[str, Scenario, Story], None] | None = None,
+    on_story: Callable[[str, Scenario, ScheduleHistory], None] | None = None,
 ) -> Simulated:
     """What a recorded schedule was worth, and what other policies would have made of the same stages.
 
@@ -82,7 +82,7 @@ def simulate_recorded(
     was = Setup(header.policy, label=f"as recorded ({header.policy})", bundling=header.bundling)
     stories = [(was, traced.story), *((setup, _play(scenario, setup, audit=audit)) for setup in setups)]
     played: list[Played] = []
-    outcomes: list[Outcome] = []
+    outcomes: list[SimulationOutcome] = []
     for setup, story in stories:
         accounts = accounts_of(story, scenario.jobs, scenario.resources, chains=False)
         played.append(Played(setup.name, 0, accounts))
@@ -93,7 +93,7 @@ def simulate_recorded(
     return Simulated(recorded.path, names, 1, tuple(outcomes), tuple(played))
 
 
-def _play(scenario: Scenario, setup: Setup, *, audit: bool) -> Story:
+def _play(scenario: Scenario, setup: Setup, *, audit: bool) -> ScheduleHistory:
     auditor = Auditor(POLICIES[setup.policy].waives, POLICIES[setup.policy].bounded) if audit else None
     world = World(
         setup.machine(),
@@ -106,7 +106,7 @@ def _play(scenario: Scenario, setup: Setup, *, audit: bool) -> Story:
     return world.run()
 
 
-def _cells(spec: Spec) -> Iterator[tuple[Setup, int]]:
+def _cells(spec: ScheduleSpec) -> Iterator[tuple[Setup, int]]:
     for seed in spec.seeds:
         for setup in spec.setups:
             yield setup, seed

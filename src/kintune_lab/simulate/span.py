@@ -8,7 +8,7 @@ import msgspec
 
 from kintune.scheduler.resources import Placement
 
-__all__ = ["Ending", "JobStory", "Span", "Story"]
+__all__ = ["Ending", "JobStory", "ScheduleHistory", "Span"]
 
 
 class Ending(str, Enum):
@@ -50,7 +50,7 @@ class JobStory(msgspec.Struct, frozen=True):
     cause: str = ""
 
 
-class Story(msgspec.Struct, frozen=True):
+class ScheduleHistory(msgspec.Struct, frozen=True):
     """A whole schedule, in the order in which things ended."""
 
     spans: tuple[Span, ...]

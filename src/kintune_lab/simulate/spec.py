@@ -11,14 +11,14 @@ import msgspec
 
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.resources import Device, Host, Resource
-from kintune.scheduler.scheduler import Limits, Machine
+from kintune.scheduler.scheduler import RetryLimits, Scheduler
 from kintune_lab.simulate.entries import DeviceEntry, GraphEntry, HostEntry, JobEntry
 from kintune_lab.simulate.faults import NO_FAULTS, Faults
 from kintune_lab.simulate.mix import MIX_RANGES, Mix
 from kintune_lab.simulate.plan import PlannedJob
 from kintune_lab.spec.document import Document
 
-__all__ = ["Scenario", "Setup", "Spec", "read_spec"]
+__all__ = ["Scenario", "ScheduleSpec", "Setup", "read_schedule_spec"]
 
 _KEYS = ["name", "description", "seeds", "host", "device", "job", "graph", "mix", "faults", "setup"]
 _WHERE = re.compile(r"^(?P<said>.*?)(?: - at `\$(?:\.(?P<key>\w+))?.*`)?$", re.DOTALL)
@@ -45,9 +45,9 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """What tables call it."""
         return self.label or (f"{self.policy}, bundled" if self.bundling else self.policy)
 
-    def machine(self) -> Machine:
+    def machine(self) -> Scheduler:
         """A scheduler that works so."""
-        return Machine(policy(self.policy), Limits(bundling=self.bundling, resources_may_join=False))
+        return Scheduler(policy(self.policy), RetryLimits(bundling=self.bundling, resources_may_join=False))
 
 
 class Scenario(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class Scenario(msgspec.Struct, frozen=True):
     faults: Faults = NO_FAULTS
 
 
-class Spec(msgspec.Struct, frozen=True):
+class ScheduleSpec(msgspec.Struct, frozen=True):
     """What a spec asks for: every setup is played with every seed."""
 
     name: str
@@ -84,7 +84,7 @@ class Spec(msgspec.Struct, frozen=True):
         return Scenario(tuple(_copied(resources, copies)), tuple(jobs), faults)
 
 
-def read_spec(path: str) -> Spec:
+def read_schedule_spec(path: str) -> ScheduleSpec:
     """Read and check a spec.
 
     Raises:
@@ -98,7 +98,7 @@ class _Reader:
         self._document = document
         self._content = document.content
 
-    def spec(self) -> Spec:
+    def spec(self) -> ScheduleSpec:
         document, content = self._document, self._content
         document.known((), content, _KEYS, "there is no key")
         entries = any(key in content for key in ("host", "device", "job", "graph"))
@@ -107,7 +107,7 @@ class _Reader:
         name, description = content.get("name"), content.get("description", "")
         if not isinstance(name, str) or not isinstance(description, str):
             document.refuse(("name",), 'a spec needs a name: name = "..."')
-        spec = Spec(
+        spec = ScheduleSpec(
             name=name,
             description=description,
             seeds=self._seeds(),
@@ -148,7 +148,7 @@ class _Reader:
                 self._document.refuse(place, f"the setup {setup.name!r} stands twice; give one of them another label")
         return tuple(setups)
 
-    def _check(self, spec: Spec) -> None:
+    def _check(self, spec: ScheduleSpec) -> None:
         """Everything that can be told before anything is played."""
         self._check_faults(spec.faults)
         if spec.mix is not None:

@@ -26,12 +26,12 @@ from kintune.scheduler.events import (
     StageReady,
 )
 from kintune.scheduler.resources import Resource
-from kintune.scheduler.scheduler import Machine
+from kintune.scheduler.scheduler import Scheduler
 from kintune_lab.simulate.faults import NO_FAULTS, Faults
 from kintune_lab.simulate.interference import Crowd
-from kintune_lab.simulate.lodging import Lodging
+from kintune_lab.simulate.lodging import SimulatedHosts
 from kintune_lab.simulate.plan import PlannedJob, PlannedStage, check
-from kintune_lab.simulate.span import Ending, JobStory, Span, Story
+from kintune_lab.simulate.span import Ending, JobStory, ScheduleHistory, Span
 
 __all__ = ["World"]
 
@@ -71,7 +71,7 @@ class World:
 
     def __init__(
         self,
-        machine: Machine,
+        machine: Scheduler,
         resources: Sequence[Resource],
         jobs: Sequence[PlannedJob],
         *,
@@ -86,7 +86,7 @@ class World:
         self._faults = faults
         self._observe = observe or (lambda _event, _decisions: None)
         self._crowd = Crowd(resources, interference or {})
-        self._lodging = Lodging(resources)
+        self._lodging = SimulatedHosts(resources)
         self._now = 0.0
         self._issued = 0
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
@@ -96,7 +96,7 @@ class World:
         self._stories: list[JobStory] = []
         self._decisions = 0
 
-    def run(self) -> Story:
+    def run(self) -> ScheduleHistory:
         """Everything that happens until no job is left.
 
         Raises:
@@ -122,7 +122,7 @@ class World:
             raise SchedulerError(
                 f"the simulation {how} at {self._now:.1f} s with unfinished jobs: {', '.join(list(self._jobs)[:5])}"
             )
-        return Story(tuple(self._spans), tuple(self._stories), self._decisions)
+        return ScheduleHistory(tuple(self._spans), tuple(self._stories), self._decisions)
 
     # what happens ---------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ def _by_rule(small: Small) -> Chosen:
     """The rule's first program for every subgraph that is worth one."""
     from kintune.compiler.graph.worth import is_tunable
     from kintune.compiler.space.sketches import generate_sketches
-    from kintune.search.processor import Machine
+    from kintune.search.processor import Processor
     from kintune.search.rules import rule_candidates
 
     tunable = is_tunable(small.lowered.workloads)
@@ -28,7 +28,7 @@ def _by_rule(small: Small) -> Chosen:
     for workload in small.lowered.workloads:
         if workload.digest in tunable:
             sketches = generate_sketches(workload.digest, workload.module, small.target)
-            (candidate,) = rule_candidates(sketches, Machine(8, 16), 1)
+            (candidate,) = rule_candidates(sketches, Processor(8, 16), 1)
             chosen[workload.digest] = (next(s for s in sketches if s.digest == candidate.sketch), candidate)
     return chosen
 

@@ -30,12 +30,12 @@ def chain() -> object:
 @pytest.mark.parametrize("culprit", OPERATORS)
 def test_the_first_node_that_fails_is_named(culprit: str) -> None:
     from kintune.compiler.graph.culprit import first_culprit
-    from kintune.models.model import Model
+    from kintune.models.model import ImportedModel
 
     module = chain()
     sources = {name: f"t_{name}" for name in OPERATORS}
     nodes = {f"t_{name}": f"Op '{name}'" for name in OPERATORS}
-    model = Model("chain", "", module, (), (), sources=sources, nodes=nodes)
+    model = ImportedModel("chain", "", module, (), (), sources=sources, nodes=nodes)
 
     def attempt(part: object) -> None:
         if f"R.{culprit}(" in str(part) or f"R.nn.{culprit}(" in str(part):

@@ -98,10 +98,10 @@ def test_another_network_with_the_same_layer_has_the_same_workload(small_conv: S
     from kintune.models.importer import load
     from kintune.models.ref import parse_ref
     from kintune.models.zoo.convolution import conv_bn_relu6
-    from kintune.models.zoo.network import Builder
+    from kintune.models.zoo.network import NetworkBuilder
     from kintune.models.zoo.render import render
 
-    b = Builder("another")
+    b = NetworkBuilder("another")
     x = conv_bn_relu6(b, "a", b.input("pixels", (1, 16, 8, 8)), 16, 16, 3)
     path = render(b.finish([("y", x, (1, 16, 8, 8))]), tmp_path, seed=9)
     another = lower(load(parse_ref(str(path))).module, small_conv.target)

@@ -171,7 +171,7 @@ def _choices(lowered: Lowered, target: tvm.target.Target, seed: int, rounds: int
     from kintune.compiler.space.replay import Replayer
     from kintune.compiler.space.sketches import generate_sketches
     from kintune.search.evolve import draw
-    from kintune.search.processor import Machine
+    from kintune.search.processor import Processor
     from kintune.search.rules import rule_candidates
 
     rng = np.random.default_rng(seed)
@@ -179,7 +179,7 @@ def _choices(lowered: Lowered, target: tvm.target.Target, seed: int, rounds: int
     for workload in lowered.workloads:
         sketches = generate_sketches(workload.digest, workload.module, target)
         by_digest = {sketch.digest: sketch for sketch in sketches}
-        tried = rule_candidates(sketches, Machine(8, 16), 1)
+        tried = rule_candidates(sketches, Processor(8, 16), 1)
         tried += [draw(sketch, rng) for sketch in sketches for _ in range(3)]
         replay = Replayer(workload.module, target)
         works = []

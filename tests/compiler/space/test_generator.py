@@ -37,7 +37,7 @@ def test_what_is_drawn_for_a_gpu_makes_programs(tiny_conv: Any) -> None:
     from kintune.runtime.target import resolve_target
     from kintune.search.bounds import bounds_of
     from kintune.search.evolve import draw
-    from kintune.search.processor import Machine
+    from kintune.search.processor import Processor
     from kintune.search.rules import rule_candidates
 
     target = tvm.target.Target(json.loads(resolve_target("cuda -arch=sm_90", 1)))
@@ -45,7 +45,7 @@ def test_what_is_drawn_for_a_gpu_makes_programs(tiny_conv: Any) -> None:
     assert all(len(bounds_of(sketch)) == 2 for sketch in sketches)
     replay = Replayer(tiny_conv.module, target)
     rng = np.random.default_rng(2)
-    ruled = rule_candidates(sketches, Machine.of(()), 4)
+    ruled = rule_candidates(sketches, Processor.of(()), 4)
     drawn = [draw(sketch, rng) for sketch in sketches * 4]
     made = []
     for candidate in (*ruled, *drawn):

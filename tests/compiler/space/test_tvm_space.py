@@ -24,10 +24,10 @@ class TestTvmSpace(SpaceSuite):
 
     def make(self) -> TvmSpace:
         from kintune.compiler.space.tvm_space import TvmSpace
-        from kintune.search.processor import Machine
+        from kintune.search.processor import Processor
 
         conv = self._conv
-        return TvmSpace({"conv": conv.module}, conv.sketches, conv.target, Machine(8, 16), threads=2)
+        return TvmSpace({"conv": conv.module}, conv.sketches, conv.target, Processor(8, 16), threads=2)
 
     def test_features_have_the_width_of_their_version(self) -> None:
         (draft,) = self.make().verify(self.make().rules("conv", 1))
@@ -42,10 +42,10 @@ class TestTvmSpace(SpaceSuite):
 
     def test_the_answer_does_not_depend_on_the_number_of_threads(self) -> None:
         from kintune.compiler.space.tvm_space import TvmSpace
-        from kintune.search.processor import Machine
+        from kintune.search.processor import Processor
 
         conv = self._conv
-        single = TvmSpace({"conv": conv.module}, conv.sketches, conv.target, Machine(8, 16), threads=1)
+        single = TvmSpace({"conv": conv.module}, conv.sketches, conv.target, Processor(8, 16), threads=1)
         candidates = self.drawn(5)
         for one, two in zip(single.verify(candidates), self.make().verify(candidates), strict=True):
             assert (one is None) == (two is None)

@@ -211,10 +211,10 @@ def test_damage_is_refused_and_changes_nothing(measured: Any, tmp_path: Path) ->
 
 
 def test_trees_that_are_no_model_are_refused(measured: Any) -> None:
-    from kintune.integrations.stock.family_model import FamilyModel, Settings
+    from kintune.integrations.stock.family_model import FamilyModel, FamilyModelSettings
 
     with pytest.raises(InputError, match="the trees of a family model are damaged"):
-        FamilyModel(Settings(12, 0, 1)).adopt(b"rubbish")
+        FamilyModel(FamilyModelSettings(12, 0, 1)).adopt(b"rubbish")
 
 
 def test_another_compilers_features_are_refused(measured: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

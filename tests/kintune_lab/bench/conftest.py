@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from kintune.errors import InputError
-from kintune_lab.bench.spec import Spec, read_spec
+from kintune_lab.bench.spec import BenchSpec, read_bench_spec
 from kintune_lab.experiment.experiment import Experiment
 from tests.support.fake_experiment import FakeExperiment
 
-ReadSpec = Callable[..., Spec]
+ReadSpec = Callable[..., BenchSpec]
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def spec_of(tmp_path: Path) -> ReadSpec:
     """Reads a spec of the fake experiment; its head is written unless `whole`."""
 
-    def read(text: str, experiment: FakeExperiment | None = None, *, whole: bool = False) -> Spec:
+    def read(text: str, experiment: FakeExperiment | None = None, *, whole: bool = False) -> BenchSpec:
         fake = experiment or FakeExperiment()
 
         def find(name: str) -> Experiment:
@@ -32,6 +32,6 @@ def spec_of(tmp_path: Path) -> ReadSpec:
 
         path = tmp_path / "spec.toml"
         path.write_text(text if whole else f'name = "a"\nexperiment = "fake"\n{text}')
-        return read_spec(path.name, find)
+        return read_bench_spec(path.name, find)
 
     return read

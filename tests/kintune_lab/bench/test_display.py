@@ -5,7 +5,7 @@ import io
 import pytest
 
 from kintune_lab.bench.display import open_bench_display
-from kintune_lab.bench.record import State, begun, ended
+from kintune_lab.bench.record import CellState, begun, ended
 from kintune_lab.experiment.cell import Cell
 from kintune_lab.experiment.experiment import CellProgress
 
@@ -26,8 +26,8 @@ def play(stream: io.StringIO, *, quiet: bool = False) -> str:
     display.show(CellProgress("profile", 0.5), 5.0, None)
     display.show(CellProgress("update"), 40.0, None)
     record = begun(CELL)
-    display.done(ended(record, State.DONE, 61.0))
-    display.failed(ended(record, State.FAILED, 61.0, ValueError("no [good]")))
+    display.done(ended(record, CellState.DONE, 61.0))
+    display.failed(ended(record, CellState.FAILED, 61.0, ValueError("no [good]")))
     display.close()
     display.close()
     return stream.getvalue()

@@ -13,10 +13,10 @@ from kintune.errors import InputError, JobFailed
 from kintune.files import write_whole
 from kintune_lab.bench import collect, ledger
 from kintune_lab.bench.display import open_bench_display
-from kintune_lab.bench.ledger import Ledger
-from kintune_lab.bench.record import State
+from kintune_lab.bench.ledger import BenchDirectory
+from kintune_lab.bench.record import CellState
 from kintune_lab.bench.runner import Bench, models_of
-from kintune_lab.bench.spec import Spec, read_spec
+from kintune_lab.bench.spec import BenchSpec, read_bench_spec
 from kintune_lab.experiment.cell import Cell
 from kintune_lab.experiment.experiment import ModelFacts, Show
 from kintune_lab.experiment.tables import Tables
@@ -37,7 +37,7 @@ def nothing_imported(models: Sequence[str]) -> Mapping[str, ModelFacts]:
     return {}
 
 
-def bench_of(spec: Spec, output: Path) -> Bench:
+def bench_of(spec: BenchSpec, output: Path) -> Bench:
     return Bench(spec, output, open_bench_display("", quiet=True), nothing_imported)
 
 
@@ -96,9 +96,9 @@ def test_whoever_is_ended_goes_on_where_it_was(
     with pytest.raises(type(error)):
         bench_of(spec, tmp_path / "out").run()
     assert sum(fake.ran.values()) == at
-    state = Ledger(tmp_path / "out").record(spec.cells[at])
+    state = BenchDirectory(tmp_path / "out").record(spec.cells[at])
     assert state is not None
-    assert state.state is (State.INTERRUPTED if isinstance(error, KeyboardInterrupt) else State.RUNNING)
+    assert state.state is (CellState.INTERRUPTED if isinstance(error, KeyboardInterrupt) else CellState.RUNNING)
     assert bench_of(spec, tmp_path / "out").run().done == 4
     assert list(fake.ran.values()) == [1, 1, 1, 1]
     untouched = FakeExperiment()
@@ -113,7 +113,7 @@ def test_every_cell_is_done_once_wherever_files_could_not_be_written(
     folder = tmp_path_factory.mktemp("killed")
     (folder / "spec.toml").write_text('name = "a"\nexperiment = "fake"\n[matrix]\nseed = [0, 1, 2]\n')
     fake = FakeExperiment()
-    spec = read_spec(str(folder / "spec.toml"), lambda _: fake)
+    spec = read_bench_spec(str(folder / "spec.toml"), lambda _: fake)
     with pytest.MonkeyPatch.context() as patch:
         for _ in range(data.draw(st.integers(0, 4), label="kills")):
             left = data.draw(st.integers(0, 20), label="writes before the kill")
@@ -132,7 +132,7 @@ def test_every_cell_is_done_once_wherever_files_could_not_be_written(
             except Killed:
                 continue
         patch.undo()
-        done = [cell for cell in spec.cells if Ledger(folder / "out").is_done(cell)]
+        done = [cell for cell in spec.cells if BenchDirectory(folder / "out").is_done(cell)]
         counted = dict(fake.ran)
         assert bench_of(spec, folder / "out").run().done == 3
     for cell in done:
@@ -215,14 +215,14 @@ def test_a_method_goes_by_its_label_of_today(spec_of: ReadSpec, tmp_path: Path) 
 
 def test_two_benches_do_not_share_a_directory(spec_of: ReadSpec, tmp_path: Path) -> None:
     spec = spec_of(SPEC)
-    with Ledger(tmp_path / "out").locked(), pytest.raises(InputError, match="another bench is at work in it"):
+    with BenchDirectory(tmp_path / "out").locked(), pytest.raises(InputError, match="another bench is at work in it"):
         bench_of(spec, tmp_path / "out").run()
     assert bench_of(spec, tmp_path / "out").run().done == 4
 
 
 def test_a_report_can_be_written_while_another_bench_is_at_work(spec_of: ReadSpec, tmp_path: Path) -> None:
     spec = spec_of(SPEC)
-    with Ledger(tmp_path / "out").locked():
+    with BenchDirectory(tmp_path / "out").locked():
         assert bench_of(spec, tmp_path / "out").report().left == 4
 
 
@@ -251,7 +251,7 @@ def test_models_of_cells_that_are_done_are_not_imported_again(spec_of: ReadSpec,
 def test_a_damaged_file_is_named(spec_of: ReadSpec, tmp_path: Path, name: str) -> None:
     spec = spec_of("")
     bench_of(spec, tmp_path / "out").run()
-    path = Ledger(tmp_path / "out").place(spec.cells[0]) / name
+    path = BenchDirectory(tmp_path / "out").place(spec.cells[0]) / name
     path.write_text("{")
     with pytest.raises(InputError, match=f"{name}: is damaged"):
         bench_of(spec, tmp_path / "out").run()
@@ -274,7 +274,7 @@ def test_what_is_kept_for_another_attempt_goes_once_the_tables_are_written(
             return super().run(cell, directory, show)
 
         def settled(self, cell: Cell, directory: Path) -> None:
-            assert directory == Ledger(tmp_path / "out").place(cell) / "files"
+            assert directory == BenchDirectory(tmp_path / "out").place(cell) / "files"
             kept.unlink()
 
     def refuse(path: Path, content: bytes) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kintune.errors import InputError
-from kintune_lab.bench.spec import MOST_CELLS, read_spec
+from kintune_lab.bench.spec import MOST_CELLS, read_bench_spec
 from kintune_lab.spec.errors import SpecError
 
 if TYPE_CHECKING:
@@ -120,15 +120,15 @@ def test_a_matrix_that_nobody_meant_is_refused_before_it_is_made(spec_of: ReadSp
 
 def test_a_spec_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"the spec missing.toml does not exist"):
-        read_spec("missing.toml")
+        read_bench_spec("missing.toml")
     with pytest.raises(InputError, match="is a directory"):
-        read_spec(str(tmp_path))
+        read_bench_spec(str(tmp_path))
     Path("latin.toml").write_bytes(b'name = "\xe4"')
     with pytest.raises(SpecError, match="UTF-8"):
-        read_spec("latin.toml")
+        read_bench_spec("latin.toml")
 
 
 def test_a_required_option_must_be_set() -> None:
     Path("t.toml").write_text('name = "t"\nexperiment = "tune"\n[matrix]\ntrials = 4\n')
     with pytest.raises(SpecError, match=r"t.toml:3: the experiment 'tune' needs model = ... in \[matrix\]"):
-        read_spec("t.toml")
+        read_bench_spec("t.toml")

@@ -8,7 +8,7 @@ import pytest
 
 from kintune.errors import InputError
 from kintune_lab.cli import families as module
-from kintune_lab.families.document import Families
+from kintune_lab.families.document import FamiliesDocument
 from tests.support.kinship import example_families
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What is found out, under "answer", and what was asked, under "asked"."""
     held: dict[str, Any] = {"answer": example_families()}
 
-    def inquire(ref: object, algorithm: str, **asked: object) -> Families:
+    def inquire(ref: object, algorithm: str, **asked: object) -> FamiliesDocument:
         held["asked"] = {"algorithm": algorithm, **asked}
-        answer: Families | Exception = held["answer"]
+        answer: FamiliesDocument | Exception = held["answer"]
         if isinstance(answer, Exception):
             raise answer
         return answer

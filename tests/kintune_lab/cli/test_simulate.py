@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kintune.scheduler.policies import policy
-from kintune.scheduler.recording import Header, Step, encode_line
-from kintune.scheduler.scheduler import Machine
-from kintune_lab.simulate.spec import read_spec
+from kintune.scheduler.recording import Header, RecordedStep, encode_line
+from kintune.scheduler.scheduler import Scheduler
+from kintune_lab.simulate.spec import read_schedule_spec
 from kintune_lab.simulate.world import World
 
 if TYPE_CHECKING:
@@ -85,14 +85,14 @@ def test_jobs_are_played_live_beside(kintune: Kintune) -> None:
 
 
 def test_a_recording_is_played_under_other_policies(kintune: Kintune) -> None:
-    scenario = read_spec("two.toml").scenario(0)
+    scenario = read_schedule_spec("two.toml").scenario(0)
     with Path("s.jsonl").open("wb") as file:
         file.write(encode_line(Header("fair", names={"a-1": "net"})))
         World(
-            Machine(policy("fair")),
+            Scheduler(policy("fair")),
             scenario.resources,
             scenario.jobs,
-            observe=lambda event, decisions: file.write(encode_line(Step(event, tuple(decisions)))) and None,
+            observe=lambda event, decisions: file.write(encode_line(RecordedStep(event, tuple(decisions)))) and None,
         ).run()
     said = kintune("simulate", "s.jsonl", "--setup", "predictive")
     assert said.code == 0

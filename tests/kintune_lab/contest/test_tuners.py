@@ -12,14 +12,14 @@ from kintune.core.knowledge import Knowledge
 from kintune.core.strategy import Strategy
 
 if TYPE_CHECKING:
-    from kintune_lab.contest.ground import Ground
+    from kintune_lab.contest.ground import ContestGround
     from kintune_lab.contest.orders import Tools, Turned
 
 pytestmark = pytest.mark.tvm
 
 
 @pytest.fixture(scope="module")
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Ground:
+def ground(tmp_path_factory: pytest.TempPathFactory) -> ContestGround:
     from kintune.models.ref import parse_ref
     from kintune_lab.contest.ground import lay_ground
     from tests.support.tiny_network import make_tiny_network
@@ -28,7 +28,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Ground:
 
 
 @pytest.fixture(scope="module")
-def stock_turns(ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> list[Turned]:
+def stock_turns(ground: ContestGround, tmp_path_factory: pytest.TempPathFactory) -> list[Turned]:
     """All turns of a stock run of 12 trials a subgraph, with a smaller search than its default one."""
     from tvm.s_tir import meta_schedule as ms
 
@@ -45,7 +45,7 @@ def stock_turns(ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> lis
     return turns
 
 
-def test_all_contestants_are_ready_with_the_same_network(ground: Ground) -> None:
+def test_all_contestants_are_ready_with_the_same_network(ground: ContestGround) -> None:
     ready = ground.ready()
     assert ready == ground.ready()
     assert {subgraph.workload for subgraph in ready.subgraphs} == set(ready.modules)
@@ -53,7 +53,7 @@ def test_all_contestants_are_ready_with_the_same_network(ground: Ground) -> None
     assert [subgraph.tunable for subgraph in ready.subgraphs] == [True, True, False]
 
 
-def test_a_stock_turn_is_a_round_of_one_task(ground: Ground, stock_turns: list[Turned]) -> None:
+def test_a_stock_turn_is_a_round_of_one_task(ground: ContestGround, stock_turns: list[Turned]) -> None:
     *rounds, last = stock_turns
     assert all(len(turn.measured) == 1 for turn in rounds)
     assert sum(turn.trials for turn in rounds) >= 36
@@ -66,7 +66,7 @@ def test_a_stock_turn_is_a_round_of_one_task(ground: Ground, stock_turns: list[T
     assert last.seconds["update"] > 0
 
 
-def test_what_is_replayed_is_what_stock_built(ground: Ground, stock_turns: list[Turned]) -> None:
+def test_what_is_replayed_is_what_stock_built(ground: ContestGround, stock_turns: list[Turned]) -> None:
     from kintune.compiler.space.replay import Replayer
     from kintune_lab.contest.ground import structure_of
 
@@ -81,7 +81,7 @@ def test_what_is_replayed_is_what_stock_built(ground: Ground, stock_turns: list[
         assert structure_of(modules[candidate.workload]) != program.structure
 
 
-def test_every_candidate_of_a_stock_round_can_be_replayed_as_it_was(ground: Ground, tmp_path: Path) -> None:
+def test_every_candidate_of_a_stock_round_can_be_replayed_as_it_was(ground: ContestGround, tmp_path: Path) -> None:
     """Not only incumbents: post-processing, mutated decisions and compute locations included."""
     import tvm
     from tvm.s_tir import meta_schedule as ms
@@ -115,7 +115,7 @@ def test_every_candidate_of_a_stock_round_can_be_replayed_as_it_was(ground: Grou
 
 
 @pytest.mark.parametrize("tools", ["stock", "own"])
-def test_our_first_turn_measures_every_subgraph(ground: Ground, tools: Tools, tmp_path: Path) -> None:
+def test_our_first_turn_measures_every_subgraph(ground: ContestGround, tools: Tools, tmp_path: Path) -> None:
     from kintune_lab.contest.orders import Ours, Teach
     from kintune_lab.contest.ours import OurTuner
     from tests.support.quick_contestant import QUICK_TOOLS

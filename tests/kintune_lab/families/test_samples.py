@@ -11,9 +11,9 @@ from kintune.core.outcome import Outcome, Status
 from kintune.core.version import FEATURES
 from kintune.records import Measurement, Store
 from kintune.testing.records import COMPILER, DEVICE, add_workload, measurement, subgraph
-from kintune_lab.families.samples import Conditions, conditions_of, read_measured, subject_of
+from kintune_lab.families.samples import SampleConditions, conditions_of, read_measured, subject_of
 
-HERE = Conditions(DEVICE.digest, COMPILER)
+HERE = SampleConditions(DEVICE.digest, COMPILER)
 
 
 @pytest.fixture

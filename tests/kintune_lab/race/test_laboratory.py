@@ -8,8 +8,8 @@ import pytest
 from kintune.core.candidate import Candidate
 from kintune.wire.worker_client import WorkerDied
 from kintune_lab.race import laboratory
-from kintune_lab.race.course import Course, Ground
-from kintune_lab.race.laboratory import Workers
+from kintune_lab.race.course import Course, RaceGround
+from kintune_lab.race.laboratory import JudgeWorkers
 
 
 class Builder:
@@ -50,7 +50,7 @@ def test_an_interrupt_starts_no_other_workers(tmp_path: Path, monkeypatch: pytes
             raise KeyboardInterrupt
 
     candidates = [Candidate("a", "s", ((number,),)) for number in range(20)]
-    course = Course(Ground("{}", (), {}, 0), {}, {})
-    with Workers(course, 2, tmp_path / "log") as workers, pytest.raises(KeyboardInterrupt):
+    course = Course(RaceGround("{}", (), {}, 0), {}, {})
+    with JudgeWorkers(course, 2, tmp_path / "log") as workers, pytest.raises(KeyboardInterrupt):
         workers.build(candidates, interrupt)
     assert Builder.started == 2

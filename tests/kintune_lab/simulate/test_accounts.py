@@ -6,7 +6,7 @@ from kintune.core.stage import Demand, Stage
 from kintune.scheduler.resources import Device, Host, Placement
 from kintune_lab.simulate.accounts import accounts_of
 from kintune_lab.simulate.plan import PlannedJob, PlannedStage
-from kintune_lab.simulate.span import Ending, JobStory, Span, Story
+from kintune_lab.simulate.span import Ending, JobStory, ScheduleHistory, Span
 
 RESOURCES = (Host("h", 2, 0), Device("g", "gpu"))
 
@@ -20,7 +20,7 @@ JOBS = (
     PlannedJob("a", (planned("a", "x", 4.0),)),
     PlannedJob("b", (planned("b", "y", 6.0, "gpu"),), priority=3.0),
 )
-STORY = Story(
+STORY = ScheduleHistory(
     (
         Span("a", "x", "x", Placement("h", 1), 0.0, 2.0, 6.0, 4.0),
         Span("b", "y", "y", Placement(device="g", exclusive=True), 0.0, 1.0, 7.0, 6.0),
@@ -51,18 +51,18 @@ def test_a_share_is_the_slowdown_over_that_of_equal_sharing_by_weight() -> None:
 
 def test_jobs_slowed_alike_are_treated_fairly() -> None:
     jobs = (JobStory("a", 1.0, 0.0, 8.0, Ending.DONE, 4.0), JobStory("b", 1.0, 0.0, 12.0, Ending.DONE, 6.0))
-    assert accounts_of(Story((), jobs), JOBS, RESOURCES).fairness == pytest.approx(1.0)
+    assert accounts_of(ScheduleHistory((), jobs), JOBS, RESOURCES).fairness == pytest.approx(1.0)
 
 
 def test_failed_jobs_do_not_count_for_speed() -> None:
     jobs = (JobStory("a", 1.0, 0.0, 8.0, Ending.DONE, 4.0), JobStory("b", 1.0, 0.0, 20.0, Ending.FAILED, 6.0))
-    accounts = accounts_of(Story((), jobs), JOBS, RESOURCES)
+    accounts = accounts_of(ScheduleHistory((), jobs), JOBS, RESOURCES)
     assert (accounts.makespan_s, accounts.mean_completion_s) == (20.0, 8.0)
     assert accounts.endings == {"done": 1, "failed": 1}
 
 
 def test_nothing_at_all_is_an_empty_schedule() -> None:
-    accounts = accounts_of(Story((), ()), (), RESOURCES)
+    accounts = accounts_of(ScheduleHistory((), ()), (), RESOURCES)
     assert (accounts.makespan_s, accounts.over_bound, accounts.fairness) == (0.0, 1.0, 1.0)
 
 
@@ -70,5 +70,5 @@ def test_the_bound_of_the_resources_alone_leaves_chains_out() -> None:
     chain = PlannedJob(
         "a", (planned("a", "x", 4.0), PlannedStage(Stage("z", "a", "z", Demand(cores=1), after=("x",)), 4.0))
     )
-    assert accounts_of(Story((), ()), (chain,), RESOURCES).bound_s == 8.0
-    assert accounts_of(Story((), ()), (chain,), RESOURCES, chains=False).bound_s == 4.0
+    assert accounts_of(ScheduleHistory((), ()), (chain,), RESOURCES).bound_s == 8.0
+    assert accounts_of(ScheduleHistory((), ()), (chain,), RESOURCES, chains=False).bound_s == 4.0

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.resources import Device, Host
-from kintune.scheduler.scheduler import Machine
+from kintune.scheduler.scheduler import Scheduler
 from kintune_lab.simulate.bound import lower_bound
 from kintune_lab.simulate.faults import Faults, Outage
 from kintune_lab.simulate.mix import Mix
@@ -53,7 +53,7 @@ def test_no_schedule_beats_the_bound(seed: int, name: str, outages_each: float) 
     mix = Mix(jobs=5, hosts=2, cores=2, types=(2, 1), rounds=(3.0, 0.8), arrive_s=100.0)
     faults = Faults(seed, failing=0.02, outages_each=outages_each, span_s=200.0)
     jobs, resources = mix.draw(seed), mix.resources()
-    story = World(Machine(policy(name)), resources, jobs, faults=faults).run()
+    story = World(Scheduler(policy(name)), resources, jobs, faults=faults).run()
     bound = lower_bound(jobs, resources, outages=faults.outages(resources))
     assert max(job.end for job in story.jobs) >= bound.seconds - 1e-6
 

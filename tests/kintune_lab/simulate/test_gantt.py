@@ -6,7 +6,7 @@ import pytest
 
 from kintune.scheduler.resources import Device, Host, Placement
 from kintune_lab.simulate.gantt import draw_gantt, rows_of
-from kintune_lab.simulate.span import Ending, JobStory, Span, Story
+from kintune_lab.simulate.span import Ending, JobStory, ScheduleHistory, Span
 
 RESOURCES = (Host("h", 2, 0), Device("g", "gpu"))
 
@@ -17,7 +17,7 @@ def span(job: str, start: float, end: float, cores: int = 1, device: str | None 
 
 
 def rows(*spans: Span) -> dict[str, list[str]]:
-    return {name: [each.job for each in line] for name, line in rows_of(Story(spans, ()), RESOURCES)}
+    return {name: [each.job for each in line] for name, line in rows_of(ScheduleHistory(spans, ()), RESOURCES)}
 
 
 def test_there_is_a_row_for_each_core_and_each_device() -> None:
@@ -46,7 +46,7 @@ def test_a_picture_is_drawn(tmp_path: Path, suffix: str) -> None:
     spans = (span("a", 0, 2), span("b", 1, 3, device="g"))
     jobs = tuple(JobStory(job, 1.0, 0.0, 3.0, Ending.DONE, 2.0) for job in "ab")
     path = tmp_path / f"picture.{suffix}"
-    draw_gantt("two jobs", Story(spans, jobs), RESOURCES, path, until=2.5)
+    draw_gantt("two jobs", ScheduleHistory(spans, jobs), RESOURCES, path, until=2.5)
     assert path.stat().st_size > 1000
     if suffix == "svg":
         text = path.read_text()
@@ -56,7 +56,7 @@ def test_a_picture_is_drawn(tmp_path: Path, suffix: str) -> None:
 
 def test_rows_that_are_left_out_are_counted_in_the_title(tmp_path: Path) -> None:
     path = tmp_path / "picture.svg"
-    draw_gantt("a $wide$ host", Story((span("a", 0, 2),), ()), (Host("h", 61, 0), Device("g", "gpu")), path)
+    draw_gantt("a $wide$ host", ScheduleHistory((span("a", 0, 2),), ()), (Host("h", 61, 0), Device("g", "gpu")), path)
     assert "a $wide$ host (first 60 of 62 rows)" in path.read_text()
-    draw_gantt("all", Story((span("a", 0, 2),), ()), (Host("h", 59, 0), Device("g", "gpu")), path)
+    draw_gantt("all", ScheduleHistory((span("a", 0, 2),), ()), (Host("h", 59, 0), Device("g", "gpu")), path)
     assert "first" not in path.read_text()

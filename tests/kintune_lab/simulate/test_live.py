@@ -12,7 +12,7 @@ import msgspec
 import psutil
 import pytest
 
-from kintune.core.messages import Finished, Offer, StageClosed
+from kintune.core.messages import Finished, OfferStages, StageClosed
 from kintune.errors import InputError
 from kintune.scheduler.resources import Device, Host
 from kintune_lab.simulate.live import play_live
@@ -81,10 +81,10 @@ def test_what_cannot_be_played_live_is_refused() -> None:
 
 
 class TestTheProcess:
-    def opened(self, job: PlannedJob) -> tuple[MockProcess, Offer]:
+    def opened(self, job: PlannedJob) -> tuple[MockProcess, OfferStages]:
         process = MockProcess(lambda seconds: None)
         (said,) = process.open(job.id, msgspec.msgpack.encode(job), ())
-        assert isinstance(said, Offer)
+        assert isinstance(said, OfferStages)
         return process, said
 
     def test_it_offers_what_can_run_and_tells_what_lies_ahead(self) -> None:
@@ -92,7 +92,7 @@ class TestTheProcess:
         assert [work.stage.id for work in offer.works] == ["select-0"]
         assert offer.ahead == {"a/select": 2, "a/build": 3, "a/profile": 3, "a/update": 3}
         (after,) = process.closed(StageClosed("select-0", 0, 0.0, 0.0))
-        assert isinstance(after, Offer)
+        assert isinstance(after, OfferStages)
         (work,) = after.works
         assert (work.stage.id, work.worker) == ("build-0", "mock")
         assert process.item(item(3.0)) == b""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kintune.scheduler.resources import Device, Host
-from kintune_lab.simulate.lodging import Lodging
+from kintune_lab.simulate.lodging import SimulatedHosts
 from kintune_lab.simulate.mock import MockJob
 from kintune_lab.simulate.plan import PlannedJob
 
@@ -20,34 +20,34 @@ def plan(id: str, cores: int = 1) -> PlannedJob:
 
 
 @pytest.fixture
-def lodging() -> Lodging:
-    return Lodging([*HOSTS, Device("gpu", "gpu")])
+def lodging() -> SimulatedHosts:
+    return SimulatedHosts([*HOSTS, Device("gpu", "gpu")])
 
 
-def test_each_host_gets_as_many_for_each_core(lodging: Lodging) -> None:
+def test_each_host_gets_as_many_for_each_core(lodging: SimulatedHosts) -> None:
     homes = Counter(lodging.lodge(plan(f"j{n}")) for n in range(28))
     assert homes == {"small": 4, "large": 16, "middle": 8}
 
 
-def test_who_leaves_makes_room(lodging: Lodging) -> None:
+def test_who_leaves_makes_room(lodging: SimulatedHosts) -> None:
     home = lodging.lodge(plan("a"))
     assert lodging.lodge(plan("b")) != home
     lodging.leave("a")
     assert lodging.lodge(plan("c")) == home
 
 
-def test_a_process_lives_where_its_stages_can_run(lodging: Lodging) -> None:
+def test_a_process_lives_where_its_stages_can_run(lodging: SimulatedHosts) -> None:
     assert lodging.lodge(plan("wide", cores=8)) == "large"
     assert lodging.lodge(plan("too wide", cores=9)) is None
 
 
-def test_who_has_no_process_lives_nowhere(lodging: Lodging) -> None:
+def test_who_has_no_process_lives_nowhere(lodging: SimulatedHosts) -> None:
     assert lodging.lodge(MockJob(device="gpu", rounds=1, build_s=1, profile_s=1).plan("a")) is None
     assert [lodging.lose(host.id) for host in HOSTS] == [[], [], []]
     assert lodging.back("small") == []
 
 
-def test_a_lost_host_moves_its_lodgers(lodging: Lodging) -> None:
+def test_a_lost_host_moves_its_lodgers(lodging: SimulatedHosts) -> None:
     for n in range(14):
         lodging.lodge(plan(f"j{n}"))
     moved = lodging.lose("large")
@@ -57,7 +57,7 @@ def test_a_lost_host_moves_its_lodgers(lodging: Lodging) -> None:
     assert lodging.lodge(plan("new")) == "large"
 
 
-def test_the_homeless_wait_for_a_host(lodging: Lodging) -> None:
+def test_the_homeless_wait_for_a_host(lodging: SimulatedHosts) -> None:
     lodging.lodge(plan("a"))
     assert [lodging.lose(id) for id in CORES] == [[("a", "large")], [("a", "middle")], []]
     assert lodging.lodge(plan("b")) is None
@@ -65,7 +65,7 @@ def test_the_homeless_wait_for_a_host(lodging: Lodging) -> None:
     assert lodging.back("middle") == [("a", "middle"), ("b", "middle")]
 
 
-def test_who_has_left_does_not_come_back(lodging: Lodging) -> None:
+def test_who_has_left_does_not_come_back(lodging: SimulatedHosts) -> None:
     for id in CORES:
         lodging.lose(id)
     lodging.lodge(plan("a"))
@@ -76,7 +76,7 @@ def test_who_has_left_does_not_come_back(lodging: Lodging) -> None:
 
 @given(st.lists(st.sampled_from(["come", *CORES]), max_size=60))
 def test_nobody_lives_on_a_lost_host(steps: list[str]) -> None:
-    lodging = Lodging(HOSTS)
+    lodging = SimulatedHosts(HOSTS)
     homes: dict[str, str | None] = {}
     lost: set[str] = set()
     for step in steps:

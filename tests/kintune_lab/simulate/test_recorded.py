@@ -10,15 +10,15 @@ from kintune.errors import InputError
 from kintune.scheduler.decisions import Decision
 from kintune.scheduler.events import Event, JobEnded
 from kintune.scheduler.policies import policy
-from kintune.scheduler.recording import Header, Step, encode_line
+from kintune.scheduler.recording import Header, RecordedStep, encode_line
 from kintune.scheduler.resources import Device, Host
-from kintune.scheduler.scheduler import Limits, Machine
+from kintune.scheduler.scheduler import RetryLimits, Scheduler
 from kintune_lab.simulate.faults import Faults
 from kintune_lab.simulate.mock import MockJob
 from kintune_lab.simulate.recorded import Recorded, read_recording
 from kintune_lab.simulate.retrace import retrace
 from kintune_lab.simulate.simulation import again, simulate_recorded
-from kintune_lab.simulate.span import Story
+from kintune_lab.simulate.span import ScheduleHistory
 from kintune_lab.simulate.world import World
 
 RESOURCES = (Host("host", 1, 1000), Device("gpu", "gpu"))
@@ -27,14 +27,14 @@ JOB = MockJob(
 )
 
 
-def record(name: str = "fair", faults: Faults | None = None) -> tuple[Story, Recorded]:
+def record(name: str = "fair", faults: Faults | None = None) -> tuple[ScheduleHistory, Recorded]:
     """A simulated schedule of two jobs, and its recording."""
-    steps: list[Step] = []
+    steps: list[RecordedStep] = []
 
     def observe(event: Event, decisions: Sequence[Decision]) -> None:
-        steps.append(Step(event, tuple(decisions)))
+        steps.append(RecordedStep(event, tuple(decisions)))
 
-    machine = Machine(policy(name), Limits(bundling=True))
+    machine = Scheduler(policy(name), RetryLimits(bundling=True))
     jobs = [JOB.plan(job) for job in "ab"]
     story = World(machine, RESOURCES, jobs, faults=faults or Faults(), observe=observe).run()
     return story, Recorded("s.jsonl", Header(name, bundling=True, names={"a": "net", "b": "net"}), tuple(steps))
@@ -63,7 +63,7 @@ def test_a_recording_tells_what_has_happened() -> None:
     traced = retrace(recorded)
     names = {"a": "net", "b": "net (2)"}
 
-    def facts(of: Story, names: dict[str, str]) -> list[tuple[object, ...]]:
+    def facts(of: ScheduleHistory, names: dict[str, str]) -> list[tuple[object, ...]]:
         return sorted((names.get(s.job, s.job), s.stage, s.attempt, s.start, s.end, s.ending.value) for s in of.spans)
 
     assert facts(traced.story, {}) == facts(story, names)
@@ -126,7 +126,7 @@ def test_decisions_that_would_not_be_made_today_are_named() -> None:
     _, recorded = record()
     at = next(n for n, step in enumerate(recorded.steps) if step.decisions)
     forged = list(recorded.steps)
-    forged[at] = Step(forged[at].event)
+    forged[at] = RecordedStep(forged[at].event)
     with pytest.raises(InputError, match=rf"s\.jsonl:{at + 2}: today's scheduler decides otherwise"):
         recorded._replace(steps=tuple(forged)).play_again()
 

@@ -13,18 +13,18 @@ from kintune.scheduler.events import JobAdded, JobEnded, ResourceJoined, StageDo
 from kintune.scheduler.invariants import Auditor
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.resources import Device, Host
-from kintune.scheduler.scheduler import Limits, Machine
+from kintune.scheduler.scheduler import RetryLimits, Scheduler
 from kintune_lab.simulate.faults import Faults
 from kintune_lab.simulate.mix import Mix
 from kintune_lab.simulate.mock import MockJob
 from kintune_lab.simulate.plan import PlannedJob
-from kintune_lab.simulate.span import Ending, Story
+from kintune_lab.simulate.span import Ending, ScheduleHistory
 from kintune_lab.simulate.world import World
 
 NAMES = sorted(POLICIES)
 
 
-def soak(seed: int) -> Story:
+def soak(seed: int) -> ScheduleHistory:
     """A small park with a fault every few seconds, under one of the policies."""
     name = NAMES[seed % len(NAMES)]
     mix = Mix(
@@ -33,7 +33,7 @@ def soak(seed: int) -> Story:
     )  # fmt: skip
     faults = Faults(seed, failing=0.1, cancelled=0.2, outages_each=30.0, outage_s=8.0, span_s=300.0)
     auditor = Auditor(POLICIES[name].waives, POLICIES[name].bounded)
-    machine = Machine(policy(name), Limits(bundling=seed % 4 > 1))
+    machine = Scheduler(policy(name), RetryLimits(bundling=seed % 4 > 1))
     return World(machine, mix.resources(), mix.draw(seed), faults=faults, observe=auditor.observe).run()
 
 
@@ -70,7 +70,7 @@ def test_a_job_can_be_cancelled_in_every_stage(when: float, bundling: bool) -> N
     other = MockJob(device="gpu", rounds=2, build_s=1, profile_s=1).plan("b", priority=0.01)
     for name in ("sequential", "greedy", "fair", "predictive"):
         auditor = Auditor()
-        machine = Machine(policy(name), Limits(bundling=bundling))
+        machine = Scheduler(policy(name), RetryLimits(bundling=bundling))
         resources = (Host("h", 1, 0), Device("gpu", "gpu"))
         story = World(machine, resources, (JOB, other), faults=CancelledAt(when=when), observe=auditor.observe).run()
         endings = {job.job: job.ending for job in story.jobs}
@@ -85,7 +85,7 @@ def test_three_failures_are_retried_after_one_two_and_four_seconds() -> None:
     auditor = Auditor()
     one = MockJob(device="gpu", rounds=1, build_s=4, profile_s=1).plan("a")
     story = World(
-        Machine(policy("fair")), (Host("h", 1, 0), Device("gpu", "gpu")), (one,), faults=Thrice(),
+        Scheduler(policy("fair")), (Host("h", 1, 0), Device("gpu", "gpu")), (one,), faults=Thrice(),
         observe=auditor.observe,
     ).run()  # fmt: skip
     builds = [(span.start, span.end) for span in story.spans if span.kind == "build"]
@@ -95,7 +95,7 @@ def test_three_failures_are_retried_after_one_two_and_four_seconds() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_machine_that_has_seen_many_jobs_is_no_larger(name: str) -> None:
-    machine = Machine(policy(name))
+    machine = Scheduler(policy(name))
     machine.handle(ResourceJoined(0.0, Host("h", 2, 0)))
     machine.handle(ResourceJoined(0.0, Device("gpu", "gpu")))
 

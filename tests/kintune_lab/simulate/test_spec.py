@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kintune.scheduler.resources import Device, Host
-from kintune_lab.simulate.spec import Spec, read_spec
+from kintune_lab.simulate.spec import ScheduleSpec, read_schedule_spec
 from kintune_lab.spec.errors import SpecError
 
 REPOSITORY = Path(__file__).parents[3]
@@ -18,10 +18,10 @@ FAIR = '[[setup]]\npolicy = "fair"\n'
 WHOLE = HEAD + HOST + GPU + JOB + FAIR
 
 
-def read(tmp_path: Path, text: str) -> Spec:
+def read(tmp_path: Path, text: str) -> ScheduleSpec:
     path = tmp_path / "spec.toml"
     path.write_text(text)
-    return read_spec(str(path))
+    return read_schedule_spec(str(path))
 
 
 def test_hosts_devices_and_jobs_are_as_written(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_graphs_that_cannot_be_played_are_refused(tmp_path: Path, stages: list[t
 
 @pytest.mark.parametrize("name", ["thesis", "mix", "mix_weighted"])
 def test_the_specs_of_the_repository_can_be_played(name: str) -> None:
-    spec = read_spec(str(REPOSITORY / f"benchmarks/schedules/{name}.toml"))
+    spec = read_schedule_spec(str(REPOSITORY / f"benchmarks/schedules/{name}.toml"))
     assert spec.scenario(0).jobs
 
 

@@ -12,12 +12,12 @@ from kintune.scheduler.events import Event, JobExpects, RetryDue, StageReady
 from kintune.scheduler.invariants import Auditor
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.resources import Device, Host, Resource
-from kintune.scheduler.scheduler import Limits, Machine
+from kintune.scheduler.scheduler import RetryLimits, Scheduler
 from kintune_lab.simulate.faults import Faults, Outage
 from kintune_lab.simulate.mix import Mix
 from kintune_lab.simulate.mock import MockJob
 from kintune_lab.simulate.plan import PlannedJob
-from kintune_lab.simulate.span import Ending, Story
+from kintune_lab.simulate.span import Ending, ScheduleHistory
 from kintune_lab.simulate.world import World
 
 HOST = Host("host", 1, 1000)
@@ -25,9 +25,9 @@ GPU = Device("gpu", "gpu")
 JOB = MockJob(device="gpu", rounds=3, select_s=2, build_s=3, profile_s=5, update_s=1)
 
 
-def played(name: str, jobs: list[PlannedJob], resources: list[Resource], **more: object) -> Story:
+def played(name: str, jobs: list[PlannedJob], resources: list[Resource], **more: object) -> ScheduleHistory:
     bundling = bool(more.pop("bundling", False))
-    machine = Machine(policy(name), Limits(bundling=bundling))
+    machine = Scheduler(policy(name), RetryLimits(bundling=bundling))
     auditor = Auditor(POLICIES[name].waives, POLICIES[name].bounded)
     return World(machine, resources, jobs, observe=auditor.observe, **more).run()  # type: ignore[arg-type]
 
@@ -64,7 +64,7 @@ def test_a_bundle_keeps_the_host_from_update_to_build() -> None:
     jobs = [MockJob(device="gpu", rounds=2, build_s=3, profile_s=1, update_s=2).plan(id) for id in "abc"]
     loose, bundled = (played("fair", jobs, [HOST, GPU], bundling=bundling) for bundling in (False, True))
 
-    def handed_over(story: Story) -> int:
+    def handed_over(story: ScheduleHistory) -> int:
         on_host = sorted((s for s in story.spans if s.placement.device is None), key=lambda s: s.start)
         pairs = itertools.pairwise(on_host)
         return sum(one.kind == "update" and one.job != two.job and two.kind == "build" for one, two in pairs)
@@ -151,12 +151,12 @@ def test_a_job_for_which_nothing_is_there_fails() -> None:
 
 
 def test_resources_that_stay_away_are_told() -> None:
-    world = World(Machine(policy("fair"), Limits(resources_may_join=True)), [HOST], [JOB.plan("a")])
+    world = World(Scheduler(policy("fair"), RetryLimits(resources_may_join=True)), [HOST], [JOB.plan("a")])
     with pytest.raises(SchedulerError, match="stands still"):
         world.run()
 
 
-class Procrastinator(Machine):
+class Procrastinator(Scheduler):
     """Does everything at once, later."""
 
     def handle(self, event: Event) -> list[Decision]:
@@ -182,7 +182,7 @@ def test_what_jobs_foretell_is_told_when_they_come(tells: bool) -> None:
             heard.append(event)
 
     job = msgspec.structs.replace(JOB, prove_s=9.0, foretells=("prove",)).plan("a", at=4.0, tells=tells)
-    World(Machine(policy("fair")), [HOST, GPU], [job], observe=hear).run()
+    World(Scheduler(policy("fair")), [HOST, GPU], [job], observe=hear).run()
     kinds = {"select": 3, "build": 3, "profile": 3, "update": 3, "prove": 1}
     ahead = {f"a/{kind}": count for kind, count in kinds.items()}
     assert heard == ([JobExpects(4.0, "a", ahead, {"a/prove": 9.0})] if tells else [])

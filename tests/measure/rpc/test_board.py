@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from kintune.core.device import DeviceAbout, Peak
-from kintune.core.measurement_protocol import Protocol
+from kintune.core.device import DeviceDescription, Peak
+from kintune.core.measurement_protocol import MeasurementProtocol
 from kintune.core.messages import ItemFailed
 from kintune.core.outcome import Outcome, Status
 from kintune.core.stage_requests import Built, ProfileContext, ProfileItem
@@ -26,7 +26,7 @@ from tests.support.stock_rpc import stock_rpc
 pytestmark = pytest.mark.tvm
 
 MODULE = "kintune.workers.device_worker"
-PROTOCOL = Protocol(threads=1, repeats=3, max_seconds=0.05)
+PROTOCOL = MeasurementProtocol(threads=1, repeats=3, max_seconds=0.05)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_a_worker_whose_session_a_candidate_has_killed_ends_itself(
 
 def test_it_says_what_its_target_says_and_measures_its_peak(start_device: Callable[..., Any], native: str) -> None:
     worker = start_device("--pulse")
-    about = msgspec.msgpack.decode(worker.hello.about, type=DeviceAbout)
+    about = msgspec.msgpack.decode(worker.hello.about, type=DeviceDescription)
     assert about.device_type.target == native
     assert about.device_type.model == about.machine.cpu == json.loads(native)["mcpu"]
     assert about.device_type.protocol == "2-cold-all-but-first"  # no time of it is one of a worker of ours
@@ -120,11 +120,11 @@ def test_a_worker_whose_server_goes_says_that_its_device_is_unwell(
 
 
 def test_a_session_ends_before_the_server_ends_it(board: str, native: str, healthy: Built) -> None:
-    from kintune.measure.rpc.board import Board
+    from kintune.measure.rpc.board import RpcBoard
     from kintune.measure.rpc.session import SESSION_S
 
     now = [0.0]
-    device = Board(parse_address(board), native, 1, lambda: now[0])
+    device = RpcBoard(parse_address(board), native, 1, lambda: now[0])
     kept = []
     for now[0] in (0.0, 0.4 * SESSION_S, 0.6 * SESSION_S):
         device.check()
@@ -136,9 +136,9 @@ def test_a_session_ends_before_the_server_ends_it(board: str, native: str, healt
 
 
 def test_a_server_is_left_to_whoever_comes_next(board: str, native: str) -> None:
-    from kintune.measure.rpc.board import Board
+    from kintune.measure.rpc.board import RpcBoard
 
-    first, second = Board(parse_address(board), native, 1), Board(parse_address(board), native, 1)
+    first, second = RpcBoard(parse_address(board), native, 1), RpcBoard(parse_address(board), native, 1)
     for _ in range(2):
         for each in (first, second):
             assert each.pulse_us() > 1
@@ -165,22 +165,22 @@ def test_a_network_of_ours_runs_on_a_board(board: str, tmp_path: Path, monkeypat
 
 
 def test_a_tracker_is_a_source_of_boards(start_stock: Callable[..., int], native: str) -> None:
-    from kintune.measure.rpc.board import Board
+    from kintune.measure.rpc.board import RpcBoard
 
     tracker = f"127.0.0.1:{start_stock('rpc_tracker')}"
     start_stock("rpc_server", "--tracker", tracker, "--key", "pi4", "--custom-addr", "127.0.0.1")
-    board = Board(parse_address(f"{tracker}/pi4"), native, 1)
+    board = RpcBoard(parse_address(f"{tracker}/pi4"), native, 1)
     assert board.pulse_us() > 1
     board.release()
 
 
 def test_a_server_that_a_tracker_has_elsewhere_is_not_talked_to(start_stock: Callable[..., int]) -> None:
-    from kintune.measure.rpc.session import Session
+    from kintune.measure.rpc.session import RpcSession
 
     tracker = f"127.0.0.1:{start_stock('rpc_tracker')}"
     start_stock("rpc_server", "--tracker", tracker, "--key", "far", "--custom-addr", "192.0.2.7")
     with pytest.raises(TargetError, match=r"the server 192\.0\.2\.7 of tracker .* is not on this machine's loopback"):
-        Session(parse_address(f"{tracker}/far"), 1)
+        RpcSession(parse_address(f"{tracker}/far"), 1)
 
 
 def test_who_is_not_there_is_refused_in_one_line(start_worker: Callable[..., Any], native: str) -> None:
@@ -191,24 +191,24 @@ def test_who_is_not_there_is_refused_in_one_line(start_worker: Callable[..., Any
 
 
 def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kintune.measure.rpc.session import Session
+    from kintune.measure.rpc.session import RpcSession
 
     monkeypatch.setattr("kintune.measure.rpc.session._PATIENCE_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         port = deaf.getsockname()[1]
         with pytest.raises(DeviceError, match=f"the RPC server at 127.0.0.1:{port} cannot be used: timed out"):
-            Session(Address("127.0.0.1", port), 1)
+            RpcSession(Address("127.0.0.1", port), 1)
         with pytest.raises(DeviceError, match=f"the RPC server at 127.0.0.1:{port}/a-key cannot be used: timed out"):
-            Session(Address("127.0.0.1", port, "a-key"), 1)
+            RpcSession(Address("127.0.0.1", port, "a-key"), 1)
     with pytest.raises(DeviceError, match=f"the RPC server at 127.0.0.1:{port} cannot be used: .*refused"):
-        Session(Address("127.0.0.1", port), 1)
+        RpcSession(Address("127.0.0.1", port), 1)
 
 
 def test_a_server_of_something_else(start_stock: Callable[..., int]) -> None:
-    from kintune.measure.rpc.session import Session
+    from kintune.measure.rpc.session import RpcSession
 
     with pytest.raises(DeviceError, match="who answers is no RPC server"):
-        Session(Address("127.0.0.1", start_stock("rpc_tracker")), 1)
+        RpcSession(Address("127.0.0.1", start_stock("rpc_tracker")), 1)
 
 
 @pytest.mark.parametrize(("target", "threads"), [("native", 1), ("llvm", 0), ("cuda -arch=sm_90", 1)])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kintune.errors import InputError
-from kintune.models.import_torch import export_module
+from kintune.models.torch_export import export_module
 from tests.support.tools import require
 
 torch = require("torch")

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from kintune.errors import ModelError, UnsupportedOperators
-from kintune.models.import_torch import export_module
 from kintune.models.ref import parse_ref
+from kintune.models.torch_export import export_module
 from tests.support.tools import require
 
 torch = require("torch")

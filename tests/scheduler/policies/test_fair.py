@@ -10,14 +10,14 @@ from kintune.scheduler.events import JobAdded, ResourceJoined, StageDone, StageR
 from kintune.scheduler.policies import Fair, Predictive
 from kintune.scheduler.policy import Policy
 from kintune.scheduler.resources import Device, Host
-from kintune.scheduler.scheduler import Machine
+from kintune.scheduler.scheduler import Scheduler
 
 GPU = Demand(device="gpu", exclusive=True)
 
 
 def turns(policy: Policy, weights: dict[str, float], rounds: int) -> list[str]:
     """Who gets the one device, when everybody always wants it."""
-    machine = Machine(policy)
+    machine = Scheduler(policy)
     machine.handle(ResourceJoined(0, Device("g", "gpu")))
     running: Start | None = None
     for job, weight in weights.items():
@@ -50,7 +50,7 @@ def test_a_job_of_twice_the_weight_has_twice_as_many_turns() -> None:
 
 @pytest.mark.parametrize("policy", [Fair, Predictive])
 def test_what_is_large_does_not_wait_for_ever_behind_what_is_small(policy: type[Policy]) -> None:
-    machine = Machine(policy())
+    machine = Scheduler(policy())
     machine.handle(ResourceJoined(0, Host("h", 2, 0)))
     for job in ("small1", "small2", "small3", "large"):
         machine.handle(JobAdded(0, job))

@@ -21,7 +21,7 @@ from kintune.scheduler.events import (
 from kintune.scheduler.invariants import Auditor
 from kintune.scheduler.policies import Predictive
 from kintune.scheduler.resources import Device, Host
-from kintune.scheduler.scheduler import Machine
+from kintune.scheduler.scheduler import Scheduler
 
 GPU = Demand(device="gpu", exclusive=True)
 CORE = Demand(cores=1)
@@ -31,7 +31,7 @@ class Scene:
     """A machine with a witness; `running` is where each stage that runs is."""
 
     def __init__(self, *resources: Host | Device) -> None:
-        self.machine = Machine(Predictive())
+        self.machine = Scheduler(Predictive())
         self.auditor = Auditor()
         self.running: dict[str, Start] = {}
         self.now = 0.0

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from kintune.core.candidate import Axis, Choice, Location, Sketch, Tile
 from kintune.search.draft.breed import cross, draw, mutate
-from kintune.search.features.encoding import Frame, Herd
+from kintune.search.features.encoding import Encoding, Population
 from kintune.testing.decisions import check_candidate
 
 extents = st.one_of(st.integers(1, 4096), st.sampled_from([1, 2, 7, 13, 64, 97, 1000, 1009, 2048]))
@@ -17,11 +17,11 @@ axis_lists: st.SearchStrategy[list[Axis]] = st.lists(st.one_of(tiles, choices, l
 seeds = st.integers(0, 2**32 - 1)
 
 
-def _frame(axes: list[Axis]) -> Frame:
-    return Frame([Sketch("w", digest, b"", tuple(axes)) for digest in ("one", "two")])
+def _frame(axes: list[Axis]) -> Encoding:
+    return Encoding([Sketch("w", digest, b"", tuple(axes)) for digest in ("one", "two")])
 
 
-def _check(frame: Frame, herd: Herd) -> None:
+def _check(frame: Encoding, herd: Population) -> None:
     by_digest = {sketch.digest: sketch for sketch in frame.sketches}
     for candidate in frame.candidates(herd):
         check_candidate(by_digest[candidate.sketch], candidate, drawn=True)
@@ -43,10 +43,10 @@ def test_what_is_drawn_mutated_and_crossed_is_valid(axes: list[Axis], seed: int)
 def test_equal_generators_breed_equally_and_leave_parents_alone(axes: list[Axis], seed: int) -> None:
     frame = _frame(axes)
 
-    def family() -> list[Herd]:
+    def family() -> list[Population]:
         rng = np.random.default_rng(seed)
         parents = draw(frame, 5, rng)
-        before = Herd(parents.sketch.copy(), parents.rows.copy())
+        before = Population(parents.sketch.copy(), parents.rows.copy())
         children = mutate(frame, parents, rng)
         assert (before.sketch == parents.sketch).all()
         assert (before.rows == parents.rows).all()
@@ -59,7 +59,7 @@ def test_equal_generators_breed_equally_and_leave_parents_alone(axes: list[Axis]
 
 def test_a_tile_beyond_its_limit_stays_but_does_not_grow() -> None:
     frame = _frame([Tile(256, 2, 16)])
-    herd = Herd(np.zeros(64, np.int64), np.tile(np.array([2, 128]), (64, 1)))
+    herd = Population(np.zeros(64, np.int64), np.tile(np.array([2, 128]), (64, 1)))
     for _ in range(10):
         herd = mutate(frame, herd, np.random.default_rng(3))
         assert (herd.rows.prod(axis=1) == 256).all()

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from kintune.core.candidate import Candidate
 from kintune.search.cost_model import Trees, relative_speeds
 from kintune.search.draft.drafter import draft
-from kintune.search.features.analytic import Traits
+from kintune.search.features.analytic import AnalyticFeatures
 from kintune.search.propose import propose
 from kintune.search.subgraph import SubgraphState
 from kintune.search.training_rows import WIDTH
@@ -19,7 +19,7 @@ class Estimate:
 
     def predict(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
         assert features.shape[1] == WIDTH
-        return features[:, Traits.ESTIMATE]
+        return features[:, AnalyticFeatures.ESTIMATE]
 
 
 @pytest.fixture

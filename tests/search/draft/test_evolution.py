@@ -4,18 +4,18 @@ from numpy.typing import NDArray
 
 from kintune.core.candidate import Sketch, Tile
 from kintune.search.draft.evolution import evolve
-from kintune.search.features.encoding import Frame, Herd
+from kintune.search.features.encoding import Encoding, Population
 
-FRAME = Frame([Sketch("w", "s", b"", (Tile(2**12, 4, 64), Tile(2**10, 4, 64)))])
+FRAME = Encoding([Sketch("w", "s", b"", (Tile(2**12, 4, 64), Tile(2**10, 4, 64)))])
 GOAL = np.array([4, 16, 2, 32, 8, 2, 4, 16])
 
 
-def near(herd: Herd) -> NDArray[np.float32]:
+def near(herd: Population) -> NDArray[np.float32]:
     """Higher the fewer powers of two the rows are away from the goal."""
     return -np.abs(np.log2(herd.rows / GOAL)).sum(axis=1).astype(np.float32)
 
 
-def _nobody() -> Herd:
+def _nobody() -> Population:
     return FRAME.herd([])
 
 
@@ -34,7 +34,7 @@ def test_all_are_different_and_the_best_come_first() -> None:
 
 
 def test_seeds_are_among_them() -> None:
-    seed = Herd(np.zeros(1, np.int64), GOAL[None, :])
+    seed = Population(np.zeros(1, np.int64), GOAL[None, :])
     ranked = evolve(FRAME, seed, near, np.random.default_rng(2), population=32, generations=2)
     assert ranked.scores[0] == 0
     assert (ranked.herd.rows[0] == GOAL).all()
@@ -49,7 +49,7 @@ def test_equal_generators_evolve_equally() -> None:
 
 @pytest.mark.parametrize("extent", [1, 2, 3])
 def test_a_tiny_space_is_known_as_a_whole(extent: int) -> None:
-    frame = Frame([Sketch("w", "s", b"", (Tile(extent, 2),))])
+    frame = Encoding([Sketch("w", "s", b"", (Tile(extent, 2),))])
     ranked = evolve(
         frame,
         frame.herd([]),

@@ -9,7 +9,7 @@ import pytest
 
 from kintune.errors import EngineError, KintuneError, StorageError
 from kintune.service.orchestrator import process
-from kintune.service.settings import Settings
+from kintune.service.settings import ServiceSettings
 
 
 @pytest.mark.parametrize(
@@ -18,10 +18,10 @@ from kintune.service.settings import Settings
 def test_what_passes_is_told_from_what_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: KintuneError, code: int
 ) -> None:
-    def fails(_settings: Settings) -> NoReturn:
+    def fails(_settings: ServiceSettings) -> NoReturn:
         raise error
 
-    (tmp_path / "settings.json").write_bytes(msgspec.json.encode(Settings(data=str(tmp_path))))
+    (tmp_path / "settings.json").write_bytes(msgspec.json.encode(ServiceSettings(data=str(tmp_path))))
     monkeypatch.setattr(process.logs, "configure", lambda part: None)
     monkeypatch.setattr(process, "orchestrate", fails)
     assert process.main([str(tmp_path / "settings.json")]) == code

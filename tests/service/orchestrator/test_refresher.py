@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kintune.core.knowledge import Conditions
+from kintune.core.knowledge import TrainingConditions
 from kintune.core.measurement_protocol import DeviceType
 from kintune.service.orchestrator.refresher import Refresher
 from kintune.transfer.refresh_job import RefreshSpec
@@ -13,7 +13,7 @@ from kintune.workers.engine.process import Command
 TYPE = DeviceType("{}", "cpu", (), 1, "1 cold")
 
 
-HERE, THERE = Conditions(TYPE.digest, "c1", "f1"), Conditions("another", "c1", "f1")
+HERE, THERE = TrainingConditions(TYPE.digest, "c1", "f1"), TrainingConditions("another", "c1", "f1")
 
 
 class Play:

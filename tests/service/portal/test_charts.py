@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from kintune.scheduler.resources import Placement
-from kintune.service.orchestrator.events import Tally
+from kintune.service.orchestrator.events import EventTally
 from kintune.service.portal.charts import curve_options, gantt_options
 from kintune.service.portal.others import tallied
-from kintune.service.web.live_state import Stage
+from kintune.service.web.live_state import LiveStage
 
 HOST, GPU = Placement("local", 1), Placement(None, 0, 0, "gpu", exclusive=True)
 
@@ -43,9 +43,9 @@ def test_rivals_and_targets_are_lines_across() -> None:
 
 def test_stages_are_bars_cut_off_where_the_picture_begins_and_now() -> None:
     stages = [
-        Stage("a", "profile-1", "profile", GPU, 600.0, 990.0),
-        Stage("", "build-1", "build", HOST, 980.0, None),
-        Stage("a", "build-0", "build", HOST, 100.0, 200.0),
+        LiveStage("a", "profile-1", "profile", GPU, 600.0, 990.0),
+        LiveStage("", "build-1", "build", HOST, 980.0, None),
+        LiveStage("a", "build-0", "build", HOST, 100.0, 200.0),
     ]
     options = gantt_options(stages, 1000.0, 300.0)
     assert bars(options) == [("build", "local", -20.0, 0.0), ("profile", "gpu", -300.0, -10.0)]
@@ -55,9 +55,9 @@ def test_stages_are_bars_cut_off_where_the_picture_begins_and_now() -> None:
 @pytest.mark.parametrize(
     ("tally", "said"),
     [
-        (Tally(1, 0), "1 measurement, none disturbed"),
-        (Tally(64, 3), "64 measurements, 3 of them timed again because something else had used its cores"),
+        (EventTally(1, 0), "1 measurement, none disturbed"),
+        (EventTally(64, 3), "64 measurements, 3 of them timed again because something else had used its cores"),
     ],
 )
-def test_disturbed_measurements_are_told_in_words(tally: Tally, said: str) -> None:
+def test_disturbed_measurements_are_told_in_words(tally: EventTally, said: str) -> None:
     assert tallied(tally) == said

@@ -7,30 +7,30 @@ import pytest
 from fastapi.testclient import TestClient
 
 from kintune.service.access import Quota, Scope
-from kintune.service.settings import Settings
+from kintune.service.settings import ServiceSettings
 from kintune.service.web.app import make_app
-from kintune.service.web.application_state import Rooms
+from kintune.service.web.application_state import ApplicationState
 
 NOW = 1_000_000.0
 
 
 @pytest.fixture
-def rooms(tmp_path: Path) -> Iterator[Rooms]:
+def rooms(tmp_path: Path) -> Iterator[ApplicationState]:
     data = tmp_path / "data"
     data.mkdir()
-    with Rooms(Settings(data=str(data)), lambda: NOW) as opened:
+    with ApplicationState(ServiceSettings(data=str(data)), lambda: NOW) as opened:
         yield opened
 
 
 @pytest.fixture
-def browser(rooms: Rooms) -> Iterator[TestClient]:
+def browser(rooms: ApplicationState) -> Iterator[TestClient]:
     """Somebody at this machine, without a token."""
     with TestClient(make_app(rooms), base_url="http://127.0.0.1:8190", client=("127.0.0.1", 50000)) as client:
         yield client
 
 
 @pytest.fixture
-def client(rooms: Rooms, browser: TestClient) -> Callable[..., TestClient]:
+def client(rooms: ApplicationState, browser: TestClient) -> Callable[..., TestClient]:
     """A client with a token: `client("anna")`, `client("anna", scope=Scope.READ, quota=Quota(jobs=1), days=1.0)`."""
 
     def make(

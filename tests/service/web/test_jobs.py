@@ -7,8 +7,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from kintune.service.access import Quota
-from kintune.service.job_status import State
-from kintune.service.web.application_state import Rooms
+from kintune.service.job_status import JobStatus
+from kintune.service.web.application_state import ApplicationState
 from tests.support.guests import upload
 
 
@@ -86,7 +86,7 @@ def test_somebody_else_s_things_are_not_there(anna: TestClient, client: Callable
     assert anna.get(f"/api/v1/jobs/{job}").json()["state"] == "queued"
 
 
-def test_quota(client: Callable[..., TestClient], rooms: Rooms) -> None:
+def test_quota(client: Callable[..., TestClient], rooms: ApplicationState) -> None:
     few = client("few", quota=Quota(jobs=1, minutes=10.0))
     model = upload(few)
     assert submit(few, model, minutes=11.0).status_code == 403
@@ -96,7 +96,7 @@ def test_quota(client: Callable[..., TestClient], rooms: Rooms) -> None:
     assert "at once" in refused.json()["error"]
 
 
-def test_wishes_wait_for_the_orchestrator(anna: TestClient, rooms: Rooms, model: int) -> None:
+def test_wishes_wait_for_the_orchestrator(anna: TestClient, rooms: ApplicationState, model: int) -> None:
     job = submit(anna, model).json()["id"]
     assert anna.post(f"/api/v1/jobs/{job}/finish").status_code == 409  # it has not begun
     assert anna.post(f"/api/v1/jobs/{job}/priority", json={"priority": 3}).status_code == 202
@@ -107,18 +107,18 @@ def test_wishes_wait_for_the_orchestrator(anna: TestClient, rooms: Rooms, model:
     ]
 
 
-def test_only_what_has_ended_badly_is_retried(anna: TestClient, rooms: Rooms, model: int) -> None:
+def test_only_what_has_ended_badly_is_retried(anna: TestClient, rooms: ApplicationState, model: int) -> None:
     job = submit(anna, model).json()["id"]
     assert anna.post(f"/api/v1/jobs/{job}/retry").status_code == 409
-    rooms.docket.step(job, State.FAILED, "it broke", 1.0)
+    rooms.docket.step(job, JobStatus.FAILED, "it broke", 1.0)
     new = anna.post(f"/api/v1/jobs/{job}/retry").json()
     assert (new["retry_of"], new["state"]) == (job, "queued")
     assert anna.post(f"/api/v1/jobs/{job}/cancel").status_code == 409
 
 
-def test_retrying_again_while_it_is_retried_is_the_same(anna: TestClient, rooms: Rooms, model: int) -> None:
+def test_retrying_again_while_it_is_retried_is_the_same(anna: TestClient, rooms: ApplicationState, model: int) -> None:
     job = submit(anna, model).json()["id"]
-    rooms.docket.step(job, State.FAILED, "it broke", 1.0)
+    rooms.docket.step(job, JobStatus.FAILED, "it broke", 1.0)
     first, again = anna.post(f"/api/v1/jobs/{job}/retry"), anna.post(f"/api/v1/jobs/{job}/retry")
     assert first.json()["id"] == again.json()["id"]
 
@@ -147,26 +147,26 @@ def test_what_is_not_there_yet_is_said_to_be_missing(anna: TestClient, model: in
     assert "queued" in answer.json()["error"]
 
 
-def test_a_result_is_fetched_under_the_model_s_name(anna: TestClient, rooms: Rooms, model: int) -> None:
+def test_a_result_is_fetched_under_the_model_s_name(anna: TestClient, rooms: ApplicationState, model: int) -> None:
     job = submit(anna, model).json()["id"]
-    for state in (State.CHECKING, State.PACKAGING):
+    for state in (JobStatus.CHECKING, JobStatus.PACKAGING):
         rooms.docket.step(job, state, "", 1.0)
     file = rooms.content.put_bytes(b"program")
-    rooms.docket.step(job, State.DONE, "target met", 2.0, executable=file)
+    rooms.docket.step(job, JobStatus.DONE, "target met", 2.0, executable=file)
     answer = anna.get(f"/api/v1/jobs/{job}/executable")
     assert answer.content == b"program"
     assert 'filename="small.kt"' in answer.headers["content-disposition"]
 
 
-def test_events_of_a_job_that_is_over_end_at_once(anna: TestClient, rooms: Rooms, model: int) -> None:
+def test_events_of_a_job_that_is_over_end_at_once(anna: TestClient, rooms: ApplicationState, model: int) -> None:
     job = submit(anna, model).json()["id"]
-    rooms.docket.step(job, State.FAILED, "it broke", 1.0)
+    rooms.docket.step(job, JobStatus.FAILED, "it broke", 1.0)
     text = anna.get(f"/api/v1/jobs/{job}/events").text
     assert text.startswith("event: job\n")
     assert "it broke" in text
 
 
-def test_everything_is_in_the_audit_log(anna: TestClient, rooms: Rooms, model: int) -> None:
+def test_everything_is_in_the_audit_log(anna: TestClient, rooms: ApplicationState, model: int) -> None:
     job = submit(anna, model).json()["id"]
     anna.post(f"/api/v1/jobs/{job}/cancel")
     assert [note.action for note in rooms.diary.read()] == ["cancel", "submit", "upload"]

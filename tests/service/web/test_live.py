@@ -10,23 +10,23 @@ from fastapi.testclient import TestClient
 
 from kintune.core.report import ProgressReport
 from kintune.scheduler.resources import Placement
-from kintune.service.job_request import Wanted
-from kintune.service.orchestrator.events import Progressed, StageBegan, StageEnded, Standing, Standings, Tally
+from kintune.service.job_request import JobRequest
+from kintune.service.orchestrator.events import EventTally, Progressed, StageBegan, StageEnded, Standing, Standings
 from kintune.service.web import live
-from kintune.service.web.application_state import Rooms
+from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.authentication import visitor_of
-from kintune.service.web.live_state import Board
+from kintune.service.web.live_state import LiveState
 
 HOST, GPU = Placement("local", 1), Placement(None, 0, 0, "gpu", exclusive=True)
 
 
 @pytest.fixture
-def board(browser: TestClient, rooms: Rooms) -> Board:
+def board(browser: TestClient, rooms: ApplicationState) -> LiveState:
     """The board, on which a device was busy for a minute of the last five, and a host still is."""
     now = rooms.now()
-    board: Board = browser.app.state.board  # type: ignore[attr-defined]
+    board: LiveState = browser.app.state.board  # type: ignore[attr-defined]
     board.told(StageBegan("someones", "profile-1", "profile", GPU, now - 90))
-    board.told(StageEnded("someones", "profile-1", now - 30, Tally(64, 3)))
+    board.told(StageEnded("someones", "profile-1", now - 30, EventTally(64, 3)))
     board.told(StageBegan("someones", "build-2", "build", HOST, now - 30))
     board.told(Standings((Standing("gpu", "device", "big", "", 1.0), Standing("pi", "device", "pi5", "cut", 2.0))))
     return board
@@ -44,14 +44,14 @@ def test_the_resources_tell_what_ran_how_busy_it_was_and_what_was_disturbed(
 
 
 def test_who_is_no_longer_let_in_hears_no_more_however_much_there_is_to_say(
-    browser: TestClient, client: Callable[..., TestClient], rooms: Rooms, monkeypatch: pytest.MonkeyPatch
+    browser: TestClient, client: Callable[..., TestClient], rooms: ApplicationState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app: Any = browser.app
     headers = [(b"authorization", client("anna").headers["Authorization"].encode())]
     request = Request({"type": "http", "method": "GET", "headers": headers, "app": app})
     anna = visitor_of(request, rooms)
     model = rooms.library.add(anna.user, "net.onnx", "0" * 64, 5, 1.0, None).id
-    job, _ = rooms.docket.submit(anna, model, Wanted(), 2.0)
+    job, _ = rooms.docket.submit(anna, model, JobRequest(), 2.0)
 
     async def listen() -> int:
         heard = 0

@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from onnx import TensorProto, helper
 
 from kintune.service.access import Quota
-from kintune.service.web.application_state import Rooms
+from kintune.service.web.application_state import ApplicationState
 from tests.support.guests import dynamic_onnx, upload
 
 
@@ -42,7 +42,7 @@ def test_the_same_file_again_is_the_same_model(anna: TestClient) -> None:
 
 
 def test_two_people_may_hand_in_the_same_file(
-    anna: TestClient, client: Callable[..., TestClient], rooms: Rooms
+    anna: TestClient, client: Callable[..., TestClient], rooms: ApplicationState
 ) -> None:
     boris = client("boris")
     mine, theirs = upload(anna), upload(boris)
@@ -56,7 +56,7 @@ def test_two_people_may_hand_in_the_same_file(
 @pytest.mark.parametrize(
     "name", ["../../etc/passwd", "..\\..\\boot.ini", "/abs/net.onnx", "a\0b", "", "...", "x" * 256, "ünïcode.onnx"]
 )
-def test_a_name_leads_nowhere(anna: TestClient, rooms: Rooms, name: str) -> None:
+def test_a_name_leads_nowhere(anna: TestClient, rooms: ApplicationState, name: str) -> None:
     called = anna.get(f"/api/v1/models/{upload(anna, name=name)}").json()["name"]
     assert called
     assert not set(called) & set("/\\\0")
@@ -119,7 +119,9 @@ def test_graphs_nested_without_end_are_refused(anna: TestClient) -> None:
     assert problem(anna, field(7, graph))
 
 
-def test_more_than_may_be_is_refused_and_nothing_of_it_kept(client: Callable[..., TestClient], rooms: Rooms) -> None:
+def test_more_than_may_be_is_refused_and_nothing_of_it_kept(
+    client: Callable[..., TestClient], rooms: ApplicationState
+) -> None:
     small = client("small", quota=Quota(upload_mb=1))
     answer = small.post("/api/v1/models", content=b"\0" * ((1 << 20) + 1))
     assert answer.status_code == 413
@@ -145,7 +147,9 @@ def test_a_model_that_a_job_needs_stays(anna: TestClient) -> None:
     assert job in refused.json()["error"]
 
 
-def test_a_full_disk_is_said_to_be_full(anna: TestClient, rooms: Rooms, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_said_to_be_full(
+    anna: TestClient, rooms: ApplicationState, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

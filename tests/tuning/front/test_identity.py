@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kintune.core.measurement_protocol import Protocol
+from kintune.core.measurement_protocol import MeasurementProtocol
 from kintune.core.payloads import Constant, ModelRef, Options
 from kintune.tuning.front.request import TuneRequest, run_key
 
@@ -57,7 +57,7 @@ def test_what_another_version_has_begun_is_other_work(constant: str, monkeypatch
 
 def test_what_was_timed_by_another_protocol_is_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
     before = key()
-    newer = partial(Protocol, version=Protocol(threads=1).version + 1)
+    newer = partial(MeasurementProtocol, version=MeasurementProtocol(threads=1).version + 1)
     monkeypatch.setattr("kintune.tuning.front.request.Protocol", newer)
     assert key() != before
 

@@ -21,7 +21,7 @@ from kintune.records import Store
 from kintune.testing.journal_suite import JournalSuite
 from kintune.tuning.front import run_log as book
 from kintune.tuning.front.journal import TuningJournal
-from kintune.workers.engine.journal import Entry
+from kintune.workers.engine.journal import JournalEntry
 from tests.support.rehearsal import Cast, Rehearsal
 from tests.support.toy_desk import (
     COMPILER,
@@ -142,7 +142,7 @@ class TestFailures:
         candidate = toy_space().rules("w0", 1)[0]
         journal.watch("run", work_of(StageName.BUILD, BuildItem(candidate)))
         journal.watch("run", work_of(kind, item_of(kind, candidate)))
-        (event,) = journal.commit("run", Entry(1.0, kind, 0, kind, 0, status, b"", cause="killed by SIGSEGV"))
+        (event,) = journal.commit("run", JournalEntry(1.0, kind, 0, kind, 0, status, b"", cause="killed by SIGSEGV"))
         (measurement,) = desk.store.measurements.find()
         assert measurement.outcome == Outcome(expected, cause="killed by SIGSEGV")
         if kind == StageName.BUILD:
@@ -153,13 +153,13 @@ class TestFailures:
     @pytest.mark.parametrize("kind", [StageName.PREPARE, StageName.SELECT, StageName.UPDATE, StageName.PACKAGE])
     def test_of_stages_of_the_job_leave_no_fact(self, desk: Desk, kind: str) -> None:
         journal = desk.journal(toy_spec())
-        (event,) = journal.commit("run", Entry(1.0, kind, 0, kind, 0, ItemStatus.FAILED, b"", cause="no memory"))
+        (event,) = journal.commit("run", JournalEntry(1.0, kind, 0, kind, 0, ItemStatus.FAILED, b"", cause="no memory"))
         assert (event.status, event.cause, event.payload) == (ItemStatus.FAILED, "no memory", b"")
         assert desk.store.counts().measurements == 0
 
     def test_an_entry_whose_facts_cannot_be_kept_is_not_there(self, desk: Desk) -> None:
         journal = desk.journal(toy_spec())
-        strange = Entry(1.0, "select-0", 0, StageName.SELECT, 0, ItemStatus.OK, b"\xc1")
+        strange = JournalEntry(1.0, "select-0", 0, StageName.SELECT, 0, ItemStatus.OK, b"\xc1")
         with pytest.raises(msgspec.MsgspecError):
             journal.commit("run", strange)
         assert journal.history("run") == []
@@ -264,7 +264,7 @@ def test_a_candidate_may_be_timed_by_two_stages(desk: Desk) -> None:
         journal.watch("run", work)
     payload = msgspec.msgpack.encode(Outcome(Status.OK, (5.0,)))
     for at, stage in enumerate(stages):
-        journal.commit("run", Entry(float(at), stage, 0, StageName.PROFILE, 0, ItemStatus.OK, payload))
+        journal.commit("run", JournalEntry(float(at), stage, 0, StageName.PROFILE, 0, ItemStatus.OK, payload))
     (measurement,) = desk.store.measurements.find()
     assert measurement.believed_us == 5.0
 
@@ -283,7 +283,7 @@ def test_a_finalist_is_known_however_many_were_built_since(
         item = msgspec.msgpack.encode(item_of(kind, first))
         journal.watch("run", Work(Stage(kind, "run", kind, Demand()), "device", b"", (item,), 1.0))
         payload = msgspec.msgpack.encode(Outcome(Status.OK, (5.0,)))
-        journal.commit("run", Entry(at, kind, 0, kind, 0, ItemStatus.OK, payload))
+        journal.commit("run", JournalEntry(at, kind, 0, kind, 0, ItemStatus.OK, payload))
 
     journal.watch("run", work_of(StageName.BUILD, BuildItem(first)))
     time(StageName.PROFILE, 1.0)

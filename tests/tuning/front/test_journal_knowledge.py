@@ -14,7 +14,7 @@ from kintune.core.strategy import Strategy
 from kintune.records import RunState
 from kintune.records.schema import runs
 from kintune.tuning.front.journal import TuningJournal
-from kintune.workers.engine.journal import Entry
+from kintune.workers.engine.journal import JournalEntry
 from tests.support.rehearsal import Cast, Rehearsal
 from tests.support.toy_desk import (
     COMPILER,
@@ -106,7 +106,7 @@ class TestKnown:
 
     def test_no_look_up_follows_a_preparation_that_failed(self, desk: Desk) -> None:
         journal = desk.journal(toy_spec())
-        failed = Entry(1.0, "prepare", 0, StageName.PREPARE, 0, ItemStatus.FAILED, b"", cause="no")
+        failed = JournalEntry(1.0, "prepare", 0, StageName.PREPARE, 0, ItemStatus.FAILED, b"", cause="no")
         assert len(journal.commit("run", failed)) == 1
 
 
@@ -200,7 +200,7 @@ class TestDoubt:
         commit_timing(journal, "first", ItemStatus.OK, fast, "")
         candidate = toy_space().rules("w0", 1)[0]
         journal.watch("first", work_of(StageName.CONFIRM, item_of(StageName.CONFIRM, candidate)))
-        killed = Entry(
+        killed = JournalEntry(
             2.0, StageName.CONFIRM, 0, StageName.CONFIRM, 0, ItemStatus.CRASHED, b"", cause="killed by SIGKILL"
         )
         journal.commit("first", killed)

@@ -6,7 +6,7 @@ import pytest
 
 from kintune.errors import StorageError
 from kintune.scheduler.events import JobAdded
-from kintune.scheduler.recording import Header, Step
+from kintune.scheduler.recording import Header, RecordedStep
 from kintune.tuning.front.schedule_log import ScheduleLog
 from kintune_lab.simulate.recorded import read_recording
 
@@ -20,7 +20,7 @@ def test_every_step_is_written_as_it_happens(tmp_path: Path) -> None:
         log.observe(JobAdded(2.0, "b"), [])
     recorded = read_recording(str(path))
     assert recorded.header == HEADER
-    assert recorded.steps == (Step(JobAdded(1.0, "a")), Step(JobAdded(2.0, "b")))
+    assert recorded.steps == (RecordedStep(JobAdded(1.0, "a")), RecordedStep(JobAdded(2.0, "b")))
 
 
 def test_without_a_path_nothing_is_written(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kintune.core.candidate import UNTUNED, Candidate
-from kintune.core.messages import Offer
+from kintune.core.messages import OfferStages
 from kintune.core.outcome import Outcome, Status
 from kintune.core.payloads import Drafted, JobSpec, Packaged, Prepared, Proof, StageName
 from kintune.core.stage_requests import Built
@@ -110,7 +110,7 @@ class TestFailures:
 
         job = TuningJob(Picky(), "toy")
         (offer, _) = job.open("run", msgspec.msgpack.encode(toy_spec()), ())
-        assert isinstance(offer, Offer)
+        assert isinstance(offer, OfferStages)
         job.begin("prepare", b"")
         with pytest.raises(InputError, match="no such operator"):
             job.item(offer.works[0].items[0])

@@ -6,7 +6,7 @@ from collections import Counter
 
 import msgspec
 
-from kintune.core.messages import Offer
+from kintune.core.messages import OfferStages
 from kintune.core.payloads import JobSpec, Options, StageName
 from kintune.core.strategy import Strategy
 from tests.support.rehearsal import Rehearsal
@@ -17,12 +17,12 @@ class Listening(Rehearsal):
     """Keeps what was offered, and what was said to lie ahead then."""
 
     def __init__(self, spec: JobSpec) -> None:
-        self.offers: list[Offer] = []
+        self.offers: list[OfferStages] = []
         super().__init__(ToyTools, spec)
 
     def _hear(self, sayings: object) -> None:
         said = list(sayings)  # type: ignore[call-overload]
-        self.offers += [saying for saying in said if isinstance(saying, Offer)]
+        self.offers += [saying for saying in said if isinstance(saying, OfferStages)]
         super()._hear(said)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from kintune.errors import EngineError
 from kintune.scheduler.policies import Fair
-from kintune.scheduler.scheduler import Machine
+from kintune.scheduler.scheduler import Scheduler
 from kintune.workers.engine.job_run import JobEnding, JobLaunch
 from kintune.workers.engine.local import LocalEngine
 from tests.support.journal import MemoryJournal
@@ -172,7 +172,7 @@ def test_jobs_whose_stages_are_called_alike_share_workers(tmp_path: Path) -> Non
         )
 
     engine = LocalEngine(
-        Machine(Fair()), MemoryJournal(), COMMANDS, RESOURCES, log=tmp_path / "run.log", settings=QUICK
+        Scheduler(Fair()), MemoryJournal(), COMMANDS, RESOURCES, log=tmp_path / "run.log", settings=QUICK
     )
     with engine:
         all_ends = engine.run([JobLaunch(job, JOB, plot(job).encode()) for job in ("a", "b")])

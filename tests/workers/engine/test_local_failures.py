@@ -12,7 +12,7 @@ from kintune.core.stage import Demand, Stage
 from kintune.errors import EngineError, InputError, WireError
 from kintune.scheduler.policies import Fair, Sequential
 from kintune.scheduler.resources import Device, Host
-from kintune.scheduler.scheduler import Limits, Machine
+from kintune.scheduler.scheduler import RetryLimits, Scheduler
 from kintune.workers.engine.job_run import JobEnding, JobLaunch
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.engine.process import Command
@@ -166,7 +166,7 @@ def test_a_stage_that_fits_nowhere_fails_the_job(bench: Bench) -> None:
 
 
 def engine_with(command: Command) -> LocalEngine:
-    return LocalEngine(Machine(Sequential()), MemoryJournal(), {"build": command}, RESOURCES)
+    return LocalEngine(Scheduler(Sequential()), MemoryJournal(), {"build": command}, RESOURCES)
 
 
 def test_a_worker_that_refuses_its_arguments_is_an_input_error() -> None:
@@ -210,7 +210,7 @@ def with_two_devices(broken: str, log: Path) -> LocalEngine:
         f"device@{broken}": Command((sys.executable, "-c", "raise SystemExit(3)")),
     }
     return LocalEngine(
-        Machine(Fair(), Limits(backoff_s=0.01)), MemoryJournal(), commands,
+        Scheduler(Fair(), RetryLimits(backoff_s=0.01)), MemoryJournal(), commands,
         [Host("h", 2, 1000), Device("cpu0", "cpu"), Device("cpu1", "cpu")], log=log, settings=QUICK,
     )  # fmt: skip
 
@@ -226,7 +226,7 @@ def test_a_device_that_cannot_be_used_is_given_up_and_its_work_done_by_another(t
 
 def test_without_its_last_device_a_run_ends(tmp_path: Path) -> None:
     engine = LocalEngine(
-        Machine(Fair()), MemoryJournal(), {"device@cpu0": Command((sys.executable, "-c", "raise SystemExit(3)"))},
+        Scheduler(Fair()), MemoryJournal(), {"device@cpu0": Command((sys.executable, "-c", "raise SystemExit(3)"))},
         [Host("h", 2, 1000), Device("cpu0", "cpu")], log=tmp_path / "run.log", settings=QUICK,
     )  # fmt: skip
     plot = Plot(((work("p", echo("p"), worker="device"),),))

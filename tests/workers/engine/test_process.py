@@ -11,12 +11,12 @@ from kintune.core.messages import ItemStatus, Work
 from kintune.core.stage import Demand, Stage
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Host
-from kintune.scheduler.scheduler import Machine
+from kintune.scheduler.scheduler import Scheduler
 from kintune.wire.channel import front_end_of_worker
 from kintune.workers.engine.job_run import JobLaunch
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.engine.process import ChildProcess, Command
-from kintune.workers.engine.process_log import RunLog
+from kintune.workers.engine.process_log import ProcessLog
 from tests.support.journal import MemoryJournal
 from tests.support.script import Act, Deed, Plot
 
@@ -29,7 +29,7 @@ def test_one_that_prints_without_end_is_killed_at_its_deadline_and_the_rest_goes
     deeds = (Deed(Act.FLOOD, text).encode(), Deed(text="next").encode())
     work = Work(Stage("w", "j", "build", Demand(cores=1)), "build", b"", deeds, 1.0)
     journal, log = MemoryJournal(), tmp_path / "log"
-    with LocalEngine(Machine(Sequential()), journal, {"build": WORKER}, [Host("h", 1, 100)], log=log) as engine:
+    with LocalEngine(Scheduler(Sequential()), journal, {"build": WORKER}, [Host("h", 1, 100)], log=log) as engine:
         engine.run([JobLaunch("j", JOB, Plot(((work,),)).encode())])
     assert [event.status for event in journal.history("j")] == [ItemStatus.TIMED_OUT, ItemStatus.OK]
     assert log.stat().st_size < 20 << 20
@@ -37,7 +37,7 @@ def test_one_that_prints_without_end_is_killed_at_its_deadline_and_the_rest_goes
 
 def test_what_was_printed_is_passed_on_part_by_part_and_the_rest_at_the_end(tmp_path: Path) -> None:
     program = "import os, time; os.write(1, b'x' * 65536); time.sleep(600)"
-    log = RunLog(tmp_path / "log")
+    log = ProcessLog(tmp_path / "log")
     child = ChildProcess("w", Command((sys.executable, "-c", program)), front_end_of_worker, log)
     while not child.tail:
         assert child.pass_output_on()

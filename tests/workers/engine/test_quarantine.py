@@ -11,12 +11,12 @@ from kintune.core.messages import ItemStatus, Work
 from kintune.core.stage import Demand, Stage
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Host
-from kintune.scheduler.scheduler import Limits, Machine
+from kintune.scheduler.scheduler import RetryLimits, Scheduler
 from kintune.wire.child import ResourceLimits
 from kintune.workers.engine.job_run import JobEnding, JobLaunch
 from kintune.workers.engine.local import LocalEngine
-from kintune.workers.engine.process import Anywhere, KeptCommand
-from kintune.workers.engine.remote_nodes import Outpost
+from kintune.workers.engine.process import Anywhere, RemoteCommand
+from kintune.workers.engine.remote_nodes import RemoteNode
 from kintune.workers.engine.settings import EngineSettings
 from tests.support.journal import MemoryJournal
 from tests.support.neighbour import Neighbour
@@ -38,14 +38,16 @@ class Bench:
         self.log = log
         self.journal = MemoryJournal()
         self.engine = LocalEngine(
-            Machine(Sequential(), Limits(backoff_s=0.01, resources_may_join=True)), self.journal, {}, (), log=log,
+            Scheduler(Sequential(), RetryLimits(backoff_s=0.01, resources_may_join=True)), self.journal, {}, (), log=log,
             settings=EngineSettings(losses_in_a_row=2, quarantine_s=quarantine_s), elsewhere={"build"},
         )  # fmt: skip
         self.neighbours = {name: Neighbour(name, self.engine, {WORKER, JOB.module}) for name in ("red", "blue")}
 
     def join(self, name: str, *arguments: str) -> None:
-        host, command = Host(f"host-{name}", 2, 1000), KeptCommand(name, WORKER, arguments)
-        self.engine.join(Outpost(name, self.neighbours[name], (host,), {f"build@{host.id}": command}, ResourceLimits()))
+        host, command = Host(f"host-{name}", 2, 1000), RemoteCommand(name, WORKER, arguments)
+        self.engine.join(
+            RemoteNode(name, self.neighbours[name], (host,), {f"build@{host.id}": command}, ResourceLimits())
+        )
 
     def run(self, *rounds: Work, on_stage: Callable[[str], None] = lambda _: None) -> JobEnding:
         launch = JobLaunch("j", JOB, Plot(tuple((each,) for each in rounds)).encode())

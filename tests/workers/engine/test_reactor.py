@@ -4,7 +4,7 @@ import threading
 from kintune.core.messages import FromJob, Hello, Shutdown
 from kintune.wire.channel import front_end_of_worker
 from kintune.workers.engine.process import ChildProcess, Command
-from kintune.workers.engine.process_log import RunLog
+from kintune.workers.engine.process_log import ProcessLog
 from kintune.workers.engine.reactor import Reactor
 
 
@@ -73,7 +73,7 @@ class Notes:
 
 def scripted_worker() -> ChildProcess:
     command = Command((sys.executable, "-m", "tests.support.scripted_worker"))
-    return ChildProcess("w", command, front_end_of_worker, RunLog(None))
+    return ChildProcess("w", command, front_end_of_worker, ProcessLog(None))
 
 
 def test_a_child_is_heard_until_its_end() -> None:

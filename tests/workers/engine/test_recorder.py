@@ -12,7 +12,7 @@ import pytest
 
 from kintune.core.messages import Committed, ItemStatus
 from kintune.workers.engine.job_run import JobLaunch
-from kintune.workers.engine.journal import Entry
+from kintune.workers.engine.journal import JournalEntry
 from kintune.workers.engine.settings import EngineSettings
 from tests.support.journal import MemoryJournal
 from tests.support.script import Act, Deed, Plot
@@ -36,7 +36,7 @@ class Blocks(MemoryJournal):
         with super().together():
             yield
 
-    def commit(self, job: str, entry: Entry) -> Sequence[Committed]:
+    def commit(self, job: str, entry: JournalEntry) -> Sequence[Committed]:
         self.blocks[-1].append(f"{entry.stage}{entry.index}")
         return super().commit(job, entry)
 

@@ -20,7 +20,7 @@ from kintune.errors import EngineError
 from kintune.scheduler.events import Event, JobEnded
 from kintune.scheduler.policies import Fair
 from kintune.scheduler.resources import Device, Host
-from kintune.scheduler.scheduler import Limits, Machine
+from kintune.scheduler.scheduler import RetryLimits, Scheduler
 from kintune.workers.engine.job_driver import JobDriver
 from kintune.workers.engine.job_process import JobProcess
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch, JobRun
@@ -65,7 +65,7 @@ class Serving:
         self.on_stage: Callable[[str], None] = lambda stage: None
         self.on_event: Callable[[Event], None] = lambda event: None
         self.engine = LocalEngine(
-            Machine(Fair(), Limits(backoff_s=0.01)), journal, COMMANDS, [Host("h", 2, 1000), Device("cpu0", "cpu")],
+            Scheduler(Fair(), RetryLimits(backoff_s=0.01)), journal, COMMANDS, [Host("h", 2, 1000), Device("cpu0", "cpu")],
             log=log, settings=EngineSettings(leave_timeout_s=5), observe=lambda event, _: self.on_event(event),
         )  # fmt: skip
 

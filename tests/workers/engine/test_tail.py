@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kintune.workers.engine.process_log import RunLog, Tail
+from kintune.workers.engine.process_log import ProcessLog, Tail
 
 MEGABYTE = 1 << 20
 
@@ -17,7 +17,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tail(path: Path) -> Iterator[Tail]:
-    log = RunLog(path)
+    log = ProcessLog(path)
     yield Tail("w", log)
     log.close()
 

@@ -1,8 +1,8 @@
-from kintune.workers.engine.timings import Stopwatch, Timings
+from kintune.workers.engine.timings import StageClock, Timings
 
 
 def test_overlapping_stages_count_each_but_are_busy_once() -> None:
-    watch = Stopwatch()
+    watch = StageClock()
     assert watch.read(5.0) == Timings()
     watch.begin(10.0)
     watch.begin(11.0)
@@ -17,6 +17,6 @@ def test_overlapping_stages_count_each_but_are_busy_once() -> None:
 
 
 def test_a_stage_that_still_runs_is_busy() -> None:
-    watch = Stopwatch()
+    watch = StageClock()
     watch.begin(1.0)
     assert watch.read(3.0).busy_seconds == 2.0

@@ -12,7 +12,7 @@ from kintune.core.stage import Demand, Stage
 from kintune.errors import EngineError
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Host
-from kintune.scheduler.scheduler import Machine
+from kintune.scheduler.scheduler import Scheduler
 from kintune.workers.engine.job_run import JobLaunch
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.engine.process import Command
@@ -48,7 +48,7 @@ def run(tmp_path: Path, deaths: int, together: int) -> MemoryJournal:
     items = tuple(Deed(text=str(n)).encode() for n in range(3))
     work = Work(Stage("w", "j", "build", Demand(cores=3)), "build", b"", items, 60)
     journal, commands = MemoryJournal(), {"build": Command((sys.executable, "-c", program))}
-    with LocalEngine(Machine(Sequential()), journal, commands, [Host("h", 3, 100)]) as engine:
+    with LocalEngine(Scheduler(Sequential()), journal, commands, [Host("h", 3, 100)]) as engine:
         engine.run([JobLaunch("j", JOB, Plot(((work,),)).encode())])
     return journal
 

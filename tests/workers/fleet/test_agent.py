@@ -17,15 +17,15 @@ from kintune.core.stage import Demand, Stage
 from kintune.errors import InputError
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Host
-from kintune.scheduler.scheduler import Limits, Machine
+from kintune.scheduler.scheduler import RetryLimits, Scheduler
 from kintune.wire.worker_loop import WIRE_VERSION
 from kintune.workers.engine.job_run import JobEnd, JobLaunch
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.engine.process import Command
 from kintune.workers.fleet.agent import Agent
-from kintune.workers.fleet.agent_registry import Admitted, Hub
+from kintune.workers.fleet.agent_registry import Admitted, AgentRegistry
 from kintune.workers.fleet.messages import FLEET_VERSION, Join, OfferedDevice, TurnedAway, Welcome
-from kintune.workers.fleet.transport import Line
+from kintune.workers.fleet.transport import Transport
 from tests.support.journal import MemoryJournal
 from tests.support.lines import QuietLine, pair
 from tests.support.script import Act, Deed, Plot
@@ -49,12 +49,12 @@ def _admit(join: Join) -> list[Admitted]:
 class Rewired(Agent):
     """An agent whose device worker is the scripted one."""
 
-    async def attend(self, line: Line) -> bool:
+    async def attend(self, line: Transport) -> bool:
         return await super().attend(_Rewiring(line))
 
 
 class _Rewiring:
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Transport) -> None:
         self._line = line
 
     async def send(self, data: bytes) -> None:
@@ -71,7 +71,7 @@ class Fleet:
     def __init__(self, log: Path) -> None:
         self.notes: list[str] = []
         self.engine = LocalEngine(
-            Machine(Sequential(), Limits(backoff_s=0.01, resources_may_join=True)),
+            Scheduler(Sequential(), RetryLimits(backoff_s=0.01, resources_may_join=True)),
             MemoryJournal(),
             {},
             (Host("here", 1, 1000),),
@@ -82,10 +82,10 @@ class Fleet:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        hub = Hub(self.engine, beat_s=0.5)
+        hub = AgentRegistry(self.engine, beat_s=0.5)
 
         @asynccontextmanager
-        async def connect() -> AsyncIterator[Line]:
+        async def connect() -> AsyncIterator[Transport]:
             ours, theirs = pair()
             self._lines.append(ours)
             attending = asyncio.ensure_future(hub.attend(theirs, _admit))
@@ -215,7 +215,7 @@ def test_waits_grow_while_the_service_cannot_be_reached() -> None:
     waits: list[float] = []
 
     @asynccontextmanager
-    async def connect() -> AsyncIterator[Line]:
+    async def connect() -> AsyncIterator[Transport]:
         raise ConnectionRefusedError("nobody listens")
         yield pair()[0]
 

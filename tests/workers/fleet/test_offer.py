@@ -5,11 +5,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kintune.core.device import DeviceAbout
+from kintune.core.device import DeviceDescription
 from kintune.wire.child import ResourceLimits
 from kintune.wire.worker_loop import WIRE_VERSION
 from kintune.workers.fleet.messages import FLEET_VERSION
-from kintune.workers.fleet.offer import Devices, machine_identity, offer_cores, offer_devices
+from kintune.workers.fleet.offer import OfferedDevices, machine_identity, offer_cores, offer_devices
 
 
 def test_cores_are_offered_with_what_builds_may_take() -> None:
@@ -36,10 +36,10 @@ def test_an_identity_is_the_systems_whatever_the_machine_is_called(tmp_path: Pat
 @pytest.mark.tvm
 def test_a_device_is_asked_what_it_is_and_reaches() -> None:
     told: list[str] = []
-    devices = Devices("these", {"cpu:0": (0,)})
+    devices = OfferedDevices("these", {"cpu:0": (0,)})
     join = offer_devices("board", devices, "native", told.append, urgent=True)
     (device,) = join.devices
-    about = msgspec.msgpack.decode(device.about, type=DeviceAbout)
+    about = msgspec.msgpack.decode(device.about, type=DeviceDescription)
     assert (device.name, device.type, device.arguments) == (
         "cpu:0",
         "these",

@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from kintune.core.knowledge import Conditions
+from kintune.core.knowledge import TrainingConditions
 from kintune.records import Store
 from kintune.scheduler.policies import Sequential
-from kintune.scheduler.scheduler import Limits, Machine
+from kintune.scheduler.scheduler import RetryLimits, Scheduler
 from kintune.transfer.refresh_job import RefreshSpec
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
 from kintune.workers.engine.local import LocalEngine
@@ -27,7 +27,7 @@ from kintune.workers.fleet.agent_registry import Admitted
 from kintune.workers.fleet.backlog import Backlog
 from kintune.workers.fleet.growth import Growth
 from kintune.workers.fleet.messages import Join
-from kintune.workers.fleet.ray_cluster import Growing, RayPark
+from kintune.workers.fleet.ray_cluster import Growing, RayCluster
 from tests.support.journal import MemoryJournal
 from tests.support.tools import require
 
@@ -50,11 +50,11 @@ def cluster() -> Iterator[Any]:
 def test_jobs_and_their_stages_run_on_the_nodes(cluster: Any, tmp_path: Path) -> None:
     records = tmp_path / "records.sqlite"
     Store.open(str(records)).close()
-    spec = msgspec.msgpack.encode(RefreshSpec(str(records), Conditions("d", "c", "f")))
+    spec = msgspec.msgpack.encode(RefreshSpec(str(records), TrainingConditions("d", "c", "f")))
     journal = MemoryJournal()
     log = tmp_path / "engine.log"
     engine = LocalEngine(
-        Machine(Sequential(), Limits(resources_may_join=True)), journal, {}, (), log=log, elsewhere={"build"}
+        Scheduler(Sequential(), RetryLimits(resources_may_join=True)), journal, {}, (), log=log, elsewhere={"build"}
     )
     with engine:
         ends: dict[str, JobEnding] = {}
@@ -75,7 +75,7 @@ def test_jobs_and_their_stages_run_on_the_nodes(cluster: Any, tmp_path: Path) ->
             if len(ends) == 2:
                 engine.leave()
 
-        with closing(RayPark(cluster.address, engine, admit)):
+        with closing(RayCluster(cluster.address, engine, admit)):
             engine.serve(on_end=ended)
     assert ends == {"j0": JobEnding.FINISHED, "j1": JobEnding.FINISHED}
     said = log.read_text()
@@ -125,10 +125,10 @@ def growing_cluster(tmp_path: Path) -> Iterator[None]:
 def test_a_cluster_grows_for_those_that_wait(tmp_path: Path) -> None:
     records = tmp_path / "records.sqlite"
     Store.open(str(records)).close()
-    spec = msgspec.msgpack.encode(RefreshSpec(str(records), Conditions("d", "c", "f")))
+    spec = msgspec.msgpack.encode(RefreshSpec(str(records), TrainingConditions("d", "c", "f")))
     backlog = Backlog()
     engine = LocalEngine(
-        Machine(Sequential(), Limits(resources_may_join=True)),
+        Scheduler(Sequential(), RetryLimits(resources_may_join=True)),
         MemoryJournal(),
         {},
         (),
@@ -144,7 +144,7 @@ def test_a_cluster_grows_for_those_that_wait(tmp_path: Path) -> None:
                 engine.leave()
 
         growth = Growth(after_s=5.0, most=2)
-        park = RayPark("", engine, lambda join: [], growing=Growing(backlog, growth))
+        park = RayCluster("", engine, lambda join: [], growing=Growing(backlog, growth))
         with closing(park):
             for n in range(2):
                 engine.add(JobLaunch(f"j{n}", Anywhere(JOB), spec))

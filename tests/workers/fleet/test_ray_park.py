@@ -13,8 +13,8 @@ from kintune.scheduler.events import JobAdded
 from kintune.workers.fleet import ray_cluster as ray_park
 from kintune.workers.fleet.backlog import Backlog
 from kintune.workers.fleet.growth import Growth
-from kintune.workers.fleet.offer import Devices
-from kintune.workers.fleet.ray_cluster import Growing, RayPark, offer_of, ray_address
+from kintune.workers.fleet.offer import OfferedDevices
+from kintune.workers.fleet.ray_cluster import Growing, RayCluster, offer_of, ray_address
 from kintune.workers.fleet.ray_node import NodeOffer
 
 
@@ -56,7 +56,7 @@ def test_a_node_with_nothing_to_offer(resources: dict[str, float]) -> None:
 def test_devices_are_the_last_cores_that_a_nodes_processes_may_use() -> None:
     cores, devices = NodeOffer("n", 2, 0, {"a": 1, "b": 2}).place((3, 4, 7, 8, 9))
     assert cores == (3, 4)
-    assert devices == [Devices("a", {"cpu:7": (7,)}), Devices("b", {"cpu:8": (8,), "cpu:9": (9,)})]
+    assert devices == [OfferedDevices("a", {"cpu:7": (7,)}), OfferedDevices("b", {"cpu:8": (8,), "cpu:9": (9,)})]
     with pytest.raises(InputError, match="n is to offer 5 cores, and its processes may use 4"):
         NodeOffer("n", 2, 0, {"a": 3}).place((0, 1, 2, 3))
 
@@ -111,11 +111,11 @@ def look(ray: FakeRay, times: int) -> None:
         assert ray.looked_again.acquire(timeout=10), "the cluster is not looked at any more"
 
 
-def park() -> RayPark:
+def park() -> RayCluster:
     """One with a job that lives nowhere, which takes a core."""
     backlog = Backlog()
     backlog(JobAdded(0.0, "j"), [])
-    return RayPark("", NoFront(), lambda join: [], growing=Growing(backlog, Growth(after_s=5.0, most=2)))
+    return RayCluster("", NoFront(), lambda join: [], growing=Growing(backlog, Growth(after_s=5.0, most=2)))
 
 
 def test_cores_are_asked_for_once_and_no_longer_wanted_at_the_end(ray: FakeRay) -> None:

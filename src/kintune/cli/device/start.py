@@ -13,7 +13,7 @@ from kintune.hardware.software import require_tried_versions
 from kintune.measure.rpc.address import parse_address
 from kintune.tuning.front.placement import DEVICE, choose_devices, holding
 from kintune.workers.fleet.messages import Join
-from kintune.workers.fleet.offer import Board, Devices, offer_board, offer_devices
+from kintune.workers.fleet.offer import OfferedBoard, OfferedDevices, offer_board, offer_devices
 
 __all__ = ["command"]
 
@@ -67,7 +67,7 @@ def command(
             raise InputError("--threads goes with --rpc; of this machine's cores name some, as in --device cpu:2-3")
         chosen = choose_devices(device)
         gpus = {one: own.gpu.index for one, own in chosen.items() if own.gpu is not None}
-        devices = Devices(type_, {one: own.cores for one, own in chosen.items()}, gpus)
+        devices = OfferedDevices(type_, {one: own.cores for one, own in chosen.items()}, gpus)
         held = holding([core for own in chosen.values() for core in own.cores], gpus.values(), _waiting)
 
         def join() -> Join:
@@ -77,7 +77,7 @@ def command(
         attend(service, token_file, join)
 
 
-def _board(rpc: str, type_: str, target: str, threads: int | None, *, plain: bool) -> Board:
+def _board(rpc: str, type_: str, target: str, threads: int | None, *, plain: bool) -> OfferedBoard:
     """Raises InputError where something is missing, or too much; TargetError for what is no address here."""
     address = parse_address(rpc)
     if target == _NATIVE or threads is None:
@@ -87,7 +87,7 @@ def _board(rpc: str, type_: str, target: str, threads: int | None, *, plain: boo
         )
     if not plain:
         raise InputError(f"--rpc {rpc}: leave --device and --urgent away; they are for devices of this machine")
-    return Board(type_, address, threads)
+    return OfferedBoard(type_, address, threads)
 
 
 def _waiting(holder: str) -> None:

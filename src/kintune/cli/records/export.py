@@ -7,7 +7,7 @@ import msgspec
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import records_option
-from kintune.cli.records.place import Place, choose_place, metaschedule_option
+from kintune.cli.records.place import ExchangePlace, choose_place, metaschedule_option
 from kintune.cli.records.show import find_run
 from kintune.files import check_writable
 from kintune.integrations.exchange import Exported, export_metaschedule, gather
@@ -53,7 +53,7 @@ def command(
         echo(f"  left out {count}: {reason}", json_target)
 
 
-def _export(store: Store, place: Place, run_id: str | None) -> Exported:
+def _export(store: Store, place: ExchangePlace, run_id: str | None) -> Exported:
     if place.is_stock:
         return export_metaschedule(place.path, gather(store, run_id))
     return Exported(export_records(store, place.path, run_id=run_id), {})

@@ -10,7 +10,7 @@ from kintune.cli.options import records_option
 from kintune.cli.records.place import choose_place, metaschedule_option
 from kintune.files import check_readable
 from kintune.integrations.exchange import TuningDatabase, absorb, read_metaschedule
-from kintune.records import Imported, Store, import_records
+from kintune.records import ImportSummary, Store, import_records
 
 __all__ = ["ImportDocument", "command"]
 
@@ -48,7 +48,7 @@ def command(file: str | None, metaschedule: str | None, records: str | None, jso
         check_readable(place.path, "the file")
     with Store.open(records) as store:
         where = store.where
-        imported: Imported = import_records(store, place.path) if database is None else absorb(store, database)
+        imported: ImportSummary = import_records(store, place.path) if database is None else absorb(store, database)
     skipped = {} if database is None else database.skipped
     document = ImportDocument(
         records=where, place=place.path, added=imported.added, known=imported.known, skipped=skipped

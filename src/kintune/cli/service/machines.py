@@ -10,10 +10,10 @@ import msgspec
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.service.place import data_option, database_at
-from kintune.core.device import DeviceAbout
-from kintune.service.audit_log import Diary
+from kintune.core.device import DeviceDescription
+from kintune.service.audit_log import AuditLog
 from kintune.service.device_types import DeviceTypes
-from kintune.service.machines import Machine, machines_in
+from kintune.service.machines import RegisteredMachine, machines_in
 
 __all__ = ["MachinesDocument", "forget_type", "list_machines"]
 
@@ -22,8 +22,8 @@ class MachinesDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of `kintune service machines --json`; `types` are the types of devices by name."""
 
     schema_version: int = 1
-    machines: list[Machine]
-    types: dict[str, DeviceAbout]
+    machines: list[RegisteredMachine]
+    types: dict[str, DeviceDescription]
 
 
 @click.command("machines", short_help="List the machines that have joined, and their devices' types.")
@@ -55,5 +55,5 @@ def forget_type(name: str, data: str) -> None:
     """
     with database_at(data) as database, database.transaction():
         DeviceTypes(database).forget(name)
-        Diary(database).note(time.time(), "forget type", name)
+        AuditLog(database).note(time.time(), "forget type", name)
     click.echo(f"Forgot what a {name} is.")

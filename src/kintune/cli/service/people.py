@@ -10,8 +10,8 @@ import msgspec
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.service.place import data_option, database_at
 from kintune.service.access import Quota
-from kintune.service.audit_log import Diary
-from kintune.service.users import People, User
+from kintune.service.audit_log import AuditLog
+from kintune.service.users import User, Users
 
 __all__ = ["UsersDocument", "add_user", "list_users", "lock"]
 
@@ -32,8 +32,8 @@ class UsersDocument(msgspec.Struct, frozen=True, kw_only=True):
 def add_user(name: str, data: str, jobs: int, upload_mb: int, minutes: float) -> None:
     """Add the user NAME, with quotas."""
     with database_at(data) as database, database.transaction():
-        user = People(database).add_user(name, time.time(), Quota(jobs, upload_mb, minutes))
-        Diary(database).note(time.time(), "add user", user.name)
+        user = Users(database).add_user(name, time.time(), Quota(jobs, upload_mb, minutes))
+        AuditLog(database).note(time.time(), "add user", user.name)
     click.echo(f"Added {user.name}.")
 
 
@@ -43,7 +43,7 @@ def add_user(name: str, data: str, jobs: int, upload_mb: int, minutes: float) ->
 def list_users(data: str, json_target: JsonTarget) -> None:
     """List the users and what they may use."""
     with database_at(data) as database:
-        users = People(database).users()
+        users = Users(database).users()
     write_document(json_target, UsersDocument(users=users))
     for user in users:
         quota = user.quota
@@ -59,6 +59,6 @@ def list_users(data: str, json_target: JsonTarget) -> None:
 def lock(name: str, data: str, undo: bool) -> None:
     """Lock the user NAME out: none of their tokens is taken any more."""
     with database_at(data) as database, database.transaction():
-        People(database).change_user(name, disabled=not undo)
-        Diary(database).note(time.time(), "unlock" if undo else "lock", name)
+        Users(database).change_user(name, disabled=not undo)
+        AuditLog(database).note(time.time(), "unlock" if undo else "lock", name)
     click.echo(f"{name} {'may come in again' if undo else 'is locked out'}.")

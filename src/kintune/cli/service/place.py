@@ -12,7 +12,7 @@ import click
 from kintune.errors import InputError
 from kintune.records.database import Database
 from kintune.service.database import open_database
-from kintune.service.settings import Settings, settings_in
+from kintune.service.settings import ServiceSettings, settings_in
 
 __all__ = ["data_option", "database_at", "settings_at"]
 
@@ -28,9 +28,11 @@ def database_at(data: str) -> Iterator[Database]:
         yield database
 
 
-def settings_at(data: str) -> Settings:
+def settings_at(data: str) -> ServiceSettings:
     """The settings of the service in this directory.  Raises InputError when there is none, or they cannot be read."""
     directory = Path(data).expanduser().absolute()
     if not directory.is_dir():
         raise InputError(f"--data {data}: there is no such directory; `kintune serve` makes it")
-    return settings_in(directory) or Settings(data=str(directory), database=os.environ.get("KINTUNE_DATABASE", ""))
+    return settings_in(directory) or ServiceSettings(
+        data=str(directory), database=os.environ.get("KINTUNE_DATABASE", "")
+    )

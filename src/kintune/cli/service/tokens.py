@@ -11,8 +11,8 @@ import msgspec
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.service.place import data_option, database_at
 from kintune.service.access import NotFound, Scope
-from kintune.service.audit_log import Diary
-from kintune.service.users import People, Token
+from kintune.service.audit_log import AuditLog
+from kintune.service.users import Token, Users
 
 __all__ = ["TokensDocument", "add_token", "list_tokens", "revoke"]
 
@@ -34,13 +34,13 @@ def add_token(data: str, user: str, scope: str, days: float, label: str) -> None
     """Make a token.  It is written to standard output, and can never be seen again."""
     now = time.time()
     with database_at(data) as database, database.transaction():
-        people = People(database)
+        people = Users(database)
         try:
             owner = people.user(user)
         except NotFound:
             owner = people.add_user(user, now)
         token = people.add_token(owner, label, Scope(scope), now, days or None)
-        Diary(database).note(now, "add token", token.hint, details={"user": user, "scope": scope})
+        AuditLog(database).note(now, "add token", token.hint, details={"user": user, "scope": scope})
     click.echo(token.text)
 
 
@@ -50,7 +50,7 @@ def add_token(data: str, user: str, scope: str, days: float, label: str) -> None
 def list_tokens(data: str, json_target: JsonTarget) -> None:
     """List the tokens, without what is secret of them."""
     with database_at(data) as database:
-        people = People(database)
+        people = Users(database)
         names, tokens = {user.id: user.name for user in people.users()}, people.tokens()
     write_document(json_target, TokensDocument(tokens=tokens))
     for token in tokens:
@@ -65,8 +65,8 @@ def list_tokens(data: str, json_target: JsonTarget) -> None:
 def revoke(token: int, data: str) -> None:
     """Revoke the token with this number."""
     with database_at(data) as database, database.transaction():
-        People(database).revoke(token, time.time())
-        Diary(database).note(time.time(), "revoke token", str(token))
+        Users(database).revoke(token, time.time())
+        AuditLog(database).note(time.time(), "revoke token", str(token))
     click.echo(f"Token {token} is revoked.")
 
 

@@ -9,13 +9,13 @@ import tvm
 from tvm import relax
 
 if TYPE_CHECKING:
-    from kintune.models.model import Model
+    from kintune.models.model import ImportedModel
 
 __all__ = ["beginning", "first_culprit"]
 
 
 def first_culprit(
-    model: Model,
+    model: ImportedModel,
     attempt: Callable[[tvm.IRModule], object],
     ends: Collection[str] | None = None,
     kind: type[Exception] = Exception,

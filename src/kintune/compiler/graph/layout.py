@@ -14,7 +14,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.layout_rules import RULES
 from kintune.compiler.graph.rewriting import operator_of, rewriting_pass
-from kintune.compiler.graph.views import Result, Tensors, View, static_shape
+from kintune.compiler.graph.views import LayoutResult, Tensors, TensorView, static_shape
 
 __all__ = ["ChooseLayouts"]
 
@@ -57,18 +57,18 @@ class _ChooseLayouts(PyExprMutator):  # type: ignore[misc]
         if shape is None:
             self._tensors.keep_group(binding.var, variable, result.order)
         else:
-            self._tensors.keep(binding.var, View(variable, shape, result.order, result.firm))
+            self._tensors.keep(binding.var, TensorView(variable, shape, result.order, result.firm))
         if not isinstance(binding.var, relax.DataflowVar):
             plain = self._tensors.plain(binding.var)
             self.builder_.emit_normalized(relax.VarBinding(self.visit_var_def(binding.var), plain))
 
-    def _result(self, value: relax.Expr) -> Result | None:
+    def _result(self, value: relax.Expr) -> LayoutResult | None:
         if isinstance(value, relax.TupleGetItem):
             group = self._tensors.group(value.tuple_value)
-            return Result(relax.TupleGetItem(group[0], value.index), group[1]) if group else None
+            return LayoutResult(relax.TupleGetItem(group[0], value.index), group[1]) if group else None
         if isinstance(value, relax.Var):
             view = self._tensors.view(value)
-            return Result(view.stored, view.order, view.firm) if view and self._tensors.knows(value) else None
+            return LayoutResult(view.stored, view.order, view.firm) if view and self._tensors.knows(value) else None
         rule = RULES.get(operator_of(value))
         return None if rule is None or _is_dynamic(value) else rule(self._tensors, value)
 

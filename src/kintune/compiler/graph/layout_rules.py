@@ -14,11 +14,11 @@ from tvm import relax
 
 from kintune.compiler.graph import permutations
 from kintune.compiler.graph.rewriting import operator_of
-from kintune.compiler.graph.views import Result, Tensors, View, static_shape
+from kintune.compiler.graph.views import LayoutResult, Tensors, TensorView, static_shape
 
 __all__ = ["BROADCAST", "RULES", "UNARY"]
 
-Rule = Callable[[Tensors, relax.Call], "Result | None"]
+Rule = Callable[[Tensors, relax.Call], "LayoutResult | None"]
 Order = tuple[int, ...]
 
 _NHWC: Order = (0, 3, 1, 2)
@@ -36,7 +36,7 @@ BROADCAST = (
 )  # fmt: skip
 
 
-def _lying_otherwise(tensors: Tensors, expression: relax.Expr) -> View | None:
+def _lying_otherwise(tensors: Tensors, expression: relax.Expr) -> TensorView | None:
     """The operand, when it does not lie as the network speaks of it."""
     view = tensors.view(expression)
     return None if view is None or view.is_plain else view
@@ -50,12 +50,12 @@ def _axis(axis: int, rank: int) -> int:
     return int(axis) % rank
 
 
-def _unary(tensors: Tensors, call: relax.Call) -> Result | None:
+def _unary(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     view = _lying_otherwise(tensors, call.args[0])
-    return None if view is None else Result(_call(call, view.stored, *call.args[1:]), view.order, view.firm)
+    return None if view is None else LayoutResult(_call(call, view.stored, *call.args[1:]), view.order, view.firm)
 
 
-def _best_order(views: Sequence[View], rank: int) -> tuple[Order, bool] | None:
+def _best_order(views: Sequence[TensorView], rank: int) -> tuple[Order, bool] | None:
     """The order in which the least must be moved to combine tensors; None when it is the network's own."""
     plain = permutations.identity(rank)
     orders: dict[Order, bool] = {}
@@ -75,7 +75,7 @@ def _best_order(views: Sequence[View], rank: int) -> tuple[Order, bool] | None:
     return best, orders[best]
 
 
-def _lies_in(view: View, order: Order) -> bool:
+def _lies_in(view: TensorView, order: Order) -> bool:
     rank = len(order)
     shape = (1,) * (rank - len(view.shape)) + view.shape
     return permutations.is_copy_free(shape, permutations.expanded(view.order, rank), order)
@@ -88,7 +88,7 @@ def _size(shape: Sequence[int]) -> int:
     return size
 
 
-def _broadcast(tensors: Tensors, call: relax.Call) -> Result | None:
+def _broadcast(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     shape = static_shape(relax.Var("result", call.ty))
     views = [tensors.view(argument) for argument in call.args]
     if shape is None or any(view is None for view in views):
@@ -102,23 +102,23 @@ def _broadcast(tensors: Tensors, call: relax.Call) -> Result | None:
         view.stored if _size(view.shape) == 1 and _is_constant(view.stored) else tensors.arrange(view, order)
         for view in known
     ]
-    return Result(_call(call, *operands), order, firm)
+    return LayoutResult(_call(call, *operands), order, firm)
 
 
 def _is_constant(expression: relax.Expr) -> bool:
     return isinstance(expression, tvm.ir.GenericConst)
 
 
-def _transpose(tensors: Tensors, call: relax.Call) -> Result | None:
+def _transpose(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     view = tensors.view(call.args[0])
     if view is None or _is_constant(view.stored):
         return None
     rank = len(view.shape)
     axes = range(rank)[::-1] if call.attrs.axes is None else [_axis(axis, rank) for axis in call.attrs.axes]
-    return Result(view.stored, permutations.compose(view.order, axes), view.firm)
+    return LayoutResult(view.stored, permutations.compose(view.order, axes), view.firm)
 
 
-def _reshape(tensors: Tensors, call: relax.Call) -> Result | None:
+def _reshape(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     view = _lying_otherwise(tensors, call.args[0])
     wanted = static_shape(relax.Var("result", call.ty))
     if view is None or wanted is None:
@@ -130,10 +130,10 @@ def _reshape(tensors: Tensors, call: relax.Call) -> Result | None:
         if before is None or order is None or order == permutations.identity(len(order)):
             return None
         data = tensors.arrange(view, before)
-    return Result(relax.op.reshape(data, permutations.stored(wanted, order)), order, view.firm)
+    return LayoutResult(relax.op.reshape(data, permutations.stored(wanted, order)), order, view.firm)
 
 
-def _reduce(tensors: Tensors, call: relax.Call) -> Result | None:
+def _reduce(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     view = _lying_otherwise(tensors, call.args[0])
     if view is None or call.attrs.axis is None:
         return None
@@ -141,31 +141,33 @@ def _reduce(tensors: Tensors, call: relax.Call) -> Result | None:
     axes = [_axis(axis, rank) for axis in call.attrs.axis]
     places = sorted(view.order[axis] for axis in axes)
     found = getattr(relax.op, _short(call))(view.stored, places, bool(call.attrs.keepdims))
-    return Result(found, view.order if call.attrs.keepdims else permutations.reduced(view.order, axes), view.firm)
+    return LayoutResult(found, view.order if call.attrs.keepdims else permutations.reduced(view.order, axes), view.firm)
 
 
 def _short(call: relax.Call) -> str:
     return operator_of(call).removeprefix("relax.")
 
 
-def _arg_reduce(tensors: Tensors, call: relax.Call) -> Result | None:
+def _arg_reduce(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     view = _lying_otherwise(tensors, call.args[0])
     if view is None or call.attrs.axis is None:
         return None
     axis = _axis(call.attrs.axis, len(view.shape))
     found = getattr(relax.op, _short(call))(view.stored, view.order[axis], bool(call.attrs.keepdims))
-    return Result(found, view.order if call.attrs.keepdims else permutations.reduced(view.order, [axis]), view.firm)
+    return LayoutResult(
+        found, view.order if call.attrs.keepdims else permutations.reduced(view.order, [axis]), view.firm
+    )
 
 
 def _along(build: Callable[[relax.Call, relax.Expr, int], relax.Expr]) -> Rule:
     """An operator along one axis, whose result has the operand's axes."""
 
-    def rule(tensors: Tensors, call: relax.Call) -> Result | None:
+    def rule(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
         view = _lying_otherwise(tensors, call.args[0])
         if view is None or call.attrs.axis is None:
             return None
         place = view.order[_axis(call.attrs.axis, len(view.shape))]
-        return Result(build(call, view.stored, place), view.order, view.firm)
+        return LayoutResult(build(call, view.stored, place), view.order, view.firm)
 
     return rule
 
@@ -180,7 +182,7 @@ def _split(call: relax.Call, data: relax.Expr, axis: int) -> relax.Expr:
     return relax.op.split(data, sections, axis)
 
 
-def _concat(tensors: Tensors, call: relax.Call) -> Result | None:
+def _concat(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     (group,) = call.args
     if not isinstance(group, relax.Tuple):
         return None
@@ -194,60 +196,60 @@ def _concat(tensors: Tensors, call: relax.Call) -> Result | None:
         return None
     order, firm = chosen
     fields = [tensors.arrange(view, order) for view in known]
-    return Result(relax.op.concat(fields, order[_axis(call.attrs.axis, rank)]), order, firm)
+    return LayoutResult(relax.op.concat(fields, order[_axis(call.attrs.axis, rank)]), order, firm)
 
 
-def _strided_slice(tensors: Tensors, call: relax.Call) -> Result | None:
+def _strided_slice(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     view = _lying_otherwise(tensors, call.args[0])
     if view is None or not isinstance(call.args[1], relax.Tuple):
         return None
     axes = [view.order[_axis(_integer(field), len(view.shape))] for field in call.args[1].fields]
     moved = relax.Tuple([relax.prim_value(axis) for axis in axes])
-    return Result(_call(call, view.stored, moved, *call.args[2:]), view.order, view.firm)
+    return LayoutResult(_call(call, view.stored, moved, *call.args[2:]), view.order, view.firm)
 
 
 def _integer(expression: Any) -> int:
     return int(getattr(expression, "value", expression))
 
 
-def _take(tensors: Tensors, call: relax.Call) -> Result | None:
+def _take(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     view = _lying_otherwise(tensors, call.args[0])
     indices = static_shape(call.args[1])
     if view is None or indices is None or len(indices) > 1 or call.attrs.axis is None:
         return None
     axis = _axis(call.attrs.axis, len(view.shape))
     found = relax.op.take(view.stored, tensors.operand(call.args[1]), view.order[axis], call.attrs.mode)
-    return Result(found, view.order if indices else permutations.reduced(view.order, [axis]), view.firm)
+    return LayoutResult(found, view.order if indices else permutations.reduced(view.order, [axis]), view.firm)
 
 
-def _pad(tensors: Tensors, call: relax.Call) -> Result | None:
+def _pad(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     view = _lying_otherwise(tensors, call.args[0])
     if view is None:
         return None
     widths = [int(width) for width in call.attrs.pad_width]
     moved = [width for axis in permutations.inverse(view.order) for width in widths[2 * axis : 2 * axis + 2]]
     found = relax.op.nn.pad(view.stored, moved, str(call.attrs.pad_mode), float(call.attrs.pad_value))
-    return Result(found, view.order, view.firm)
+    return LayoutResult(found, view.order, view.firm)
 
 
-def _tile(tensors: Tensors, call: relax.Call) -> Result | None:
+def _tile(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     view = _lying_otherwise(tensors, call.args[0])
     if view is None or len(call.attrs.repeats) != len(view.shape):
         return None
     repeats = [int(call.attrs.repeats[axis]) for axis in permutations.inverse(view.order)]
-    return Result(relax.op.tile(view.stored, repeats), view.order, view.firm)
+    return LayoutResult(relax.op.tile(view.stored, repeats), view.order, view.firm)
 
 
-def _broadcast_to(tensors: Tensors, call: relax.Call) -> Result | None:
+def _broadcast_to(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     view = _lying_otherwise(tensors, call.args[0])
     wanted = static_shape(relax.Var("result", call.ty))
     if view is None or wanted is None or len(wanted) != len(view.shape):
         return None
     found = relax.op.broadcast_to(view.stored, permutations.stored(wanted, view.order))
-    return Result(found, view.order, view.firm)
+    return LayoutResult(found, view.order, view.firm)
 
 
-def _conv2d(tensors: Tensors, call: relax.Call) -> Result | None:
+def _conv2d(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     data, weight = tensors.view(call.args[0]), tensors.view(call.args[1])
     attributes = call.attrs
     layouts = (attributes.data_layout, attributes.kernel_layout, attributes.out_layout)
@@ -265,7 +267,7 @@ def _conv2d(tensors: Tensors, call: relax.Call) -> Result | None:
         "NHWC",
         attributes.out_dtype,
     )
-    return Result(found, _NHWC)
+    return LayoutResult(found, _NHWC)
 
 
 def _channels_last(tensors: Tensors, call: relax.Call) -> relax.Expr | None:
@@ -276,24 +278,24 @@ def _channels_last(tensors: Tensors, call: relax.Call) -> relax.Expr | None:
     return tensors.arrange(view, _NHWC) if _lies_in(view, _NHWC) else None
 
 
-def _pool2d(tensors: Tensors, call: relax.Call) -> Result | None:
+def _pool2d(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     data = _channels_last(tensors, call)
     if data is None or call.attrs.out_layout != "NCHW":
         return None
     a = call.attrs
     pool = getattr(relax.op.nn, _short(call).removeprefix("nn."))
     found = pool(data, a.pool_size, a.strides, a.padding, a.dilation, a.ceil_mode, a.count_include_pad, "NHWC", "NHWC")
-    return Result(found, _NHWC)
+    return LayoutResult(found, _NHWC)
 
 
-def _adaptive_pool2d(tensors: Tensors, call: relax.Call) -> Result | None:
+def _adaptive_pool2d(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     data = _channels_last(tensors, call)
     if data is None or call.attrs.out_layout != "NCHW":
         return None
-    return Result(relax.op.nn.adaptive_avg_pool2d(data, call.attrs.output_size, "NHWC", "NHWC"), _NHWC)
+    return LayoutResult(relax.op.nn.adaptive_avg_pool2d(data, call.attrs.output_size, "NHWC", "NHWC"), _NHWC)
 
 
-def _resize2d(tensors: Tensors, call: relax.Call) -> Result | None:
+def _resize2d(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     data = _channels_last(tensors, call)
     if data is None:
         return None
@@ -311,10 +313,10 @@ def _resize2d(tensors: Tensors, call: relax.Call) -> Result | None:
         a.extrapolation_value,
         a.out_dtype,
     )
-    return Result(found, _NHWC)
+    return LayoutResult(found, _NHWC)
 
 
-def _normalise(tensors: Tensors, call: relax.Call) -> Result | None:
+def _normalise(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     """A norm whose scale and offset are tensors along its channels, or over the axes that it reduces."""
     view = _lying_otherwise(tensors, call.args[0])
     if view is None:
@@ -330,25 +332,25 @@ def _normalise(tensors: Tensors, call: relax.Call) -> Result | None:
         channels = view.order[_axis(a.channel_axis, rank)]
         groups = (a.num_groups,) if name == "group_norm" else ()
         last = (*groups, channels, *last)
-    return Result(getattr(relax.op.nn, name)(view.stored, *operands, *last), view.order, view.firm)
+    return LayoutResult(getattr(relax.op.nn, name)(view.stored, *operands, *last), view.order, view.firm)
 
 
-def _prelu(tensors: Tensors, call: relax.Call) -> Result | None:
+def _prelu(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     view = _lying_otherwise(tensors, call.args[0])
     if view is None:
         return None
     axis = view.order[_axis(call.attrs.axis, len(view.shape))]
-    return Result(relax.op.nn.prelu(view.stored, tensors.operand(call.args[1]), axis), view.order, view.firm)
+    return LayoutResult(relax.op.nn.prelu(view.stored, tensors.operand(call.args[1]), axis), view.order, view.firm)
 
 
-def _quantise(tensors: Tensors, call: relax.Call) -> Result | None:
+def _quantise(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     view = _lying_otherwise(tensors, call.args[0])
     if view is None:
         return None
     axis = view.order[_axis(call.attrs.axis, len(view.shape))]
     steps = [tensors.operand(argument) for argument in call.args[1:]]
     found = getattr(relax.op, _short(call))(view.stored, *steps, axis, str(call.attrs.out_dtype))
-    return Result(found, view.order, view.firm)
+    return LayoutResult(found, view.order, view.firm)
 
 
 RULES: dict[str, Rule] = {

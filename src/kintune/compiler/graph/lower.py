@@ -25,7 +25,7 @@ from kintune.compiler.graph.patterns import InlineRepeats, RepeatsBroadcast, Res
 from kintune.compiler.graph.quantising import divide_exactly
 from kintune.compiler.graph.reshaping import DelayReshapes
 from kintune.compiler.graph.rewriting import operator_of
-from kintune.compiler.graph.workload import Workload, describe, standalone
+from kintune.compiler.graph.workload import StandaloneWorkload, describe, standalone
 
 __all__ = ["Lowered", "lower"]
 
@@ -42,7 +42,7 @@ class Lowered(NamedTuple):
 
     module: tvm.IRModule
     weights: tuple[tvm.runtime.Tensor, ...]
-    workloads: tuple[Workload, ...]
+    workloads: tuple[StandaloneWorkload, ...]
     functions: dict[str, str]
 
 
@@ -69,7 +69,7 @@ def lower(module: tvm.IRModule, target: tvm.target.Target, *, conservative: bool
         )(module)
     calls = _count_calls(module)
     functions: dict[str, str] = {}
-    grouped: dict[str, Workload] = {}
+    grouped: dict[str, StandaloneWorkload] = {}
     for name, count in calls.items():
         workload = describe(name, standalone(module[name]), count)
         functions[name] = workload.digest

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 from tvm import relax
 
 from kintune.compiler.graph.rewriting import operator_of
-from kintune.compiler.graph.workload import Workload
+from kintune.compiler.graph.workload import StandaloneWorkload
 
 if TYPE_CHECKING:
-    from kintune.models.model import Model
+    from kintune.models.model import ImportedModel
 
 __all__ = ["nodes_of"]
 
 _CALL_KERNEL = "relax.call_tir"
 
 
-def nodes_of(model: Model, workloads: Sequence[Workload]) -> dict[str, tuple[str, ...]]:
+def nodes_of(model: ImportedModel, workloads: Sequence[StandaloneWorkload]) -> dict[str, tuple[str, ...]]:
     """Workload digest -> the nodes that it may belong to, as messages name them, in the order of the network.
 
     The compiler's passes forget where a subgraph comes from.  So those nodes are taken that hold its first operator and

@@ -18,7 +18,7 @@ from kintune.compiler.graph.rewriting import operator_of
 from kintune.core.payloads import Tensor
 from kintune.core.stage_requests import output_name
 
-__all__ = ["MOST_FLOPS", "Alone", "choose_alone", "side_by_side"]
+__all__ = ["MOST_FLOPS", "ComparisonNetwork", "choose_alone", "side_by_side"]
 
 MOST_FLOPS = 5e9
 """What the untuned programs of all subgraphs that are compared may compute together: some seconds of work."""
@@ -26,7 +26,7 @@ MOST_FLOPS = 5e9
 _CALL_KERNEL = "relax.call_tir"
 
 
-class Alone(NamedTuple):
+class ComparisonNetwork(NamedTuple):
     """`lowered` is the changed network, `outputs` describe its outputs: of each workload first those of the chosen
     program, then those of the untuned one.
     """
@@ -45,7 +45,7 @@ def choose_alone(lowered: Lowered, chosen: Collection[str]) -> tuple[frozenset[s
     return frozenset(compared), frozenset(chosen) - compared
 
 
-def side_by_side(lowered: Lowered, workloads: Collection[str]) -> Alone:
+def side_by_side(lowered: Lowered, workloads: Collection[str]) -> ComparisonNetwork:
     """The network with the subgraphs of these `workloads`, where each occurs first, computed a second time.
 
     The programs of the second time have names that `lowered.functions` does not know: they stay untuned.
@@ -70,7 +70,7 @@ def side_by_side(lowered: Lowered, workloads: Collection[str]) -> Alone:
     kind = relax.TupleType([leaf.ty for leaf in leaves])
     function = relax.Function(main.params, body, kind, main.is_pure, main.attrs)
     rewriter.builder_.update_func(module.get_global_var("main"), function)
-    return Alone(lowered._replace(module=rewriter.builder_.get()), outputs)
+    return ComparisonNetwork(lowered._replace(module=rewriter.builder_.get()), outputs)
 
 
 @mutator

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from kintune.compiler.graph.lower import Lowered
-from kintune.compiler.graph.workload import Workload
+from kintune.compiler.graph.workload import StandaloneWorkload
 
 __all__ = ["kernels", "share_without_reduction"]
 
 _RESHAPE = "reshape"
 
 
-def kernels(lowered: Lowered) -> list[Workload]:
+def kernels(lowered: Lowered) -> list[StandaloneWorkload]:
     """What runs as a kernel: a reshape alone only gives its operand another shape."""
     return [workload for workload in lowered.workloads if workload.signature != _RESHAPE]
 

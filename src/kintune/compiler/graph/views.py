@@ -10,12 +10,12 @@ from tvm import relax
 
 from kintune.compiler.graph import permutations
 
-__all__ = ["Result", "Tensors", "View", "static_shape"]
+__all__ = ["LayoutResult", "TensorView", "Tensors", "static_shape"]
 
 Order = tuple[int, ...]
 
 
-class View(NamedTuple):
+class TensorView(NamedTuple):
     """A tensor of the network: what is stored of it, its shape and its order (see `permutations`).
 
     It is `firm` when an operator, rather than a transpose that the network asks for, stored it so.
@@ -32,7 +32,7 @@ class View(NamedTuple):
         return self.order == permutations.identity(len(self.shape))
 
 
-class Result(NamedTuple):
+class LayoutResult(NamedTuple):
     """What computes an operator in another order: the expression, and the order of its result or its results."""
 
     expression: relax.Expr
@@ -47,18 +47,18 @@ class Tensors:
         """`builder` emits what orders need, `visit` gives an expression of the new network for one of the old."""
         self._builder = builder
         self._visit = visit
-        self._views: dict[relax.Var, View] = {}
+        self._views: dict[relax.Var, TensorView] = {}
         self._groups: dict[relax.Var, tuple[relax.Var, Order]] = {}
         self._converted: dict[tuple[object, Order, Order], relax.Expr] = {}
 
-    def view(self, expression: relax.Expr) -> View | None:
+    def view(self, expression: relax.Expr) -> TensorView | None:
         """How the tensor lies; None where the expression is no tensor of known shape."""
         if isinstance(expression, relax.Var) and expression in self._views:
             return self._views[expression]
         shape = static_shape(expression)
-        return None if shape is None else View(self._visit(expression), shape, permutations.identity(len(shape)))
+        return None if shape is None else TensorView(self._visit(expression), shape, permutations.identity(len(shape)))
 
-    def keep(self, variable: relax.Var, view: View) -> None:
+    def keep(self, variable: relax.Var, view: TensorView) -> None:
         """A variable of the network has this view from now on."""
         self._views[variable] = view
 
@@ -89,7 +89,7 @@ class Tensors:
         fields = []
         for i, field in enumerate(variable.ty.fields):
             shape = tuple(int(extent) for extent in field.shape)
-            view = View(self._builder.emit(relax.TupleGetItem(stored, i)), shape, order)
+            view = TensorView(self._builder.emit(relax.TupleGetItem(stored, i)), shape, order)
             fields.append(self.arrange(view, permutations.identity(len(shape))))
         return relax.Tuple(fields)
 
@@ -97,7 +97,7 @@ class Tensors:
         """An operand that is wanted as the network speaks of it."""
         return self._visit(expression)
 
-    def arrange(self, view: View, order: Sequence[int]) -> relax.Expr:
+    def arrange(self, view: TensorView, order: Sequence[int]) -> relax.Expr:
         """The tensor stored in an order, of the order's rank or a smaller one."""
         order = tuple(order)
         rank = len(order)

@@ -14,10 +14,10 @@ from kintune.compiler.space.replay import weight_positions
 from kintune.compiler.space.sketches import is_schedulable
 from kintune.core.candidate import digest_of
 
-__all__ = ["Workload", "describe", "standalone"]
+__all__ = ["StandaloneWorkload", "describe", "standalone"]
 
 
-class Workload(NamedTuple):
+class StandaloneWorkload(NamedTuple):
     """A distinct subgraph: `module` holds it as `main`.
 
     `weight` is how often the network calls it, `flops` and `bytes` what one run computes and at least moves,
@@ -45,7 +45,7 @@ def standalone(function: tvm.tirx.PrimFunc) -> tvm.IRModule:
     return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
 
 
-def describe(name: str, module: tvm.IRModule, weight: int) -> Workload:
+def describe(name: str, module: tvm.IRModule, weight: int) -> StandaloneWorkload:
     """Describe the workload `module`; `name` is the name it had in its network (`fused_conv2d1_add_relu`)."""
     function = module["main"]
     operands = [(tuple(int(d) for d in p.shape), str(p.dtype)) for p in function.params]
@@ -54,7 +54,7 @@ def describe(name: str, module: tvm.IRModule, weight: int) -> Workload:
     blocks = _reductions(module)
     signature = tuple(re.sub(r"\d+$", "", part) for part in name.removeprefix("fused_").split("_"))
     structure = tvm_ffi.structural_hash(module).to_bytes(8, "little", signed=False)
-    return Workload(
+    return StandaloneWorkload(
         name=name,
         digest=digest_of(structure, repr(operands).encode(), repr(flops).encode()),
         module=module,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kintune.compiler.graph.workload import Workload
+from kintune.compiler.graph.workload import StandaloneWorkload
 
 __all__ = ["is_tunable"]
 
@@ -13,7 +13,7 @@ _BYTES_PER_US = 10_000.0
 _LEAST_SHARE = 0.002
 
 
-def is_tunable(workloads: Sequence[Workload]) -> frozenset[str]:
+def is_tunable(workloads: Sequence[StandaloneWorkload]) -> frozenset[str]:
     """The digests of the workloads that reduce something and take a share of the network's time worth speaking of.
 
     The share is a rough one, from FLOPs and bytes alone; what falls below it (reshapes, transposes, tiny reductions)

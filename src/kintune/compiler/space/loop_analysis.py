@@ -14,7 +14,7 @@ from tvm.sym import detect_linear_equation
 
 from kintune.compiler.space.replay import weight_positions
 from kintune.core.candidate import Sketch
-from kintune.search.access_patterns import Access, Anatomy
+from kintune.search.access_patterns import Access, AccessPatterns
 
 __all__ = ["dissect", "tiled_block"]
 
@@ -32,7 +32,7 @@ def tiled_block(sketch: Sketch) -> str | None:
     return None
 
 
-def dissect(module: tvm.IRModule, block: str) -> Anatomy | None:
+def dissect(module: tvm.IRModule, block: str) -> AccessPatterns | None:
     """The anatomy of a block of `module`'s function `main`; None when its operands are not of constant shape.
 
     Raises ValueError when there is no such block.
@@ -51,7 +51,7 @@ def dissect(module: tvm.IRModule, block: str) -> Anatomy | None:
     except TypeError:  # a shape that is only known when the program runs
         return None
     reduces = tuple(int(entry.iter_type) == tvm.tirx.IterVar.CommReduce for entry in statement.iter_vars)
-    return Anatomy(block, extents, reduces, tuple(accesses))
+    return AccessPatterns(block, extents, reduces, tuple(accesses))
 
 
 def _access(

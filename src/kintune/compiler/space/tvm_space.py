@@ -17,9 +17,9 @@ from kintune.compiler.space.replay import Replayer
 from kintune.core.candidate import Candidate, Sketch, fits
 from kintune.errors import BuildError
 from kintune.search.features.field import Field, fields_of
-from kintune.search.processor import Machine
+from kintune.search.processor import Processor
 from kintune.search.rules import rule_candidates
-from kintune.search.space import Draft
+from kintune.search.space import CandidateBatch
 from kintune.search.training_rows import of_stores
 
 __all__ = ["TvmSpace"]
@@ -43,7 +43,7 @@ class TvmSpace:
         modules: Mapping[str, tvm.IRModule],
         sketches: Sequence[Sketch],
         target: tvm.target.Target,
-        machine: Machine,
+        machine: Processor,
         threads: int,
     ) -> None:
         self._modules = modules
@@ -78,9 +78,9 @@ class TvmSpace:
             self._rules[key] = rule_candidates(self._sketches[workload], self._machine, limit)
         return self._rules[key]
 
-    def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
+    def verify(self, candidates: Sequence[Candidate]) -> Sequence[CandidateBatch | None]:
         """Describe, after a replay where that is needed; None for what makes no program."""
-        described: dict[int, Draft | None] = {}
+        described: dict[int, CandidateBatch | None] = {}
         waiting: list[int] = []
         for field, numbers in self._by_field(candidates):
             if field is not None and field.settled:
@@ -99,14 +99,14 @@ class TvmSpace:
         yield from groups.items()
 
     @staticmethod
-    def _describe(field: Field, candidates: Sequence[Candidate]) -> list[Draft | None]:
+    def _describe(field: Field, candidates: Sequence[Candidate]) -> list[CandidateBatch | None]:
         """What is settled needs no replay: a candidate that fits its axes makes a program."""
         fitting = [c for c in candidates if fits(field.frame.axes, c.decisions)]
         rows = field.features(field.frame.herd(fitting)) if fitting else ()
-        drafts = {c: Draft(c, row) for c, row in zip(fitting, rows, strict=True)}
+        drafts = {c: CandidateBatch(c, row) for c, row in zip(fitting, rows, strict=True)}
         return [drafts.get(candidate) for candidate in candidates]
 
-    def _replay(self, candidates: Sequence[Candidate]) -> list[Draft | None]:
+    def _replay(self, candidates: Sequence[Candidate]) -> list[CandidateBatch | None]:
         """Replay; what has no traits is described by the compiler."""
         replayed: list[_Replayed | None] = []
         with ThreadPoolExecutor(self._threads) as pool:
@@ -116,12 +116,16 @@ class TvmSpace:
                 done = list(pool.map(self._replay_share, [workload] * len(shares), range(len(shares)), shares))
                 replayed += [done[i % self._threads][i // self._threads] for i in range(len(members))]
         bare = [r.candidate for r in replayed if r is not None and r.features is None]
-        drafts: dict[Candidate, Draft | None] = {}
+        drafts: dict[Candidate, CandidateBatch | None] = {}
         for field, numbers in self._by_field(bare):
             members = [bare[i] for i in numbers]
             drafts.update(zip(members, self._describe(field, members), strict=True) if field is not None else ())
         return [
-            None if r is None else drafts[r.candidate] if r.features is None else Draft(r.candidate, r.features)
+            None
+            if r is None
+            else drafts[r.candidate]
+            if r.features is None
+            else CandidateBatch(r.candidate, r.features)
             for r in replayed
         ]
 

@@ -21,7 +21,7 @@ from tvm.s_tir.meta_schedule.cost_model.xgb_model import FeatureGroup
 
 from kintune.errors import InputError
 from kintune.files import check_readable, check_writable, write_whole
-from kintune.integrations.stock.members import Member
+from kintune.integrations.stock.members import TaskMember
 
 __all__ = ["Archive", "read_archive", "write_archive"]
 
@@ -43,7 +43,7 @@ class Archive(msgspec.Struct, frozen=True):
     """What is kept: the family algorithm, each member with its family, the members' samples, the families' trees."""
 
     algorithm: str
-    members: dict[str, tuple[Member, str]]
+    members: dict[str, tuple[TaskMember, str]]
     samples: dict[str, FeatureGroup]
     trees: dict[str, bytes]
 
@@ -54,7 +54,7 @@ class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     format: str
     compiler: str
     algorithm: str
-    members: dict[str, tuple[Member, str]]
+    members: dict[str, tuple[TaskMember, str]]
     samples: list[str]
     trees: list[str]
 

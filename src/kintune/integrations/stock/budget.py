@@ -12,7 +12,7 @@ from enum import Enum
 
 import msgspec
 
-__all__ = ["How", "TaskHistory", "Turn"]
+__all__ = ["How", "RoundTaken", "TaskHistory"]
 
 
 class TaskHistory:
@@ -56,7 +56,7 @@ class How(Enum):
     FORESEE = "foresee"
 
 
-class Turn(msgspec.Struct, frozen=True):
+class RoundTaken(msgspec.Struct, frozen=True):
     """A finished round: the task's position, why it was chosen, candidates measured, and its best time so far.
 
     `best_ms` is infinite while no candidate of the task could be run.

@@ -13,8 +13,8 @@ from tvm.s_tir.meta_schedule.cost_model.xgb_model import FeatureGroup
 
 from kintune.errors import InputError
 from kintune.integrations.stock.archive import Archive, read_archive, write_archive
-from kintune.integrations.stock.family_model import FamilyModel, Settings
-from kintune.integrations.stock.members import Members, samples_of
+from kintune.integrations.stock.family_model import FamilyModel, FamilyModelSettings
+from kintune.integrations.stock.members import TaskMembers, samples_of
 from kintune.search.family import Families, Samples, families
 
 __all__ = ["FamilyCostModel"]
@@ -27,13 +27,13 @@ class _Router(ms.cost_model.PyCostModel):  # type: ignore[misc]
     What was measured may change the families; then samples move, and the models that they leave or join train anew.
     """
 
-    def __init__(self, algorithm: str, settings: Settings) -> None:
+    def __init__(self, algorithm: str, settings: FamilyModelSettings) -> None:
         super().__init__()
         self.algorithm = algorithm
         self._settings = settings
         self._random = np.random.default_rng(settings.seed)
         self._grouping = _grouping_of(algorithm, settings)
-        self._members = Members()
+        self._members = TaskMembers()
         self._families: dict[str, str] = {}
         self._models: dict[str, FamilyModel] = {}
 
@@ -82,7 +82,7 @@ class _Router(ms.cost_model.PyCostModel):  # type: ignore[misc]
 
     def restore(self, archive: Archive) -> None:
         """Forget all, and know what an archive knows; what is now another family than it was is trained anew."""
-        members = Members()
+        members = TaskMembers()
         models: dict[str, FamilyModel] = {}
         for member, _ in archive.members.values():
             members.add(member)
@@ -127,12 +127,12 @@ class _Router(ms.cost_model.PyCostModel):  # type: ignore[misc]
                 del self._models[family]
 
 
-def _grouping_of(algorithm: str, settings: Settings) -> Families:
+def _grouping_of(algorithm: str, settings: FamilyModelSettings) -> Families:
     """The family algorithm of that name; raises InputError for an unknown one."""
     return families(algorithm, seed=settings.seed, threads=settings.threads or 1)
 
 
-def _evidence(members: Members, samples: Mapping[str, FeatureGroup]) -> list[Samples]:
+def _evidence(members: TaskMembers, samples: Mapping[str, FeatureGroup]) -> list[Samples]:
     """What is known of each workload, in the order in which they were seen."""
     found = {m.subject.workload: samples_of(m.subject, samples.get(m.key)) for m in members.all()}
     return list(found.values())
@@ -160,7 +160,7 @@ class FamilyCostModel(_Router):
         """Raises InputError for an unknown family algorithm or a number out of range."""
         if warmup_samples < 1 or (threads is not None and threads < 1):
             raise InputError(f"warmup_samples={warmup_samples}, threads={threads}: use at least 1")
-        super().__init__(families, Settings(warmup_samples, seed, threads))
+        super().__init__(families, FamilyModelSettings(warmup_samples, seed, threads))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write samples and models to a file; raises InputError when it cannot be written."""

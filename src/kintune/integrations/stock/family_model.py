@@ -16,10 +16,10 @@ from tvm.s_tir.meta_schedule.cost_model.xgb_model import FeatureGroup, XGBConfig
 
 from kintune.errors import InputError
 
-__all__ = ["FamilyModel", "Settings"]
+__all__ = ["FamilyModel", "FamilyModelSettings"]
 
 
-class Settings(NamedTuple):
+class FamilyModelSettings(NamedTuple):
     """What all families' models share; `threads` None is stock's default, one a physical core."""
 
     warmup_samples: int
@@ -30,7 +30,7 @@ class Settings(NamedTuple):
 class FamilyModel:
     """The samples of a family, by workload, and the model they train."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: FamilyModelSettings) -> None:
         self._warmup = settings.warmup_samples
         self._stock = ms.cost_model.XGBModel(
             config=XGBConfig(seed=settings.seed),

@@ -15,10 +15,10 @@ from kintune.compiler.space.features import pooled
 from kintune.search.family import Samples, Subject
 from kintune.search.training_rows import STORES
 
-__all__ = ["Member", "Members", "samples_of"]
+__all__ = ["TaskMember", "TaskMembers", "samples_of"]
 
 
-class Member(msgspec.Struct, frozen=True):
+class TaskMember(msgspec.Struct, frozen=True):
     """A task: the structural hash that stock files its samples under, its name, and what a family algorithm is told."""
 
     key: str
@@ -26,13 +26,13 @@ class Member(msgspec.Struct, frozen=True):
     subject: Subject
 
 
-class Members:
+class TaskMembers:
     """All tasks seen so far, described once each."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Member] = {}
+        self._known: dict[str, TaskMember] = {}
 
-    def of(self, context: ms.TuneContext) -> Member:
+    def of(self, context: ms.TuneContext) -> TaskMember:
         """The member that a tuning context is about; its weight is not known here and is 1."""
         key = str(shash2hex(context.mod))
         member = self._known.get(key)
@@ -41,14 +41,14 @@ class Members:
             workload = describe(name, standalone(context.mod["main"]), weight=1)
             flops = workload.flops if math.isfinite(workload.flops) else 0.0
             subject = Subject(workload.digest, 1, flops, workload.operator, workload.signature)
-            member = self._known[key] = Member(key, name, subject)
+            member = self._known[key] = TaskMember(key, name, subject)
         return member
 
-    def add(self, member: Member) -> None:
+    def add(self, member: TaskMember) -> None:
         """A member known from elsewhere."""
         self._known[member.key] = member
 
-    def all(self) -> tuple[Member, ...]:
+    def all(self) -> tuple[TaskMember, ...]:
         """All members, in the order in which they were seen."""
         return tuple(self._known.values())
 

@@ -13,7 +13,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from kintune.core.strategy import Foresee
 from kintune.errors import EngineError, InputError
-from kintune.integrations.stock.budget import How, TaskHistory, Turn
+from kintune.integrations.stock.budget import How, RoundTaken, TaskHistory
 from kintune.integrations.stock.contexts import with_rounds
 from kintune.integrations.stock.cost_model import FamilyCostModel
 from kintune.integrations.stock.rounds import Rounds
@@ -32,7 +32,7 @@ class _Chooser(ms.task_scheduler.PyTaskScheduler):  # type: ignore[misc]
 
     def __init__(self, foresee: Foresee, foresee_size: int, alpha: float, window: int) -> None:
         super().__init__()
-        self.turns: list[Turn] = []
+        self.turns: list[RoundTaken] = []
         self._foresee = foresee
         self._foresee_size = foresee_size
         self._alpha = alpha
@@ -104,7 +104,7 @@ class _Chooser(ms.task_scheduler.PyTaskScheduler):  # type: ignore[misc]
             self._trust.judge(self._family(task), self._predicted, times, foreseen=foreseen, improved=improved)
         history.close_round(times, size / self._round_size if how is How.FORESEE else 1.0)
         self._trials_left -= len(times)
-        self.turns.append(Turn(task, how, len(times), history.best_ms))
+        self.turns.append(RoundTaken(task, how, len(times), history.best_ms))
 
     def _take_in(self) -> int | None:
         """Wait for the running round; the task, if it was a full one of the gradient's choice."""

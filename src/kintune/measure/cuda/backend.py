@@ -10,17 +10,17 @@ import numpy as np
 import tvm
 
 from kintune.measure.cuda.pointer import part_of
-from kintune.measure.guarded_memory import GUARD, Guarded, numpy_dtype
-from kintune.measure.timer import Stopwatch
+from kintune.measure.guarded_memory import GUARD, GuardedMemory, numpy_dtype
+from kintune.measure.timer import KernelTimer
 from kintune.runtime.artifact import load_artifact
 
-__all__ = ["GpuArena", "Mirrored"]
+__all__ = ["GpuBackend", "Mirrored"]
 
 _LEAST_SINK = 32 << 20
 _STORES_PER_S = 5e13  # bytes; what on-chip memory takes is some multiple of the 10 TB/s that L2 caches reach
 
 
-class Mirrored(Guarded):
+class Mirrored(GuardedMemory):
     """An array between two guard bands in the memory of a device, and the same again here, where it is looked at.
 
     What is written here is there after `push`; what was written there is here after `pull`.
@@ -49,7 +49,7 @@ class Mirrored(Guarded):
         np.copyto(self._memory, self._there.numpy())
 
 
-class GpuArena:
+class GpuBackend:
     """A GPU, as the compiler's runtime knows it."""
 
     def __init__(self, device: Any) -> None:
@@ -61,7 +61,7 @@ class GpuArena:
         self._sink = tvm.runtime.empty((size,), "uint8", self.device)
 
     @classmethod
-    def first(cls) -> GpuArena | None:
+    def first(cls) -> GpuBackend | None:
         """The first GPU that this process may use; None when there is none, or it does not answer."""
         device = tvm.cuda(0)
         return cls(device) if device.exist else None
@@ -70,9 +70,9 @@ class GpuArena:
         """Its module, in this process."""
         return load_artifact(artifact)
 
-    def stopwatch(self) -> Stopwatch:
+    def stopwatch(self) -> KernelTimer:
         """One that reads this process's clock."""
-        return Stopwatch(self)
+        return KernelTimer(self)
 
     def buffer(self, shape: tuple[int, ...], dtype: str) -> Mirrored:
         """Memory of the device."""

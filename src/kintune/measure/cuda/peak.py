@@ -9,11 +9,11 @@ import tvm
 from tvm.script import tirx as T  # noqa: N812 - the name that its parser knows
 
 from kintune.core.device import Peak
-from kintune.measure.cuda.backend import GpuArena
+from kintune.measure.cuda.backend import GpuBackend
 from kintune.measure.evaluator import evaluator
-from kintune.measure.health import BEATS, Pulse, warm
+from kintune.measure.health import BEATS, ReferenceKernel, warm
 
-__all__ = ["gpu_pulse", "measure_gpu_peak"]
+__all__ = ["gpu_reference_kernel", "measure_gpu_peak"]
 
 _THREADS = 256
 _BLOCKS_EACH = 16  # a multiprocessor: enough that it always has something else to do
@@ -25,7 +25,7 @@ _LONGEST_STREAM = 256 << 20  # bytes
 _CACHES = 8  # second-level caches are what a stream would fill, as far as it may
 
 
-def measure_gpu_peak(target: str, arena: GpuArena) -> Peak:
+def measure_gpu_peak(target: str, arena: GpuBackend) -> Peak:
     """Measure what the arena's GPU reaches with programs for the canonical target (JSON); the best of several runs.
 
     The triad's bandwidth counts the bytes that a = b + s * c asks for, as STREAM does.
@@ -53,16 +53,16 @@ def measure_gpu_peak(target: str, arena: GpuArena) -> Peak:
     )
 
 
-def gpu_pulse(target: str, arena: GpuArena) -> Pulse:
+def gpu_reference_kernel(target: str, arena: GpuBackend) -> ReferenceKernel:
     """The reference kernel of all of a GPU's multiprocessors, compiled for a canonical target (JSON)."""
     blocks = _blocks(arena)
     compiler_target = tvm.target.Target(json.loads(target))
     shapes = [(blocks, _THREADS)]
     kernel = _arithmetic(blocks)
-    return Pulse(evaluator(kernel, compiler_target, shapes, BEATS, arena))
+    return ReferenceKernel(evaluator(kernel, compiler_target, shapes, BEATS, arena))
 
 
-def _blocks(arena: GpuArena) -> int:
+def _blocks(arena: GpuBackend) -> int:
     return _BLOCKS_EACH * max(1, int(arena.device.multi_processor_count or 1))
 
 

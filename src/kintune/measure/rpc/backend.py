@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import tvm
 
-from kintune.measure.guarded_memory import GUARD, Guarded, numpy_dtype
-from kintune.measure.rpc.session import Session
-from kintune.measure.rpc.timer import RemoteStopwatch
+from kintune.measure.guarded_memory import GUARD, GuardedMemory, numpy_dtype
+from kintune.measure.rpc.session import RpcSession
+from kintune.measure.rpc.timer import RemoteKernelTimer
 
-__all__ = ["BoardArena", "Sent"]
+__all__ = ["BoardBackend", "Sent"]
 
 _CORE_BYTES_PER_S = 1e12
 
 
-class Sent(Guarded):
+class Sent(GuardedMemory):
     """An array with a guard band behind it in the memory of a board, and the same again here, where it is looked at.
 
     What is written here is there after `push`; what was written there is here after `pull`.  A band before the array
@@ -47,18 +47,18 @@ class Sent(Guarded):
         np.copyto(self._sent, self._there.numpy())
 
 
-class BoardArena:
+class BoardBackend:
     """Implements `kintune.measure.backend.Arena` over a session."""
 
-    def __init__(self, session: Session, threads: int) -> None:
+    def __init__(self, session: RpcSession, threads: int) -> None:
         self.device = session.device
         self.loads_late = False
         self.stores_per_s = _CORE_BYTES_PER_S * threads
         self._session = session
 
-    def stopwatch(self) -> RemoteStopwatch:
+    def stopwatch(self) -> RemoteKernelTimer:
         """One that reads the board's clock."""
-        return RemoteStopwatch(self.device)
+        return RemoteKernelTimer(self.device)
 
     def load(self, library: bytes) -> Any:
         """The module of a shared library, on the board."""

@@ -9,28 +9,28 @@ from contextlib import contextmanager
 
 import tvm
 
-from kintune.core.device import DeviceAbout, Machine, Peak
-from kintune.core.measurement_protocol import DeviceType, Protocol
+from kintune.core.device import DeviceDescription, Machine, Peak
+from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol
 from kintune.core.outcome import Outcome
 from kintune.core.stage_requests import ProfileContext, ProfileItem
 from kintune.core.version import ELEMENTARY
 from kintune.errors import DeviceError, DeviceUnwell
 from kintune.hardware.cores import choose_cores
-from kintune.measure.health import Pulse, check_pulse
-from kintune.measure.peak import host_pulse, measure_peak
+from kintune.measure.health import ReferenceKernel, check_health
+from kintune.measure.peak import host_reference_kernel, measure_peak
 from kintune.measure.rpc.address import Address
-from kintune.measure.rpc.backend import BoardArena
-from kintune.measure.rpc.session import SESSION_S, Session
+from kintune.measure.rpc.backend import BoardBackend
+from kintune.measure.rpc.session import SESSION_S, RpcSession
 from kintune.measure.rpc.timer import FLUSHED
 from kintune.measure.run import Runner
 from kintune.runtime.target import architecture_of, instruction_set
 
-__all__ = ["Board", "describe_board"]
+__all__ = ["RpcBoard", "describe_board"]
 
 _MOST = 5_000  # programs in a session: a stock server keeps all of them loaded
 
 
-class Board:
+class RpcBoard:
     """Implements `kintune.workers.device.Profiler`.
 
     A server has one session at a time, so ours is open from the first that needs it until `release`.  Where the server
@@ -46,10 +46,10 @@ class Board:
         self._threads = threads
         self._clock = clock
         self._cores = choose_cores(1)
-        self._arena: BoardArena | None = None
+        self._arena: BoardBackend | None = None
         self._close: Callable[[], None] = _nothing
         self._runner: Runner | None = None
-        self._pulse: Pulse | None = None
+        self._pulse: ReferenceKernel | None = None
         self._programs = 0
         self._until = 0.0
 
@@ -57,7 +57,7 @@ class Board:
         """What the reference kernel takes on the board."""
         with self._connected() as arena:
             if self._pulse is None:
-                self._pulse = host_pulse(self._target, self._threads, arena)
+                self._pulse = host_reference_kernel(self._target, self._threads, arena)
             return self._pulse.microseconds()
 
     def check(self, known_us: float = 0.0, alike: float = 1.5) -> None:
@@ -69,7 +69,7 @@ class Board:
         if self._programs >= _MOST or self._clock() >= self._until:
             self.release()
         if known_us:
-            check_pulse(self.pulse_us, known_us, alike)
+            check_health(self.pulse_us, known_us, alike)
         else:
             with self._connected() as arena:
                 arena.finish()
@@ -100,27 +100,27 @@ class Board:
         close()
 
     @contextmanager
-    def _connected(self) -> Iterator[BoardArena]:
+    def _connected(self) -> Iterator[BoardBackend]:
         """A session, while it lasts."""
         try:
             if self._arena is None:
-                session = Session(self._address, self._threads)
+                session = RpcSession(self._address, self._threads)
                 self._close, self._until = session.close, self._clock() + SESSION_S / 2
-                self._arena = BoardArena(session, self._threads)
+                self._arena = BoardBackend(session, self._threads)
             yield self._arena
         except (DeviceError, RuntimeError) as error:  # of which the latter is the runtime's own kind
             self.release()
             raise DeviceUnwell(str(error).strip().splitlines()[0]) from error
 
 
-def describe_board(target: str, threads: int) -> DeviceAbout:
+def describe_board(target: str, threads: int) -> DeviceDescription:
     """What can be said of a board that cannot be asked: what its canonical target says."""
     config = json.loads(target)
     architecture = architecture_of(tvm.target.Target(config))
     isa = instruction_set(target)
     model = str(config.get("mcpu") or architecture)
-    protocol = Protocol(threads=threads)
-    return DeviceAbout(
+    protocol = MeasurementProtocol(threads=threads)
+    return DeviceDescription(
         device_type=DeviceType(
             target=target,
             model=model,

@@ -14,7 +14,7 @@ from tvm.rpc import base
 from kintune.errors import DeviceError, cause_line
 from kintune.measure.rpc.address import Address, require_loopback
 
-__all__ = ["SESSION_S", "Session"]
+__all__ = ["SESSION_S", "RpcSession"]
 
 SESSION_S = 1800.0
 """After so many seconds a server ends a session: what never ends holds the board for no longer."""
@@ -25,7 +25,7 @@ _GARBAGE = (RuntimeError, OSError, AttributeError, ValueError, TypeError, KeyErr
 """What the compiler's client raises, its own kind (a RuntimeError) and what garbage makes of it."""
 
 
-class Session:
+class RpcSession:
     """One session; a server has one at a time.  Everything that it holds is gone with it."""
 
     def __init__(self, address: Address, threads: int, patience_s: float | None = None) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from kintune.compiler.build import ENTRY
-from kintune.core.measurement_protocol import Protocol
+from kintune.core.measurement_protocol import MeasurementProtocol
 from kintune.measure.timer import in_batches, medians_us
 
-__all__ = ["FLUSHED", "RemoteStopwatch"]
+__all__ = ["FLUSHED", "RemoteKernelTimer"]
 
 FLUSHED = "all-but-first"
 """What cold operands are here, as a device type's protocol says it."""
@@ -18,7 +18,7 @@ FLUSHED = "all-but-first"
 _FLUSH = "cache_flush_cpu_non_first_arg"
 
 
-class RemoteStopwatch:
+class RemoteKernelTimer:
     """Implements `kintune.measure.backend.Watch`.
 
     With cold operands, all arguments but the first are flushed from the board's caches before every timed run: that is
@@ -30,7 +30,9 @@ class RemoteStopwatch:
         """`device` is the compiler's, of a session."""
         self._device = device
 
-    def run(self, module: Any, arguments: Sequence[Any], weights: Sequence[Any], protocol: Protocol) -> float:
+    def run(
+        self, module: Any, arguments: Sequence[Any], weights: Sequence[Any], protocol: MeasurementProtocol
+    ) -> float:
         """Run it; seconds that a run took."""
         return self._seconds(module, arguments, 1, _flush(weights, protocol))[0]
 
@@ -39,7 +41,7 @@ class RemoteStopwatch:
         module: Any,
         arguments: Sequence[Any],
         weights: Sequence[Any],
-        protocol: Protocol,
+        protocol: MeasurementProtocol,
         slow_us: float = math.inf,
         first_us: float = math.inf,
     ) -> tuple[float, ...]:
@@ -60,6 +62,6 @@ class RemoteStopwatch:
         return [float(seconds) for seconds in timed(*arguments).results]
 
 
-def _flush(weights: Sequence[Any], protocol: Protocol) -> str:
+def _flush(weights: Sequence[Any], protocol: MeasurementProtocol) -> str:
     """The function that is called before each run."""
     return _FLUSH if protocol.operands == "cold" and weights else ""

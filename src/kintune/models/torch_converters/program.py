@@ -21,14 +21,14 @@ from kintune.errors import ModelError, UnsupportedOperators, cause_line
 from kintune.models.torch_converters import CONVERTERS
 from kintune.models.torch_converters.translation import (
     NotConvertible,
-    Result,
+    TranslatedNode,
     Translation,
     constant,
     dtype_of,
     shape_of,
 )
 
-__all__ = ["Imported", "describe", "translate"]
+__all__ = ["ImportedTorch", "describe", "translate"]
 
 _LARGEST_FOLDED = 1 << 24  # bytes that a constant may have which is larger than what it is computed from
 _RANDOM = ("rand", "randn", "randint", "randperm", "bernoulli", "multinomial", "normal", "uniform", "exponential")
@@ -57,7 +57,7 @@ def describe(node: torch.fx.Node) -> str:
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportedTorch:
     """A module of one function `main`; the node that each of its variables came from; each node as messages name it."""
 
     module: tvm.IRModule
@@ -65,7 +65,9 @@ class Imported:
     nodes: dict[str, str]
 
 
-def translate(label: str, program: torch.export.ExportedProgram, constants: Mapping[str, NDArray[Any]]) -> Imported:
+def translate(
+    label: str, program: torch.export.ExportedProgram, constants: Mapping[str, NDArray[Any]]
+) -> ImportedTorch:
     """Import a prepared program; inputs that have values in `constants` are no parameters.
 
     Raises:
@@ -94,7 +96,7 @@ class _Program:
         self.values: dict[torch.fx.Node, Any] = {}
         self.materialised: dict[torch.fx.Node, Any] = {}
 
-    def translate(self) -> Imported:
+    def translate(self) -> ImportedTorch:
         nodes = list(self.program.graph.nodes)
         parameters = self._bind_inputs(nodes)
         self._fold(nodes)
@@ -111,7 +113,7 @@ class _Program:
         module = self.builder.get()
         module["main"] = module["main"].with_attr("num_input", len(parameters))
         module = relax.transform.DeadCodeElimination()(module)
-        return Imported(module, self._sources(module["main"]), described)
+        return ImportedTorch(module, self._sources(module["main"]), described)
 
     def _bind_inputs(self, nodes: list[torch.fx.Node]) -> list[Any]:
         parameters: list[Any] = []
@@ -329,8 +331,8 @@ def _is_check(node: torch.fx.Node) -> bool:
     return _operator(node).startswith(_CHECKS) or not node.users
 
 
-def _result(value: torch.Tensor) -> Result:
-    return Result(tuple(int(size) for size in value.shape), str(value.dtype).removeprefix("torch."))
+def _result(value: torch.Tensor) -> TranslatedNode:
+    return TranslatedNode(tuple(int(size) for size in value.shape), str(value.dtype).removeprefix("torch."))
 
 
 def _settled(value: torch.Tensor) -> bool:

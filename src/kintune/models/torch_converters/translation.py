@@ -19,7 +19,7 @@ __all__ = [
     "HALVES",
     "Converter",
     "NotConvertible",
-    "Result",
+    "TranslatedNode",
     "Translation",
     "dtype_of",
     "is_float",
@@ -44,7 +44,7 @@ class NotConvertible(Exception):
 
 
 @dataclass(frozen=True)
-class Result:
+class TranslatedNode:
     """The shape and the element type that PyTorch states for a tensor."""
 
     shape: tuple[int, ...]
@@ -86,8 +86,8 @@ class Translation:
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
         self.builder = builder
-        self.result = Result((), "float32")
-        self.results: tuple[Result | None, ...] = ()
+        self.result = TranslatedNode((), "float32")
+        self.results: tuple[TranslatedNode | None, ...] = ()
         self.used: frozenset[int] = frozenset()
         self.name = "value"
         self.sources: dict[str, str] = {}

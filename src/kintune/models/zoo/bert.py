@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 from onnx import TensorProto
 
-from kintune.models.zoo.network import Builder, Network
+from kintune.models.zoo.network import Network, NetworkBuilder
 from kintune.models.zoo.transformer import INIT_STD, MASKED, attention, feed_forward, layer_norm, linear
 
 __all__ = ["BERT_BASE", "BERT_LARGE", "ROBERTA_LARGE", "Bert", "build"]
@@ -42,7 +42,7 @@ def build(config: Bert, batch: int) -> Network:
     Inputs, int64 (batch, sequence): `input_ids`, `attention_mask` and, where there is more than one token type,
     `token_type_ids`.  Outputs: `last_hidden_state` (batch, sequence, hidden) and `pooler_output` (batch, hidden).
     """
-    b = Builder(config.name)
+    b = NetworkBuilder(config.name)
     shape = (batch, config.sequence)
     ids = b.input("input_ids", shape, TensorProto.INT64)
     seen = b.input("attention_mask", shape, TensorProto.INT64)
@@ -58,7 +58,7 @@ def build(config: Bert, batch: int) -> Network:
     )
 
 
-def _embed(b: Builder, config: Bert, ids: str, types: str | None) -> str:
+def _embed(b: NetworkBuilder, config: Bert, ids: str, types: str | None) -> str:
     """Sum of word, token type and position embeddings, normalised."""
     table = "embeddings.{}_embeddings.weight".format
     words = b.node("Gather", b.weight(table("word"), (config.vocabulary, config.hidden), INIT_STD), ids)
@@ -70,7 +70,7 @@ def _embed(b: Builder, config: Bert, ids: str, types: str | None) -> str:
     return layer_norm(b, "embeddings.LayerNorm", x, config.hidden, config.epsilon)
 
 
-def _positions(b: Builder, config: Bert, ids: str) -> str:
+def _positions(b: NetworkBuilder, config: Bert, ids: str) -> str:
     """Position ids: constant for BERT, counted over the tokens that are not padding for RoBERTa."""
     if config.padding is None:
         return b.constant(np.arange(config.sequence, dtype="<i8")[None, :])
@@ -81,14 +81,14 @@ def _positions(b: Builder, config: Bert, ids: str) -> str:
     return b.node("Add", counted, padding)
 
 
-def _additive_mask(b: Builder, seen: str) -> str:
+def _additive_mask(b: NetworkBuilder, seen: str) -> str:
     """(batch, 1, 1, sequence): 0 where a token is seen, the lowest float where it is not."""
     seen = b.node("Unsqueeze", seen, b.ints(1, 2))
     hidden = b.node("Sub", b.scalar(1.0), b.node("Cast", seen, to=TensorProto.FLOAT))
     return b.node("Mul", hidden, b.scalar(MASKED))
 
 
-def _layer(b: Builder, name: str, x: str, config: Bert, batch: int, mask: str) -> str:
+def _layer(b: NetworkBuilder, name: str, x: str, config: Bert, batch: int, mask: str) -> str:
     """Attention and feed-forward, each added to its input and then normalised."""
     hidden = config.hidden
     q, k, v = (linear(b, f"{name}.attention.self.{part}", x, hidden, hidden) for part in ("query", "key", "value"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from kintune.models.zoo.network import Builder, Role
+from kintune.models.zoo.network import NetworkBuilder, Role
 
 __all__ = ["CLASSES", "batch_norm", "classifier", "conv", "conv_bn_relu6", "image_input"]
 
@@ -14,13 +14,21 @@ CLASSES = 1000
 _EPSILON = 1e-5
 
 
-def image_input(b: Builder, batch: int, image: int, name: str = "input") -> str:
+def image_input(b: NetworkBuilder, batch: int, image: int, name: str = "input") -> str:
     """Add the input of shape (batch, 3, image, image)."""
     return b.input(name, (batch, 3, image, image))
 
 
 def conv(
-    b: Builder, name: str, x: str, cin: int, cout: int, kernel: int, stride: int = 1, groups: int = 1, gain: float = 2.0
+    b: NetworkBuilder,
+    name: str,
+    x: str,
+    cin: int,
+    cout: int,
+    kernel: int,
+    stride: int = 1,
+    groups: int = 1,
+    gain: float = 2.0,
 ) -> str:
     """Convolve without bias, padded by half the kernel.
 
@@ -42,7 +50,7 @@ def conv(
     )
 
 
-def batch_norm(b: Builder, name: str, x: str, channels: int, gamma: float = 1.0) -> str:
+def batch_norm(b: NetworkBuilder, name: str, x: str, channels: int, gamma: float = 1.0) -> str:
     """Normalise by running statistics near those of the initialised network; `gamma` is the scale's centre."""
     shape = (channels,)
     return b.node(
@@ -58,14 +66,22 @@ def batch_norm(b: Builder, name: str, x: str, channels: int, gamma: float = 1.0)
 
 
 def conv_bn_relu6(
-    b: Builder, name: str, x: str, cin: int, cout: int, kernel: int, stride: int = 1, groups: int = 1, gain: float = 2.0
+    b: NetworkBuilder,
+    name: str,
+    x: str,
+    cin: int,
+    cout: int,
+    kernel: int,
+    stride: int = 1,
+    groups: int = 1,
+    gain: float = 2.0,
 ) -> str:
     """Convolve, normalise, and clip to [0, 6]: the unit of the mobile networks."""
     y = batch_norm(b, f"{name}.1", conv(b, f"{name}.0", x, cin, cout, kernel, stride, groups, gain), cout)
     return b.node("Clip", y, b.scalar(0.0), b.scalar(6.0), name=f"{name}.2/Clip")
 
 
-def classifier(b: Builder, name: str, x: str, features: int) -> str:
+def classifier(b: NetworkBuilder, name: str, x: str, features: int) -> str:
     """Average over the image, and map to the logits of the classes."""
     pooled = b.node("GlobalAveragePool", x)
     flat = b.node("Flatten", pooled, axis=1)

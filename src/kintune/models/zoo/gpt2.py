@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from onnx import TensorProto
 
-from kintune.models.zoo.network import Builder, Network
+from kintune.models.zoo.network import Network, NetworkBuilder
 from kintune.models.zoo.transformer import INIT_STD, MASKED, attention, layer_norm
 
 __all__ = ["GPT2", "Gpt2", "build"]
@@ -36,7 +36,7 @@ def build(config: Gpt2, batch: int) -> Network:
     Input `input_ids`, int64 (batch, sequence); output `logits` (batch, sequence, vocabulary), by the transposed word
     embeddings, which head and embedding share as published.
     """
-    b = Builder(config.name)
+    b = NetworkBuilder(config.name)
     hidden = config.hidden
     ids = b.input("input_ids", (batch, config.sequence), TensorProto.INT64)
     words = b.weight("wte.weight", (config.vocabulary, hidden), INIT_STD)
@@ -51,7 +51,7 @@ def build(config: Gpt2, batch: int) -> Network:
     return b.finish([("logits", logits, (batch, config.sequence, config.vocabulary))])
 
 
-def _layer(b: Builder, name: str, x: str, config: Gpt2, batch: int, mask: str) -> str:
+def _layer(b: NetworkBuilder, name: str, x: str, config: Gpt2, batch: int, mask: str) -> str:
     """Attention and feed-forward, each on the normalised trunk and added to it."""
     hidden, sequence = config.hidden, config.sequence
     # The published initialisation scales what is added to the trunk down by the number of additions.
@@ -67,7 +67,7 @@ def _layer(b: Builder, name: str, x: str, config: Gpt2, batch: int, mask: str) -
 
 
 def _conv1d(
-    b: Builder, name: str, x: str, batch: int, sequence: int, features_in: int, features_out: int, std: float
+    b: NetworkBuilder, name: str, x: str, batch: int, sequence: int, features_in: int, features_out: int, std: float
 ) -> str:
     """The linear map of the original code, which exports as a Gemm between two reshapes."""
     flat = b.node("Reshape", x, b.ints(-1, features_in))
@@ -77,7 +77,7 @@ def _conv1d(
     return b.node("Reshape", y, b.ints(batch, sequence, features_out))
 
 
-def _gelu_tanh(b: Builder, x: str) -> str:
+def _gelu_tanh(b: NetworkBuilder, x: str) -> str:
     """The approximation x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))."""
     cubed = b.node("Mul", b.node("Pow", x, b.scalar(3.0)), b.scalar(0.044715))
     inner = b.node("Tanh", b.node("Mul", b.node("Add", x, cubed), b.scalar(math.sqrt(2.0 / math.pi))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kintune.models.zoo.convolution import CLASSES, classifier, conv_bn_relu6, image_input
-from kintune.models.zoo.network import Builder, Network
+from kintune.models.zoo.network import Network, NetworkBuilder
 
 __all__ = ["MOBILENET_V1_0_5", "MobileNetV1", "build"]
 
@@ -26,7 +26,7 @@ MOBILENET_V1_0_5 = MobileNetV1("mobilenet_v1_0.5", 0.5)
 
 def build(config: MobileNetV1, batch: int) -> Network:
     """Input `input` (batch, 3, image, image), output `logits` (batch, 1000)."""
-    b = Builder(config.name)
+    b = NetworkBuilder(config.name)
     x = image_input(b, batch, config.image)
     channels = int(32 * config.width)
     x = conv_bn_relu6(b, "features.0", x, 3, channels, 3, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kintune.models.zoo.convolution import CLASSES, batch_norm, classifier, conv, conv_bn_relu6, image_input
-from kintune.models.zoo.network import Builder, Network
+from kintune.models.zoo.network import Network, NetworkBuilder
 
 __all__ = ["MOBILENET_V2", "MOBILENET_V2_0_5", "MobileNetV2", "build"]
 
@@ -30,7 +30,7 @@ MOBILENET_V2_0_5 = MobileNetV2("mobilenet_v2_0.5", 0.5)
 
 def build(config: MobileNetV2, batch: int) -> Network:
     """Input `input` (batch, 3, image, image), output `logits` (batch, 1000)."""
-    b = Builder(config.name)
+    b = NetworkBuilder(config.name)
     x = image_input(b, batch, config.image)
     channels = _round_to_8(32 * config.width)
     x = conv_bn_relu6(b, "features.0", x, 3, channels, 3, 2)
@@ -47,7 +47,9 @@ def build(config: MobileNetV2, batch: int) -> Network:
     return b.finish([("logits", classifier(b, "classifier.1", x, last), (batch, CLASSES))])
 
 
-def _inverted_residual(b: Builder, name: str, x: str, channels: int, out: int, expansion: int, stride: int) -> str:
+def _inverted_residual(
+    b: NetworkBuilder, name: str, x: str, channels: int, out: int, expansion: int, stride: int
+) -> str:
     """Widen, filter each channel, narrow without an activation; add the input where the shapes agree."""
     hidden = channels * expansion
     y = x

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper
 
-__all__ = ["OPSET", "Builder", "Network", "Port", "Role", "Weight"]
+__all__ = ["OPSET", "Network", "NetworkBuilder", "Port", "Role", "Weight"]
 
 OPSET = 17
 """The ONNX operator set of every network of the zoo."""
@@ -89,7 +89,7 @@ class Network(msgspec.Struct, frozen=True):
         return 4 * sum(weight.size for weight in self.weights)
 
 
-class Builder:
+class NetworkBuilder:
     """Collects nodes and weights; every method that adds a node returns the name of its (first) output."""
 
     def __init__(self, name: str) -> None:

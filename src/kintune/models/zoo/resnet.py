@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kintune.models.zoo.convolution import CLASSES, batch_norm, classifier, conv, image_input
-from kintune.models.zoo.network import Builder, Network
+from kintune.models.zoo.network import Network, NetworkBuilder
 
 __all__ = ["RESNET18", "RESNET50", "RESNET152", "ResNet", "build"]
 
@@ -28,7 +28,7 @@ RESNET152 = ResNet("resnet152", (3, 8, 36, 3), bottleneck=True)
 
 def build(config: ResNet, batch: int) -> Network:
     """Input `input` (batch, 3, image, image), output `logits` (batch, 1000)."""
-    b = Builder(config.name)
+    b = NetworkBuilder(config.name)
     x = image_input(b, batch, config.image)
     x = _conv_bn(b, "conv1", "bn1", x, 3, 64, 7, 2)
     x = b.node("Relu", x)
@@ -42,7 +42,9 @@ def build(config: ResNet, batch: int) -> Network:
     return b.finish([("logits", classifier(b, "fc", x, channels), (batch, CLASSES))])
 
 
-def _block(b: Builder, name: str, x: str, channels: int, width: int, stride: int, bottleneck: bool) -> tuple[str, int]:
+def _block(
+    b: NetworkBuilder, name: str, x: str, channels: int, width: int, stride: int, bottleneck: bool
+) -> tuple[str, int]:
     """One residual block and its number of output channels."""
     if bottleneck:
         out = 4 * width
@@ -63,6 +65,14 @@ def _block(b: Builder, name: str, x: str, channels: int, width: int, stride: int
 
 
 def _conv_bn(
-    b: Builder, conv_name: str, bn_name: str, x: str, cin: int, cout: int, kernel: int, stride: int, gamma: float = 1.0
+    b: NetworkBuilder,
+    conv_name: str,
+    bn_name: str,
+    x: str,
+    cin: int,
+    cout: int,
+    kernel: int,
+    stride: int,
+    gamma: float = 1.0,
 ) -> str:
     return batch_norm(b, bn_name, conv(b, conv_name, x, cin, cout, kernel, stride), cout, gamma)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from kintune.models.zoo.network import Builder
+from kintune.models.zoo.network import NetworkBuilder
 
 __all__ = ["INIT_STD", "MASKED", "attention", "feed_forward", "gelu", "layer_norm", "linear"]
 
@@ -15,33 +15,33 @@ MASKED = -3.4028234663852886e38
 """What is added to the scores of positions that must not be seen: the lowest finite float32."""
 
 
-def linear(b: Builder, name: str, x: str, features_in: int, features_out: int) -> str:
+def linear(b: NetworkBuilder, name: str, x: str, features_in: int, features_out: int) -> str:
     """Map the last axis; the weight is stored (in, out), as exporters leave it for MatMul."""
     w = b.weight(f"{name}.weight", (features_in, features_out), INIT_STD)
     bias = b.weight(f"{name}.bias", (features_out,), INIT_STD)
     return b.node("Add", b.node("MatMul", x, w, name=f"{name}/MatMul"), bias, name=f"{name}/Add")
 
 
-def layer_norm(b: Builder, name: str, x: str, features: int, epsilon: float) -> str:
+def layer_norm(b: NetworkBuilder, name: str, x: str, features: int, epsilon: float) -> str:
     """Normalise over the last axis."""
     scale = b.weight(f"{name}.weight", (features,), 0.02, centre=1.0)
     bias = b.weight(f"{name}.bias", (features,), 0.02)
     return b.node("LayerNormalization", x, scale, bias, name=f"{name}/LayerNormalization", axis=-1, epsilon=epsilon)
 
 
-def gelu(b: Builder, x: str) -> str:
+def gelu(b: NetworkBuilder, x: str) -> str:
     """x / 2 * (1 + erf(x / sqrt 2)), spelled out as exporters do below operator set 20."""
     inner = b.node("Erf", b.node("Div", x, b.scalar(math.sqrt(2.0))))
     return b.node("Mul", b.node("Mul", x, b.node("Add", inner, b.scalar(1.0))), b.scalar(0.5))
 
 
-def feed_forward(b: Builder, first: str, second: str, x: str, hidden: int, inner: int) -> str:
+def feed_forward(b: NetworkBuilder, first: str, second: str, x: str, hidden: int, inner: int) -> str:
     """Two linear maps around a GELU."""
     return linear(b, second, gelu(b, linear(b, first, x, hidden, inner)), inner, hidden)
 
 
 def attention(
-    b: Builder, q: str, k: str, v: str, batch: int, sequence: int, hidden: int, heads: int, mask: str | None
+    b: NetworkBuilder, q: str, k: str, v: str, batch: int, sequence: int, hidden: int, heads: int, mask: str | None
 ) -> str:
     """Scaled dot-product attention of (batch, sequence, hidden) operands; `mask` is added to the scores."""
     size = hidden // heads

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from kintune.models.zoo.convolution import CLASSES, image_input
-from kintune.models.zoo.network import Builder, Network
+from kintune.models.zoo.network import Network, NetworkBuilder
 from kintune.models.zoo.transformer import INIT_STD, attention, feed_forward, layer_norm, linear
 
 __all__ = ["VIT_BASE", "VIT_HUGE", "Vit", "build"]
@@ -33,7 +33,7 @@ VIT_HUGE = Vit("vit_huge", 32, 1280, 16, 14)
 
 def build(config: Vit, batch: int) -> Network:
     """Input `pixel_values` (batch, 3, image, image), output `logits` (batch, 1000)."""
-    b = Builder(config.name)
+    b = NetworkBuilder(config.name)
     hidden, patch = config.hidden, config.patch
     side = config.image // patch
     patches, tokens = side * side, side * side + 1
@@ -54,7 +54,7 @@ def build(config: Vit, batch: int) -> Network:
     return b.finish([("logits", logits, (batch, CLASSES))])
 
 
-def _layer(b: Builder, name: str, x: str, config: Vit, batch: int, tokens: int) -> str:
+def _layer(b: NetworkBuilder, name: str, x: str, config: Vit, batch: int, tokens: int) -> str:
     """Attention and feed-forward, each on the normalised trunk and added to it."""
     hidden = config.hidden
     y = layer_norm(b, f"{name}.layernorm_before", x, hidden, _EPSILON)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kintune.core.stage import Stage
-from kintune.scheduler.forecast import Outlook
+from kintune.scheduler.forecast import Forecast
 from kintune.scheduler.policies.ranked import Ranked
 from kintune.scheduler.policy import JobFacts
 from kintune.scheduler.resources import Placement, Resource
@@ -36,7 +36,7 @@ class Predictive(Ranked):
     bounded = True
 
     def __init__(self) -> None:
-        self._outlook = Outlook()
+        self._outlook = Forecast()
         self._weights = 0.0
         self._jobs = 0
 

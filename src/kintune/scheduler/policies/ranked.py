@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from operator import itemgetter
 
-from kintune.scheduler.policy import Policy, Suggestion, View
+from kintune.scheduler.policy import Policy, PolicyView, Suggestion
 
 __all__ = ["Ranked"]
 
@@ -14,7 +14,7 @@ _BY_RANK = itemgetter(0)
 class Ranked(Policy):
     """Starts the stage with the smallest rank among those that there is room for."""
 
-    def choose(self, view: View) -> Suggestion | None:
+    def choose(self, view: PolicyView) -> Suggestion | None:
         """The first of all lanes' first stages that fits; of equals, that of the lane known longest."""
         heads = [(rank, lane) for lane in view.lanes() if (rank := view.rank(lane)) is not None]
         if len(heads) > 1:

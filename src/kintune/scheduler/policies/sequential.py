@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kintune.scheduler.policy import Policy, Suggestion, View
+from kintune.scheduler.policy import Policy, PolicyView, Suggestion
 
 __all__ = ["Sequential"]
 
@@ -12,7 +12,7 @@ class Sequential(Policy):
 
     name = "sequential"
 
-    def choose(self, view: View) -> Suggestion | None:
+    def choose(self, view: PolicyView) -> Suggestion | None:
         """The earliest startable stage of the current job, once nothing of it runs."""
         job = view.begun_job() or view.next_job()
         if job is None or view.running(job):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from kintune.scheduler.policy import Policy, Suggestion, View
+from kintune.scheduler.policy import Policy, PolicyView, Suggestion
 
 __all__ = ["Synchronous"]
 
@@ -21,7 +21,7 @@ class Synchronous(Policy):
     def __init__(self) -> None:
         self._step: deque[str] = deque()
 
-    def choose(self, view: View) -> Suggestion | None:
+    def choose(self, view: PolicyView) -> Suggestion | None:
         """The next stage of the step that has begun, or the first of a new step."""
         if not self._step and not view.running_stages and view.waiting_jobs == view.open_jobs:
             self._step.extend(view.jobs())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kintune.scheduler.policy import Policy, Suggestion, View
+from kintune.scheduler.policy import Policy, PolicyView, Suggestion
 
 __all__ = ["Uncontrolled"]
 
@@ -13,6 +13,6 @@ class Uncontrolled(Policy):
     name = "uncontrolled"
     waives = True
 
-    def choose(self, view: View) -> Suggestion | None:
+    def choose(self, view: PolicyView) -> Suggestion | None:
         """Any stage."""
         return next((found for lane in view.lanes() if (found := view.fit(lane)) is not None), None)

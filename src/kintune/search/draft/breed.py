@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kintune.core.candidate import Choice, Location, Tile
 from kintune.search.evolve import is_open
-from kintune.search.features.encoding import Frame, Herd, Rows
+from kintune.search.features.encoding import Encoding, Population, Rows
 
 __all__ = ["cross", "draw", "mutate"]
 
@@ -25,7 +25,7 @@ _POWER = 3  # ... so many in all
 _HOP = 0.1  # share of children that move to another sketch of the frame
 
 
-def draw(frame: Frame, count: int, rng: np.random.Generator) -> Herd:
+def draw(frame: Encoding, count: int, rng: np.random.Generator) -> Population:
     """`count` candidates with every decision drawn at random."""
     rows = np.ones((count, frame.width), dtype=np.int64)
     for axis, column in zip(frame.axes, frame.columns, strict=True):
@@ -36,10 +36,10 @@ def draw(frame: Frame, count: int, rng: np.random.Generator) -> Herd:
             rows[:, column.start] = rng.choice(len(axis.values), size=count, p=weights)
         else:
             rows[:, column.start] = rng.integers(-2, axis.choices, size=count)
-    return Herd(rng.integers(len(frame.sketches), size=count), rows)
+    return Population(rng.integers(len(frame.sketches), size=count), rows)
 
 
-def mutate(frame: Frame, herd: Herd, rng: np.random.Generator) -> Herd:
+def mutate(frame: Encoding, herd: Population, rng: np.random.Generator) -> Population:
     """Each candidate with one or two decisions changed, now and then moved to another sketch."""
     count = len(herd)
     rows, sketch = herd.rows.copy(), herd.sketch.copy()
@@ -54,19 +54,19 @@ def mutate(frame: Frame, herd: Herd, rng: np.random.Generator) -> Herd:
                     _change(frame, number, rows, which, rng)
     hopping = rng.random(count) < (_HOP if numbers else 1.0)
     sketch = np.where(hopping, rng.integers(len(frame.sketches), size=count), sketch)
-    return Herd(sketch, rows)
+    return Population(sketch, rows)
 
 
-def cross(frame: Frame, left: Herd, right: Herd, rng: np.random.Generator) -> Herd:
+def cross(frame: Encoding, left: Population, right: Population, rng: np.random.Generator) -> Population:
     """Each decision from one of two parents; the sketch is the left one's."""
     rows = left.rows.copy()
     for column in frame.columns:
         which = rng.random(len(left)) < 0.5
         rows[which, column] = right.rows[which, column]
-    return Herd(left.sketch, rows)
+    return Population(left.sketch, rows)
 
 
-def _change(frame: Frame, number: int, rows: Rows, which: Rows, rng: np.random.Generator) -> None:
+def _change(frame: Encoding, number: int, rows: Rows, which: Rows, rng: np.random.Generator) -> None:
     axis, column = frame.axes[number], frame.columns[number]
     if isinstance(axis, Tile):
         swapping = rng.random(which.size) < _SWAP

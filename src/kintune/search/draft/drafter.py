@@ -18,10 +18,10 @@ from kintune.search.build_costs import Price
 from kintune.search.cost_model import CostModel
 from kintune.search.draft.evolution import Judge, Ranked, evolve
 from kintune.search.drafts import Proposal
-from kintune.search.features.encoding import Frame, Herd
+from kintune.search.features.encoding import Encoding, Population
 from kintune.search.features.field import Field
 from kintune.search.propose import breed, choose, propose
-from kintune.search.space import Draft, SearchSpace
+from kintune.search.space import CandidateBatch, SearchSpace
 from kintune.search.subgraph import SubgraphState
 
 __all__ = ["draft"]
@@ -78,12 +78,12 @@ def draft(
 
 def _verified(
     first: dict[Candidate, str], best: dict[Candidate, str], wanted: int, state: SubgraphState, space: SearchSpace
-) -> tuple[dict[Candidate, tuple[Draft, str]], int]:
+) -> tuple[dict[Candidate, tuple[CandidateBatch, str]], int]:
     """All of the first ones that are programs, and the first of the best ones until there are as many as wanted.
 
     Also how many were no programs; they are made up for from further down, as long as there is anything.
     """
-    pool: dict[Candidate, tuple[Draft, str]] = {}
+    pool: dict[Candidate, tuple[CandidateBatch, str]] = {}
     invalid = 0
     left = [item for item in best.items() if item[0] not in first]
     batch, missing = list(first.items()), wanted
@@ -136,14 +136,14 @@ def _rank(
 
 
 def _judge(field: Field, model: CostModel | None) -> Judge:
-    def judge(herd: Herd) -> NDArray[np.float32]:
+    def judge(herd: Population) -> NDArray[np.float32]:
         features = field.features(herd)
         return field.estimate(features) if model is None else model.predict(features)
 
     return judge
 
 
-def _different(frame: Frame, ranked: Ranked, most: int, state: SubgraphState) -> list[tuple[float, Candidate]]:
+def _different(frame: Encoding, ranked: Ranked, most: int, state: SubgraphState) -> list[tuple[float, Candidate]]:
     """At most `most` of what was not measured yet, the best first, except that register tiles take turns.
 
     Of each register tile so many come first, then as many again: what the model likes best is often a single tile in
@@ -164,7 +164,7 @@ def _different(frame: Frame, ranked: Ranked, most: int, state: SubgraphState) ->
 
 
 def _anywhere(
-    frame: Frame, ranked: Ranked, count: int, state: SubgraphState, rng: np.random.Generator
+    frame: Encoding, ranked: Ranked, count: int, state: SubgraphState, rng: np.random.Generator
 ) -> list[Candidate]:
     """Some of the better half, each as likely."""
     half = max(1, len(ranked.herd) // 2)
@@ -186,7 +186,7 @@ def _otherwise(
     return dict(breed(plain, parents, wanted, set(state.times_us), rng, fresh=_FRESH))
 
 
-def _scores(pool: dict[Candidate, tuple[Draft, str]], model: CostModel | None) -> dict[Candidate, float]:
+def _scores(pool: dict[Candidate, tuple[CandidateBatch, str]], model: CostModel | None) -> dict[Candidate, float]:
     """What the model says of the drafts, once there is one."""
     if model is None or not pool:
         return {}

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kintune.search.draft.breed import cross, draw, mutate
-from kintune.search.features.encoding import Frame, Herd
+from kintune.search.features.encoding import Encoding, Population
 
 __all__ = ["Judge", "Ranked", "evolve"]
 
@@ -18,18 +18,18 @@ _ELITE = 0.2  # share of what is known so far that has children
 _CROSSED = 0.25  # share of children that have two parents
 _FRESH = 0.1  # share of every generation that is drawn
 
-Judge: TypeAlias = Callable[[Herd], NDArray[np.float32]]
+Judge: TypeAlias = Callable[[Population], NDArray[np.float32]]
 
 
 class Ranked(NamedTuple):
     """Candidates and their scores, the highest first."""
 
-    herd: Herd
+    herd: Population
     scores: NDArray[np.float32]
 
 
 def evolve(
-    frame: Frame, seeds: Herd, judge: Judge, rng: np.random.Generator, *, population: int, generations: int
+    frame: Encoding, seeds: Population, judge: Judge, rng: np.random.Generator, *, population: int, generations: int
 ) -> Ranked:
     """All different candidates of all generations, ranked by `judge`.
 
@@ -38,7 +38,7 @@ def evolve(
     bred = int(population * _BRED) if len(seeds) else 0
     offspring = mutate(frame, seeds.take(_favoured(len(seeds), bred, rng)), rng)
     drawn = draw(frame, max(1, population - bred - len(seeds)), rng)
-    children = Herd.join([seeds, offspring, drawn]).unique()
+    children = Population.join([seeds, offspring, drawn]).unique()
     known = _ranked(children, judge(children))
     for _ in range(generations - 1):
         most = min(population, len(known.herd))
@@ -47,22 +47,22 @@ def evolve(
         left, right = (elite.take(_favoured(len(elite), count, rng)) for _ in range(2))
         paired = rng.random(count) < _CROSSED
         crossed = cross(frame, left.take(paired), right.take(paired), rng)
-        parents = Herd.join([crossed, left.take(~paired)])
-        herd = Herd.join([known.herd, mutate(frame, parents, rng), draw(frame, population - count, rng)])
+        parents = Population.join([crossed, left.take(~paired)])
+        herd = Population.join([known.herd, mutate(frame, parents, rng), draw(frame, population - count, rng)])
         fresh = _new_in(herd, len(known.herd))
         if not len(fresh):
             break
-        known = _ranked(Herd.join([known.herd, fresh]), np.concatenate([known.scores, judge(fresh)]))
+        known = _ranked(Population.join([known.herd, fresh]), np.concatenate([known.scores, judge(fresh)]))
     return known
 
 
-def _new_in(herd: Herd, known: int) -> Herd:
+def _new_in(herd: Population, known: int) -> Population:
     """What comes after the first `known` candidates, all different, and is not among them; each once."""
     different = herd.unique()
     return different.take(np.arange(known, len(different)))
 
 
-def _ranked(herd: Herd, scores: NDArray[np.float32]) -> Ranked:
+def _ranked(herd: Population, scores: NDArray[np.float32]) -> Ranked:
     order = np.argsort(-scores, kind="stable")
     return Ranked(herd.take(order), scores[order])
 

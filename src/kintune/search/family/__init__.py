@@ -9,7 +9,7 @@ from kintune.core.subject import Subject
 from kintune.errors import InputError
 from kintune.search.family import by_hash, by_op, individual, monolithic
 from kintune.search.family.samples import Samples
-from kintune.search.family.static import Static
+from kintune.search.family.static import StaticFamilies
 
 __all__ = ["Families", "FamilyOf", "Samples", "Subject", "algorithms", "check_algorithm", "families", "family_of"]
 
@@ -49,10 +49,12 @@ def families(algorithm: str, *, seed: int = 0, threads: int = 1) -> Families:
     `seed` and `threads` serve those that train models to find out who is kin.
     """
     if algorithm != "measured":
-        return Static(family_of(algorithm))
-    from kintune.search.family.measured import Measured  # trains models, which takes a library that loads slowly
+        return StaticFamilies(family_of(algorithm))
+    from kintune.search.family.measured import (
+        MeasuredFamilies,  # trains models, which takes a library that loads slowly
+    )
 
-    return Measured(seed=seed, threads=threads)
+    return MeasuredFamilies(seed=seed, threads=threads)
 
 
 def check_algorithm(algorithm: str) -> None:

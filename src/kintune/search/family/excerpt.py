@@ -1,4 +1,4 @@
-"""WRITE: docstring."""
+"""The excerpt of each subgraph's samples on which subgraphs are compared, and small models trained on it."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from kintune.core.subject import Subject
 from kintune.search.family.relation import Relations
 from kintune.search.family.samples import Samples
 
-__all__ = ["PREFIX", "Measured", "clusters"]
+__all__ = ["PREFIX", "MeasuredFamilies", "clusters"]
 
 
 PREFIX = "measured:"
@@ -33,7 +33,7 @@ _LOYALTY = 0.2  # added to that of those that were a family before, which are al
 _MARGIN = 0.02  # accuracy that a family may lose before it parts; strangers must not lose any to become one
 
 
-class Measured:
+class MeasuredFamilies:
     """Implements `kintune.search.family.Families`."""
 
     dynamic = True

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from kintune.core.subject import Subject
 from kintune.search.family.samples import Samples
 
-__all__ = ["Static"]
+__all__ = ["StaticFamilies"]
 
 
-class Static:
+class StaticFamilies:
     """Implements `kintune.search.family.Families` by a function from a subgraph to its family's key."""
 
     dynamic = False

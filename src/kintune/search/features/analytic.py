@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kintune.core.candidate import Choice, Location
-from kintune.search.access_patterns import Access, Anatomy
-from kintune.search.features.encoding import Frame, Herd
+from kintune.search.access_patterns import Access, AccessPatterns
+from kintune.search.features.encoding import Encoding, Population
 from kintune.search.features.outline import LEVELS, Outline
-from kintune.search.processor import Machine
+from kintune.search.processor import Processor
 
-__all__ = ["TRAITS", "Traits"]
+__all__ = ["TRAITS", "AnalyticFeatures"]
 
 Column: TypeAlias = NDArray[np.float64]
 
@@ -40,13 +40,15 @@ _SPATIAL, _REDUCED = 4, 3  # loops of which the factors themselves are traits, t
 _PLACES = 2
 
 
-class Traits:
+class AnalyticFeatures:
     """Computes the traits of one frame's candidates."""
 
     ESTIMATE = TRAITS - 1
     """The index of the estimate: ideal cycles over those of the candidate, as far as arithmetic can tell."""
 
-    def __init__(self, frame: Frame, anatomy: Anatomy, machine: Machine, outlines: Sequence[Outline]) -> None:
+    def __init__(
+        self, frame: Encoding, anatomy: AccessPatterns, machine: Processor, outlines: Sequence[Outline]
+    ) -> None:
         """`outlines` has one for each sketch of the frame."""
         self._frame = frame
         self._anatomy = anatomy
@@ -58,7 +60,7 @@ class Traits:
         self._vector = self._spatial[-1]
         self._iterations = float(np.prod([float(e) for e in anatomy.extents]))
 
-    def __call__(self, herd: Herd) -> NDArray[np.float32]:
+    def __call__(self, herd: Population) -> NDArray[np.float32]:
         """Shape (n, `TRAITS`), float32."""
         tiling = _Tiling(self._frame, self._outlines[0].tiles, self._anatomy, herd)
         footprints = [[_footprint(a, inner) for a in self._anatomy.accesses] for inner in tiling.inner]
@@ -95,7 +97,7 @@ class Traits:
         count = len(herd)
         return np.stack([np.broadcast_to(column, (count,)) for column in columns], axis=1).astype(np.float32)
 
-    def limits(self, herd: Herd) -> NDArray[np.int64] | None:
+    def limits(self, herd: Population) -> NDArray[np.int64] | None:
         """For each candidate the choice of the least limit of unrolling that has the same effect; None without one.
 
         A limit matters by whether the rows of the register tile are within it, and whether a step of the reduction is.
@@ -205,7 +207,7 @@ class Traits:
                 yield from (_log(tiling.factor(level, i)) for i in last)
                 yield from (nothing for _ in range(count - len(last)))
 
-    def _places(self, herd: Herd) -> Iterator[Column]:
+    def _places(self, herd: Population) -> Iterator[Column]:
         """Where producers are computed; -3 where there are no more of them."""
         numbers = [i for i, axis in enumerate(self._frame.axes) if isinstance(axis, Location)][:_PLACES]
         for number in numbers:
@@ -213,7 +215,7 @@ class Traits:
         for _ in range(_PLACES - len(numbers)):
             yield np.full(len(herd), -3.0)
 
-    def _fixed(self, herd: Herd) -> Iterator[Column]:
+    def _fixed(self, herd: Population) -> Iterator[Column]:
         """What the sketch and the workload decide."""
         yield np.array([float(outline.epilogue) for outline in self._outlines])[herd.sketch]
         yield np.array([float(outline.buffered) for outline in self._outlines])[herd.sketch]
@@ -229,7 +231,7 @@ class Traits:
 class _Tiling:
     """The factors of a herd's tiles by level and loop."""
 
-    def __init__(self, frame: Frame, tiles: Sequence[int], anatomy: Anatomy, herd: Herd) -> None:
+    def __init__(self, frame: Encoding, tiles: Sequence[int], anatomy: AccessPatterns, herd: Population) -> None:
         self._frame = frame
         self._rows = herd.rows
         self._reduces = anatomy.reduces

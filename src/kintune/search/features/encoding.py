@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from kintune.core.candidate import Axis, Candidate, Sketch, Tile
 
-__all__ = ["Frame", "Herd", "Rows", "frames"]
+__all__ = ["Encoding", "Population", "Rows", "encodings"]
 
 Rows: TypeAlias = NDArray[np.int64]
 
 
-class Herd(NamedTuple):
+class Population(NamedTuple):
     """Candidates of one frame: `sketch`, shape (n,), indexes its sketches, `rows` has shape (n, width)."""
 
     sketch: Rows
@@ -24,11 +24,11 @@ class Herd(NamedTuple):
     def __len__(self) -> int:
         return len(self.sketch)
 
-    def take(self, which: NDArray[np.generic]) -> Herd:
+    def take(self, which: NDArray[np.generic]) -> Population:
         """Those that `which` (indices or a mask) picks."""
-        return Herd(self.sketch[which], self.rows[which])
+        return Population(self.sketch[which], self.rows[which])
 
-    def unique(self) -> Herd:
+    def unique(self) -> Population:
         """Each once, in the order of first appearance."""
         both = np.ascontiguousarray(np.column_stack([self.sketch, self.rows]))
         keys = both.view(np.dtype((np.void, both.dtype.itemsize * both.shape[1]))).ravel()
@@ -36,12 +36,12 @@ class Herd(NamedTuple):
         return self.take(np.sort(first))
 
     @staticmethod
-    def join(herds: Sequence[Herd]) -> Herd:
+    def join(herds: Sequence[Population]) -> Population:
         """All of them, one after the other; there is at least one."""
-        return Herd(np.concatenate([h.sketch for h in herds]), np.concatenate([h.rows for h in herds]))
+        return Population(np.concatenate([h.sketch for h in herds]), np.concatenate([h.rows for h in herds]))
 
 
-class Frame:
+class Encoding:
     """The sketches of one workload that have equal axes, and where in a row the decision of each axis stands.
 
     A tile takes as many columns as it has parts, any other axis takes one.
@@ -61,22 +61,22 @@ class Frame:
     def __contains__(self, candidate: Candidate) -> bool:
         return candidate.sketch in self._index
 
-    def herd(self, candidates: Sequence[Candidate]) -> Herd:
+    def herd(self, candidates: Sequence[Candidate]) -> Population:
         """The candidates, all of this frame, as numbers."""
         sketch = np.array([self._index[candidate.sketch] for candidate in candidates], dtype=np.int64)
         flat = [[number for decision in c.decisions for number in decision] for c in candidates]
-        return Herd(sketch, np.array(flat, dtype=np.int64).reshape(len(candidates), self.width))
+        return Population(sketch, np.array(flat, dtype=np.int64).reshape(len(candidates), self.width))
 
-    def candidates(self, herd: Herd) -> Iterator[Candidate]:
+    def candidates(self, herd: Population) -> Iterator[Candidate]:
         """The numbers as candidates."""
         for index, row in zip(herd.sketch.tolist(), herd.rows.tolist(), strict=True):
             decisions = tuple(tuple(row[column]) for column in self.columns)
             yield Candidate(self.workload, self.sketches[index].digest, decisions)
 
 
-def frames(sketches: Sequence[Sketch]) -> tuple[Frame, ...]:
+def encodings(sketches: Sequence[Sketch]) -> tuple[Encoding, ...]:
     """Frames for all the sketches of a workload, in the order of their first sketches."""
     alike: dict[tuple[Axis, ...], list[Sketch]] = {}
     for sketch in sketches:
         alike.setdefault(sketch.axes, []).append(sketch)
-    return tuple(Frame(members) for members in alike.values())
+    return tuple(Encoding(members) for members in alike.values())

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from kintune.core.candidate import Sketch, Tile
-from kintune.search.access_patterns import Anatomy
+from kintune.search.access_patterns import AccessPatterns
 
 __all__ = ["LEVELS", "Outline", "outline_of"]
 
@@ -29,7 +29,7 @@ class Outline(NamedTuple):
     buffered: bool
 
 
-def outline_of(sketch: Sketch, anatomy: Anatomy) -> Outline | None:
+def outline_of(sketch: Sketch, anatomy: AccessPatterns) -> Outline | None:
     """The outline of a sketch that tiles the block of `anatomy` as `LEVELS` says; None for any other sketch."""
     tiles = tuple(i for i, axis in enumerate(sketch.axes) if isinstance(axis, Tile))
     if len(tiles) != len(anatomy.extents):

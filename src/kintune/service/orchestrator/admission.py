@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from kintune.core.device import DeviceAbout
+from kintune.core.device import DeviceDescription
 from kintune.errors import InputError
-from kintune.service.machines import Roll
+from kintune.service.machines import MachineRegistry
 from kintune.workers.fleet.agent_registry import Admit, Admitted
 from kintune.workers.fleet.messages import Join
 
@@ -15,14 +15,14 @@ __all__ = ["Admission", "OnJoin"]
 
 _log = logging.getLogger(__name__)
 
-OnJoin = Callable[[Join, Sequence[DeviceAbout]], None]
+OnJoin = Callable[[Join, Sequence[DeviceDescription]], None]
 """Told of a machine that joins, and what the types of its devices are; in whatever thread looks into the roll."""
 
 
 class Admission:
     """Looks into the roll, and writes down who comes; `now` gives seconds since 1970."""
 
-    def __init__(self, roll: Roll, joined: OnJoin, now: Callable[[], float]) -> None:
+    def __init__(self, roll: MachineRegistry, joined: OnJoin, now: Callable[[], float]) -> None:
         self._roll = roll
         self._joined = joined
         self._now = now
@@ -35,7 +35,7 @@ class Admission:
         """For a machine that somebody else has let in: a node of a cluster."""
         return self._admit(join, lambda: self._roll.recognise(join, self._now()))
 
-    def _admit(self, join: Join, look: Callable[[], list[DeviceAbout]]) -> list[Admitted]:
+    def _admit(self, join: Join, look: Callable[[], list[DeviceDescription]]) -> list[Admitted]:
         try:
             types = look()
         except InputError as error:
@@ -44,7 +44,7 @@ class Admission:
         self._joined(join, types)
         return [Admitted(device.type, self._watched(about)) for device, about in zip(join.devices, types, strict=True)]
 
-    def _watched(self, about: DeviceAbout) -> tuple[str, ...]:
+    def _watched(self, about: DeviceDescription) -> tuple[str, ...]:
         """What a device's worker is told, so that it notices when it is no longer what its type is."""
         if not about.pulse_us:
             return ()

@@ -12,11 +12,11 @@ from typing import NamedTuple
 from kintune.errors import EngineError, KintuneError, StorageError
 from kintune.service.access import Scope
 from kintune.service.orchestrator.admission import Admission
-from kintune.service.users import People
-from kintune.workers.fleet.agent_registry import Front, Hub
-from kintune.workers.fleet.sockets import SocketLine, open_door
+from kintune.service.users import Users
+from kintune.workers.fleet.agent_registry import AgentRegistry, Front
+from kintune.workers.fleet.sockets import SocketTransport, open_door
 
-__all__ = ["Gate"]
+__all__ = ["AgentListener"]
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class _Guest(NamedTuple):
     text: str
 
 
-class Gate:
+class AgentListener:
     """Listens until `close`.
 
     Args:
@@ -43,7 +43,7 @@ class Gate:
     def __init__(
         self,
         address: tuple[str, int],
-        people: People,
+        people: Users,
         admission: Admission,
         front: Front,
         now: Callable[[], float] = time.time,
@@ -54,7 +54,7 @@ class Gate:
         self._admission = admission
         self._now = now
         self._again_s = again_s
-        self._hub = Hub(front)
+        self._hub = AgentRegistry(front)
         self._loop = asyncio.new_event_loop()
         self._leaving = asyncio.Event()
         self._open = threading.Event()
@@ -94,7 +94,7 @@ class Gate:
         assert visitor.token is not None
         return _Guest(visitor.token, text)
 
-    async def _attend(self, line: SocketLine, guest: _Guest) -> None:
+    async def _attend(self, line: SocketTransport, guest: _Guest) -> None:
         """Until the line is cut, or the token is taken back."""
         attending = asyncio.ensure_future(self._hub.attend(line, self._admission.with_token(guest.token)))
         while not (await asyncio.wait({attending}, timeout=self._again_s))[0]:

@@ -18,7 +18,7 @@ from kintune.errors import InputError, StorageError, WireError
 from kintune.service.orchestrator.events import News, Standings, encode
 from kintune.wire.channel import FrameReader, frame
 
-__all__ = ["Bus"]
+__all__ = ["EventBus"]
 
 _MOST_UNSENT = 4 << 20  # bytes that a listener may be behind
 _MOST_HEARD = 64  # bytes of a poke
@@ -26,7 +26,7 @@ _LONGEST_PATH = 107  # bytes, of a socket
 _log = logging.getLogger(__name__)
 
 
-class Bus:
+class EventBus:
     """Listens in a thread of its own; `poked` is called there for every poke that comes.
 
     `publish` may be called from any thread and never waits.

@@ -8,10 +8,11 @@ import msgspec
 
 from kintune.core.report import ProgressReport
 from kintune.scheduler.resources import Placement
-from kintune.service.job_status import State
+from kintune.service.job_status import JobStatus
 
 __all__ = [
     "Changed",
+    "EventTally",
     "News",
     "Poke",
     "Progressed",
@@ -19,7 +20,6 @@ __all__ = [
     "StageEnded",
     "Standing",
     "Standings",
-    "Tally",
     "decode_news",
     "encode",
 ]
@@ -29,7 +29,7 @@ class Changed(msgspec.Struct, frozen=True, tag="changed"):
     """A job has come into another state."""
 
     job: str
-    state: State
+    state: JobStatus
     reason: str = ""
 
 
@@ -40,15 +40,15 @@ class Progressed(msgspec.Struct, frozen=True, tag="progressed"):
     report: ProgressReport
 
 
-class Tally(msgspec.Struct, frozen=True):
+class EventTally(msgspec.Struct, frozen=True):
     """How many candidates a stage has measured, and how many of them were disturbed and timed again."""
 
     measured: int = 0
     disturbed: int = 0
 
-    def plus(self, other: Tally) -> Tally:
+    def plus(self, other: EventTally) -> EventTally:
         """Both together."""
-        return Tally(self.measured + other.measured, self.disturbed + other.disturbed)
+        return EventTally(self.measured + other.measured, self.disturbed + other.disturbed)
 
 
 class StageBegan(msgspec.Struct, frozen=True, tag="stage_began"):
@@ -67,7 +67,7 @@ class StageEnded(msgspec.Struct, frozen=True, tag="stage_ended"):
     job: str
     stage: str
     at: float
-    tally: Tally = Tally()
+    tally: EventTally = EventTally()
 
 
 class Standing(msgspec.Struct, frozen=True):

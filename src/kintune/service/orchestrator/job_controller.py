@@ -13,32 +13,32 @@ from kintune.core.messages import Work
 from kintune.core.payloads import StageName
 from kintune.core.report import ProgressReport, RunReport, StopReason
 from kintune.errors import KintuneError, OrderError, StorageError
-from kintune.service.blob_store import Content
-from kintune.service.job_repository import Docket, Job, PendingWish
-from kintune.service.job_status import State, Wish
+from kintune.service.blob_store import BlobStore
+from kintune.service.job_repository import Job, JobRepository, PendingCommand
+from kintune.service.job_status import JobCommand, JobStatus
 from kintune.service.logs import job_logger
 from kintune.service.orchestrator.engine_log import EngineLog
 from kintune.service.orchestrator.events import Changed, News, Progressed
-from kintune.service.orchestrator.run_factory import Intake
-from kintune.service.webhooks import Calls
+from kintune.service.orchestrator.run_factory import RunFactory
+from kintune.service.webhooks import Webhooks
 from kintune.tuning.front.journal import TuningJournal
-from kintune.tuning.front.tuning_run import Ticket
+from kintune.tuning.front.tuning_run import TuningRun
 from kintune.wire.channel import UNREADABLE
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
 from kintune.workers.engine.local import LocalEngine
 
-__all__ = ["Desk"]
+__all__ = ["JobController"]
 
 _STATE_OF_STAGE = {
-    StageName.PREPARE: State.CHECKING,
-    StageName.DRAFT: State.CHECKING,
-    StageName.CHECK: State.CHECKING,
-    StageName.SELECT: State.TUNING,
-    StageName.UPDATE: State.TUNING,
-    StageName.PROFILE: State.TUNING,
-    StageName.CONFIRM: State.PACKAGING,
-    StageName.PACKAGE: State.PACKAGING,
-    StageName.PROVE: State.PACKAGING,
+    StageName.PREPARE: JobStatus.CHECKING,
+    StageName.DRAFT: JobStatus.CHECKING,
+    StageName.CHECK: JobStatus.CHECKING,
+    StageName.SELECT: JobStatus.TUNING,
+    StageName.UPDATE: JobStatus.TUNING,
+    StageName.PROFILE: JobStatus.TUNING,
+    StageName.CONFIRM: JobStatus.PACKAGING,
+    StageName.PACKAGE: JobStatus.PACKAGING,
+    StageName.PROVE: JobStatus.PACKAGING,
 }
 _WRITTEN_EVERY_S = 1.0
 _ALREADY_MET = "already met by what is known"
@@ -60,14 +60,14 @@ class _Underway:
     """
 
     job: Job
-    ticket: Ticket | None
-    state: State
+    ticket: TuningRun | None
+    state: JobStatus
     written_at: float = 0.0
     measured: bool = False
     said_before: int = 0
 
 
-class Desk:
+class JobController:
     """One orchestrator's jobs.  All methods are called in the engine's thread.
 
     `now` gives seconds since 1970, `publish` tells whoever listens, `log` has what runs' processes have said.
@@ -75,10 +75,10 @@ class Desk:
 
     def __init__(
         self,
-        docket: Docket,
-        calls: Calls,
-        content: Content,
-        intake: Intake,
+        docket: JobRepository,
+        calls: Webhooks,
+        content: BlobStore,
+        intake: RunFactory,
         engine: LocalEngine,
         journal: TuningJournal,
         *,
@@ -122,7 +122,7 @@ class Desk:
         self._launch_more()
         for wish in wishes:
             run = self._run_of(wish.job)
-            if wish.wish is Wish.FINISH and run is not None:
+            if wish.wish is JobCommand.FINISH and run is not None:
                 self._engine.finish(run, "asked to finish")
 
     # what the engine says -------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class Desk:
         underway.measured = underway.measured or kind in (StageName.SELECT, StageName.PROFILE)
         state = _STATE_OF_STAGE.get(kind)
         if state is not None and state is not underway.state:
-            met = state is State.PACKAGING and not underway.measured and underway.job.wanted.target_ms is not None
+            met = state is JobStatus.PACKAGING and not underway.measured and underway.job.wanted.target_ms is not None
             with contextlib.suppress(OrderError):  # a stage done again after a death goes back to no earlier state
                 self._step(underway, state, _ALREADY_MET if met else "")
 
@@ -160,7 +160,7 @@ class Desk:
         assert ticket is not None  # the engine has only what was launched
         if end.ending is JobEnding.CANCELLED:
             ticket.interrupted()
-            self._step(underway, State.CANCELLED, end.cause)
+            self._step(underway, JobStatus.CANCELLED, end.cause)
         else:
             self._conclude(underway, ticket, end)
         self._intake.clean_up(underway.job)
@@ -170,20 +170,20 @@ class Desk:
 
     def _turn(self, job: Job) -> tuple[bool, float, float]:
         """Jobs that had begun come first, then who has waited longest, times its priority: so nobody waits for ever."""
-        return (job.state is State.QUEUED, -(self._now() - job.created) * job.priority, job.created)
+        return (job.state is JobStatus.QUEUED, -(self._now() - job.created) * job.priority, job.created)
 
     def _answer(self, job: Job) -> bool:
         """Answer a job at once with the result of an earlier one that meets its target, if there is any."""
         target = job.wanted.target_ms
-        if target is None or job.state is not State.QUEUED:
+        if target is None or job.state is not JobStatus.QUEUED:
             return False
         for done in self._docket.like(job):
             report = self._report(done)
             if report is not None and report.latency_ms.tuned is not None and report.latency_ms.tuned <= target:
                 underway = _Underway(job, None, job.state)
-                self._step(underway, State.CHECKING, "")
+                self._step(underway, JobStatus.CHECKING, "")
                 files = {"report": done.report, "executable": done.executable, "log": done.log}
-                self._step(underway, State.DONE, f"{_ALREADY_MET} (the result of job {done.id})", **files)
+                self._step(underway, JobStatus.DONE, f"{_ALREADY_MET} (the result of job {done.id})", **files)
                 return True
         return False
 
@@ -207,7 +207,7 @@ class Desk:
         if job.run_id is None:
             return False
         underway = _Underway(job, None, job.state)
-        underway.measured = any(step.state is State.TUNING for step in self._docket.steps(job))
+        underway.measured = any(step.state is JobStatus.TUNING for step in self._docket.steps(job))
         try:
             report = self._intake.came_of(job)
         except StorageError:
@@ -229,12 +229,12 @@ class Desk:
         except StorageError:
             raise
         except KintuneError as error:
-            self._step(underway, State.FAILED, str(error))
+            self._step(underway, JobStatus.FAILED, str(error))
             self._intake.clean_up(job)
             return
         underway.ticket = ticket
         self._runs[ticket.run_id] = underway
-        self._step(underway, State.CHECKING, "", run_id=ticket.run_id)
+        self._step(underway, JobStatus.CHECKING, "", run_id=ticket.run_id)
         hidden = self._docket.hidden_from(job.owner)
         self._journal.enter(spec, about.compiler, use_known=True, hidden=hidden)
         command, home = self._intake.command, self._intake.home
@@ -243,24 +243,24 @@ class Desk:
     def _run_of(self, job: str) -> str | None:
         return next((run for run, underway in self._runs.items() if underway.job.id == job), None)
 
-    def _grant(self, wish: PendingWish, going: dict[str, Job]) -> None:
+    def _grant(self, wish: PendingCommand, going: dict[str, Job]) -> None:
         """Grant what does not need the job to be launched; one that is called off while it is not goes from `going`."""
         job, run = going.get(wish.job), self._run_of(wish.job)
-        if job is None or wish.wish is Wish.PRIORITY:
+        if job is None or wish.wish is JobCommand.PRIORITY:
             self._docket.granted(wish, self._now())
-        if job is None or wish.wish is Wish.FINISH:
+        if job is None or wish.wish is JobCommand.FINISH:
             return
-        if wish.wish is Wish.PRIORITY:
+        if wish.wish is JobCommand.PRIORITY:
             if run is not None:
                 self._engine.prioritize(run, wish.value or 1.0)
         elif run is not None:
             self._engine.call_off(run, "cancelled")
         else:
-            reason = "cancelled before it began" if job.state is State.QUEUED else "cancelled"
-            self._step(_Underway(job, None, job.state), State.CANCELLED, reason)
+            reason = "cancelled before it began" if job.state is JobStatus.QUEUED else "cancelled"
+            self._step(_Underway(job, None, job.state), JobStatus.CANCELLED, reason)
             self._intake.clean_up(going.pop(job.id))
 
-    def _conclude(self, underway: _Underway, ticket: Ticket, end: JobEnd) -> None:
+    def _conclude(self, underway: _Underway, ticket: TuningRun, end: JobEnd) -> None:
         try:
             report = ticket.conclude(end)
         except KintuneError as error:
@@ -269,7 +269,7 @@ class Desk:
             self._succeed(underway, report, ticket.run_id)
 
     def _fail(self, underway: _Underway, cause: str, run: str) -> None:
-        self._step(underway, State.FAILED, cause, log=self._keep_log(underway, run))
+        self._step(underway, JobStatus.FAILED, cause, log=self._keep_log(underway, run))
 
     def _succeed(self, underway: _Underway, report: RunReport, run: str) -> None:
         known = not underway.measured and report.reason is StopReason.TARGET_MET
@@ -281,12 +281,12 @@ class Desk:
             "executable": self._content.put(output),
             "log": self._keep_log(underway, run),
         }
-        self._step(underway, State.DONE, reason, **files)
+        self._step(underway, JobStatus.DONE, reason, **files)
 
     def _keep_log(self, underway: _Underway, run: str) -> str:
         return self._content.put_bytes(self._log.of(run, underway.said_before))
 
-    def _step(self, underway: _Underway, state: State, reason: str, **facts: str | None) -> None:
+    def _step(self, underway: _Underway, state: JobStatus, reason: str, **facts: str | None) -> None:
         now = self._now()
         with self._docket.together():
             underway.job = self._docket.step(underway.job.id, state, reason, now, **facts)

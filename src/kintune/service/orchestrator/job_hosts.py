@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from kintune.errors import InputError
 from kintune.scheduler.resources import Host, Resource
-from kintune.service.settings import Settings
-from kintune.tuning.front.placement import HOST, Place
+from kintune.service.settings import ServiceSettings
+from kintune.tuning.front.placement import HOST, Placement
 from kintune.wire.child import ResourceLimits
 from kintune.workers.engine.process import Anywhere, Command
 
-__all__ = ["Lodging"]
+__all__ = ["JobHosts"]
 
 
-class Lodging:
+class JobHosts:
     """What of this machine works, and how processes that belong to jobs are started."""
 
-    def __init__(self, settings: Settings, place: Place) -> None:
+    def __init__(self, settings: ServiceSettings, place: Placement) -> None:
         """Raises InputError where this machine's own device would be disturbed by a node of a cluster."""
         self._place = place
         self._local = settings.engine == "local"

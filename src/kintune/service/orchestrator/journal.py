@@ -7,20 +7,20 @@ from contextlib import contextmanager
 
 import msgspec
 
-from kintune.core.knowledge import Conditions
+from kintune.core.knowledge import TrainingConditions
 from kintune.core.messages import Committed, ItemStatus
 from kintune.core.stage import StageKey
 from kintune.records import Store
-from kintune.service.orchestrator.events import Tally
+from kintune.service.orchestrator.events import EventTally
 from kintune.service.orchestrator.refresher import Refresher
 from kintune.transfer.refresh_job import FreshModel
 from kintune.tuning.job.outcomes import MEASURING, profiled_of
-from kintune.workers.engine.journal import Entry, Journal
+from kintune.workers.engine.journal import Journal, JournalEntry
 
-__all__ = ["Ledger"]
+__all__ = ["OrchestratorJournal"]
 
 
-class Ledger:
+class OrchestratorJournal:
     """Implements `kintune.workers.engine.journal.Journal`; what people's jobs measure is counted by the `refresher`.
 
     `conditions` says under which ones a job measures.  A refresh has no history: one that is interrupted begins anew,
@@ -28,14 +28,14 @@ class Ledger:
     """
 
     def __init__(
-        self, tuning: Journal, store: Store, refresher: Refresher, conditions: Callable[[str], Conditions]
+        self, tuning: Journal, store: Store, refresher: Refresher, conditions: Callable[[str], TrainingConditions]
     ) -> None:
         self._tuning = tuning
         self._store = store
         self._refresher = refresher
         self._conditions = conditions
         self._refreshed: dict[str, int] = {}
-        self._tallies: dict[StageKey, Tally] = {}
+        self._tallies: dict[StageKey, EventTally] = {}
 
     def history(self, job: str) -> Sequence[Committed]:
         """All events of the job committed so far."""
@@ -45,7 +45,7 @@ class Ledger:
         """The active run time of the job's earlier sessions, in seconds."""
         return 0.0 if self._refresher.owns(job) else self._tuning.active_seconds(job)
 
-    def commit(self, job: str, entry: Entry) -> Sequence[Committed]:
+    def commit(self, job: str, entry: JournalEntry) -> Sequence[Committed]:
         """Commit an entry; that of a refresh keeps the models that it brings."""
         if self._refresher.owns(job):
             return (self._keep(job, entry),)
@@ -53,8 +53,8 @@ class Ledger:
         if entry.kind in MEASURING:
             self._refresher.measured(self._conditions(job))
             outcome = profiled_of("", entry.status, entry.payload, entry.cause).outcome
-            before = self._tallies.get((job, entry.stage), Tally())
-            self._tallies[job, entry.stage] = before.plus(Tally(1, int(outcome.repeated > 0)))
+            before = self._tallies.get((job, entry.stage), EventTally())
+            self._tallies[job, entry.stage] = before.plus(EventTally(1, int(outcome.repeated > 0)))
         return events
 
     @contextmanager
@@ -63,11 +63,11 @@ class Ledger:
         with self._store.transaction(), self._tuning.together():
             yield
 
-    def tally(self, stage: StageKey) -> Tally:
+    def tally(self, stage: StageKey) -> EventTally:
         """What was measured in a stage since this was last asked."""
-        return self._tallies.pop(stage, Tally())
+        return self._tallies.pop(stage, EventTally())
 
-    def _keep(self, job: str, entry: Entry) -> Committed:
+    def _keep(self, job: str, entry: JournalEntry) -> Committed:
         if entry.status is ItemStatus.OK:
             with self._store.transaction():
                 for model in msgspec.msgpack.decode(entry.payload, type=list[FreshModel]):

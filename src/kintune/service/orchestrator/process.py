@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.core.device import DeviceAbout
+from kintune.core.device import DeviceDescription
 from kintune.core.messages import Work
 from kintune.core.version import FEATURES
 from kintune.errors import KintuneError, StorageError
@@ -25,27 +25,27 @@ from kintune.records import Store
 from kintune.scheduler.decisions import Decision
 from kintune.scheduler.events import Event
 from kintune.scheduler.policies import policy
-from kintune.scheduler.scheduler import Limits, Machine
+from kintune.scheduler.scheduler import RetryLimits, Scheduler
 from kintune.service import logs
-from kintune.service.blob_store import Content
+from kintune.service.blob_store import BlobStore
 from kintune.service.database import open_database
 from kintune.service.device_types import DeviceTypes
-from kintune.service.job_repository import Docket
-from kintune.service.model_store import Library
+from kintune.service.job_repository import JobRepository
+from kintune.service.model_store import ModelStore
 from kintune.service.orchestrator.engine_log import EngineLog
-from kintune.service.orchestrator.event_bus import Bus
-from kintune.service.orchestrator.job_controller import Desk
-from kintune.service.orchestrator.job_hosts import Lodging
-from kintune.service.orchestrator.journal import Ledger
+from kintune.service.orchestrator.event_bus import EventBus
+from kintune.service.orchestrator.job_controller import JobController
+from kintune.service.orchestrator.job_hosts import JobHosts
+from kintune.service.orchestrator.journal import OrchestratorJournal
 from kintune.service.orchestrator.refresher import Refresher
 from kintune.service.orchestrator.remote_machines import open_ways
-from kintune.service.orchestrator.run_factory import Intake
-from kintune.service.orchestrator.stage_tracker import Watch
+from kintune.service.orchestrator.run_factory import RunFactory
+from kintune.service.orchestrator.stage_tracker import StageTracker
 from kintune.service.parent_watch import hold
-from kintune.service.settings import Settings
-from kintune.service.webhooks import Calls
+from kintune.service.settings import ServiceSettings
+from kintune.service.webhooks import Webhooks
 from kintune.tuning.front.journal import TuningJournal
-from kintune.tuning.front.placement import Place, choose_place, holding
+from kintune.tuning.front.placement import Placement, choose_placement, holding
 from kintune.workers.engine.job_run import JobEnd
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.fleet.backlog import Backlog
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Orchestrate until told to leave by SIGTERM; the exit code is 0 then, and EX_TEMPFAIL for storage trouble."""
     path, *lifeline = sys.argv[1:] if argv is None else argv
     hold(lifeline)
-    settings = msgspec.json.decode(Path(path).read_bytes(), type=Settings)
+    settings = msgspec.json.decode(Path(path).read_bytes(), type=ServiceSettings)
     logs.configure("orchestrator")
     try:
         orchestrate(settings)
@@ -72,15 +72,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def orchestrate(settings: Settings) -> None:
+def orchestrate(settings: ServiceSettings) -> None:
     """Serve the jobs of the database until SIGTERM or SIGINT.
 
     Raises what makes it impossible: TargetError for the device, StorageError, EngineError.
     """
     require_tried_versions()
     _allow_many_files()
-    place = choose_place(settings.device, None)
-    lodging = Lodging(settings, place)
+    place = choose_placement(settings.device, None)
+    lodging = JobHosts(settings, place)
     settings.work.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         stack.enter_context(DeviceLock("orchestrator", settings.directory).holding(_waits_for("this directory")))
@@ -89,7 +89,7 @@ def orchestrate(settings: Settings) -> None:
         store = stack.enter_context(Store.open(settings.records))
         about = _ask_device(settings, place, store)
         ready = threading.Event()
-        bus = Bus(settings.socket, lambda: engine.post(desk.look_around) if ready.is_set() else None)
+        bus = EventBus(settings.socket, lambda: engine.post(desk.look_around) if ready.is_set() else None)
         stack.callback(bus.close)
         refresher = Refresher(
             settings.records,
@@ -100,10 +100,10 @@ def orchestrate(settings: Settings) -> None:
             lambda cause: _log.warning("family models could not be refreshed: %s", cause),
         )
         journal = TuningJournal(store, FEATURES)
-        ledger = Ledger(journal, store, refresher, journal.conditions)
+        ledger = OrchestratorJournal(journal, store, refresher, journal.conditions)
         log = EngineLog(settings.directory / "engine.log")
         log.set_aside()
-        watch, backlog = Watch(lambda run: desk.job_of(run), time.time, bus.publish, ledger.tally), Backlog()
+        watch, backlog = StageTracker(lambda run: desk.job_of(run), time.time, bus.publish, ledger.tally), Backlog()
 
         def observe(event: Event, decisions: Sequence[Decision]) -> None:
             watch(event, decisions)
@@ -111,7 +111,7 @@ def orchestrate(settings: Settings) -> None:
 
         engine = stack.enter_context(
             LocalEngine(
-                Machine(policy(settings.policy), Limits(resources_may_join=settings.grows)),
+                Scheduler(policy(settings.policy), RetryLimits(resources_may_join=settings.grows)),
                 ledger,
                 place.commands(settings.target, urgent=True),
                 lodging.resources(),
@@ -120,14 +120,14 @@ def orchestrate(settings: Settings) -> None:
                 observe=observe,
             )
         )
-        desk = Desk(
-            Docket(database),
-            Calls(database),
-            Content(settings.content),
-            Intake(
+        desk = JobController(
+            JobRepository(database),
+            Webhooks(database),
+            BlobStore(settings.content),
+            RunFactory(
                 settings,
-                Library(database),
-                Content(settings.content),
+                ModelStore(database),
+                BlobStore(settings.content),
                 store,
                 place,
                 lodging,
@@ -171,11 +171,11 @@ def _waits_for(what: str) -> OnWait:
     return lambda holder: _log.warning("waiting for %s, held by process %s", what, holder)
 
 
-def _ask_device(settings: Settings, place: Place, store: Store) -> DeviceAbout:
+def _ask_device(settings: ServiceSettings, place: Placement, store: Store) -> DeviceDescription:
     """What the device is, from a worker of its own that is gone afterwards."""
-    machine, journal = Machine(policy(settings.policy)), TuningJournal(store, FEATURES)
+    machine, journal = Scheduler(policy(settings.policy)), TuningJournal(store, FEATURES)
     with LocalEngine(machine, journal, place.commands(settings.target), place.resources()) as engine:
-        return msgspec.msgpack.decode(engine.about("device", place.names[0]), type=DeviceAbout)
+        return msgspec.msgpack.decode(engine.about("device", place.names[0]), type=DeviceDescription)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from kintune.core.knowledge import Conditions
+from kintune.core.knowledge import TrainingConditions
 from kintune.transfer.refresh_job import RefreshSpec
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
 from kintune.workers.engine.process import Anywhere, Command
@@ -45,7 +45,7 @@ class Refresher:
         self._home = home
         self._launch = launch
         self._failed = failed
-        self._measured: Counter[Conditions] = Counter()
+        self._measured: Counter[TrainingConditions] = Counter()
         self._running = False
         self._number = 0
 
@@ -54,7 +54,7 @@ class Refresher:
         """Whether this is a refresh, not somebody's job."""
         return job.startswith(_NAME)
 
-    def measured(self, conditions: Conditions) -> None:
+    def measured(self, conditions: TrainingConditions) -> None:
         """One more measurement is in the records."""
         self._measured[conditions] += 1
         if self._measured[conditions] >= self._every and not self._running:

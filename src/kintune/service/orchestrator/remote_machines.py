@@ -7,22 +7,22 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from kintune.core.device import DeviceAbout
+from kintune.core.device import DeviceDescription
 from kintune.errors import StorageError
 from kintune.hardware.gpus import GPU
 from kintune.records import Store
 from kintune.records.database import Database
-from kintune.service.machines import Roll
+from kintune.service.machines import MachineRegistry
 from kintune.service.orchestrator.admission import Admission
-from kintune.service.orchestrator.agent_listener import Gate
-from kintune.service.settings import Settings
-from kintune.service.users import People
-from kintune.tuning.front.placement import DEVICE, choose_place
+from kintune.service.orchestrator.agent_listener import AgentListener
+from kintune.service.settings import ServiceSettings
+from kintune.service.users import Users
+from kintune.tuning.front.placement import DEVICE, choose_placement
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.fleet.backlog import Backlog
 from kintune.workers.fleet.growth import Growth
 from kintune.workers.fleet.messages import Join
-from kintune.workers.fleet.ray_cluster import Growing, RayPark, ray_address
+from kintune.workers.fleet.ray_cluster import Growing, RayCluster, ray_address
 
 __all__ = ["open_ways"]
 
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 def open_ways(
-    settings: Settings,
+    settings: ServiceSettings,
     database: Database,
     compiler: str,
     store: Store,
@@ -43,7 +43,7 @@ def open_ways(
     Raises EngineError where nobody can come in at the gate, or there is no such cluster.
     """
 
-    def joined(join: Join, types: Sequence[DeviceAbout]) -> None:
+    def joined(join: Join, types: Sequence[DeviceDescription]) -> None:
         def note() -> None:
             try:
                 for device, known in zip(join.devices, types, strict=True):
@@ -64,18 +64,18 @@ def open_ways(
         devices = ", ".join(device.type for device in join.devices) or "none"
         _log.info("machine %s joins; cores to build on: %d, devices: %s", join.name, join.cores, devices)
 
-    roll = Roll(database, compiler, frozenset({DEVICE, GPU, settings.device_name}), settings.alike)
+    roll = MachineRegistry(database, compiler, frozenset({DEVICE, GPU, settings.device_name}), settings.alike)
     admission = Admission(roll, joined, time.time)
     with ExitStack() as ways:
         if settings.agents_port:
-            gate = Gate((settings.agents_host, settings.agents_port), People(database), admission, engine)
+            gate = AgentListener((settings.agents_host, settings.agents_port), Users(database), admission, engine)
             ways.callback(gate.close)
             _log.info("machines elsewhere may join at port %d", gate.port)
         address = ray_address(settings.engine)
         if address is not None:
-            cores = len(choose_place(settings.device, None).host)
+            cores = len(choose_placement(settings.device, None).host)
             growing = Growing(backlog, Growth(settings.grow_after_s, settings.grow_to)) if settings.grow_to else None
-            park = RayPark(address, engine, admission.of_a_cluster, cores=cores, growing=growing)
+            park = RayCluster(address, engine, admission.of_a_cluster, cores=cores, growing=growing)
             ways.callback(park.close)
             _log.info("the nodes of the Ray cluster may join")
         return ways.pop_all()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.core.device import DeviceAbout
+from kintune.core.device import DeviceDescription
 from kintune.core.payloads import ModelRef, Options
 from kintune.core.report import RunReport
 from kintune.errors import InputError, JobFailed, StorageError
@@ -16,34 +16,34 @@ from kintune.hardware.gpus import is_gpu
 from kintune.hardware.toolchain import find_linker, find_nvcc
 from kintune.models.constants import constant_of
 from kintune.records import RunState, Store
-from kintune.service.blob_store import Content
+from kintune.service.blob_store import BlobStore
 from kintune.service.device_types import DeviceTypes
 from kintune.service.job_repository import Job
-from kintune.service.model_store import Library
-from kintune.service.orchestrator.job_hosts import Lodging
-from kintune.service.settings import Settings
-from kintune.tuning.front.placement import Place, Station
+from kintune.service.model_store import ModelStore
+from kintune.service.orchestrator.job_hosts import JobHosts
+from kintune.service.settings import ServiceSettings
+from kintune.tuning.front.placement import MeasurementSite, Placement
 from kintune.tuning.front.request import TuneRequest
-from kintune.tuning.front.tuning_run import Ticket
+from kintune.tuning.front.tuning_run import TuningRun
 from kintune.workers.engine.process import Anywhere, Command
 
-__all__ = ["Intake"]
+__all__ = ["RunFactory"]
 
 _JOB_MEMORY_MB = 24 * 1024
 
 
-class Intake:
+class RunFactory:
     """Knows where models lie, where jobs may write, and what the service allows them."""
 
     def __init__(
         self,
-        settings: Settings,
-        library: Library,
-        content: Content,
+        settings: ServiceSettings,
+        library: ModelStore,
+        content: BlobStore,
         store: Store,
-        place: Place,
-        lodging: Lodging,
-        about: DeviceAbout,
+        place: Placement,
+        lodging: JobHosts,
+        about: DeviceDescription,
         types: DeviceTypes,
     ) -> None:
         """`about` is this machine's own device; all others are of `types` that machines elsewhere have brought."""
@@ -71,7 +71,7 @@ class Intake:
         """The host that jobs' own processes live on, where it is always the same."""
         return self._lodging.home
 
-    def ticket(self, job: Job, usable: Callable[[str], int]) -> tuple[DeviceAbout, Ticket]:
+    def ticket(self, job: Job, usable: Callable[[str], int]) -> tuple[DeviceDescription, TuningRun]:
         """What a job is measured on, and its run, to begin or to go on with.
 
         `usable` says how many devices of a type there are now.
@@ -111,7 +111,7 @@ class Intake:
             output=str(work / f"{model.name}.kt"),
             priority=job.priority,
         )
-        return about, Ticket(request, self._store, station, owner=job.retry_of or job.id, details="the job's log")
+        return about, TuningRun(request, self._store, station, owner=job.retry_of or job.id, details="the job's log")
 
     def came_of(self, job: Job) -> RunReport | None:
         """The report of a job's run that is over though the job is not: nobody was there to write it down.
@@ -135,7 +135,7 @@ class Intake:
         """The job is over, and what it leaves is in the store."""
         shutil.rmtree(self._work(job), ignore_errors=True)
 
-    def _station(self, device: str, usable: Callable[[str], int]) -> tuple[DeviceAbout, Station]:
+    def _station(self, device: str, usable: Callable[[str], int]) -> tuple[DeviceDescription, MeasurementSite]:
         if device == self._settings.device_name:
             return self._about, self._place.station()
         if (about := self._types.get(device)) is None:
@@ -145,7 +145,7 @@ class Intake:
         find_linker(about.machine.architecture)  # the finished network is compiled and linked here
         if is_gpu(kind.target):
             find_nvcc()
-        return about, Station(device, max(1, usable(device)), kind.threads, kind.model)
+        return about, MeasurementSite(device, max(1, usable(device)), kind.threads, kind.model)
 
     def _work(self, job: Job) -> Path:
         return self._settings.work / job.id

@@ -10,12 +10,12 @@ from kintune.core.stage import StageKey
 from kintune.scheduler.decisions import Decision, Start
 from kintune.scheduler.events import Event, ResourceBack, ResourceJoined, ResourceLost, StageDone, StageFailed
 from kintune.scheduler.resources import Host, Resource
-from kintune.service.orchestrator.events import News, StageBegan, StageEnded, Standing, Standings, Tally
+from kintune.service.orchestrator.events import EventTally, News, StageBegan, StageEnded, Standing, Standings
 
-__all__ = ["Watch"]
+__all__ = ["StageTracker"]
 
 
-class Watch:
+class StageTracker:
     """An observer of the engine.
 
     Args:
@@ -30,7 +30,7 @@ class Watch:
         job_of: Callable[[str], str],
         now: Callable[[], float],
         publish: Callable[[News], None],
-        tally: Callable[[StageKey], Tally],
+        tally: Callable[[StageKey], EventTally],
     ) -> None:
         self._job_of = job_of
         self._now = now

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kintune.core.report import SubgraphReport
-from kintune.service.web.live_state import Stage
+from kintune.service.web.live_state import LiveStage
 
 __all__ = ["curve_options", "family_options", "gantt_options"]
 
@@ -78,7 +78,7 @@ def family_options(subgraphs: Sequence[SubgraphReport]) -> dict[str, Any]:
     return {"animation": False, "tooltip": {"formatter": "{b}: {c} us"}, "series": [tree]}
 
 
-def gantt_options(stages: Sequence[Stage], now: float, seconds: float) -> dict[str, Any]:
+def gantt_options(stages: Sequence[LiveStage], now: float, seconds: float) -> dict[str, Any]:
     """Who ran where in the last so many seconds: a row a resource, a colour a kind of stage."""
     rows: list[str] = []
     data: dict[str, list[dict[str, Any]]] = {}

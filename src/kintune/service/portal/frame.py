@@ -12,25 +12,25 @@ from nicegui import app, ui
 
 from kintune.errors import KintuneError
 from kintune.service.access import TAKES_A_TOKEN, NotFound, Scope, Unauthorized, Visitor
-from kintune.service.job_status import State
-from kintune.service.web.application_state import Rooms
+from kintune.service.job_status import JobStatus
+from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.authentication import address_of, visitor_of
-from kintune.service.web.live_state import Board
-from kintune.service.web.use_cases import Counter
+from kintune.service.web.live_state import LiveState
+from kintune.service.web.use_cases import UseCases
 
-__all__ = ["STATE_COLORS", "Desk", "frame", "moment", "page", "telling"]
+__all__ = ["STATE_COLORS", "PageContext", "frame", "moment", "page", "telling"]
 
-STATE_COLORS = {State.DONE: "positive", State.FAILED: "negative", State.CANCELLED: "grey"}
+STATE_COLORS = {JobStatus.DONE: "positive", JobStatus.FAILED: "negative", JobStatus.CANCELLED: "grey"}
 """Colours of the states that a job does not leave."""
 
 _LINKS = (("Jobs", "/"), ("Models", "/models"), ("Compare", "/compare"), ("Resources", "/resources"))
 _FAMILY = "system-ui, sans-serif"
 
 
-class Desk:
+class PageContext:
     """What a page needs: the rooms, the board, the counter, and who is there."""
 
-    def __init__(self, rooms: Rooms, board: Board, counter: Counter, request: Request) -> None:
+    def __init__(self, rooms: ApplicationState, board: LiveState, counter: UseCases, request: Request) -> None:
         self.rooms = rooms
         self.board = board
         self.counter = counter
@@ -59,13 +59,13 @@ class Desk:
 def page(path: str, title: str) -> Callable[[Callable[..., Awaitable[None]]], Any]:
     """A page for who is signed in; everybody else is sent to the door.
 
-    The function is given a `Desk`, then what the path names.
+    The function is given a `PageContext`, then what the path names.
     """
 
     def decorate(build: Callable[..., Awaitable[None]]) -> Any:
         async def built(request: Request) -> Response | None:
             state = app.state  # of NiceGUI's own application, where `mount` has put them
-            desk = Desk(state.rooms, state.board, state.counter, request)
+            desk = PageContext(state.rooms, state.board, state.counter, request)
             try:
                 visitor = desk.visitor
             except Unauthorized:

@@ -7,9 +7,9 @@ from nicegui import ui
 
 from kintune.core.report import FamilyProgress, ProgressReport, RunReport
 from kintune.service.job_repository import Job
-from kintune.service.job_status import State, Wish
+from kintune.service.job_status import JobCommand, JobStatus
 from kintune.service.portal.charts import curve_options, family_options
-from kintune.service.portal.frame import STATE_COLORS, Desk, moment, page, telling
+from kintune.service.portal.frame import STATE_COLORS, PageContext, moment, page, telling
 from kintune.terminal import phrases
 from kintune.terminal.quantities import duration, milliseconds, times
 
@@ -19,7 +19,7 @@ _REDRAWN_S = 10.0  # of the job's time, if nothing gets better
 
 
 @page("/jobs/{job}", "Job")
-async def job_page(desk: Desk, job: str) -> None:
+async def job_page(desk: PageContext, job: str) -> None:
     """Everything about one job, as it happens."""
     found = desk.rooms.docket.get(desk.visitor, job)
     JobView(desk, found)
@@ -28,7 +28,7 @@ async def job_page(desk: Desk, job: str) -> None:
             ui.label(f"{moment(step.at)}  {step.state.value}  {step.reason}").classes("font-mono text-sm")
 
 
-def report_of(desk: Desk, job: Job) -> RunReport | None:
+def report_of(desk: PageContext, job: Job) -> RunReport | None:
     """The report of a job that has one."""
     if job.report is None:
         return None
@@ -39,7 +39,7 @@ def report_of(desk: Desk, job: Job) -> RunReport | None:
 class JobView:
     """A job on the screen, brought up to date once a second until it is over."""
 
-    def __init__(self, desk: Desk, job: Job) -> None:
+    def __init__(self, desk: PageContext, job: Job) -> None:
         self._desk = desk
         self._job = job
         self._name = desk.rooms.library.of_job(job.model).name
@@ -113,16 +113,16 @@ class JobView:
         self._buttons.clear()
         with self._buttons:
             if not job.state.over:
-                ui.button("Finish with what there is", on_click=lambda: self._wish(Wish.FINISH)).props("flat")
-                ui.button("Cancel", on_click=lambda: self._wish(Wish.CANCEL)).props("flat color=negative")
+                ui.button("Finish with what there is", on_click=lambda: self._wish(JobCommand.FINISH)).props("flat")
+                ui.button("Cancel", on_click=lambda: self._wish(JobCommand.CANCEL)).props("flat color=negative")
                 return
             for label, what, there in (("Download", "executable", job.executable), ("Log", "log", job.log)):
                 if there is not None:
                     ui.link(label, f"/api/v1/jobs/{job.id}/{what}")
-            if job.state is not State.DONE:
+            if job.state is not JobStatus.DONE:
                 ui.button("Try again", on_click=self._retry).props("flat")
 
-    def _wish(self, kind: Wish) -> None:
+    def _wish(self, kind: JobCommand) -> None:
         with telling():
             self._desk.counter.wish(self._desk.submitter, self._desk.address, self._job.id, kind)
             ui.notify("It will be done.")

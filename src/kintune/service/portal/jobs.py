@@ -5,7 +5,7 @@ from __future__ import annotations
 from nicegui import ui
 
 from kintune.service.job_repository import Job
-from kintune.service.portal.frame import STATE_COLORS, Desk, moment, page
+from kintune.service.portal.frame import STATE_COLORS, PageContext, moment, page
 from kintune.terminal import phrases
 
 __all__ = ["home_page"]
@@ -14,7 +14,7 @@ _A_PAGE = 25
 
 
 @page("/", "Your jobs")
-async def home_page(desk: Desk) -> None:
+async def home_page(desk: PageContext) -> None:
     """The latest jobs with where they stand; the next page on demand."""
     with ui.row().classes("w-full"):
         ui.button("New job", icon="add", on_click=lambda: ui.navigate.to("/models")).mark("new-job")
@@ -37,7 +37,7 @@ async def home_page(desk: Desk) -> None:
             ui.label("Nothing yet: hand in a model, say how fast it must be, and watch.").classes("opacity-70")
 
 
-def _row(desk: Desk, job: Job) -> None:
+def _row(desk: PageContext, job: Job) -> None:
     model = desk.rooms.library.of_job(job.model)
     with ui.row().classes("w-full items-center gap-3 py-1 border-b flex-wrap"):
         state = ui.badge(job.state.value, color=STATE_COLORS.get(job.state, "primary"))

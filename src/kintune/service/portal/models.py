@@ -5,9 +5,9 @@ from __future__ import annotations
 from nicegui import events, ui
 
 from kintune.errors import InputError
-from kintune.service.job_request import Wanted, read_constants
+from kintune.service.job_request import JobRequest, read_constants
 from kintune.service.model_store import Findings, StoredModel
-from kintune.service.portal.frame import Desk, moment, page, telling
+from kintune.service.portal.frame import PageContext, moment, page, telling
 from kintune.service.web.upload import receive
 from kintune.terminal.quantities import count
 
@@ -15,7 +15,7 @@ __all__ = ["findings_card", "models_page", "submit_form"]
 
 
 @page("/models", "Your models")
-async def models_page(desk: Desk) -> None:
+async def models_page(desk: PageContext) -> None:
     """Drop a file; below, what is there."""
     place = ui.column().classes("w-full gap-4")
 
@@ -35,7 +35,7 @@ async def models_page(desk: Desk) -> None:
         findings_card(desk, model, opened=False)
 
 
-def findings_card(desk: Desk, model: StoredModel, *, opened: bool) -> None:
+def findings_card(desk: PageContext, model: StoredModel, *, opened: bool) -> None:
     """One model: what was found in words, and the form to have it made fast."""
     found = model.findings or Findings()
     with (
@@ -57,7 +57,7 @@ def findings_card(desk: Desk, model: StoredModel, *, opened: bool) -> None:
         submit_form(desk, model, open_inputs)
 
 
-def submit_form(desk: Desk, model: StoredModel, open_inputs: list[str]) -> None:
+def submit_form(desk: PageContext, model: StoredModel, open_inputs: list[str]) -> None:
     """What is wanted of a model."""
     with ui.row().classes("items-end gap-4 flex-wrap"):
         target = ui.number("Target, ms", min=0, step=0.1).props("clearable").mark("target")
@@ -73,7 +73,7 @@ def submit_form(desk: Desk, model: StoredModel, open_inputs: list[str]) -> None:
         def submit() -> None:
             with telling():
                 fixed = read_constants(constants.value or "")
-                wanted = Wanted(
+                wanted = JobRequest(
                     device=str(device.value),
                     target_ms=None if target.value is None else float(target.value),
                     minutes=None if minutes.value is None else float(minutes.value),

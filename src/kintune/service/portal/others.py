@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from kintune.service.job_status import State
-from kintune.service.orchestrator.events import Tally
+from kintune.service.job_status import JobStatus
+from kintune.service.orchestrator.events import EventTally
 from kintune.service.portal.charts import curve_options, gantt_options
-from kintune.service.portal.frame import Desk, page
+from kintune.service.portal.frame import PageContext, page
 from kintune.service.portal.job import report_of
 from kintune.terminal.quantities import duration, milliseconds
 
@@ -18,7 +18,7 @@ _MOST = 8
 
 
 @page("/resources", "Resources")
-async def resources_page(desk: Desk) -> None:
+async def resources_page(desk: PageContext) -> None:
     """What ran where in the last five minutes, and how busy each resource was."""
     chart = ui.echart(gantt_options([], desk.rooms.now(), _MINUTES_S)).classes("w-full h-80").mark("gantt")
     use = ui.column().classes("w-full")
@@ -52,7 +52,7 @@ async def resources_page(desk: Desk) -> None:
     refresh()
 
 
-def tallied(tally: Tally) -> str:
+def tallied(tally: EventTally) -> str:
     """A device's measurements and what interfered with them, in words."""
     many = f"{tally.measured} measurement{'' if tally.measured == 1 else 's'}"
     if not tally.disturbed:
@@ -61,9 +61,9 @@ def tallied(tally: Tally) -> str:
 
 
 @page("/compare", "Compare")
-async def compare_page(desk: Desk) -> None:
+async def compare_page(desk: PageContext) -> None:
     """The curves of jobs that are done, side by side."""
-    done = desk.rooms.docket.page(desk.visitor, states=frozenset({State.DONE}), limit=50)
+    done = desk.rooms.docket.page(desk.visitor, states=frozenset({JobStatus.DONE}), limit=50)
     names = {job.id: f"{desk.rooms.library.of_job(job.model).name} ({job.id})" for job in done}
     chart = ui.echart(curve_options({}, {})).classes("w-full h-96")
     table = ui.column().classes("w-full")

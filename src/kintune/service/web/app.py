@@ -13,29 +13,29 @@ from kintune.core.version import __version__
 from kintune.errors import KintuneError
 from kintune.service.orchestrator.events import Changed, News
 from kintune.service.web import jobs, live, models, operators
-from kintune.service.web.application_state import Rooms
+from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.authentication import install_error_handlers
-from kintune.service.web.background_tasks import Errands
-from kintune.service.web.live_state import Board
+from kintune.service.web.background_tasks import BackgroundTasks
+from kintune.service.web.live_state import LiveState
 from kintune.service.web.metrics import render
-from kintune.service.web.middleware import Caution, LimitBodies
-from kintune.service.web.orchestrator_client import Line
-from kintune.service.web.use_cases import Counter
+from kintune.service.web.middleware import LimitBodies, SecurityHeaders
+from kintune.service.web.orchestrator_client import OrchestratorClient
+from kintune.service.web.use_cases import UseCases
 
 __all__ = ["make_app"]
 
 
-def make_app(rooms: Rooms) -> FastAPI:
+def make_app(rooms: ApplicationState) -> FastAPI:
     """The application over these rooms, without the portal."""
-    board = Board(rooms.now)
-    errands = Errands(rooms)
+    board = LiveState(rooms.now)
+    errands = BackgroundTasks(rooms)
 
     def told(news: News) -> None:
         board.told(news)
         if isinstance(news, Changed) and news.state.over:
             errands.look()
 
-    line = Line(rooms.settings.socket, told, board.forget_what_runs)
+    line = OrchestratorClient(rooms.settings.socket, told, board.forget_what_runs)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
@@ -49,14 +49,14 @@ def make_app(rooms: Rooms) -> FastAPI:
 
     app = FastAPI(title="Kintune", version=__version__, lifespan=life, docs_url="/api/docs", redoc_url=None)
     app.state.rooms, app.state.board, app.state.line = rooms, board, line
-    app.state.counter = Counter(rooms, line.poke)
+    app.state.counter = UseCases(rooms, line.poke)
     install_error_handlers(app)
     for part in (jobs, models, live, operators):
         app.include_router(part.router)
 
     app.add_middleware(LimitBodies, rooms=rooms)
 
-    app.add_middleware(Caution)
+    app.add_middleware(SecurityHeaders)
 
     @app.get("/healthz", tags=["operations"])
     def alive() -> dict[str, str]:

@@ -7,32 +7,32 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from types import TracebackType
 
-from kintune.service.audit_log import Diary
-from kintune.service.blob_store import Content
+from kintune.service.audit_log import AuditLog
+from kintune.service.blob_store import BlobStore
 from kintune.service.database import open_database
 from kintune.service.device_types import DeviceTypes
-from kintune.service.job_repository import Docket
-from kintune.service.model_store import Library
-from kintune.service.settings import Settings
-from kintune.service.users import People
+from kintune.service.job_repository import JobRepository
+from kintune.service.model_store import ModelStore
+from kintune.service.settings import ServiceSettings
+from kintune.service.users import Users
 
-__all__ = ["Rooms"]
+__all__ = ["ApplicationState"]
 
 
-class Rooms:
+class ApplicationState:
     """The service's rooms; a context manager, which closes them.  `now` gives seconds since 1970."""
 
-    def __init__(self, settings: Settings, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, settings: ServiceSettings, now: Callable[[], float] = time.time) -> None:
         """Raises RecordsError or StorageError when the database or the store cannot be used."""
         self.settings = settings
         self.now = now
         self._stack = ExitStack()
         database = self._stack.enter_context(closing(open_database(settings.service_database)))
-        self.people = People(database)
-        self.library = Library(database)
-        self.docket = Docket(database)
-        self.diary = Diary(database)
-        self.content = Content(settings.content)
+        self.people = Users(database)
+        self.library = ModelStore(database)
+        self.docket = JobRepository(database)
+        self.diary = AuditLog(database)
+        self.content = BlobStore(settings.content)
         self.device_types = DeviceTypes(database)
         self.database = database
 
@@ -41,7 +41,7 @@ class Rooms:
         """What types of devices can be asked for."""
         return (self.settings.device_name, *self.device_types.all())
 
-    def __enter__(self) -> Rooms:
+    def __enter__(self) -> ApplicationState:
         return self
 
     def __exit__(

@@ -12,8 +12,8 @@ from fastapi.responses import JSONResponse
 from kintune.errors import InputError, KintuneError, OrderError, StorageError, StorageFull
 from kintune.service.access import TAKES_A_TOKEN, Forbidden, NotFound, Scope, Unauthorized, Visitor
 from kintune.service.blob_store import TooLarge
-from kintune.service.web.application_state import Rooms
-from kintune.service.web.use_cases import Counter
+from kintune.service.web.application_state import ApplicationState
+from kintune.service.web.use_cases import UseCases
 
 __all__ = [
     "COOKIE",
@@ -46,22 +46,22 @@ _STATUS: tuple[tuple[type[KintuneError], int], ...] = (
 )
 
 
-async def rooms_of(request: Request) -> Rooms:  # at once: what is not `async` is sent to another thread
+async def rooms_of(request: Request) -> ApplicationState:  # at once: what is not `async` is sent to another thread
     """The rooms of the application that a request has come to."""
-    rooms: Rooms = request.app.state.rooms
+    rooms: ApplicationState = request.app.state.rooms
     return rooms
 
 
-RoomsOf = Annotated[Rooms, Depends(rooms_of)]
+RoomsOf = Annotated[ApplicationState, Depends(rooms_of)]
 
 
-async def counter_of(request: Request) -> Counter:
+async def counter_of(request: Request) -> UseCases:
     """The counter of the application that a request has come to."""
-    counter: Counter = request.app.state.counter
+    counter: UseCases = request.app.state.counter
     return counter
 
 
-CounterOf = Annotated[Counter, Depends(counter_of)]
+CounterOf = Annotated[UseCases, Depends(counter_of)]
 
 
 def visitor_of(request: Request, rooms: RoomsOf) -> Visitor:

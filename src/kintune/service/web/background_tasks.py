@@ -8,10 +8,10 @@ import logging
 
 import httpx
 
-from kintune.service.web.application_state import Rooms
-from kintune.service.webhooks import Call, Calls, public_address
+from kintune.service.web.application_state import ApplicationState
+from kintune.service.webhooks import Webhook, Webhooks, public_address
 
-__all__ = ["Errands", "sweep"]
+__all__ = ["BackgroundTasks", "sweep"]
 
 _SWEEP_S = 3600.0
 _CALL_S = 15.0
@@ -19,12 +19,12 @@ _LOOK_S = 60.0  # news may be lost
 _log = logging.getLogger(__name__)
 
 
-class Errands:
+class BackgroundTasks:
     """Two tasks in the loop of the web process.  `look` says that a job has ended: a call may be due."""
 
-    def __init__(self, rooms: Rooms) -> None:
+    def __init__(self, rooms: ApplicationState) -> None:
         self._rooms = rooms
-        self._calls = Calls(rooms.database)
+        self._calls = Webhooks(rooms.database)
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -59,7 +59,7 @@ class Errands:
                 await asyncio.wait_for(self._news.wait(), wait)
             self._news.clear()
 
-    async def _call(self, call: Call) -> None:
+    async def _call(self, call: Webhook) -> None:
         heard, outcome = False, "its address is none of the public internet"
         try:
             if self._rooms.settings.local_webhooks:
@@ -79,7 +79,7 @@ class Errands:
             await asyncio.sleep(_SWEEP_S)
 
 
-async def _post(call: Call, address: str | None) -> tuple[bool, str]:
+async def _post(call: Webhook, address: str | None) -> tuple[bool, str]:
     """Call, at this numeric address if one is given; whether it was heard, and the status; no more is read."""
     url = httpx.URL(call.url)
     headers, extensions = {"Host": url.netloc.decode("ascii")}, {"sni_hostname": url.host}
@@ -91,7 +91,7 @@ async def _post(call: Call, address: str | None) -> tuple[bool, str]:
             return response.is_success, f"answered {response.status_code}"
 
 
-def sweep(rooms: Rooms) -> int:
+def sweep(rooms: ApplicationState) -> int:
     """Delete models whose time is over, and files that nobody refers to; returns how many files went.
 
     Files are looked at before the references: what comes in meanwhile is not among them.  While somebody backs them up
@@ -101,7 +101,7 @@ def sweep(rooms: Rooms) -> int:
         return _sweep(rooms, rooms.now()) if may else 0
 
 
-def _sweep(rooms: Rooms, now: float) -> int:
+def _sweep(rooms: ApplicationState, now: float) -> int:
     rooms.content.sweep_incoming(now - _SWEEP_S)
     files = list(rooms.content.digests())
     for model in rooms.library.expire(now):
@@ -117,7 +117,7 @@ def _sweep(rooms: Rooms, now: float) -> int:
     return gone
 
 
-def _is_old(rooms: Rooms, file: str, now: float) -> bool:
+def _is_old(rooms: ApplicationState, file: str, now: float) -> bool:
     """Whether it has lain there for an hour: what was put there just now is about to be referred to."""
     try:
         return now - rooms.content.path(file).stat().st_mtime > _SWEEP_S

@@ -12,7 +12,7 @@ from fastapi.responses import FileResponse
 from kintune.errors import InputError
 from kintune.service.access import NotFound
 from kintune.service.job_repository import Job
-from kintune.service.job_status import State, Wish
+from kintune.service.job_status import JobCommand, JobStatus
 from kintune.service.web.authentication import CounterOf, Reader, RoomsOf, Submitter, address_of
 from kintune.service.web.schemas import ErrorOut, JobIn, JobOut, JobPage, PriorityIn
 
@@ -44,7 +44,7 @@ def submit(
 def list_jobs(
     visitor: Reader,
     rooms: RoomsOf,
-    state: Annotated[list[State] | None, Query()] = None,
+    state: Annotated[list[JobStatus] | None, Query()] = None,
     everybody: bool = False,
     after: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
@@ -72,19 +72,19 @@ def show(job: str, visitor: Reader, rooms: RoomsOf) -> JobOut:
 @router.post("/{job}/cancel", status_code=202)
 def cancel(job: str, request: Request, visitor: Submitter, counter: CounterOf) -> JobOut:
     """End a job without a result; what it has measured is kept."""
-    return JobOut.of(counter.wish(visitor, address_of(request), job, Wish.CANCEL))
+    return JobOut.of(counter.wish(visitor, address_of(request), job, JobCommand.CANCEL))
 
 
 @router.post("/{job}/finish", status_code=202)
 def finish(job: str, request: Request, visitor: Submitter, counter: CounterOf) -> JobOut:
     """End a job with what there is."""
-    return JobOut.of(counter.wish(visitor, address_of(request), job, Wish.FINISH))
+    return JobOut.of(counter.wish(visitor, address_of(request), job, JobCommand.FINISH))
 
 
 @router.post("/{job}/priority", status_code=202)
 def prioritize(job: str, asked: PriorityIn, request: Request, visitor: Submitter, counter: CounterOf) -> JobOut:
     """Give a job another priority."""
-    return JobOut.of(counter.wish(visitor, address_of(request), job, Wish.PRIORITY, asked.priority))
+    return JobOut.of(counter.wish(visitor, address_of(request), job, JobCommand.PRIORITY, asked.priority))
 
 
 @router.post("/{job}/retry", status_code=201)

@@ -16,7 +16,7 @@ from kintune.service.access import Scope
 from kintune.service.job_repository import Job
 from kintune.service.orchestrator.events import Changed
 from kintune.service.web.authentication import Reader, RoomsOf, visitor_of
-from kintune.service.web.live_state import Board
+from kintune.service.web.live_state import LiveState
 from kintune.service.web.schemas import ErrorOut, JobOut
 
 __all__ = ["router"]
@@ -31,7 +31,7 @@ router = APIRouter(prefix="/api/v1", tags=["live"], responses={code: {"model": E
 async def events(job: str, request: Request, visitor: Reader, rooms: RoomsOf) -> StreamingResponse:
     """The job as it is, then its news as they come, until it is over; `text/event-stream`."""
     found = rooms.docket.get(visitor, job)
-    board: Board = request.app.state.board
+    board: LiveState = request.app.state.board
 
     def still() -> Job:
         """The job as it is, if whoever asked may still see it: a token may be revoked meanwhile."""
@@ -77,7 +77,7 @@ def resources(request: Request, visitor: Reader, rooms: RoomsOf) -> dict[str, An
     jobs have no name), and of the last five the share of time in which each was busy, how much was measured, and how
     often it was disturbed.
     """
-    board: Board = request.app.state.board
+    board: LiveState = request.app.state.board
     mine = {job.id for job in rooms.docket.page(visitor, limit=200)}
     stages = [
         {

@@ -12,23 +12,23 @@ from kintune.core.report import ProgressReport
 from kintune.scheduler.resources import Placement
 from kintune.service.orchestrator.events import (
     Changed,
+    EventTally,
     News,
     Progressed,
     StageBegan,
     StageEnded,
     Standing,
     Standings,
-    Tally,
 )
 
-__all__ = ["Board", "Stage"]
+__all__ = ["LiveStage", "LiveState"]
 
 _KEPT_S = 600.0
 _MOST_STAGES = 5000
 _BEHIND = 100  # news that a watcher may be behind
 
 
-class Stage(NamedTuple):
+class LiveStage(NamedTuple):
     """A stage that ran, or runs (`end` is None), in seconds since 1970, and what it has measured."""
 
     job: str
@@ -37,10 +37,10 @@ class Stage(NamedTuple):
     placement: Placement
     begin: float
     end: float | None
-    tally: Tally = Tally()
+    tally: EventTally = EventTally()
 
 
-class Board:
+class LiveState:
     """One for all viewers, so that a viewer costs what is sent to it and nothing else.
 
     `standings` are all hosts and devices, as far as the orchestrator has told.
@@ -50,8 +50,8 @@ class Board:
         self._now = now
         self._progress: dict[str, ProgressReport] = {}
         self._curves: dict[str, list[tuple[float, float]]] = {}
-        self._running: dict[tuple[str, str], Stage] = {}
-        self._past: deque[Stage] = deque(maxlen=_MOST_STAGES)
+        self._running: dict[tuple[str, str], LiveStage] = {}
+        self._past: deque[LiveStage] = deque(maxlen=_MOST_STAGES)
         self._watchers: dict[asyncio.Queue[News], str | None] = {}
         self.standings: tuple[Standing, ...] = ()
 
@@ -65,7 +65,7 @@ class Board:
                 self._progress.pop(news.job, None)
                 self._curves.pop(news.job, None)
             case StageBegan():
-                self._running[news.job, news.stage] = Stage(
+                self._running[news.job, news.stage] = LiveStage(
                     news.job, news.stage, news.kind, news.placement, news.at, None
                 )
             case StageEnded():
@@ -93,11 +93,11 @@ class Board:
         """What is known of a job's best latency: (seconds, ms), one point whenever it got better."""
         return list(self._curves.get(job, ()))
 
-    def running(self, job: str | None = None) -> list[Stage]:
+    def running(self, job: str | None = None) -> list[LiveStage]:
         """The stages that run, of one job or of all."""
         return [stage for stage in list(self._running.values()) if job in (None, stage.job)]
 
-    def stages(self, seconds: float = _KEPT_S) -> list[Stage]:
+    def stages(self, seconds: float = _KEPT_S) -> list[LiveStage]:
         """The stages of the last so many seconds, those that run included."""
         since = self._now() - seconds
         return [stage for stage in self._past.copy() if (stage.end or 0.0) >= since] + self.running()
@@ -118,12 +118,12 @@ class Board:
                     spans.setdefault(resource, []).append(span)
         return {resource: _covered(found) / seconds for resource, found in sorted(spans.items())}
 
-    def tallies(self, seconds: float) -> dict[str, Tally]:
+    def tallies(self, seconds: float) -> dict[str, EventTally]:
         """What each device has measured in the stages that ended in the last so many seconds."""
-        found: dict[str, Tally] = {}
+        found: dict[str, EventTally] = {}
         for stage in self.stages(seconds):
             if stage.placement.device is not None and stage.tally.measured:
-                found[stage.placement.device] = found.get(stage.placement.device, Tally()).plus(stage.tally)
+                found[stage.placement.device] = found.get(stage.placement.device, EventTally()).plus(stage.tally)
         return dict(sorted(found.items()))
 
     @contextmanager

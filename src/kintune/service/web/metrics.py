@@ -6,9 +6,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kintune.service.job_status import State
-from kintune.service.web.application_state import Rooms
-from kintune.service.web.live_state import Board
+from kintune.service.job_status import JobStatus
+from kintune.service.web.application_state import ApplicationState
+from kintune.service.web.live_state import LiveState
 
 __all__ = ["render"]
 
@@ -16,7 +16,7 @@ _MINUTES_S = 300.0
 
 
 class _Figures(Collector):
-    def __init__(self, rooms: Rooms, board: Board, *, connected: bool) -> None:
+    def __init__(self, rooms: ApplicationState, board: LiveState, *, connected: bool) -> None:
         self._rooms = rooms
         self._board = board
         self._connected = connected
@@ -24,7 +24,7 @@ class _Figures(Collector):
     def collect(self) -> list[Metric]:
         jobs = GaugeMetricFamily("kintune_jobs", "Jobs by state.", labels=["state"])
         counts = self._rooms.docket.counts()
-        for state in State:
+        for state in JobStatus:
             jobs.add_metric([state.value], counts.get(state, 0))
         running = GaugeMetricFamily("kintune_stages_running", "Stages that hold resources, by kind.", labels=["kind"])
         kinds: dict[str, int] = {}
@@ -56,7 +56,7 @@ class _Figures(Collector):
         return [jobs, running, use, measured, disturbed, up, answers]
 
 
-def render(rooms: Rooms, board: Board, *, connected: bool) -> bytes:
+def render(rooms: ApplicationState, board: LiveState, *, connected: bool) -> bytes:
     """All figures, in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Figures(rooms, board, connected=connected))

@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kintune.errors import KintuneError
-from kintune.service.web.application_state import Rooms
+from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.authentication import visitor_of
 
-__all__ = ["Caution", "LimitBodies"]
+__all__ = ["LimitBodies", "SecurityHeaders"]
 
 
 _MOST = 1 << 20
@@ -30,7 +30,7 @@ _STREAMED = "/api/v1/models"  # counts for itself, and keeps nothing in memory
 class LimitBodies:
     """Middleware: a megabyte, or for files that the portal takes what the visitor may upload."""
 
-    def __init__(self, app: ASGIApp, rooms: Rooms) -> None:
+    def __init__(self, app: ASGIApp, rooms: ApplicationState) -> None:
         self._app = app
         self._rooms = rooms
 
@@ -68,7 +68,7 @@ _HEADERS = {
 }
 
 
-class Caution:
+class SecurityHeaders:
     """Middleware; what an answer says of this itself stands."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -13,13 +13,13 @@ from kintune.errors import WireError
 from kintune.service.orchestrator.events import News, Poke, decode_news, encode
 from kintune.wire.channel import FrameReader, frame
 
-__all__ = ["Line"]
+__all__ = ["OrchestratorClient"]
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 5.0
 _CHUNK = 1 << 16
 
 
-class Line:
+class OrchestratorClient:
     """One connection; `told` is called with everything the orchestrator says.
 
     Whoever answers is poked first: a poke that could not be sent, or was sent to one who then hung up, is not lost.

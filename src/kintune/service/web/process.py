@@ -15,21 +15,21 @@ from kintune.errors import KintuneError, StorageError
 from kintune.service import logs
 from kintune.service.parent_watch import hold
 from kintune.service.portal.mount import mount
-from kintune.service.settings import Settings
+from kintune.service.settings import ServiceSettings
 from kintune.service.web.app import make_app
-from kintune.service.web.application_state import Rooms
-from kintune.tuning.front.placement import choose_place
+from kintune.service.web.application_state import ApplicationState
+from kintune.tuning.front.placement import choose_placement
 
 __all__ = ["main", "step_aside"]
 
 _KEPT_S = 75  # a connection that is silent: clients that poll need no new one each time
 
 
-def step_aside(settings: Settings) -> None:
+def step_aside(settings: ServiceSettings) -> None:
     """Run only when nobody else wants to, and off the devices' cores where there are more than two cores in all."""
     mine = os.sched_getaffinity(0)
     try:
-        measuring = {core for cores in choose_place(settings.device, None).devices for core in cores}
+        measuring = {core for cores in choose_placement(settings.device, None).devices for core in cores}
     except KintuneError:  # a GPU that does not answer is the orchestrator's to complain of
         measuring = set()
     if len(mine) > 2 and mine - measuring:
@@ -42,11 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM; the exit code is EX_TEMPFAIL for storage trouble."""
     path, *lifeline = sys.argv[1:] if argv is None else argv
     hold(lifeline)
-    settings = msgspec.json.decode(Path(path).read_bytes(), type=Settings)
+    settings = msgspec.json.decode(Path(path).read_bytes(), type=ServiceSettings)
     logs.configure("web")
     step_aside(settings)
     try:
-        with Rooms(settings) as rooms:
+        with ApplicationState(settings) as rooms:
             app = make_app(rooms)
             mount(app)
             config = uvicorn.Config(

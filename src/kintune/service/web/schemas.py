@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from kintune.service.job_repository import Job, Step
-from kintune.service.job_request import Wanted
+from kintune.service.job_repository import Job, JobStep
+from kintune.service.job_request import JobRequest
 from kintune.service.model_store import StoredModel
 
-__all__ = ["ErrorOut", "JobIn", "JobOut", "JobPage", "ModelOut", "ModelPage", "PriorityIn", "StepOut", "WantedIn"]
+__all__ = ["ErrorOut", "JobIn", "JobOut", "JobPage", "JobRequestIn", "ModelOut", "ModelPage", "PriorityIn", "StepOut"]
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -19,7 +19,7 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class WantedIn(_Strict):
+class JobRequestIn(_Strict):
     """What is wanted of a model."""
 
     device: str = Field("local-cpu", max_length=64, description="The type of device that it must be fast on.")
@@ -40,17 +40,17 @@ class WantedIn(_Strict):
     share: bool = Field(False, description="Whether others' jobs may use what this one measures.")
     search: bool = Field(True, description="False: compile it in seconds from what is known, measuring nothing.")
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> JobRequest:
         """As the service has it."""
         shapes = {name: tuple(shape) for name, shape in self.shapes.items()}
-        return Wanted(**{**self.model_dump(), "shapes": shapes})
+        return JobRequest(**{**self.model_dump(), "shapes": shapes})
 
 
 class JobIn(_Strict):
     """A model of yours, and what is wanted of it."""
 
     model: int = Field(ge=1, lt=1 << 62)
-    wanted: WantedIn = Field(default_factory=lambda: WantedIn.model_validate({}))
+    wanted: JobRequestIn = Field(default_factory=lambda: JobRequestIn.model_validate({}))
 
 
 class PriorityIn(_Strict):
@@ -67,7 +67,7 @@ class StepOut(BaseModel):
     at: float = Field(description="Seconds since 1970, UTC.")
 
     @classmethod
-    def of(cls, step: Step) -> StepOut:
+    def of(cls, step: JobStep) -> StepOut:
         """As it goes out."""
         return cls(state=step.state.value, reason=step.reason, at=step.at)
 
@@ -90,7 +90,7 @@ class JobOut(BaseModel):
     steps: list[StepOut] | None = None
 
     @classmethod
-    def of(cls, job: Job, steps: list[Step] | None = None) -> JobOut:
+    def of(cls, job: Job, steps: list[JobStep] | None = None) -> JobOut:
         """As it goes out."""
         import msgspec
 

@@ -11,7 +11,7 @@ import msgspec
 
 from kintune.service.access import Forbidden, Visitor
 from kintune.service.model_store import Findings, StoredModel
-from kintune.service.web.application_state import Rooms
+from kintune.service.web.application_state import ApplicationState
 
 __all__ = ["look", "receive"]
 
@@ -22,7 +22,9 @@ _MOST_SAID = 4 << 20  # bytes
 _CHUNK = 1 << 16
 
 
-async def receive(rooms: Rooms, visitor: Visitor, name: str, chunks: AsyncIterator[bytes], address: str) -> StoredModel:
+async def receive(
+    rooms: ApplicationState, visitor: Visitor, name: str, chunks: AsyncIterator[bytes], address: str
+) -> StoredModel:
     """Keep what comes, and look at it.
 
     Raises TooLarge, StorageError, or Forbidden when the visitor may hand in nothing.

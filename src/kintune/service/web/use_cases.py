@@ -7,25 +7,25 @@ from collections.abc import Callable
 from kintune.errors import InputError
 from kintune.service.access import Visitor
 from kintune.service.job_repository import Job
-from kintune.service.job_request import Wanted, check
-from kintune.service.job_status import Wish
-from kintune.service.web.application_state import Rooms
+from kintune.service.job_request import JobRequest, check
+from kintune.service.job_status import JobCommand
+from kintune.service.web.application_state import ApplicationState
 
-__all__ = ["Counter"]
+__all__ = ["UseCases"]
 
 
-class Counter:
+class UseCases:
     """Everything that changes a job; `address` is where the visitor comes from.
 
     All methods raise Forbidden when the visitor's quota is used up, NotFound for what is not theirs.
     """
 
-    def __init__(self, rooms: Rooms, poke: Callable[[], None]) -> None:
+    def __init__(self, rooms: ApplicationState, poke: Callable[[], None]) -> None:
         self._rooms = rooms
         self._poke = poke
 
     def submit(
-        self, visitor: Visitor, address: str, model: int, wanted: Wanted, key: str | None = None
+        self, visitor: Visitor, address: str, model: int, wanted: JobRequest, key: str | None = None
     ) -> tuple[Job, bool]:
         """A new job, and that it is new; with the idempotency `key` of an earlier one, that one.
 
@@ -59,7 +59,7 @@ class Counter:
                 rooms.diary.note(now, "retry", f"job {new.id}", visitor, address, {"of": old.id})
         return self._poked(new, is_new)
 
-    def wish(self, visitor: Visitor, address: str, job: str, wish: Wish, value: float | None = None) -> Job:
+    def wish(self, visitor: Visitor, address: str, job: str, wish: JobCommand, value: float | None = None) -> Job:
         """Ask something of a job.  Raises OrderError when that makes no sense in its state."""
         rooms, now = self._rooms, self._rooms.now()
         with rooms.database.transaction():

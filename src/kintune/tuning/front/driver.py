@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.core.device import DeviceAbout
+from kintune.core.device import DeviceDescription
 from kintune.core.report import ProgressReport, RunReport
 from kintune.core.version import FEATURES
 from kintune.errors import InputError, KintuneError
@@ -21,13 +21,13 @@ from kintune.hardware.software import require_tried_versions
 from kintune.records import Store
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.recording import Header
-from kintune.scheduler.scheduler import Limits, Machine
+from kintune.scheduler.scheduler import RetryLimits, Scheduler
 from kintune.tuning.front.journal import TuningJournal
-from kintune.tuning.front.placement import Place, choose_place, holding
+from kintune.tuning.front.placement import Placement, choose_placement, holding
 from kintune.tuning.front.publishing import discard
 from kintune.tuning.front.request import TuneRequest
 from kintune.tuning.front.schedule_log import ScheduleLog
-from kintune.tuning.front.tuning_run import Ticket
+from kintune.tuning.front.tuning_run import TuningRun
 from kintune.workers.engine.job_run import JobEnd, JobLaunch
 from kintune.workers.engine.local import LocalEngine, Observe
 
@@ -71,7 +71,7 @@ def tune_all(
     _check(requests, scheduling)
     require_tried_versions()
     first = requests[0]
-    place = choose_place(first.device, first.threads)
+    place = choose_placement(first.device, first.threads)
     show = on_progress or _ignore
     with Store.open(first.records) as store:
         if store.notice:
@@ -82,7 +82,7 @@ def tune_all(
 
         with holding(place.cores, [gpu.index for gpu in place.gpus], waiting):
             owner = "crowded" if POLICIES[scheduling.policy].waives else ""
-            tickets = [Ticket(request, store, place.station(), owner) for request in requests]
+            tickets = [TuningRun(request, store, place.station(), owner) for request in requests]
             _check_distinct(tickets)
             return _Campaign(tickets, store, place, scheduling, show).run()
 
@@ -91,7 +91,7 @@ class _Campaign:
     """One process's work on some runs."""
 
     def __init__(
-        self, tickets: Sequence[Ticket], store: Store, place: Place, scheduling: Scheduling, show: OnProgress
+        self, tickets: Sequence[TuningRun], store: Store, place: Placement, scheduling: Scheduling, show: OnProgress
     ) -> None:
         self._tickets = {ticket.run_id: ticket for ticket in tickets}
         self._numbers = {ticket.run_id: number for number, ticket in enumerate(tickets)}
@@ -109,7 +109,7 @@ class _Campaign:
             self._show(self._numbers[ticket.run_id], ProgressReport(stage="prepare", phase="starting"))
         journal = TuningJournal(self._store, FEATURES)
         with _on_cores(place), self._recording() as recording, self._engine(journal, log, recording.observe) as engine:
-            about = msgspec.msgpack.decode(engine.about("device", place.names[0]), type=DeviceAbout)
+            about = msgspec.msgpack.decode(engine.about("device", place.names[0]), type=DeviceDescription)
             if POLICIES[self._scheduling.policy].waives:
                 about = about.crowded()
                 _tell_all(self._show, [ticket.request for ticket in tickets], _CROWDED)
@@ -134,7 +134,7 @@ class _Campaign:
         chosen = policy(self._scheduling.policy)
         target = next(iter(self._tickets.values())).request.target
         return LocalEngine(
-            Machine(chosen, Limits(bundling=self._scheduling.bundling)),
+            Scheduler(chosen, RetryLimits(bundling=self._scheduling.bundling)),
             journal,
             self._place.commands(target),
             self._place.resources(),
@@ -143,7 +143,7 @@ class _Campaign:
             crowded=chosen.waives,
         )
 
-    def _launch(self, ticket: Ticket, journal: TuningJournal, about: DeviceAbout) -> JobLaunch:
+    def _launch(self, ticket: TuningRun, journal: TuningJournal, about: DeviceDescription) -> JobLaunch:
         scheduling, host = self._scheduling, self._place.host
         cores = max(1, len(host) // len(self._tickets))  # so that runs can be on the host side by side
         spec = ticket.open(about, cores=cores, pipelined=scheduling.pipelined)
@@ -151,7 +151,7 @@ class _Campaign:
         command = self._place.on_host(scheduling.job_module)
         return JobLaunch(ticket.run_id, command, msgspec.msgpack.encode(spec), ticket.request.priority)
 
-    def _conclude(self, ticket: Ticket, ends: Mapping[str, JobEnd]) -> Ending:
+    def _conclude(self, ticket: TuningRun, ends: Mapping[str, JobEnd]) -> Ending:
         try:
             return ticket.conclude(ends[ticket.run_id])
         except KintuneError as error:
@@ -181,9 +181,9 @@ def _check(requests: Sequence[TuneRequest], scheduling: Scheduling) -> None:
         outputs[request.output] = request.model.name
 
 
-def _check_distinct(tickets: Sequence[Ticket]) -> None:
+def _check_distinct(tickets: Sequence[TuningRun]) -> None:
     """Two requests cannot go on with the same run."""
-    by_run: dict[str, Ticket] = {}
+    by_run: dict[str, TuningRun] = {}
     for ticket in tickets:
         other = by_run.setdefault(ticket.run_id, ticket)
         if other is not ticket:
@@ -194,7 +194,7 @@ def _check_distinct(tickets: Sequence[Ticket]) -> None:
 
 
 @contextlib.contextmanager
-def _on_cores(place: Place) -> Iterator[None]:
+def _on_cores(place: Placement) -> Iterator[None]:
     """Keep this process away from a device that has cores of its own; children begin where it is."""
     before = os.sched_getaffinity(0)
     if not place.shared:

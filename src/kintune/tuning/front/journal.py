@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-from kintune.core.knowledge import Conditions
+from kintune.core.knowledge import TrainingConditions
 from kintune.core.messages import Committed, Work
 from kintune.core.payloads import JobSpec
 from kintune.errors import OrderError
 from kintune.records import Store
-from kintune.tuning.front.run_log import RunBook
-from kintune.workers.engine.journal import Entry
+from kintune.tuning.front.run_log import RunLog
+from kintune.workers.engine.journal import JournalEntry
 
 __all__ = ["TuningJournal"]
 
@@ -22,7 +22,7 @@ class TuningJournal:
     def __init__(self, store: Store, feature_version: str) -> None:
         self._store = store
         self._feature_version = feature_version
-        self._books: dict[str, RunBook] = {}
+        self._books: dict[str, RunLog] = {}
         self._together = False
 
     def enter(self, spec: JobSpec, compiler: str, *, use_known: bool, hidden: Collection[str] = ()) -> None:
@@ -31,11 +31,11 @@ class TuningJournal:
         With `use_known` it will be told what the records know of its workloads, measured with the same `compiler`,
         except by the runs that are `hidden` from it.
         """
-        self._books[spec.run_id] = RunBook(
+        self._books[spec.run_id] = RunLog(
             self._store, spec, compiler, use_known=use_known, feature_version=self._feature_version, hidden=hidden
         )
 
-    def conditions(self, job: str) -> Conditions:
+    def conditions(self, job: str) -> TrainingConditions:
         """Under which a job measures."""
         return self._book(job).conditions
 
@@ -55,7 +55,7 @@ class TuningJournal:
         """The active run time of the job's earlier sessions, in seconds."""
         return self._store.runs.get(job).active_seconds
 
-    def commit(self, job: str, entry: Entry) -> Sequence[Committed]:
+    def commit(self, job: str, entry: JournalEntry) -> Sequence[Committed]:
         """Commit an entry with the facts it brings, after PREPARE also with what is known of the model's workloads."""
         with self.together():
             return self._book(job).commit(entry)
@@ -79,7 +79,7 @@ class TuningJournal:
         finally:
             self._together = False
 
-    def _book(self, job: str) -> RunBook:
+    def _book(self, job: str) -> RunLog:
         try:
             return self._books[job]
         except KeyError:

@@ -20,7 +20,17 @@ from kintune.scheduler.resources import Device, Host, Resource
 from kintune.wire.child import ResourceLimits
 from kintune.workers.engine.process import Command
 
-__all__ = ["DEVICE", "HOST", "OwnDevice", "Place", "Station", "choose_devices", "choose_place", "holding", "memory_mb"]
+__all__ = [
+    "DEVICE",
+    "HOST",
+    "MeasurementSite",
+    "OwnDevice",
+    "Placement",
+    "choose_devices",
+    "choose_placement",
+    "holding",
+    "memory_mb",
+]
 
 
 DEVICE = "cpu"
@@ -51,7 +61,7 @@ class OwnDevice(msgspec.Struct, frozen=True):
     gpu: Gpu | None = None
 
 
-class Place(msgspec.Struct, frozen=True):
+class Placement(msgspec.Struct, frozen=True):
     """The cores of each device, and those of the `host` that prepares, selects, builds and learns.
 
     There is one device and it is the host, and then nothing else runs while something is measured; or none of them has
@@ -89,10 +99,10 @@ class Place(msgspec.Struct, frozen=True):
             return tuple(f"{GPU}:{gpu.index}" for gpu in self.gpus)
         return (DEVICE,) if self.shared else tuple(f"{DEVICE}:{_text(cores)}" for cores in self.devices)
 
-    def station(self) -> Station:
+    def station(self) -> MeasurementSite:
         """This machine as what runs are measured on."""
         model = self.gpus[0].name if self.gpus else inspect_machine().cpu
-        return Station(self.type, len(self.devices), self.threads, model, self.shared)
+        return MeasurementSite(self.type, len(self.devices), self.threads, model, self.shared)
 
     def resources(self) -> list[Resource]:
         """What the scheduler can give."""
@@ -124,7 +134,7 @@ class Place(msgspec.Struct, frozen=True):
         return _python(self.host, 1, memory_mb, module, *arguments, pinned=not self.shared)
 
 
-def choose_place(device: str, threads: int | None) -> Place:
+def choose_placement(device: str, threads: int | None) -> Placement:
     """The place for a device: "cpu" (all physical cores, or `threads` of them), "cpu:1", "cpu:2-3", "cpu:0,2", "cuda".
 
     Several devices, joined by "+", have as many cores each.  Those on cores of their own leave all others to the host.
@@ -135,7 +145,7 @@ def choose_place(device: str, threads: int | None) -> Place:
     """
     if device == DEVICE:
         cores = choose_cores(threads or 0)
-        return Place((cores,), cores)
+        return Placement((cores,), cores)
     chosen = choose_devices(device).values()
     devices = tuple(each.cores for each in chosen)
     wanted = [core for cores in devices for core in cores]
@@ -146,7 +156,7 @@ def choose_place(device: str, threads: int | None) -> Place:
         raise TargetError(
             f"device {device!r} has {len(devices[0])} cores, and threads={threads}; leave one of both away"
         )
-    return Place(devices, host, tuple(each.gpu for each in chosen if each.gpu is not None))
+    return Placement(devices, host, tuple(each.gpu for each in chosen if each.gpu is not None))
 
 
 @contextmanager
@@ -160,7 +170,7 @@ def holding(cores: Iterable[int], gpus: Iterable[int], on_wait: OnWait | None = 
 
 
 def choose_devices(device: str) -> dict[str, OwnDevice]:
-    """What each device that `device` names has, as for `choose_place`, by the device's name.
+    """What each device that `device` names has, as for `choose_placement`, by the device's name.
 
     Raises:
         TargetError: no such device, no such core or GPU, or one of them twice.
@@ -247,7 +257,7 @@ def _python(
     )
 
 
-class Station(msgspec.Struct, frozen=True):
+class MeasurementSite(msgspec.Struct, frozen=True):
     """Devices of one type, as the scheduler knows it: `count` of them, each with `threads` cores of this `cpu`.
 
     `shared` says that there is one and that it is the host's own cores, so that nothing else runs while it measures.

@@ -21,10 +21,10 @@ from kintune.errors import JobFailed, NumericsError, StorageError
 from kintune.records import Run
 from kintune.workers.engine.timings import Timings
 
-__all__ = ["discard", "report_of", "ship"]
+__all__ = ["discard", "publish", "report_of"]
 
 
-def ship(output: str, summary: Summary) -> dict[str, str]:
+def publish(output: str, summary: Summary) -> dict[str, str]:
     """Move the executable to `output` if its proof holds; what was skipped, with reasons, is the answer.
 
     If the untuned network proved faster than the tuned one, that one ships.

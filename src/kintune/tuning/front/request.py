@@ -11,7 +11,7 @@ from typing import cast, get_args
 import msgspec
 
 from kintune.core.candidate import digest_of
-from kintune.core.measurement_protocol import OPERANDS, Protocol
+from kintune.core.measurement_protocol import OPERANDS, MeasurementProtocol
 from kintune.core.payloads import ModelRef, Options
 from kintune.core.strategy import Foresee, Strategy
 from kintune.core.version import ELEMENTARY, FEATURES
@@ -70,13 +70,13 @@ def tune_request(
     kin: bool = True,
     round_size: int | None = None,
     seed: int = 0,
-    inputs: Path | None = None,
+    inputs: PathLike | None = None,
     rtol: float = 1e-3,
     atol: float = 1e-3,
-    records: Path | None = None,
-    output: Path | None = None,
+    records: PathLike | None = None,
+    output: PathLike | None = None,
     fresh: bool = False,
-    log: Path | None = None,
+    log: PathLike | None = None,
     priority: float = 1.0,
 ) -> TuneRequest:
     """What `kintune.Model.tune` is asked, checked; raises InputError when something is wrong."""
@@ -103,12 +103,12 @@ def compile_request(
     device: str = "cpu",
     threads: int | None = None,
     seed: int = 0,
-    inputs: Path | None = None,
+    inputs: PathLike | None = None,
     rtol: float = 1e-3,
     atol: float = 1e-3,
-    records: Path | None = None,
-    output: Path | None = None,
-    log: Path | None = None,
+    records: PathLike | None = None,
+    output: PathLike | None = None,
+    log: PathLike | None = None,
 ) -> TuneRequest:
     """What `kintune.Model.compile` is asked, checked; raises InputError when something is wrong."""
     request = tune_request(
@@ -188,7 +188,7 @@ def run_key(request: TuneRequest, threads: int, cpu: str, owner: str = "") -> st
     model = request.model
     source = _content(Path(model.source)) if os.path.exists(model.source) else model.source
     parts = (model.kind, source, sorted(model.shapes.items()), sorted(model.options.items()))
-    protocol = (Protocol(threads=threads).version, OPERANDS)
+    protocol = (MeasurementProtocol(threads=threads).version, OPERANDS)
     device = (request.target, threads, cpu, TVM_VERSION, ELEMENTARY, protocol, FEATURES)
     mine: tuple[object, ...] = (owner,) if owner else ()
     if model.constants:

@@ -16,7 +16,7 @@ import msgspec
 
 from kintune.core.candidate import UNTUNED, Candidate
 from kintune.core.device import Peak
-from kintune.core.knowledge import Conditions
+from kintune.core.knowledge import TrainingConditions
 from kintune.core.measurement_protocol import OPERANDS
 from kintune.core.messages import Committed, ItemStatus, Work
 from kintune.core.outcome import Outcome
@@ -25,12 +25,12 @@ from kintune.core.stage_requests import BuildItem, Built, ProfileItem
 from kintune.errors import RecordsError
 from kintune.records import Measurement, Store
 from kintune.search.family import Subject
-from kintune.transfer.choice import Offer, choose, expand
+from kintune.transfer.choice import TransferChoice, choose, expand
 from kintune.transfer.gather import Doubt
 from kintune.tuning.job.outcomes import MEASURING, built_of, check_answer, profiled_of
-from kintune.workers.engine.journal import Entry
+from kintune.workers.engine.journal import JournalEntry
 
-__all__ = ["RunBook"]
+__all__ = ["RunLog"]
 
 _SUGGESTIONS = 3  # for each workload
 _REMEMBERED = 4096  # candidates built last: one may be timed by two stages, when its job's process died in between
@@ -42,7 +42,7 @@ def _decode(payload: bytes, kind: Any) -> Any:
     return msgspec.msgpack.decode(payload, type=kind)
 
 
-class RunBook:
+class RunLog:
     """Reads and writes the events of one run, and the facts that they bring."""
 
     def __init__(
@@ -74,9 +74,9 @@ class RunBook:
         self._active: float | None = None
 
     @property
-    def conditions(self) -> Conditions:
+    def conditions(self) -> TrainingConditions:
         """Under which this run measures."""
-        return Conditions(self._device_type, self._compiler, self._feature_version)
+        return TrainingConditions(self._device_type, self._compiler, self._feature_version)
 
     def watch(self, work: Work) -> None:
         """A stage begins.  Only its candidates are kept: built programs would fill the memory over a run."""
@@ -107,7 +107,7 @@ class RunBook:
             self._remember(_decode(selection.payload, Selected))
         return self._with_models([self._expanded(event) for event in events])
 
-    def commit(self, entry: Entry) -> list[Committed]:
+    def commit(self, entry: JournalEntry) -> list[Committed]:
         """Commit an entry with the facts it brings, after PREPARE also what is known of these and other workloads.
 
         Inside a transaction, before the end of which `write` must be called.
@@ -162,7 +162,7 @@ class RunBook:
             if measured is not None:
                 self._candidates[digest] = measured.candidate
 
-    def _tidy(self, entry: Entry) -> None:
+    def _tidy(self, entry: JournalEntry) -> None:
         """Forget the items of a stage once all of them have ended."""
         left = self._left.get(entry.stage)
         if left is not None:
@@ -173,7 +173,7 @@ class RunBook:
 
     # -- events -----------------------------------------------------------------------------------------------
 
-    def _payloads(self, entry: Entry) -> tuple[bytes, bytes]:
+    def _payloads(self, entry: JournalEntry) -> tuple[bytes, bytes]:
         """The payload that the job is told, and the one that is kept (without what can be made again)."""
         if entry.kind == StageName.BUILD:
             built = built_of(self._item(entry), entry.status, entry.payload, entry.cause)
@@ -186,34 +186,36 @@ class RunBook:
             return entry.payload, _encode(msgspec.structs.replace(updated, blobs={}))
         return entry.payload, entry.payload
 
-    def _append(self, entry: Entry, *, offset: int = 0) -> Committed:
+    def _append(self, entry: JournalEntry, *, offset: int = 0) -> Committed:
         values = {name: getattr(entry, name) for name in entry.__struct_fields__}
         event = Committed(seq=self._sequence + offset, **values)
         self._events.append(event)
         return event
 
-    def _append_known(self, entry: Entry, prepared: Prepared) -> Committed:
+    def _append_known(self, entry: JournalEntry, prepared: Prepared) -> Committed:
         found = self._look_up(prepared) if self._use_known else []
         noted = _encode({m.id: m.confirmed for m in found})
-        return self._append(Entry(entry.at, StageName.KNOWN, 0, StageName.KNOWN, 0, ItemStatus.OK, noted), offset=1)
+        return self._append(
+            JournalEntry(entry.at, StageName.KNOWN, 0, StageName.KNOWN, 0, ItemStatus.OK, noted), offset=1
+        )
 
-    def _append_kin(self, entry: Entry, prepared: Prepared) -> Committed:
-        offer = Offer(peak=self._store.devices.peak(self._device))
+    def _append_kin(self, entry: JournalEntry, prepared: Prepared) -> Committed:
+        offer = TransferChoice(peak=self._store.devices.peak(self._device))
         if self._use_known and self._spec.options.kin:
             subjects = [
                 Subject(s.workload, s.weight, s.flops, s.operator, s.signature) for s in prepared.subgraphs if s.tunable
             ]
             families = self._spec.options.strategy.families
-            chosen = Offer()
+            chosen = TransferChoice()
             for conditions in (self.conditions, *self._akin()):
                 if not chosen.programs and not chosen.models:
                     chosen = choose(self._store, conditions, subjects, families, hidden=self._hidden)
             offer = msgspec.structs.replace(chosen, peak=offer.peak)
         return self._append(
-            Entry(entry.at, StageName.KIN, 0, StageName.KIN, 0, ItemStatus.OK, _encode(offer)), offset=2
+            JournalEntry(entry.at, StageName.KIN, 0, StageName.KIN, 0, ItemStatus.OK, _encode(offer)), offset=2
         )
 
-    def _akin(self) -> list[Conditions]:
+    def _akin(self) -> list[TrainingConditions]:
         """Other operands on the same device: what is good with them is worth a try, where nothing else is known."""
         kinds = [self._spec.device_type.with_operands(operands).digest for operands in OPERANDS]
         return [self.conditions._replace(device_type=kind) for kind in kinds if kind != self._device_type]
@@ -235,12 +237,12 @@ class RunBook:
         return (measurement.device_type, measurement.compiler) == (self._device_type, self._compiler)
 
     def _expanded(self, event: Committed) -> Committed:
-        """KNOWN events are kept as ids of measurements and how they were confirmed by then, KIN events as an `Offer`.
+        """KNOWN events are kept as ids of measurements and how they were confirmed by then, KIN events as an `TransferChoice`.
 
         Jobs are told all of it.
         """
         if event.kind == StageName.KIN:
-            taught = expand(self._store, _decode(event.payload, Offer))
+            taught = expand(self._store, _decode(event.payload, TransferChoice))
             return msgspec.structs.replace(event, payload=_encode(taught))
         if event.kind != StageName.KNOWN:
             return event
@@ -279,7 +281,7 @@ class RunBook:
 
     # -- facts ------------------------------------------------------------------------------------------------
 
-    def _keep_facts(self, entry: Entry, payload: bytes) -> None:
+    def _keep_facts(self, entry: JournalEntry, payload: bytes) -> None:
         if entry.kind == StageName.BUILD:
             built = _decode(payload, Built)
             if built.failure is not None:
@@ -351,7 +353,7 @@ class RunBook:
             self._store.blobs.put(updated.blobs[version.blob])
             self._store.models.add(version)
 
-    def _item(self, entry: Entry) -> str:
+    def _item(self, entry: JournalEntry) -> str:
         """The candidate (digest) that the entry is about."""
         return self._items[entry.stage][entry.index]
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from kintune.errors import StorageError
 from kintune.scheduler.decisions import Decision
 from kintune.scheduler.events import Event
-from kintune.scheduler.recording import Header, Step, encode_line
+from kintune.scheduler.recording import Header, RecordedStep, encode_line
 
 __all__ = ["ScheduleLog"]
 
@@ -44,7 +44,7 @@ class ScheduleLog:
         if self._file is None:
             return
         try:
-            self._file.write(encode_line(Step(event, tuple(decisions))))
+            self._file.write(encode_line(RecordedStep(event, tuple(decisions))))
         except OSError:
             self._file.close()
             self._file = None

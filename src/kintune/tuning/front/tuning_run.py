@@ -9,26 +9,26 @@ from pathlib import Path
 import msgspec
 import platformdirs
 
-from kintune.core.device import DeviceAbout
+from kintune.core.device import DeviceDescription
 from kintune.core.payloads import JobSpec, Summary
 from kintune.core.report import RunReport
 from kintune.core.version import FEATURES, __version__
 from kintune.errors import InputError, JobFailed, KintuneError, StorageError
 from kintune.hardware.cpu import data_caches
 from kintune.records import Run, RunState, Store
-from kintune.tuning.front.placement import Station
-from kintune.tuning.front.publishing import report_of, ship
+from kintune.tuning.front.placement import MeasurementSite
+from kintune.tuning.front.publishing import publish, report_of
 from kintune.tuning.front.request import TuneRequest, run_key
 from kintune.workers.engine.job_run import JobEnd, JobEnding
 
-__all__ = ["Ticket"]
+__all__ = ["TuningRun"]
 
 
-class Ticket:
+class TuningRun:
     """A request with its run in the records: one that goes on, or a new one."""
 
     def __init__(
-        self, request: TuneRequest, store: Store, station: Station, owner: str = "", details: str = ""
+        self, request: TuneRequest, store: Store, station: MeasurementSite, owner: str = "", details: str = ""
     ) -> None:
         """Find the run to go on with, or name a new one; nothing is written yet.
 
@@ -47,7 +47,7 @@ class Ticket:
         self._details = details
         self._run: Run | None = None
 
-    def open(self, about: DeviceAbout, *, cores: int, pipelined: bool) -> JobSpec:
+    def open(self, about: DeviceDescription, *, cores: int, pipelined: bool) -> JobSpec:
         """The job's specification; its run is in the records from now on.
 
         Its stages on the host take so many `cores`.  `pipelined` lets more than one round be under way, if that pays.
@@ -65,7 +65,7 @@ class Ticket:
             raise JobFailed(f"{self.request.model.name} was never started")
         try:
             summary = self._summary(end)
-            skipped = ship(self._spec.output, summary)
+            skipped = publish(self._spec.output, summary)
         except StorageError:
             raise
         except KintuneError:
@@ -96,7 +96,7 @@ class Ticket:
             unfinished = self._store.runs.find_unfinished(self._key)
         return unfinished
 
-    def _specify(self, about: DeviceAbout, cores: int, *, pipelined: bool) -> JobSpec:
+    def _specify(self, about: DeviceDescription, cores: int, *, pipelined: bool) -> JobSpec:
         request, station = self.request, self._station
         fresh = JobSpec(
             run_id=self.run_id,
@@ -118,7 +118,7 @@ class Ticket:
         begun = msgspec.msgpack.decode(self._unfinished.spec, type=JobSpec)
         return msgspec.structs.replace(fresh, options=begun.options, protocol=begun.protocol)
 
-    def _create(self, spec: JobSpec, about: DeviceAbout) -> Run:
+    def _create(self, spec: JobSpec, about: DeviceDescription) -> Run:
         return self._store.runs.create(
             self.run_id,
             key=self._key,

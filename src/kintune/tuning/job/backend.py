@@ -10,10 +10,10 @@ from kintune.core.payloads import Apart, Drafted, JobSpec, Packaged, Prepared
 from kintune.core.stage_requests import Built
 from kintune.search.space import SearchSpace
 
-__all__ = ["Tools"]
+__all__ = ["CompilerBackend"]
 
 
-class Tools(Protocol):
+class CompilerBackend(Protocol):
     """The compiler's side of one job.  `prepare` comes first; it may be asked again after a restart."""
 
     def prepare(self, spec: JobSpec) -> Prepared:

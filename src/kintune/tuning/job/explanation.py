@@ -18,14 +18,14 @@ from kintune.runtime.tensors import array_of, leaves_of
 from kintune.validate.numerics import compare_outputs
 
 if TYPE_CHECKING:
-    from kintune.models.model import Model
+    from kintune.models.model import ImportedModel
 
 __all__ = ["first_uncompilable", "first_wrong"]
 
 _TOLERANCE = 1e-2
 
 
-def first_uncompilable(model: Model, target: tvm.target.Target) -> str:
+def first_uncompilable(model: ImportedModel, target: tvm.target.Target) -> str:
     """The first node with which the network cannot be compiled, as messages name it; empty if it can be."""
 
     def attempt(module: tvm.IRModule) -> None:
@@ -34,7 +34,7 @@ def first_uncompilable(model: Model, target: tvm.target.Target) -> str:
     return first_culprit(model, attempt)
 
 
-def first_wrong(model: Model, target: tvm.target.Target, inputs: Mapping[str, Array]) -> str:
+def first_wrong(model: ImportedModel, target: tvm.target.Target, inputs: Mapping[str, Array]) -> str:
     """The first node whose result differs from onnxruntime's on these `inputs`, as messages name it.
 
     Empty where nobody knows: the model is no ONNX file, onnxruntime cannot show what is computed inside, or something
@@ -59,7 +59,7 @@ def first_wrong(model: Model, target: tvm.target.Target, inputs: Mapping[str, Ar
         return ""
 
 
-def _holders(model: Model, expected: Mapping[str, Array]) -> dict[str, Array]:
+def _holders(model: ImportedModel, expected: Mapping[str, Array]) -> dict[str, Array]:
     """The variables that hold a tensor of the model itself, rather than something on the way to it, and its value."""
     main = model.module["main"]
     last: dict[str, tuple[str, tuple[int, ...]]] = {}
@@ -91,7 +91,7 @@ def _returned(module: tvm.IRModule) -> list[str]:
     return names
 
 
-def _tensors(model: Model, inputs: Mapping[str, Array]) -> dict[str, Array]:
+def _tensors(model: ImportedModel, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """What onnxruntime computes inside the model, by tensor; nothing where it cannot."""
     if model.onnx_path is None:
         return {}

@@ -8,9 +8,9 @@ from collections.abc import Collection, Sequence
 from kintune.core.candidate import Candidate
 from kintune.core.outcome import Outcome
 from kintune.core.payloads import Packaged, Prepared, Proof, Subgraph, SubgraphEnd, Summary
-from kintune.search.session import Session
+from kintune.search.session import SearchSession
 from kintune.search.space import SearchSpace
-from kintune.tuning.job.statistics import Ledger
+from kintune.tuning.job.statistics import JobStatistics
 
 __all__ = ["FINALISTS", "Finalists"]
 
@@ -36,7 +36,7 @@ class Finalists:
     Trivial subgraphs, which the search leaves alone, have two: the rule's program and the untuned one.
     """
 
-    def __init__(self, subgraphs: Sequence[Subgraph], session: Session, space: SearchSpace) -> None:
+    def __init__(self, subgraphs: Sequence[Subgraph], session: SearchSession, space: SearchSpace) -> None:
         self._subgraphs = subgraphs
         self._session = session
         self._space = space
@@ -100,7 +100,7 @@ class Finalists:
     def summary(
         self,
         prepared: Prepared,
-        ledger: Ledger,
+        ledger: JobStatistics,
         reason: str,
         packaged: Packaged | None,
         proof: Proof | None,

@@ -14,15 +14,15 @@ import msgspec
 
 from kintune.core.candidate import digest_of
 from kintune.core.knowledge import TrainedModel
-from kintune.core.messages import Committed, Finished, Offer, Progress, StageClosed
+from kintune.core.messages import Committed, Finished, OfferStages, Progress, StageClosed
 from kintune.core.payloads import Draft, Drafted, JobSpec, Packaged, Pick, Selected, StageName, Updated
 from kintune.core.plan import Round
 from kintune.core.version import ModelVersion
 from kintune.errors import OrderError
-from kintune.tuning.job.backend import Tools
-from kintune.tuning.job.limits import Limits
-from kintune.tuning.job.planner import Agenda
-from kintune.tuning.job.stage_factory import Works
+from kintune.tuning.job.backend import CompilerBackend
+from kintune.tuning.job.limits import SearchLimits
+from kintune.tuning.job.planner import Planner
+from kintune.tuning.job.stage_factory import StageFactory
 from kintune.tuning.job.state import TRIES, JobState
 from kintune.wire.job_loop import Saying
 
@@ -38,7 +38,7 @@ def _decode(payload: bytes, kind: Any) -> Any:
 class TuningJob:
     """Implements `kintune.wire.job_loop.JobHandler` for the tuning of one model."""
 
-    def __init__(self, tools: Tools, feature_version: str) -> None:
+    def __init__(self, tools: CompilerBackend, feature_version: str) -> None:
         self._tools = tools
         self._feature_version = feature_version
         self._opened: JobState | None = None
@@ -51,9 +51,9 @@ class TuningJob:
         """Fold what was committed before, then say what is next."""
         del job
         asked = _decode(spec, JobSpec)
-        self._works = Works(asked)
+        self._works = StageFactory(asked)
         self._opened = state = JobState(asked, self._tools, self._works)
-        self._agenda = Agenda(state, self._works)
+        self._agenda = Planner(state, self._works)
         for event in history:
             self._works.used(event.stage)
             state.fold(event)
@@ -158,7 +158,7 @@ class TuningJob:
     def _next(self) -> Iterable[Saying]:
         works = self._agenda.next(self._asked_to_stop)
         if works:
-            yield Offer(tuple(works), self._agenda.ahead(), self._agenda.seconds())
+            yield OfferStages(tuple(works), self._agenda.ahead(), self._agenda.seconds())
             yield self._progress(works[-1].stage.kind)
         elif self._agenda.idle:
             yield self._finish()
@@ -197,7 +197,7 @@ class TuningJob:
         if session is not None:
             over = bool(self._agenda.reason)
             remaining = state.finalists.outstanding_trials if over else state.finalists.expected_trials
-            left = Limits(state.spec.options, state.ledger, session, remaining).seconds_left(searching=not over)
+            left = SearchLimits(state.spec.options, state.ledger, session, remaining).seconds_left(searching=not over)
         entries = state.plan.entries if state.plan else ()
         name = ""
         if len(entries) == 1 and state.prepared is not None:

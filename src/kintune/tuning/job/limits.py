@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 
 from kintune.core.payloads import Options
-from kintune.search.session import Session
-from kintune.tuning.job.statistics import Ledger
+from kintune.search.session import SearchSession
+from kintune.tuning.job.statistics import JobStatistics
 
-__all__ = ["Limits"]
+__all__ = ["SearchLimits"]
 
 _PACKAGING_S = 15.0  # compiling the network, until a run has shown otherwise
 _FIRST_GUESS_S = 0.3  # a trial, likewise
 
 
-class Limits:
+class SearchLimits:
     """The limits of one job against what it has used; `closing_trials` is what timing the finalists will take."""
 
-    def __init__(self, options: Options, ledger: Ledger, session: Session, closing_trials: float) -> None:
+    def __init__(self, options: Options, ledger: JobStatistics, session: SearchSession, closing_trials: float) -> None:
         self._options = options
         self._ledger = ledger
         self._session = session

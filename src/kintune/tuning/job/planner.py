@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterator, Sequence
 from kintune.core.candidate import Candidate
 from kintune.core.messages import Work
 from kintune.core.payloads import StageName
-from kintune.tuning.job.limits import Limits
-from kintune.tuning.job.stage_factory import BUILD_S, Works
+from kintune.tuning.job.limits import SearchLimits
+from kintune.tuning.job.stage_factory import BUILD_S, StageFactory
 from kintune.tuning.job.state import TRIES, JobState
 
-__all__ = ["COMPILED", "Agenda", "seconds_of_a_run", "stages_ahead"]
+__all__ = ["COMPILED", "Planner", "seconds_of_a_run", "stages_ahead"]
 
 
 COMPILED = "compiled"
@@ -31,14 +31,14 @@ _REFERENCE_TRIES = 2  # builds of an untuned program before those that it vouche
 _FRUITLESS = 3  # rounds without anything measured after which a search is over
 
 
-class Agenda:
+class Planner:
     """Says what follows from a job's state; remembers what was offered and is not closed.
 
     `reason` says why the search has ended, once it has.  Of a round, one stage is offered at a time; the job's own
     stages (select, update, package) come one at a time as well, update before select: what is learnt is used at once.
     """
 
-    def __init__(self, state: JobState, works: Works) -> None:
+    def __init__(self, state: JobState, works: StageFactory) -> None:
         self.reason = ""
         self._state = state
         self._works = works
@@ -128,7 +128,7 @@ class Agenda:
         under_way = 0 if asked_to_stop else len(session.open_rounds)
         if under_way >= state.spec.inflight:
             return
-        limits = Limits(state.spec.options, state.ledger, session, state.finalists.expected_trials)
+        limits = SearchLimits(state.spec.options, state.ledger, session, state.finalists.expected_trials)
         reason = limits.reached(asked_to_stop)
         fruitless = session.round >= _FRUITLESS and not state.anything_measured()
         plan = None if reason or fruitless else session.plan(limits.affordable())
@@ -185,7 +185,9 @@ def stages_ahead(state: JobState, offered: Collection[str], *, searching: bool) 
         return None
     counts: Counter[str] = Counter()
     if searching:
-        rounds = Limits(state.spec.options, state.ledger, state.session, state.finalists.expected_trials).rounds_left()
+        rounds = SearchLimits(
+            state.spec.options, state.ledger, state.session, state.finalists.expected_trials
+        ).rounds_left()
         if rounds is None:
             return None
         counts.update(dict.fromkeys(_ROUND, rounds))

@@ -20,9 +20,9 @@ def _start(_arguments: list[str]) -> JobHandler:
 
     from kintune.core.version import FEATURES
     from kintune.tuning.job.job import TuningJob
-    from kintune.tuning.job.tvm_backend import Workshop
+    from kintune.tuning.job.tvm_backend import TvmBackend
 
-    return TuningJob(Workshop(), FEATURES)
+    return TuningJob(TvmBackend(), FEATURES)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from kintune.core.stage_requests import (
 )
 from kintune.validate.validation import seconds_of_proof
 
-__all__ = ["BUILD_S", "PROFILE_S", "REFERENCE_S", "SLOW", "Works"]
+__all__ = ["BUILD_S", "PROFILE_S", "REFERENCE_S", "SLOW", "StageFactory"]
 
 _HOURS = 3600.0
 _PREPARE_S = 0.5 * _HOURS
@@ -53,7 +53,7 @@ _SET_S = 30.0
 _encode = msgspec.msgpack.encode
 
 
-class Works:
+class StageFactory:
     """Makes the works of one job.  Stage ids are never used twice, also not across restarts."""
 
     def __init__(self, spec: JobSpec) -> None:

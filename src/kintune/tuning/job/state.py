@@ -37,13 +37,13 @@ from kintune.core.stage_requests import Built
 from kintune.errors import OrderError
 from kintune.search.cost_model import CostModel, Trees
 from kintune.search.family import Subject
-from kintune.search.session import Session
-from kintune.tuning.job.backend import Tools
+from kintune.search.session import SearchSession
+from kintune.tuning.job.backend import CompilerBackend
 from kintune.tuning.job.finalists import FINALISTS, Finalists
 from kintune.tuning.job.network_check import NetworkCheck
 from kintune.tuning.job.outcomes import MEASURING
-from kintune.tuning.job.stage_factory import Works
-from kintune.tuning.job.statistics import Ledger
+from kintune.tuning.job.stage_factory import StageFactory
+from kintune.tuning.job.statistics import JobStatistics
 
 __all__ = ["TRIES", "JobState"]
 
@@ -87,9 +87,9 @@ class JobState:
     prepared.
     """
 
-    def __init__(self, spec: JobSpec, tools: Tools, works: Works) -> None:
+    def __init__(self, spec: JobSpec, tools: CompilerBackend, works: StageFactory) -> None:
         self.spec = spec
-        self.ledger = Ledger()
+        self.ledger = JobStatistics()
         self.prepared: Prepared | None = None
         self.packaged: Packaged | None = None
         self.proof: Proof | None = None
@@ -111,7 +111,7 @@ class JobState:
         self.wants_alone = False
         self._tools = tools
         self._works = works
-        self._session: Session | None = None
+        self._session: SearchSession | None = None
         self._finalists: Finalists | None = None
         self._is_prepared_here = False
         self._of_kin: set[Candidate] = set()
@@ -120,7 +120,7 @@ class JobState:
         self._drafted_s: dict[str, float] = {}  # what building took of candidates that the search had not picked yet
 
     @property
-    def session(self) -> Session:
+    def session(self) -> SearchSession:
         """The search."""
         if self._session is None:
             raise OrderError("the model must be prepared first")
@@ -231,7 +231,7 @@ class JobState:
             Subject(s.workload, s.weight, s.flops, s.operator, s.signature) for s in prepared.subgraphs if s.tunable
         ]
         options = self.spec.options
-        self._session = Session(
+        self._session = SearchSession(
             subjects, self._tools.space(), options.strategy, seed=options.seed, threads=self.spec.cores
         )
         self._finalists = Finalists(prepared.subgraphs, self._session, self._tools.space())

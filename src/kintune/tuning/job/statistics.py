@@ -11,13 +11,13 @@ from kintune.core.candidate import UNTUNED, Candidate
 from kintune.core.outcome import Outcome
 from kintune.core.payloads import KnowledgeUse, Options
 from kintune.core.report import FamilyProgress, ProgressReport
-from kintune.search.session import Session
+from kintune.search.session import SearchSession
 
-__all__ = ["Ledger"]
+__all__ = ["JobStatistics"]
 
 
 @dataclass
-class Ledger:
+class JobStatistics:
     """Counters of one job; times in seconds of active run time.
 
     The search began at `search_from`, after the network had been compiled and checked.
@@ -69,7 +69,7 @@ class Ledger:
         return "; ".join(parts)
 
     def report(
-        self, stage: str, subgraph: str, options: Options, session: Session | None, seconds_left: float | None
+        self, stage: str, subgraph: str, options: Options, session: SearchSession | None, seconds_left: float | None
     ) -> ProgressReport:
         """Where the job stands, for people."""
         best = untuned = math.inf
@@ -93,7 +93,7 @@ class Ledger:
         )
 
 
-def _families(session: Session) -> tuple[FamilyProgress, ...]:
+def _families(session: SearchSession) -> tuple[FamilyProgress, ...]:
     members: dict[str, list[tuple[int, float]]] = {}
     for state in session.states.values():
         gain = state.untuned_us / state.best_us if math.isfinite(state.untuned_us) else 1.0

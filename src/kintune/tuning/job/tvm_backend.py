@@ -35,22 +35,22 @@ from kintune.core.payloads import (
 from kintune.core.stage_requests import Built
 from kintune.errors import BuildError, KintuneError, ModelError, OrderError, cause_line
 from kintune.models.importer import load
-from kintune.models.model import Model
+from kintune.models.model import ImportedModel
 from kintune.runtime.executable import Executable, describe_build
 from kintune.runtime.inputs import draw_inputs, load_arranged, load_inputs
-from kintune.search.processor import Machine
+from kintune.search.processor import Processor
 from kintune.search.space import SearchSpace
 from kintune.tuning.job.explanation import first_uncompilable, first_wrong
 
-__all__ = ["Workshop"]
+__all__ = ["TvmBackend"]
 
 
-class Workshop:
+class TvmBackend:
     """Implements `kintune.tuning.job.backend.Tools` on TVM."""
 
     def __init__(self) -> None:
         self._spec: JobSpec | None = None
-        self._model: Model | None = None
+        self._model: ImportedModel | None = None
         self._lowered: Lowered | None = None
         self._sketches: dict[str, Sketch] = {}
         self._space: TvmSpace | None = None
@@ -74,7 +74,7 @@ class Workshop:
             {w.digest: w.module for w in lowered.workloads},
             sketches,
             target,
-            Machine.of(spec.device_type.isa, spec.protocol.threads, spec.caches),
+            Processor.of(spec.device_type.isa, spec.protocol.threads, spec.caches),
             spec.cores,
         )
         nodes = nodes_of(model, lowered.workloads)
@@ -221,7 +221,9 @@ def _target(spec: JobSpec) -> dict[str, object]:
     return target
 
 
-def _lowered(model: Model, target: tvm.target.Target, *, conservative: bool) -> tuple[Lowered, bool, tuple[str, ...]]:
+def _lowered(
+    model: ImportedModel, target: tvm.target.Target, *, conservative: bool
+) -> tuple[Lowered, bool, tuple[str, ...]]:
     """The network lowered, whether that was done conservatively, and what the user should know of it.
 
     Raises ModelError when it cannot be lowered in either way; the log has all that the compiler says.

@@ -11,10 +11,10 @@ from kintune.core.payloads import Constant
 from kintune.models.constants import constant_values
 from kintune.runtime.inputs import Array
 
-__all__ = ["Rival", "Subject"]
+__all__ = ["Baseline", "BaselineModel"]
 
 
-class Subject(msgspec.Struct, frozen=True):
+class BaselineModel(msgspec.Struct, frozen=True):
     """The network in every form there is of it: paths of a `.kt` file, an ONNX file, a PyTorch exported program.
 
     The last two have inputs that the first has not: those of `constants`, whose types and shapes are the file's.
@@ -30,7 +30,7 @@ class Subject(msgspec.Struct, frozen=True):
         return {**inputs, **{name: constant_values(constant) for name, constant in self.constants.items()}}
 
 
-class Rival(Protocol):
+class Baseline(Protocol):
     """A runtime that runs a network in fp32 with a given number of threads.
 
     Used in a process of its own, in this order: `unavailable`, `prepare`, then `run` as often as one likes.  It keeps
@@ -38,10 +38,10 @@ class Rival(Protocol):
     with `exact`, it leaves out every optimisation that changes numbers.
     """
 
-    def unavailable(self, subject: Subject) -> str | None:
+    def unavailable(self, subject: BaselineModel) -> str | None:
         """Why this runtime cannot run the network here, in a few words; None when it can."""
 
-    def prepare(self, subject: Subject, threads: int, inputs: Mapping[str, Array]) -> None:
+    def prepare(self, subject: BaselineModel, threads: int, inputs: Mapping[str, Array]) -> None:
         """Load and compile the network for inputs of these shapes, and keep the inputs."""
 
     def feed(self, inputs: Mapping[str, Array]) -> None:

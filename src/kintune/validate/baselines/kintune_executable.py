@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kintune.errors import OrderError
 from kintune.runtime.inputs import Array
-from kintune.validate.baselines.baseline import Subject
+from kintune.validate.baselines.baseline import BaselineModel
 
 if TYPE_CHECKING:
     from kintune.runtime.executable import Executable
@@ -24,11 +24,11 @@ class KintuneExecutable:
     def __init__(self, exact: bool = False) -> None:
         del exact
 
-    def unavailable(self, subject: Subject) -> str | None:
+    def unavailable(self, subject: BaselineModel) -> str | None:
         """Nothing but a missing file stands in the way."""
         return None if subject.executable else "there is no executable"
 
-    def prepare(self, subject: Subject, threads: int, inputs: Mapping[str, Array]) -> None:
+    def prepare(self, subject: BaselineModel, threads: int, inputs: Mapping[str, Array]) -> None:
         """Open the file; the threads are those of the runtime, set by the environment (`TVM_NUM_THREADS`)."""
         from kintune.runtime.executable import Executable
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kintune.runtime.inputs import Array
-from kintune.validate.baselines.baseline import Subject
+from kintune.validate.baselines.baseline import BaselineModel
 from kintune.validate.noise import moved
 
 __all__ = ["OnnxRuntime"]
@@ -33,7 +33,7 @@ class OnnxRuntime:
     """
 
     _session: Any
-    _subject: Subject
+    _subject: BaselineModel
     _threads: int
     _weights: list[Any]
     _inputs: dict[str, Array]
@@ -41,13 +41,13 @@ class OnnxRuntime:
     def __init__(self, exact: bool = False) -> None:
         self._exact = exact
 
-    def unavailable(self, subject: Subject) -> str | None:
+    def unavailable(self, subject: BaselineModel) -> str | None:
         """It needs an ONNX file."""
         if subject.onnx is None:
             return "the model is not an ONNX file"
         return None if find_spec("onnxruntime") else "not installed: pip install onnxruntime"
 
-    def prepare(self, subject: Subject, threads: int, inputs: Mapping[str, Array]) -> None:
+    def prepare(self, subject: BaselineModel, threads: int, inputs: Mapping[str, Array]) -> None:
         """Load and optimise the model, its dynamic dimensions fixed to those of the inputs."""
         self._subject, self._threads = subject, threads
         self.feed(inputs)

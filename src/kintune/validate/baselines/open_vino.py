@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from kintune.runtime.inputs import Array
-from kintune.validate.baselines.baseline import Subject
+from kintune.validate.baselines.baseline import BaselineModel
 
 __all__ = ["OpenVino"]
 
@@ -17,18 +17,18 @@ class OpenVino:
 
     _request: Any
     _inputs: dict[str, Array]
-    _subject: Subject
+    _subject: BaselineModel
 
     def __init__(self, exact: bool = False) -> None:
         del exact  # it is never a reference
 
-    def unavailable(self, subject: Subject) -> str | None:
+    def unavailable(self, subject: BaselineModel) -> str | None:
         """It needs an ONNX file."""
         if subject.onnx is None:
             return "the model is not an ONNX file"
         return None if find_spec("openvino") else "not installed: pip install 'kintune[compare]'"
 
-    def prepare(self, subject: Subject, threads: int, inputs: Mapping[str, Array]) -> None:
+    def prepare(self, subject: BaselineModel, threads: int, inputs: Mapping[str, Array]) -> None:
         """Compile the model, its dynamic dimensions fixed to those of the inputs."""
         import openvino
 

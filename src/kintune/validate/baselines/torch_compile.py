@@ -12,7 +12,7 @@ import numpy as np
 
 from kintune.core.dtypes import numpy_dtype
 from kintune.runtime.inputs import Array
-from kintune.validate.baselines.baseline import Subject
+from kintune.validate.baselines.baseline import BaselineModel
 from kintune.validate.noise import moved
 
 __all__ = ["TorchCompile"]
@@ -28,13 +28,13 @@ class TorchCompile:
     _module: Any
     _inputs: list[Any]
     _names: list[str]
-    _subject: Subject
+    _subject: BaselineModel
 
     def __init__(self, exact: bool = False) -> None:
         self._exact = exact
         self._own_weights: dict[str, Array] = {}
 
-    def unavailable(self, subject: Subject) -> str | None:
+    def unavailable(self, subject: BaselineModel) -> str | None:
         """It needs an exported program, PyTorch and a C++ compiler."""
         if subject.exported is None:
             return "the model is not a PyTorch exported program"
@@ -45,7 +45,7 @@ class TorchCompile:
         compilers = (os.environ.get("CXX") or "g++", "clang++")
         return None if any(map(shutil.which, compilers)) else "its compiler needs a C++ compiler (g++ or clang++)"
 
-    def prepare(self, subject: Subject, threads: int, inputs: Mapping[str, Array]) -> None:
+    def prepare(self, subject: BaselineModel, threads: int, inputs: Mapping[str, Array]) -> None:
         """Load the program, and compile it by a first run."""
         import torch
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from kintune.scheduler.decisions import Cancel, Decision, GiveUp, RetryAt, Start
 from kintune.scheduler.events import Event
-from kintune.scheduler.scheduler import Machine
+from kintune.scheduler.scheduler import Scheduler
 from kintune.workers.engine.job_driver import JobDriver
 
 __all__ = ["Dispatch", "Observe"]
@@ -19,7 +19,7 @@ Observe: TypeAlias = Callable[[Event, Sequence[Decision]], None]
 class Dispatch:
     """One event at a time: those that its decisions bring about come after all of these are carried out."""
 
-    def __init__(self, machine: Machine, observe: Observe, drivers: Mapping[str, JobDriver]) -> None:
+    def __init__(self, machine: Scheduler, observe: Observe, drivers: Mapping[str, JobDriver]) -> None:
         """`observe` gets every event with the decisions it led to; `drivers` are the jobs that are there."""
         self._machine = machine
         self._observe = observe

@@ -9,17 +9,17 @@ from kintune.core.messages import Work
 from kintune.scheduler.events import Event
 from kintune.workers.engine.journal import Journal
 from kintune.workers.engine.launcher import Launcher
-from kintune.workers.engine.process_log import RunLog
+from kintune.workers.engine.process_log import ProcessLog
 from kintune.workers.engine.reactor import Reactor
-from kintune.workers.engine.remote_nodes import Outposts
+from kintune.workers.engine.remote_nodes import RemoteNodes
 from kintune.workers.engine.settings import EngineSettings
 from kintune.workers.engine.worker_pool import WorkerPool
 
-__all__ = ["Shop"]
+__all__ = ["EngineContext"]
 
 
 @dataclass
-class Shop:
+class EngineContext:
     """What all jobs of an engine share.  `tell` hands an event to the scheduler, `left` hears that a job is gone.
 
     `stalled` are stages that found their process busy with another's item: they are fed when any item ends.
@@ -27,10 +27,10 @@ class Shop:
 
     reactor: Reactor
     launcher: Launcher
-    outposts: Outposts
+    outposts: RemoteNodes
     pool: WorkerPool
     journal: Journal
-    log: RunLog
+    log: ProcessLog
     settings: EngineSettings
     clock: Callable[[], float]
     tell: Callable[[Event], None]

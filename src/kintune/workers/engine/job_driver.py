@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from kintune.core.messages import Accept, Finished, Offer, Open, StageClosed, Stop, Work
+from kintune.core.messages import Accept, Finished, OfferStages, Open, StageClosed, Stop, Work
 from kintune.scheduler.decisions import Cancel, GiveUp, RetryAt, Start
 from kintune.scheduler.events import (
     JobAdded,
@@ -21,13 +21,13 @@ from kintune.scheduler.events import (
     StageReady,
 )
 from kintune.wire.job_loop import JOB_WORKER
-from kintune.workers.engine.engine_context import Shop
+from kintune.workers.engine.engine_context import EngineContext
 from kintune.workers.engine.job_process import JobProcess
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch, JobRun, StageRun
 from kintune.workers.engine.process import Anywhere
 from kintune.workers.engine.recorder import Recorder
-from kintune.workers.engine.remote_nodes import Lodgings
-from kintune.workers.engine.worker_connection import Errand, ItemEnd
+from kintune.workers.engine.remote_nodes import JobPlacement
+from kintune.workers.engine.worker_connection import ItemEnd, WorkItem
 from kintune.workers.engine.worker_pool import Slot
 
 __all__ = ["JobDriver"]
@@ -36,7 +36,7 @@ __all__ = ["JobDriver"]
 class JobDriver:
     """One job on its way from launch to end."""
 
-    def __init__(self, launch: JobLaunch, shop: Shop) -> None:
+    def __init__(self, launch: JobLaunch, shop: EngineContext) -> None:
         self.job = JobRun(launch, offset=shop.journal.active_seconds(launch.job))
         self._shop = shop
         self._process: JobProcess | None = None
@@ -135,7 +135,7 @@ class JobDriver:
         if self.job.stop_reason is not None:
             yield Stop(self.job.stop_reason)
 
-    def offered(self, offer: Offer) -> None:
+    def offered(self, offer: OfferStages) -> None:
         """Hand new stages to the scheduler; those that a restarted process offers again are known."""
         job = self.job
         offered = {work.stage.id for work in offer.works}
@@ -155,7 +155,7 @@ class JobDriver:
                 self._shop.tell(StageReady(self._shop.clock(), job.without_the_past(stage, offered)))
         self._watch_for_silence()
 
-    def _expect(self, offer: Offer, ahead: Mapping[str, int]) -> None:
+    def _expect(self, offer: OfferStages, ahead: Mapping[str, int]) -> None:
         """Tell the scheduler what lies ahead: what is offered and not closed, and what comes after."""
         news = {work.stage.id: work for work in offer.works if work.stage.id not in self.job.closed}
         coming = {**self.job.works, **news}
@@ -221,7 +221,7 @@ class JobDriver:
                 return False
         return True
 
-    def _submit(self, run: StageRun, errand: Errand) -> bool:
+    def _submit(self, run: StageRun, errand: WorkItem) -> bool:
         if run.work.worker != JOB_WORKER:
             return self._shop.pool.submit(self._slot(run), errand)
         if self._process is None or not self._process.free:
@@ -281,7 +281,7 @@ class JobDriver:
     def _spawn(self) -> None:
         shop, launch = self._shop, self.job.launch
         command, self._process, self._keeper = launch.command, None, None
-        lodging: Lodgings | None = None
+        lodging: JobPlacement | None = None
         if isinstance(command, Anywhere):
             lodging = shop.outposts.lodge(launch.job, command, self._spawn_again, self._move)
             if lodging is None:

@@ -14,7 +14,7 @@ from kintune.core.messages import (
     ItemDone,
     ItemFailed,
     ItemStatus,
-    Offer,
+    OfferStages,
     Open,
     Progress,
     Shutdown,
@@ -26,7 +26,7 @@ from kintune.workers.engine.launcher import Launcher
 from kintune.workers.engine.process import AnyCommand, Child
 from kintune.workers.engine.reactor import Reactor
 from kintune.workers.engine.settings import EngineSettings
-from kintune.workers.engine.worker_connection import Desk, Errand
+from kintune.workers.engine.worker_connection import WorkerConnection, WorkItem
 
 __all__ = ["JobListener", "JobProcess"]
 
@@ -37,7 +37,7 @@ class JobListener(Protocol):
     def opening(self) -> Iterable[Open | Stop]:
         """What the process is to be told first, now that it is up."""
 
-    def offered(self, offer: Offer) -> None:
+    def offered(self, offer: OfferStages) -> None:
         """The job wants these done next."""
 
     def progressed(self, payload: bytes) -> None:
@@ -75,7 +75,7 @@ class JobProcess:
             EngineError: the program cannot be started.
         """
         child = launcher.start(f"job {job}", command, "job")
-        self._desk = Desk(child, reactor, clock)
+        self._desk = WorkerConnection(child, reactor, clock)
         self._listener = listener
         self._reactor = reactor
         self._settings = settings
@@ -101,7 +101,7 @@ class JobProcess:
         """Whether it can take an errand."""
         return self._desk.errand is None and not self._dead
 
-    def do(self, errand: Errand) -> None:
+    def do(self, errand: WorkItem) -> None:
         """Do one item of a stage of its own, once the job is open."""
         self._desk.give(errand)
         if self._opened:
@@ -154,7 +154,7 @@ class JobProcess:
                 self._listener.refused(message.cause)
             case ItemDone() | ItemFailed():
                 self._desk.answer(message)
-            case Offer():
+            case OfferStages():
                 self._open()
                 self._listener.offered(message)
             case Progress():

@@ -14,8 +14,8 @@ from kintune.core.stage import Stage
 from kintune.scheduler.resources import Placement
 from kintune.wire.job_loop import JOB_WORKER
 from kintune.workers.engine.process import AnyCommand, Anywhere
-from kintune.workers.engine.timings import Stopwatch, Timings
-from kintune.workers.engine.worker_connection import Errand, ItemEnd
+from kintune.workers.engine.timings import StageClock, Timings
+from kintune.workers.engine.worker_connection import ItemEnd, WorkItem
 
 __all__ = ["JobEnd", "JobEnding", "JobLaunch", "JobRun", "StageRun"]
 
@@ -88,17 +88,17 @@ class StageRun:
         """Whether nothing is left to do."""
         return not self.pending and not self.under_way
 
-    def owns(self, errand: Errand) -> bool:
+    def owns(self, errand: WorkItem) -> bool:
         """Whether the errand is one of its items."""
         return errand.owner is self
 
-    def errand(self, index: int, done: Callable[[ItemEnd], None]) -> Errand:
+    def errand(self, index: int, done: Callable[[ItemEnd], None]) -> WorkItem:
         """What a process must do for one item."""
         stage, timeout_s = self.work.stage, self.work.item_timeout_s
         name = f"{stage.job}/{stage.id}"  # a worker serves many jobs, whose stages may be called alike
         begin = Begin(name, self.attempt, stage.kind, self.work.context)
         item = Item(name, self.attempt, index, self.work.items[index])
-        return Errand(self, begin, item, timeout_s, done, self.work.files)
+        return WorkItem(self, begin, item, timeout_s, done, self.work.files)
 
 
 @dataclass
@@ -111,7 +111,7 @@ class JobRun:
 
     launch: JobLaunch
     offset: float
-    stopwatch: Stopwatch = field(default_factory=Stopwatch)
+    stopwatch: StageClock = field(default_factory=StageClock)
     works: dict[str, Work] = field(default_factory=dict)
     runs: dict[str, StageRun] = field(default_factory=dict)
     committed: dict[str, set[int]] = field(default_factory=dict)

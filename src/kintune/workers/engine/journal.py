@@ -10,10 +10,10 @@ import msgspec
 
 from kintune.core.messages import Committed, ItemStatus
 
-__all__ = ["Entry", "Journal", "MemoryJournal"]
+__all__ = ["Journal", "JournalEntry", "MemoryJournal"]
 
 
-class Entry(msgspec.Struct, frozen=True):
+class JournalEntry(msgspec.Struct, frozen=True):
     """How one item of a stage ended, to be committed as the next event of its job.
 
     `at` are the seconds of active run time since the job's first stage, those of earlier sessions included; `seconds`
@@ -45,7 +45,7 @@ class Journal(Protocol):
     def active_seconds(self, job: str) -> float:
         """The active run time of the job's earlier sessions, in seconds; 0 for a new job."""
 
-    def commit(self, job: str, entry: Entry) -> Sequence[Committed]:
+    def commit(self, job: str, entry: JournalEntry) -> Sequence[Committed]:
         """Commit `entry` durably, inside `together` with the rest; the events, of which the first is the entry itself.
 
         Raises WireError, and commits nothing, when the payload of an item that went well is no answer to it; the item
@@ -75,7 +75,7 @@ class MemoryJournal:
         events = self._events.get(job)
         return events[-1].at if events else 0.0
 
-    def commit(self, job: str, entry: Entry) -> Sequence[Committed]:
+    def commit(self, job: str, entry: JournalEntry) -> Sequence[Committed]:
         """Append `entry`."""
         events = self._events.setdefault(job, [])
         values = {name: getattr(entry, name) for name in entry.__struct_fields__}

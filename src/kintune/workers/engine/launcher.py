@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from kintune.errors import WireError
 from kintune.wire.channel import front_end_of_job, front_end_of_worker, tidy
 from kintune.workers.engine.process import AnyCommand, Child, ChildProcess, Command
-from kintune.workers.engine.process_log import RunLog
+from kintune.workers.engine.process_log import ProcessLog
 from kintune.workers.engine.reactor import Reactor
-from kintune.workers.engine.remote_process import Keeper, KeptChild, Role
+from kintune.workers.engine.remote_process import ProcessHost, RemoteChild, Role
 
 __all__ = ["Launcher"]
 
@@ -17,12 +17,12 @@ __all__ = ["Launcher"]
 class Launcher:
     """All processes of an engine come from here."""
 
-    def __init__(self, reactor: Reactor, log: RunLog, clock: Callable[[], float]) -> None:
+    def __init__(self, reactor: Reactor, log: ProcessLog, clock: Callable[[], float]) -> None:
         self._reactor = reactor
         self._log = log
         self._clock = clock
-        self._keepers: dict[str, Keeper] = {}
-        self._kept: dict[tuple[str, int], KeptChild] = {}
+        self._keepers: dict[str, ProcessHost] = {}
+        self._kept: dict[tuple[str, int], RemoteChild] = {}
         self._started = 0
 
     def start(self, name: str, command: AnyCommand, role: Role) -> Child:
@@ -36,7 +36,7 @@ class Launcher:
         self._started += 1
         process = self._started
         keeper = self._keepers.get(command.keeper)
-        child = KeptChild(name, process, keeper or _NOBODY, role, self._log)
+        child = RemoteChild(name, process, keeper or _NOBODY, role, self._log)
         self._kept[command.keeper, process] = child
         if keeper is None:
             self._reactor.set_alarm(
@@ -47,7 +47,7 @@ class Launcher:
             keeper.start(process, command)
         return child
 
-    def add_keeper(self, name: str, keeper: Keeper) -> None:
+    def add_keeper(self, name: str, keeper: ProcessHost) -> None:
         """Processes can be kept there from now on."""
         self._keepers[name] = keeper
 

@@ -13,9 +13,9 @@ from kintune.core.messages import ItemStatus, Work
 from kintune.errors import EngineError
 from kintune.scheduler.events import PriorityChanged
 from kintune.scheduler.resources import Resource
-from kintune.scheduler.scheduler import Machine
+from kintune.scheduler.scheduler import Scheduler
 from kintune.workers.engine.dispatch import Dispatch, Observe
-from kintune.workers.engine.engine_context import Shop
+from kintune.workers.engine.engine_context import EngineContext
 from kintune.workers.engine.interrupts import Interrupts
 from kintune.workers.engine.inventory import Inventory
 from kintune.workers.engine.job_driver import JobDriver
@@ -23,11 +23,11 @@ from kintune.workers.engine.job_run import JobEnd, JobLaunch
 from kintune.workers.engine.journal import Journal
 from kintune.workers.engine.launcher import Launcher
 from kintune.workers.engine.process import AnyCommand
-from kintune.workers.engine.process_log import RunLog
+from kintune.workers.engine.process_log import ProcessLog
 from kintune.workers.engine.quarantine import Quarantine
 from kintune.workers.engine.reactor import Reactor
-from kintune.workers.engine.remote_nodes import Outpost, Outposts
-from kintune.workers.engine.remote_process import Keeper
+from kintune.workers.engine.remote_nodes import RemoteNode, RemoteNodes
+from kintune.workers.engine.remote_process import ProcessHost
 from kintune.workers.engine.settings import EngineSettings
 from kintune.workers.engine.worker_pool import Slot, WorkerPool
 
@@ -49,7 +49,7 @@ class LocalEngine:
 
     def __init__(
         self,
-        machine: Machine,
+        machine: Scheduler,
         journal: Journal,
         commands: Mapping[str, AnyCommand],
         resources: Sequence[Resource],
@@ -78,7 +78,7 @@ class LocalEngine:
         self._journal = journal
         self._settings = settings or EngineSettings()
         self._clock = clock
-        self._log = RunLog(log)
+        self._log = ProcessLog(log)
         self._reactor = Reactor(clock)
         self._launcher = Launcher(self._reactor, self._log, clock)
         self._drivers: dict[str, JobDriver] = {}
@@ -105,7 +105,7 @@ class LocalEngine:
             taken=lambda cause: self._outposts.move_out(cause),
             given_back=lambda: self._outposts.look_for_homes(),
         )
-        self._outposts = Outposts(self._launcher, self._pool, self._inventory, self._quarantine)
+        self._outposts = RemoteNodes(self._launcher, self._pool, self._inventory, self._quarantine)
         self._posted: deque[Callable[[], None]] = deque()
         self._leaving = False
         self._begin: Callable[[JobLaunch], None] = _nobody_serves
@@ -220,7 +220,7 @@ class LocalEngine:
 
     # what is elsewhere ----------------------------------------------------------------------------------------------
 
-    def join(self, outpost: Outpost, answered: Callable[[str | None], None] = _ignore) -> None:
+    def join(self, outpost: RemoteNode, answered: Callable[[str | None], None] = _ignore) -> None:
         """Stages can run there from now on; `answered` is told None, in the engine's thread, or why not."""
 
         def joining() -> None:
@@ -231,7 +231,7 @@ class LocalEngine:
 
         self.post(joining)
 
-    def lose(self, outpost: str, cause: str, keeper: Keeper | None = None) -> None:
+    def lose(self, outpost: str, cause: str, keeper: ProcessHost | None = None) -> None:
         """Nothing can run there for now (if it is this `keeper`'s); what ran there is lost."""
         self.post(lambda: self._outposts.lose(outpost, cause, keeper))
 
@@ -301,7 +301,7 @@ class LocalEngine:
         on_progress: Callable[[str, bytes], None] | None,
         on_stage: Callable[[str, Work], None] | None,
         on_end: Callable[[str, JobEnd], None],
-    ) -> Shop:
+    ) -> EngineContext:
         self._check_open()
 
         def leave(job: str) -> None:
@@ -312,7 +312,7 @@ class LocalEngine:
         def left(job: str) -> None:
             self._dispatch.afterwards(lambda: leave(job))  # more may have been decided about it
 
-        return Shop(
+        return EngineContext(
             self._reactor,
             self._launcher,
             self._outposts,

@@ -16,9 +16,9 @@ from kintune.core.messages import FromJob, FromWorker
 from kintune.errors import EngineError
 from kintune.wire.channel import Channel
 from kintune.wire.child import FD_OPTION, ResourceLimits, describe_end
-from kintune.workers.engine.process_log import RunLog, Tail
+from kintune.workers.engine.process_log import ProcessLog, Tail
 
-__all__ = ["AnyCommand", "Anywhere", "Child", "ChildProcess", "Command", "FrontEnd", "KeptCommand"]
+__all__ = ["AnyCommand", "Anywhere", "Child", "ChildProcess", "Command", "FrontEnd", "RemoteCommand"]
 
 
 FrontEnd: TypeAlias = Channel[FromWorker] | Channel[FromJob]
@@ -39,7 +39,7 @@ class ChildProcess:
     """
 
     def __init__(
-        self, name: str, command: Command, front_end: Callable[[socket.socket], FrontEnd], log: RunLog
+        self, name: str, command: Command, front_end: Callable[[socket.socket], FrontEnd], log: ProcessLog
     ) -> None:
         """Start it.
 
@@ -179,7 +179,7 @@ class Command(msgspec.Struct, frozen=True):
         return {**os.environ, **self.environment, **self.limits.to_environment()}
 
 
-class KeptCommand(msgspec.Struct, frozen=True):
+class RemoteCommand(msgspec.Struct, frozen=True):
     """One of our programs, to be started elsewhere, by the keeper of this name: `python -m module arguments`."""
 
     keeper: str
@@ -197,10 +197,10 @@ class Anywhere(msgspec.Struct, frozen=True):
     environment: Mapping[str, str] = {}
     limits: ResourceLimits = ResourceLimits()
 
-    def at(self, keeper: str) -> KeptCommand:
+    def at(self, keeper: str) -> RemoteCommand:
         """The same with the keeper of this name."""
-        return KeptCommand(keeper, self.module, self.arguments, self.environment, self.limits)
+        return RemoteCommand(keeper, self.module, self.arguments, self.environment, self.limits)
 
 
-AnyCommand: TypeAlias = Command | KeptCommand
+AnyCommand: TypeAlias = Command | RemoteCommand
 """How a process is started."""

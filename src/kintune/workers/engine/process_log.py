@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["RunLog", "Tail"]
+__all__ = ["ProcessLog", "Tail"]
 
 
-class RunLog:
+class ProcessLog:
     """Appends lines, each under the name of who says it; without a path it swallows them."""
 
     def __init__(self, path: Path | None) -> None:
@@ -44,7 +44,7 @@ _LOGGED = 1 << 23  # bytes that the log takes of one process
 class Tail:
     """The output of one process.  However much it prints, the log takes no more than its share, and its last lines."""
 
-    def __init__(self, name: str, log: RunLog) -> None:
+    def __init__(self, name: str, log: ProcessLog) -> None:
         """`name` is how the log calls it."""
         self._name = name
         self._log = log

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kintune.workers.engine.inventory import Inventory
-from kintune.workers.engine.process_log import RunLog
+from kintune.workers.engine.process_log import ProcessLog
 from kintune.workers.engine.reactor import Reactor
 from kintune.workers.engine.settings import EngineSettings
 
@@ -25,7 +25,7 @@ class Quarantine:
         self,
         inventory: Inventory,
         reactor: Reactor,
-        log: RunLog,
+        log: ProcessLog,
         settings: EngineSettings,
         clock: Callable[[], float],
         taken: Callable[[str], None],

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from kintune.core.messages import Committed, ItemStatus
 from kintune.errors import WireError
 from kintune.wire.channel import tidy
-from kintune.workers.engine.engine_context import Shop
+from kintune.workers.engine.engine_context import EngineContext
 from kintune.workers.engine.job_run import JobRun, StageRun
-from kintune.workers.engine.journal import Entry
+from kintune.workers.engine.journal import JournalEntry
 from kintune.workers.engine.worker_connection import ItemEnd
 
 __all__ = ["Recorder"]
@@ -22,10 +22,10 @@ class Recorder:
     program is disturbed.  What is held is lost with the front, like an item under way, and runs again.
     """
 
-    def __init__(self, job: JobRun, shop: Shop) -> None:
+    def __init__(self, job: JobRun, shop: EngineContext) -> None:
         self._job = job
         self._shop = shop
-        self._held: list[tuple[Entry, float]] = []
+        self._held: list[tuple[JournalEntry, float]] = []
 
     @property
     def due(self) -> bool:
@@ -39,7 +39,9 @@ class Recorder:
         """An item of a stage has ended; `late` is called when nobody has committed for too long."""
         now, stage = self._shop.clock(), run.work.stage
         at = self._job.at(now)
-        entry = Entry(at, stage.id, run.attempt, stage.kind, index, end.status, end.payload, end.cause, end.seconds)
+        entry = JournalEntry(
+            at, stage.id, run.attempt, stage.kind, index, end.status, end.payload, end.cause, end.seconds
+        )
         if not self._held:
             self._shop.reactor.set_alarm(self._alarm, now + self._shop.settings.longest_hold_s, late)
         self._held.append((entry, now))
@@ -60,14 +62,14 @@ class Recorder:
     def _alarm(self) -> tuple[str, str]:
         return self._job.id, "held"
 
-    def _enter(self, entry: Entry) -> Sequence[Committed]:
+    def _enter(self, entry: JournalEntry) -> Sequence[Committed]:
         try:
             events = self._shop.journal.commit(self._job.id, entry)
         except WireError as error:
             if entry.status is not ItemStatus.OK:
                 raise
             cause = tidy(f"its answer is none: {error}")
-            entry = Entry(
+            entry = JournalEntry(
                 entry.at, entry.stage, entry.attempt, entry.kind, entry.index, ItemStatus.FAILED, b"", cause,
                 entry.seconds,
             )  # fmt: skip

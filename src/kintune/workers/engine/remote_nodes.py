@@ -13,15 +13,15 @@ from kintune.scheduler.resources import Host, Resource
 from kintune.wire.child import ResourceLimits
 from kintune.workers.engine.inventory import Inventory
 from kintune.workers.engine.launcher import Launcher
-from kintune.workers.engine.process import AnyCommand, Anywhere, KeptCommand
+from kintune.workers.engine.process import AnyCommand, Anywhere, RemoteCommand
 from kintune.workers.engine.quarantine import Quarantine
-from kintune.workers.engine.remote_process import Keeper
+from kintune.workers.engine.remote_process import ProcessHost
 from kintune.workers.engine.worker_pool import WorkerPool
 
-__all__ = ["Lodgings", "Outpost", "Outposts"]
+__all__ = ["JobPlacement", "RemoteNode", "RemoteNodes"]
 
 
-class Outpost(NamedTuple):
+class RemoteNode(NamedTuple):
     """Hosts and devices with one keeper.
 
     `commands` say how workers are started there, by "kind@host" or "kind@device"; hosts come before what hangs on them.
@@ -29,16 +29,16 @@ class Outpost(NamedTuple):
     """
 
     name: str
-    keeper: Keeper
+    keeper: ProcessHost
     resources: tuple[Resource, ...]
     commands: Mapping[str, AnyCommand]
     lodging: ResourceLimits | None = None
 
 
-class Lodgings(NamedTuple):
+class JobPlacement(NamedTuple):
     """Where a job's process can live: how it is started there, and the host as the scheduler knows it."""
 
-    command: KeptCommand
+    command: RemoteCommand
     host: str
 
 
@@ -49,7 +49,7 @@ class _Lodger(NamedTuple):
     move: Callable[[str], None]
 
 
-class Outposts:
+class RemoteNodes:
     """Those that are there now, and who lodges where."""
 
     def __init__(self, launcher: Launcher, pool: WorkerPool, inventory: Inventory, quarantine: Quarantine) -> None:
@@ -57,11 +57,11 @@ class Outposts:
         self._pool = pool
         self._inventory = inventory
         self._quarantine = quarantine
-        self._present: dict[str, Outpost] = {}
+        self._present: dict[str, RemoteNode] = {}
         self._lodgers: dict[str, _Lodger] = {}
         self._homeless: dict[str, Callable[[], None]] = {}
 
-    def join(self, outpost: Outpost, accepted: Callable[[], None]) -> None:
+    def join(self, outpost: RemoteNode, accepted: Callable[[], None]) -> None:
         """Stages can run there; `accepted` is called before anything is said to it.
 
         Raises:
@@ -89,7 +89,7 @@ class Outposts:
 
     def lodge(
         self, job: str, command: Anywhere, again: Callable[[], None], move: Callable[[str], None]
-    ) -> Lodgings | None:
+    ) -> JobPlacement | None:
         """A place for a job's process, where fewest lodge for each core; `move` is called when it must leave there.
 
         None where there is none; `again` is called once there may be one.
@@ -111,9 +111,9 @@ class Outposts:
         self._lodgers[job] = _Lodger(outpost.name, move)
         if command.limits.address_space_mb is not None:
             limits = msgspec.structs.replace(limits, address_space_mb=command.limits.address_space_mb)
-        return Lodgings(msgspec.structs.replace(command.at(outpost.name), limits=limits), host.id)
+        return JobPlacement(msgspec.structs.replace(command.at(outpost.name), limits=limits), host.id)
 
-    def _host(self, outpost: Outpost) -> Host | None:
+    def _host(self, outpost: RemoteNode) -> Host | None:
         """The first of its hosts that can be used."""
         hosts = (each for each in outpost.resources if isinstance(each, Host) and each.cores)
         return next((host for host in hosts if self._inventory.is_usable(host.id)), None)
@@ -133,7 +133,7 @@ class Outposts:
         """Whether jobs' processes can live there now."""
         return name in self._present and self._host(self._present[name]) is not None
 
-    def lose(self, name: str, cause: str, keeper: Keeper | None = None) -> None:
+    def lose(self, name: str, cause: str, keeper: ProcessHost | None = None) -> None:
         """What ran there runs elsewhere, or when it is back; one that is not there, or is another's, is left alone."""
         outpost = self._present.get(name)
         if outpost is None or (keeper is not None and outpost.keeper is not keeper):

@@ -9,22 +9,22 @@ import msgspec
 
 from kintune.core.messages import FromJob
 from kintune.wire.channel import encoded, reader_of_job, reader_of_worker
-from kintune.workers.engine.process import KeptCommand
-from kintune.workers.engine.process_log import RunLog, Tail
+from kintune.workers.engine.process import RemoteCommand
+from kintune.workers.engine.process_log import ProcessLog, Tail
 
-__all__ = ["Keeper", "KeptChild", "Role"]
+__all__ = ["ProcessHost", "RemoteChild", "Role"]
 
 Role: TypeAlias = Literal["worker", "job"]
 """What a process is to the front, and so what it may say."""
 
 
-class Keeper(Protocol):
+class ProcessHost(Protocol):
     """Keeps processes, and passes on what they say.  Its methods return at once; what comes of them is told later.
 
     It numbers nothing itself: `process` is the number by which the engine calls a process, never used twice.
     """
 
-    def start(self, process: int, command: KeptCommand) -> None:
+    def start(self, process: int, command: RemoteCommand) -> None:
         """Start it.  A process that cannot be started has ended."""
         ...
 
@@ -44,10 +44,10 @@ class Keeper(Protocol):
         ...
 
 
-class KeptChild:
+class RemoteChild:
     """Implements `kintune.workers.engine.process.Child`."""
 
-    def __init__(self, name: str, process: int, keeper: Keeper, role: Role, log: RunLog) -> None:
+    def __init__(self, name: str, process: int, keeper: ProcessHost, role: Role, log: ProcessLog) -> None:
         """`name` is how the log calls it; it is started by whoever makes this."""
         self.name = name
         self.process = process

@@ -1,4 +1,4 @@
-"""WRITE: docstring."""
+"""What the live engine tolerates: deadlines, restarts, sizes."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["Stopwatch", "Timings"]
+__all__ = ["StageClock", "Timings"]
 
 
 class Timings(msgspec.Struct, frozen=True):
@@ -24,7 +24,7 @@ class Timings(msgspec.Struct, frozen=True):
         return self.wall_seconds - self.busy_seconds
 
 
-class Stopwatch:
+class StageClock:
     """Adds up a job's stages as they begin and end; times are the engine's clock, in seconds."""
 
     def __init__(self) -> None:

@@ -14,10 +14,10 @@ from kintune.wire.worker_loop import WIRE_VERSION
 from kintune.workers.engine.process import Child
 from kintune.workers.engine.reactor import Reactor
 
-__all__ = ["Desk", "Errand", "ItemEnd"]
+__all__ = ["ItemEnd", "WorkItem", "WorkerConnection"]
 
 
-class Desk:
+class WorkerConnection:
     """Carries errands to one process, sends each stage's context once, and keeps the deadline of what is running."""
 
     def __init__(self, child: Child, reactor: Reactor, clock: Callable[[], float]) -> None:
@@ -26,12 +26,12 @@ class Desk:
         self.stale_answers = 0
         self._reactor = reactor
         self._clock = clock
-        self._errand: Errand | None = None
+        self._errand: WorkItem | None = None
         self._begun: tuple[str, int] | None = None
         self._brought = False
 
     @property
-    def errand(self) -> Errand | None:
+    def errand(self) -> WorkItem | None:
         """What the process has been given to do, whether it is on its way or waits for the process to be up."""
         return self._errand
 
@@ -50,7 +50,7 @@ class Desk:
             raise WireError(f"{self.child.name} says hello again")
         self.hello = hello
 
-    def give(self, errand: Errand) -> None:
+    def give(self, errand: WorkItem) -> None:
         """Take this errand; `send` sets it on its way."""
         assert self._errand is None
         self._errand = errand
@@ -94,7 +94,7 @@ class Desk:
         if errand is not None and errand.sent_at is not None:
             errand.done(errand.died(status, cause, self._clock()))
 
-    def withdraw(self) -> Errand | None:
+    def withdraw(self) -> WorkItem | None:
         """Forget the errand, telling nobody; what it was."""
         return self._clear()
 
@@ -102,7 +102,7 @@ class Desk:
     def _alarm(self) -> Hashable:
         return (self.child, "item")
 
-    def _clear(self) -> Errand | None:
+    def _clear(self) -> WorkItem | None:
         self._reactor.clear_alarm(self._alarm)
         errand, self._errand = self._errand, None
         return errand
@@ -127,7 +127,7 @@ class ItemEnd(msgspec.Struct, frozen=True):
 
 
 @dataclass
-class Errand:
+class WorkItem:
     """An item for a process, with whom to tell how it ended; `sent_at` is None until it is on its way.
 
     `files` are paths of the front that the stage's items name.  `owner` is whatever the one who made it recognises it

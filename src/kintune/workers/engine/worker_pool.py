@@ -10,11 +10,11 @@ import msgspec
 from kintune.core.messages import FromJob, Hello, ItemDone, ItemFailed, ItemStatus, Shutdown
 from kintune.errors import EngineError, InputError, WireError
 from kintune.workers.engine.launcher import Launcher
-from kintune.workers.engine.process import AnyCommand, KeptCommand
-from kintune.workers.engine.process_log import RunLog
+from kintune.workers.engine.process import AnyCommand, RemoteCommand
+from kintune.workers.engine.process_log import ProcessLog
 from kintune.workers.engine.reactor import Reactor
 from kintune.workers.engine.settings import EngineSettings
-from kintune.workers.engine.worker_connection import Desk, Errand
+from kintune.workers.engine.worker_connection import WorkerConnection, WorkItem
 
 __all__ = ["Slot", "WorkerPool"]
 
@@ -47,7 +47,7 @@ class WorkerPool:
         reactor: Reactor,
         launcher: Launcher,
         commands: Mapping[str, AnyCommand],
-        log: RunLog,
+        log: ProcessLog,
         settings: EngineSettings,
         clock: Callable[[], float],
         *,
@@ -102,7 +102,7 @@ class WorkerPool:
             or any(name.startswith(f"{kind}@") for name in self._commands)
         )
 
-    def submit(self, slot: Slot, errand: Errand) -> bool:
+    def submit(self, slot: Slot, errand: WorkItem) -> bool:
         """Have an idle worker of `slot` do the errand, a new one if all are busy; False if the device's is busy.
 
         Raises:
@@ -126,7 +126,7 @@ class WorkerPool:
         workers = self._workers.setdefault(slot, []) or [self._start(slot)]
         return next((worker.desk.hello for worker in workers if worker.desk.hello is not None), None)
 
-    def kill_errands(self, ours: Callable[[Errand], bool]) -> None:
+    def kill_errands(self, ours: Callable[[WorkItem], bool]) -> None:
         """Kill the workers that are busy with such errands, and tell nobody."""
         for worker in [worker for workers in self._workers.values() for worker in workers]:
             errand = worker.desk.errand
@@ -150,7 +150,7 @@ class WorkerPool:
         self._started += 1
         name = f"{kind}@{place}" if slot.single else f"{kind}{f'@{place}' if place else ''}.{self._started}"
         child = self._launcher.start(name, command, "worker")
-        worker = _Worker(self, slot, Desk(child, self._reactor, self._clock), self._failures.get(slot, 0))
+        worker = _Worker(self, slot, WorkerConnection(child, self._reactor, self._clock), self._failures.get(slot, 0))
         self._workers.setdefault(slot, []).append(worker)
         self._reactor.attach(child, worker)
         self._reactor.set_alarm(
@@ -195,7 +195,7 @@ class WorkerPool:
 
     def _believed(self, slot: Slot, answer: ItemDone | ItemFailed) -> ItemDone | ItemFailed:
         """What a worker elsewhere refuses has failed: others may be able to do it, and it ends nobody's job."""
-        elsewhere = isinstance(self._command(slot), KeptCommand)
+        elsewhere = isinstance(self._command(slot), RemoteCommand)
         if elsewhere and isinstance(answer, ItemFailed) and answer.refused:
             return msgspec.structs.replace(answer, refused=False)
         return answer
@@ -213,13 +213,13 @@ class WorkerPool:
 class _Worker:
     """One worker; the reactor's listener for its process."""
 
-    def __init__(self, pool: WorkerPool, slot: Slot, desk: Desk, failures_before: int) -> None:
+    def __init__(self, pool: WorkerPool, slot: Slot, desk: WorkerConnection, failures_before: int) -> None:
         self.slot = slot
         self.desk = desk
         self.failures_before = failures_before
         self._pool = pool
 
-    def do(self, errand: Errand) -> None:
+    def do(self, errand: WorkItem) -> None:
         self.desk.give(errand)
         if self.desk.hello is not None:
             self.desk.send(self._is_late)

@@ -23,15 +23,15 @@ from kintune.workers.fleet.messages import (
     Welcome,
     to_agent,
 )
-from kintune.workers.fleet.process_supervisor import PROGRAMS, Household
-from kintune.workers.fleet.transport import Line, Mouth
+from kintune.workers.fleet.process_supervisor import PROGRAMS, ProcessSupervisor
+from kintune.workers.fleet.transport import FairSendQueue, Transport
 
 __all__ = ["Agent"]
 
 _ANSWER_S = 30.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 60.0
 
-Connect = Callable[[], AbstractAsyncContextManager[Line]]
+Connect = Callable[[], AbstractAsyncContextManager[Transport]]
 """Opens a line to the front; raises OSError when there is no way to it."""
 
 
@@ -63,7 +63,7 @@ class Agent:
             await sleep(wait)
             wait = min(2 * wait, _LONGEST_WAIT_S)
 
-    async def attend(self, line: Line) -> bool:
+    async def attend(self, line: Transport) -> bool:
         """Join over this line, and do as one is told until it is cut; whether one was welcome.
 
         All that was kept is killed at the end: the front takes it for lost.
@@ -71,13 +71,13 @@ class Agent:
         Raises:
             InputError: this machine is turned away for good.
         """
-        async with Mouth(line) as mouth:
+        async with FairSendQueue(line) as mouth:
             mouth.say(self._join)
             welcome = await self._welcome(line)
             if welcome is None:
                 return False
             self._note(f"joined as {self._join.name}")
-            household = Household(_Passing(mouth), self._programs)
+            household = ProcessSupervisor(_Passing(mouth), self._programs)
             beating = asyncio.ensure_future(_beat(mouth, welcome.beat_s))
             try:
                 await self._obey(line, household)
@@ -88,7 +88,7 @@ class Agent:
                 await household.close()
             return True
 
-    async def _welcome(self, line: Line) -> Welcome | None:
+    async def _welcome(self, line: Transport) -> Welcome | None:
         try:
             answer = await asyncio.wait_for(line.receive(), _ANSWER_S)
         except asyncio.TimeoutError:
@@ -108,7 +108,7 @@ class Agent:
                 self._note(f"the service turns this machine away for now: {cause}")
         return None
 
-    async def _obey(self, line: Line, household: Household) -> None:
+    async def _obey(self, line: Transport, household: ProcessSupervisor) -> None:
         while (data := await line.receive()) is not None:
             try:
                 order = to_agent(data)
@@ -136,7 +136,7 @@ class Agent:
 class _Passing:
     """Passes on to the front what goes on in a household."""
 
-    def __init__(self, mouth: Mouth) -> None:
+    def __init__(self, mouth: FairSendQueue) -> None:
         self._mouth = mouth
 
     def heard(self, process: int, data: bytes) -> None:
@@ -149,7 +149,7 @@ class _Passing:
         self._mouth.say(Ended(process, how), process)
 
 
-async def _beat(mouth: Mouth, every_s: float) -> None:
+async def _beat(mouth: FairSendQueue, every_s: float) -> None:
     while True:
         await asyncio.sleep(every_s)
         mouth.say(Beat())

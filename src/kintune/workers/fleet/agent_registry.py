@@ -14,9 +14,9 @@ import msgspec
 from kintune.errors import InputError, StorageError, WireError
 from kintune.scheduler.resources import Device, Host, Resource
 from kintune.wire.worker_loop import WIRE_VERSION
-from kintune.workers.engine.process import KeptCommand
-from kintune.workers.engine.remote_nodes import Outpost
-from kintune.workers.engine.remote_process import Keeper
+from kintune.workers.engine.process import RemoteCommand
+from kintune.workers.engine.remote_nodes import RemoteNode
+from kintune.workers.engine.remote_process import ProcessHost
 from kintune.workers.fleet.file_transfer import parcel
 from kintune.workers.fleet.messages import (
     FLEET_VERSION,
@@ -32,9 +32,9 @@ from kintune.workers.fleet.messages import (
     Welcome,
     from_agent,
 )
-from kintune.workers.fleet.transport import Line, Mouth
+from kintune.workers.fleet.transport import FairSendQueue, Transport
 
-__all__ = ["TUNING", "Admit", "Admitted", "Front", "Hub", "Workers"]
+__all__ = ["TUNING", "Admit", "Admitted", "AgentRegistry", "Front", "WorkerCommands"]
 
 _SKIPPED = 4  # beats that may be missed
 _MOST_CORES, _MOST_MEMORY_MB = 4096, 1 << 26
@@ -53,24 +53,24 @@ Admit = Callable[[Join], Sequence[Admitted]]
 """Says of each device of a machine as what it may join; InputError turns the machine away.  Called in a thread."""
 
 
-class Workers(NamedTuple):
+class WorkerCommands(NamedTuple):
     """Which of our programs do stages of each kind, on hosts and on devices."""
 
     on_hosts: Mapping[str, str]
     on_devices: Mapping[str, str]
 
 
-TUNING = Workers({"build": "kintune.workers.build_worker"}, {"device": "kintune.workers.device_worker"})
+TUNING = WorkerCommands({"build": "kintune.workers.build_worker"}, {"device": "kintune.workers.device_worker"})
 """Those of tuning jobs."""
 
 
 class Front(Protocol):
     """The engine, as the hub needs it; its methods may be called from any thread."""
 
-    def join(self, outpost: Outpost, answered: Callable[[str | None], None]) -> None:
+    def join(self, outpost: RemoteNode, answered: Callable[[str | None], None]) -> None:
         """Stages can run there from now on; `answered` is told None, and then things are said to it, or why not."""
 
-    def lose(self, outpost: str, cause: str, keeper: Keeper) -> None:
+    def lose(self, outpost: str, cause: str, keeper: ProcessHost) -> None:
         """Nothing can run there for now, if it is this one that is there."""
 
     def heard(self, keeper: str, process: int, data: bytes) -> None:
@@ -87,14 +87,14 @@ class _Silence(Exception):
     """An agent does not say who it is: the line stalls, or the agent does."""
 
 
-class Hub:
+class AgentRegistry:
     """Attends agents, any number at once, in one event loop."""
 
     def __init__(
         self,
         front: Front,
         beat_s: float = 2.0,
-        workers: Workers = TUNING,
+        workers: WorkerCommands = TUNING,
         *,
         join_s: float = 10.0,
         lodges: bool = False,
@@ -106,10 +106,10 @@ class Hub:
         self._lodges = lodges
         self._beat_s = beat_s
 
-    async def attend(self, line: Line, admit: Admit) -> None:
+    async def attend(self, line: Transport, admit: Admit) -> None:
         """One agent, from its first message until the line is cut; `admit` says whether, and as what, it may join."""
         loop = asyncio.get_running_loop()
-        async with Mouth(line) as mouth:
+        async with FairSendQueue(line) as mouth:
             try:
                 join = await self._hear_join(line)
                 admitted = await asyncio.to_thread(admit, join)
@@ -140,7 +140,7 @@ class Hub:
             finally:
                 self._front.lose(outpost.name, cause, keeper)
 
-    async def _hear_join(self, line: Line) -> Join:
+    async def _hear_join(self, line: Transport) -> Join:
         try:
             data = await asyncio.wait_for(line.receive(), self._join_s)
         except asyncio.TimeoutError:
@@ -151,7 +151,7 @@ class Hub:
         _check(message)
         return message
 
-    async def _listen(self, line: Line, name: str) -> str:
+    async def _listen(self, line: Transport, name: str) -> str:
         """Tell the engine what the agent says, until it says no more; why that is."""
         while True:
             try:
@@ -178,13 +178,13 @@ class Hub:
 
 
 class _Keeper:
-    """Implements `kintune.workers.engine.remote_process.Keeper` over a line; called in the engine's thread."""
+    """Implements `kintune.workers.engine.remote_process.ProcessHost` over a line; called in the engine's thread."""
 
-    def __init__(self, mouth: Mouth, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, mouth: FairSendQueue, loop: asyncio.AbstractEventLoop) -> None:
         self._mouth = mouth
         self._loop = loop
 
-    def start(self, process: int, command: KeptCommand) -> None:
+    def start(self, process: int, command: RemoteCommand) -> None:
         launch = Launch(process, command.module, command.arguments, dict(command.environment), command.limits)
         _in(self._loop, partial(self._mouth.say, launch, process))
 
@@ -204,21 +204,23 @@ def _in_parts(process: int, data: bytes) -> Iterator[Say]:
         yield Say(process, data[begin : begin + _PART])
 
 
-def _outpost(join: Join, admitted: Sequence[Admitted], keeper: _Keeper, workers: Workers, *, lodges: bool) -> Outpost:
+def _outpost(
+    join: Join, admitted: Sequence[Admitted], keeper: _Keeper, workers: WorkerCommands, *, lodges: bool
+) -> RemoteNode:
     """What the engine is told of an agent's machine."""
     resources: list[Resource] = []
-    commands: dict[str, KeptCommand] = {}
+    commands: dict[str, RemoteCommand] = {}
     if join.cores:
         resources.append(Host(join.name, join.cores, join.memory_mb))
         for kind, module in workers.on_hosts.items():
-            commands[f"{kind}@{join.name}"] = KeptCommand(join.name, module, limits=join.limits)
+            commands[f"{kind}@{join.name}"] = RemoteCommand(join.name, module, limits=join.limits)
     for device, known in zip(join.devices, admitted, strict=True):
         id = f"{join.name}/{device.name}"
         arguments = (*device.arguments, *known.arguments)
         resources.append(Device(id, known.type))
         for kind, module in workers.on_devices.items():
-            commands[f"{kind}@{id}"] = KeptCommand(join.name, module, arguments, limits=device.limits)
-    return Outpost(join.name, keeper, tuple(resources), commands, join.limits if lodges else None)
+            commands[f"{kind}@{id}"] = RemoteCommand(join.name, module, arguments, limits=device.limits)
+    return RemoteNode(join.name, keeper, tuple(resources), commands, join.limits if lodges else None)
 
 
 def _check(join: Join) -> None:
@@ -240,7 +242,7 @@ def _check(join: Join) -> None:
         raise InputError(f"no machine has {join.cores} cores and {join.memory_mb} MB")
 
 
-async def _turn_away(line: Line, why: TurnedAway) -> None:
+async def _turn_away(line: Transport, why: TurnedAway) -> None:
     """Say so, unless nobody is there to hear it any more."""
     with contextlib.suppress(OSError):
         await line.send(msgspec.msgpack.encode(why))

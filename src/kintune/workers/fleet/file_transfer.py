@@ -15,7 +15,7 @@ from kintune.errors import InputError
 from kintune.wire.staging import depot_name
 from kintune.workers.fleet.messages import Bring, Clear
 
-__all__ = ["Depot", "parcel", "sweep"]
+__all__ = ["StagingDirectory", "parcel", "sweep"]
 
 
 _PART = 1 << 20  # bytes of a file that go over the line at once
@@ -43,7 +43,7 @@ _PREFIX = "kintune-depot-"
 _SPARE = 64 << 20  # bytes that are left free on the disk
 
 
-class Depot:
+class StagingDirectory:
     """A directory for the files of one process."""
 
     def __init__(self) -> None:

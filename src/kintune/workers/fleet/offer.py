@@ -9,19 +9,19 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.core.device import DeviceAbout, Peak
+from kintune.core.device import DeviceDescription, Peak
 from kintune.measure.rpc.address import Address
 from kintune.wire.child import ResourceLimits
 from kintune.wire.worker_client import interview
 from kintune.wire.worker_loop import WIRE_VERSION
 from kintune.workers.fleet.messages import FLEET_VERSION, Join, OfferedDevice
 
-__all__ = ["Board", "Devices", "machine_identity", "offer_board", "offer_cores", "offer_devices"]
+__all__ = ["OfferedBoard", "OfferedDevices", "machine_identity", "offer_board", "offer_cores", "offer_devices"]
 
 _DEVICE_WORKER = "kintune.workers.device_worker"
 
 
-class Devices(msgspec.Struct, frozen=True):
+class OfferedDevices(msgspec.Struct, frozen=True):
     """Devices of one type: the cores of each, by name, and the number of its GPU where it is one."""
 
     type: str
@@ -29,7 +29,7 @@ class Devices(msgspec.Struct, frozen=True):
     gpus: dict[str, int] = {}
 
 
-class Board(msgspec.Struct, frozen=True):
+class OfferedBoard(msgspec.Struct, frozen=True):
     """A board of some type that the compiler's RPC server at an address stands for; programs have so many threads."""
 
     type: str
@@ -44,7 +44,9 @@ def offer_cores(name: str, cores: Sequence[int], memory_mb: int) -> Join:
     )
 
 
-def offer_devices(name: str, devices: Devices, target: str, tell: Callable[[str], None], *, urgent: bool) -> Join:
+def offer_devices(
+    name: str, devices: OfferedDevices, target: str, tell: Callable[[str], None], *, urgent: bool
+) -> Join:
     """What a machine says that measures on these devices; each is asked what it is, and does what it can.
 
     Raises what an interview does: InputError where the target is none, EngineError where a worker does not come up.
@@ -57,7 +59,7 @@ def offer_devices(name: str, devices: Devices, target: str, tell: Callable[[str]
     return msgspec.structs.replace(_join(name), devices=tuple(offered))
 
 
-def offer_board(name: str, board: Board, target: str, tell: Callable[[str], None]) -> Join:
+def offer_board(name: str, board: OfferedBoard, target: str, tell: Callable[[str], None]) -> Join:
     """What this machine says that stands for a board without Python; raises as `offer_devices` does."""
     arguments = ("--rpc", str(board.address), "--target", target, "--threads", str(board.threads))
     device = ":".join(filter(None, ("rpc", str(board.address.port), board.address.key)))
@@ -71,7 +73,7 @@ def _offered(
     """A device whose worker was asked what it is, and did what it can."""
     tell(f"measuring what {device} is and reaches at its best")
     with interview(_DEVICE_WORKER, (*arguments, "--pulse"), limits=limits) as worker:
-        about = msgspec.msgpack.decode(worker.about, type=DeviceAbout)
+        about = msgspec.msgpack.decode(worker.about, type=DeviceDescription)
         peak = msgspec.msgpack.decode(worker.ask("peak"), type=Peak)
     tell(f"{device}: {about.device_type.model}, {peak.gflops:.0f} GFLOP/s, {peak.gbytes_per_s:.1f} GB/s")
     return OfferedDevice(device, type_, arguments, worker.about, peak, limits)

@@ -17,10 +17,10 @@ from typing import Protocol
 from kintune.errors import InputError
 from kintune.wire.child import FD_OPTION, describe_end
 from kintune.wire.staging import DEPOT_VARIABLE
-from kintune.workers.fleet.file_transfer import Depot
+from kintune.workers.fleet.file_transfer import StagingDirectory
 from kintune.workers.fleet.messages import Bring, Launch
 
-__all__ = ["PROGRAMS", "Household", "Relative"]
+__all__ = ["PROGRAMS", "ProcessSupervisor", "SupervisedProcess"]
 
 PROGRAMS = frozenset(
     {
@@ -39,7 +39,7 @@ _LAST = 1 << 14
 _GRACE_S = 2.0
 
 
-class Relative(Protocol):
+class SupervisedProcess(Protocol):
     """Who is told what goes on, in the thread of the event loop."""
 
     def heard(self, process: int, data: bytes) -> None:
@@ -52,10 +52,10 @@ class Relative(Protocol):
         """It is gone, or could not be started; nothing more is told of it."""
 
 
-class Household:
+class ProcessSupervisor:
     """Keeps processes by the numbers that the front gives them.  Belongs to one running event loop."""
 
-    def __init__(self, relative: Relative, programs: Collection[str] = PROGRAMS) -> None:
+    def __init__(self, relative: SupervisedProcess, programs: Collection[str] = PROGRAMS) -> None:
         self._relative = relative
         self._programs = programs
         self._members: dict[int, _Member] = {}
@@ -67,7 +67,7 @@ class Household:
     def start(self, launch: Launch) -> None:
         """Start a process; that it could not be started is told."""
         try:
-            depot = Depot()
+            depot = StagingDirectory()
         except OSError as error:
             self._relative.ended(launch.process, f"no place for its files: {error.strerror}")
             return
@@ -161,7 +161,7 @@ class Household:
 class _Member:
     """One process; what is said to it before it is there waits."""
 
-    def __init__(self, depot: Depot) -> None:
+    def __init__(self, depot: StagingDirectory) -> None:
         self.how = ""
         self.depot = depot
         self._child: asyncio.subprocess.Process | None = None

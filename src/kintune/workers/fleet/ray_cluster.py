@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kintune.errors import EngineError, EnvironmentProblem, InputError
-from kintune.workers.fleet.agent_registry import TUNING, Admit, Front, Hub, Workers
+from kintune.workers.fleet.agent_registry import TUNING, Admit, AgentRegistry, Front, WorkerCommands
 from kintune.workers.fleet.backlog import Backlog
 from kintune.workers.fleet.growth import Growth
 from kintune.workers.fleet.process_supervisor import PROGRAMS
 from kintune.workers.fleet.ray_node import NodeAgent, NodeOffer
 
-__all__ = ["DEVICE_RESOURCE", "Growing", "RayPark", "offer_of", "ray_address"]
+__all__ = ["DEVICE_RESOURCE", "Growing", "RayCluster", "offer_of", "ray_address"]
 
 _log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class Growing(NamedTuple):
     growth: Growth
 
 
-class RayPark:
+class RayCluster:
     """Keeps an agent on every node of a cluster, in a thread with an event loop of its own, until `close`."""
 
     def __init__(
@@ -83,7 +83,7 @@ class RayPark:
         address: str,
         front: Front,
         admit: Admit,
-        workers: Workers = TUNING,
+        workers: WorkerCommands = TUNING,
         *,
         programs: Collection[str] = PROGRAMS,
         cores: int | None = None,
@@ -101,7 +101,7 @@ class RayPark:
         self._ray = _ray()
         _connect(self._ray, address, cores)
         self._admit = admit
-        self._hub = Hub(front, 5.0, workers, join_s=_JOIN_S, lodges=True)
+        self._hub = AgentRegistry(front, 5.0, workers, join_s=_JOIN_S, lodges=True)
         self._growing = growing
         self._unasked: int | None = None
         self._asks = False

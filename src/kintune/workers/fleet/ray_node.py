@@ -13,7 +13,7 @@ from kintune.errors import InputError
 from kintune.workers.fleet.agent import Agent
 from kintune.workers.fleet.file_transfer import sweep
 from kintune.workers.fleet.messages import Join
-from kintune.workers.fleet.offer import Devices, offer_cores, offer_devices
+from kintune.workers.fleet.offer import OfferedDevices, offer_cores, offer_devices
 
 __all__ = ["NodeAgent", "NodeOffer"]
 
@@ -29,7 +29,7 @@ class NodeOffer(msgspec.Struct, frozen=True):
     devices: dict[str, int] = {}
     target: str = "native"
 
-    def place(self, usable: Sequence[int]) -> tuple[tuple[int, ...], list[Devices]]:
+    def place(self, usable: Sequence[int]) -> tuple[tuple[int, ...], list[OfferedDevices]]:
         """Which of these cores build, and which of them are devices: those come last.
 
         Raises:
@@ -40,7 +40,7 @@ class NodeOffer(msgspec.Struct, frozen=True):
             raise InputError(f"{self.name} is to offer {wanted} cores, and its processes may use {len(usable)}")
         first, devices = len(usable) - sum(self.devices.values()), []
         for type, count in self.devices.items():
-            devices.append(Devices(type, {f"cpu:{core}": (core,) for core in usable[first : first + count]}))
+            devices.append(OfferedDevices(type, {f"cpu:{core}": (core,) for core in usable[first : first + count]}))
             first += count
         return tuple(usable[: self.cores]), devices
 

@@ -18,9 +18,9 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from websockets.http11 import Request, Response
 
 from kintune.errors import InputError, KintuneError, StorageError
-from kintune.workers.fleet.transport import Line
+from kintune.workers.fleet.transport import Transport
 
-__all__ = ["PATH", "SocketLine", "call", "open_door"]
+__all__ = ["PATH", "SocketTransport", "call", "open_door"]
 
 PATH = "/api/v1/agents"
 """Where agents come in."""
@@ -32,8 +32,8 @@ Guest = TypeVar("Guest")
 _REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 
 
-class SocketLine:
-    """Implements `kintune.workers.fleet.transport.Line`."""
+class SocketTransport:
+    """Implements `kintune.workers.fleet.transport.Transport`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -62,7 +62,7 @@ class SocketLine:
 
 
 @contextlib.asynccontextmanager
-async def call(url: str, token: str) -> AsyncIterator[Line]:
+async def call(url: str, token: str) -> AsyncIterator[Transport]:
     """A line to the front at this address (`ws://` or `wss://`).
 
     Raises:
@@ -86,7 +86,7 @@ async def call(url: str, token: str) -> AsyncIterator[Line]:
     except (InvalidHandshake, asyncio.TimeoutError, EOFError) as error:
         raise ConnectionError(str(error) or "it did not answer in time") from error
     try:
-        yield SocketLine(connection)
+        yield SocketTransport(connection)
     finally:
         await connection.close()
 
@@ -95,7 +95,7 @@ def open_door(
     host: str,
     port: int,
     check: Callable[[str], Guest],
-    attend: Callable[[SocketLine, Guest], Awaitable[None]],
+    attend: Callable[[SocketTransport, Guest], Awaitable[None]],
 ) -> AbstractAsyncContextManager[Server]:
     """Let agents in, at `PATH` of this address, until the end of the block.
 
@@ -116,7 +116,7 @@ def open_door(
         return None
 
     async def handle(connection: ServerConnection) -> None:
-        await attend(SocketLine(connection), guests[connection])
+        await attend(SocketTransport(connection), guests[connection])
 
     guests: WeakKeyDictionary[ServerConnection, Guest] = WeakKeyDictionary()
     return serve(

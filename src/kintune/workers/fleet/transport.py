@@ -10,10 +10,10 @@ from typing import Protocol
 
 import msgspec
 
-__all__ = ["Line", "Mouth"]
+__all__ = ["FairSendQueue", "Transport"]
 
 
-class Line(Protocol):
+class Transport(Protocol):
     """One end of a connection."""
 
     async def send(self, data: bytes) -> None:
@@ -25,7 +25,7 @@ class Line(Protocol):
         ...
 
 
-class Mouth:
+class FairSendQueue:
     """Says things over a line, from whoever wants something said; nobody waits for the line.
 
     What concerns one process, or none, is said in its order; the processes take turns, message by message, so that one
@@ -33,7 +33,7 @@ class Mouth:
     the block.
     """
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Transport) -> None:
         self._line = line
         self._waiting: dict[int | None, deque[msgspec.Struct | Iterator[msgspec.Struct]]] = {}
         self._turns: deque[int | None] = deque()  # of those in `_waiting`
@@ -62,7 +62,7 @@ class Mouth:
         self._waiting[process].append(what)
         self._news.set()
 
-    async def __aenter__(self) -> Mouth:
+    async def __aenter__(self) -> FairSendQueue:
         self._speaking = asyncio.ensure_future(self._speak())
         return self
 

@@ -21,7 +21,7 @@ from kintune_lab.experiment.section import Bar, BarChart, Grid, Section
 from kintune_lab.experiment.tables import Row, Tables
 from kintune_lab.families.document import families_of
 from kintune_lab.families.grouping import group, is_dynamic
-from kintune_lab.families.samples import Measured, subject_of
+from kintune_lab.families.samples import SubgraphSamples, subject_of
 from kintune_lab.pools.pool import load_pool
 
 __all__ = ["EXPERIMENT", "FamilyCounts"]
@@ -71,7 +71,7 @@ class FamilyCounts:
             prepared = prepare(parse_ref(str(cell.values["model"])))
         subjects = [subject_of(subgraph) for subgraph in prepared.subgraphs if subgraph.tunable]
         known = {subject.workload for subject in subjects}
-        measured: dict[str, Measured] = {}
+        measured: dict[str, SubgraphSamples] = {}
         if cell.values["pool"] is not None:
             pool = load_pool(Path(str(cell.values["pool"])))
             measured = {workload: samples for workload, samples in pool.subgraphs.items() if workload in known}

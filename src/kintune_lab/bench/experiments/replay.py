@@ -25,7 +25,7 @@ from kintune_lab.pools.pool import Pool
 from kintune_lab.pools.replay import Point, replay, trials_to_reach
 from kintune_lab.pools.replay_report import replay_sections
 
-__all__ = ["EXPERIMENT", "Replay"]
+__all__ = ["EXPERIMENT", "ReplayExperiment"]
 
 _QUALITIES = (0.8, 0.9, 0.95, 0.99)  # of the speed that the pool's best programs give the network
 _SECONDS_A_TRIAL = 0.002  # of a replay, a guess
@@ -47,7 +47,7 @@ _METHODS: dict[str, Options] = {
 }
 
 
-class Replay:
+class ReplayExperiment:
     """Implements `kintune_lab.experiment.experiment.Experiment`."""
 
     name = "replay"
@@ -132,5 +132,5 @@ def _reached(method: Method, run: int, points: list[Point], pool: Pool) -> list[
     ]
 
 
-EXPERIMENT = Replay()
+EXPERIMENT = ReplayExperiment()
 """What the registry finds here."""

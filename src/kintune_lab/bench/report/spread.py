@@ -10,10 +10,10 @@ import msgspec
 
 from kintune_lab.experiment.tables import Scalar
 
-__all__ = ["Spread", "geometric_mean", "numbers", "spread_of"]
+__all__ = ["SampleSpread", "geometric_mean", "numbers", "spread_of"]
 
 
-class Spread(msgspec.Struct, frozen=True):
+class SampleSpread(msgspec.Struct, frozen=True):
     """The median of `count` values, the smallest and the largest of them."""
 
     median: float
@@ -26,11 +26,11 @@ class Spread(msgspec.Struct, frozen=True):
         return middle if self.count < 2 else f"{middle} ({_digits(self.low)} to {_digits(self.high)})"
 
 
-def spread_of(values: Sequence[float]) -> Spread | None:
+def spread_of(values: Sequence[float]) -> SampleSpread | None:
     """The spread of `values`; None of none."""
     if not values:
         return None
-    return Spread(statistics.median(values), min(values), max(values), len(values))
+    return SampleSpread(statistics.median(values), min(values), max(values), len(values))
 
 
 def geometric_mean(values: Sequence[float]) -> float | None:

@@ -12,7 +12,7 @@ from kintune.files import write_whole
 from kintune.terminal.quantities import duration
 from kintune_lab.bench.report.page import page
 from kintune_lab.bench.report.plots import Drawing, can_draw, draw
-from kintune_lab.bench.spec import Spec
+from kintune_lab.bench.spec import BenchSpec
 from kintune_lab.bench.summary import BenchSummary
 from kintune_lab.experiment.section import Grid, Section
 from kintune_lab.experiment.tables import CELLS, Row, Tables, columns_of
@@ -26,7 +26,7 @@ PLOTS = "plots"
 _NO_PLOTS = "Plots were left out, since matplotlib is not installed: pip install 'kintune[bench]' brings it."
 
 
-def write_report(directory: Path, spec: Spec, tables: Tables, summary: BenchSummary) -> list[str]:
+def write_report(directory: Path, spec: BenchSpec, tables: Tables, summary: BenchSummary) -> list[str]:
     """Write `report.html` and `plots/*.svg` to `directory`; their names.  Without matplotlib there are no plots."""
     sections = _with_names_of_their_own(spec.experiment.report(tables))
     drawings = _drawings(sections)
@@ -84,7 +84,7 @@ def _write_plots(directory: Path, drawings: Sequence[Drawing]) -> list[str]:
     return [f"{PLOTS}/{name}" for name in names]
 
 
-def _state(spec: Spec, summary: BenchSummary) -> str:
+def _state(spec: BenchSpec, summary: BenchSummary) -> str:
     parts = [f"{summary.done} of {summary.cells} cells done"]
     if summary.failed:
         parts.append(f"{len(summary.failed)} failed")

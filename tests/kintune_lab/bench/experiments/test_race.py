@@ -7,7 +7,7 @@ import pytest
 from kintune.core.strategy import Strategy
 from kintune_lab.bench.experiments import race
 from kintune_lab.bench.experiments.race import EXPERIMENT
-from kintune_lab.bench.spec import Spec, read_spec
+from kintune_lab.bench.spec import BenchSpec, read_bench_spec
 from kintune_lab.bench.strategy import strategy_of
 from kintune_lab.contest.orders import Ours, Stock, StockFamily
 from kintune_lab.experiment.experiment import CellProgress, ModelFacts
@@ -23,10 +23,10 @@ STOCK = '[[method]]\nname = "stock"\n'
 OURS = '[[method]]\nname = "kintune"\n'
 
 
-def read(tmp_path: Path, text: str) -> Spec:
+def read(tmp_path: Path, text: str) -> BenchSpec:
     path = tmp_path / "spec.toml"
     path.write_text(text)
-    return read_spec(str(path))
+    return read_bench_spec(str(path))
 
 
 def ignore(_: CellProgress) -> None:
@@ -68,7 +68,7 @@ def test_a_race_has_stock_once_and_somebody_else(tmp_path: Path, text: str) -> N
 )
 def test_the_races_of_the_repository_can_be_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
-    spec = read_spec(f"benchmarks/{name}.toml")
+    spec = read_bench_spec(f"benchmarks/{name}.toml")
     assert spec.experiment is EXPERIMENT
     for cell in spec.cells:
         only_times_stock = name == "smoke_race" or name.startswith(("ideas", "rounds"))  # to know how long it takes

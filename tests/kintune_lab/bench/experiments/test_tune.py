@@ -10,7 +10,7 @@ from kintune.core.report import StopReason
 from kintune.errors import InputError
 from kintune.records import Store
 from kintune_lab.bench.experiments.tune import EXPERIMENT
-from kintune_lab.bench.spec import Spec, read_spec
+from kintune_lab.bench.spec import BenchSpec, read_bench_spec
 from kintune_lab.experiment.experiment import CellProgress
 from kintune_lab.experiment.tables import check_tables
 from kintune_lab.spec.errors import SpecError
@@ -27,9 +27,9 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(tmp_path)
 
 
-def spec_of(text: str) -> Spec:
+def spec_of(text: str) -> BenchSpec:
     Path("t.toml").write_text(HEAD + text)
-    return read_spec("t.toml")
+    return read_bench_spec("t.toml")
 
 
 def work(name: str = "work") -> Path:

@@ -10,7 +10,7 @@ import pytest
 from kintune import __version__
 from kintune_lab.bench.display import open_bench_display
 from kintune_lab.bench.runner import Bench
-from kintune_lab.bench.spec import Spec, read_spec
+from kintune_lab.bench.spec import BenchSpec, read_bench_spec
 from kintune_lab.experiment.cell import Cell
 from kintune_lab.experiment.experiment import Show
 from kintune_lab.experiment.section import Bar, BarChart, Section
@@ -19,7 +19,7 @@ from tests.support.fake_experiment import FakeExperiment
 
 
 @pytest.fixture
-def charted(tmp_path: Path) -> Spec:
+def charted(tmp_path: Path) -> BenchSpec:
     """A spec whose experiment draws one chart a seed."""
 
     class Charted(FakeExperiment):
@@ -31,14 +31,14 @@ def charted(tmp_path: Path) -> Spec:
     (tmp_path / "spec.toml").write_text(
         'name = "a"\nexperiment = "fake"\ndescription = "why"\n[matrix]\nseed = [0, 1]\n'
     )
-    return read_spec(str(tmp_path / "spec.toml"), lambda _: Charted())
+    return read_bench_spec(str(tmp_path / "spec.toml"), lambda _: Charted())
 
 
-def bench_of(spec: Spec, output: Path) -> Bench:
+def bench_of(spec: BenchSpec, output: Path) -> Bench:
     return Bench(spec, output, open_bench_display("", quiet=True), lambda models: {})
 
 
-def test_the_report_has_what_was_measured_and_each_plot_is_a_file(charted: Spec, tmp_path: Path) -> None:
+def test_the_report_has_what_was_measured_and_each_plot_is_a_file(charted: BenchSpec, tmp_path: Path) -> None:
     (tmp_path / "out/plots").mkdir(parents=True)
     (tmp_path / "out/plots/old.svg").touch()
     summary = bench_of(charted, tmp_path / "out").run()
@@ -51,7 +51,7 @@ def test_the_report_has_what_was_measured_and_each_plot_is_a_file(charted: Spec,
 
 
 def test_cells_of_different_versions_are_told_apart(
-    charted: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    charted: BenchSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran = charted.experiment.run
 
@@ -77,7 +77,9 @@ def test_cells_of_different_versions_are_told_apart(
     assert versions == [(__version__, compiler), ("99.0", compiler)]
 
 
-def test_two_charts_of_one_name_are_both_kept(charted: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_charts_of_one_name_are_both_kept(
+    charted: BenchSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chart = BarChart("same", "Chart", "x", (Bar("a", 1.0),))
     monkeypatch.setattr(charted.experiment, "report", lambda tables: [Section("A", charts=(chart, chart))])
     bench_of(charted, tmp_path / "out").run()
@@ -86,7 +88,7 @@ def test_two_charts_of_one_name_are_both_kept(charted: Spec, tmp_path: Path, mon
 
 
 def test_without_matplotlib_the_report_has_no_plots_and_says_so(
-    charted: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    charted: BenchSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kintune_lab.bench.report.writer.can_draw", lambda: False)
     bench_of(charted, tmp_path / "out").run()

@@ -80,12 +80,12 @@ def test_candidates_of_a_rule_and_drawn_ones_compute_what_the_untuned_program_do
     import numpy as np
     import tvm
 
-    from kintune.compiler.build import Builder
+    from kintune.compiler.build import CandidateBuilder
     from kintune.compiler.space.replay import save_workload
     from kintune.compiler.space.sketches import generate_sketches
     from kintune.core.stage_requests import BuildContext
     from kintune.search.evolve import draw
-    from kintune.search.processor import Machine
+    from kintune.search.processor import Processor
     from kintune.search.rules import rule_candidates
 
     about, _ = device
@@ -95,11 +95,11 @@ def test_candidates_of_a_rule_and_drawn_ones_compute_what_the_untuned_program_do
     rng = np.random.default_rng(1)
     candidates = [
         Candidate.untuned("dense"),
-        *rule_candidates(sketches, Machine.of(about.device_type.isa), 3),
+        *rule_candidates(sketches, Processor.of(about.device_type.isa), 3),
         *(draw(sketch, rng) for sketch in sketches),
     ]
     context = BuildContext(target, {"dense": save_workload(module)}, {sketch.digest: sketch for sketch in sketches})
-    builder = Builder(target)
+    builder = CandidateBuilder(target)
     programs = [builder.build(context, candidate) for candidate in candidates]
     outcomes = profiled(device, "dense", programs[0], *programs)
     assert [outcome.status for outcome in outcomes] == [Status.OK] * len(programs)

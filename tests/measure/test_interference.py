@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kintune.measure.interference import PATIENCE, PAUSES_S, InterferenceFilter, waited_s
+
+
+class World:
+    """A world in which the n-th measurement takes a second, of which it waits this share for its cores."""
+
+    def __init__(self, *shares: float) -> None:
+        self.shares = shares
+        self.measured = 0
+        self.waited = self.now = 100.0
+        self.pauses: list[float] = []
+
+    def measure(self) -> int:
+        self.waited += self.shares[self.measured]
+        self.now += 1.0
+        self.measured += 1
+        return self.measured
+
+    def calm(self) -> InterferenceFilter:
+        return InterferenceFilter(lambda: self.waited, lambda: self.now, self.pauses.append)
+
+
+def test_a_calm_measurement_is_believed() -> None:
+    world = World(0.0)
+    calm = world.calm()
+    assert calm.timed(world.measure) == 1
+    assert calm.repeated == 0
+    assert world.pauses == []
+
+
+def test_a_disturbed_one_is_done_again() -> None:
+    world = World(0.5, 0.001)
+    calm = world.calm()
+    assert calm.timed(world.measure) == 2
+    assert calm.repeated == 1
+    assert len(world.pauses) == 1  # whoever interferes may be gone by then
+
+
+@given(st.lists(st.floats(0.2, 2.0), min_size=3, max_size=3, unique=True))
+def test_where_it_is_never_calm_the_calmest_counts(shares: list[float]) -> None:
+    world = World(*shares)
+    calm = world.calm()
+    assert shares[calm.timed(world.measure) - 1] == min(shares)
+    assert calm.repeated == 2
+
+
+def test_pauses_that_never_help_are_left_out_until_it_is_calm_again() -> None:
+    world = World(*[0.5] * 60, *[0.0] * 60, *[0.5] * 3)
+    calm = world.calm()
+    for _ in range(20):
+        calm.timed(world.measure)
+    assert world.measured == 60  # the calmest of three still counts
+    assert world.pauses == [*PAUSES_S] * PATIENCE
+    for _ in range(60):
+        calm.timed(world.measure)
+    calm.timed(world.measure)
+    assert world.pauses == [*PAUSES_S] * (PATIENCE + 1)
+
+
+@given(st.lists(st.booleans(), max_size=60))
+def test_whoever_is_calm_as_often_as_not_is_waited_for(busy: list[bool]) -> None:
+    world = World(*itertools.chain.from_iterable((0.0, *([0.5] * 3 if b else [0.0])) for b in busy))
+    calm = world.calm()
+    for _ in range(2 * len(busy)):
+        calm.timed(world.measure)
+    assert len(world.pauses) == 2 * sum(busy)
+
+
+def test_threads_that_end_meanwhile_are_no_gain() -> None:
+    world = World(-1.0)  # what they had waited is no longer counted
+    assert world.calm().waiting(world.measure) == (0.0, 1)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/schedstat"), reason="this kernel does not keep it")
+def test_who_shares_a_core_waits_for_it() -> None:
+    core = min(os.sched_getaffinity(0))
+    before = os.sched_getaffinity(0)
+    other = subprocess.Popen(
+        [sys.executable, "-c", f"import os; os.sched_setaffinity(0, [{core}]); print(flush=True)\nwhile True: pass"],
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert other.stdout is not None
+        other.stdout.readline()
+        os.sched_setaffinity(0, [core])
+        waited, deadline = waited_s(), time.monotonic() + 60
+        while waited_s() - waited < 0.05 and time.monotonic() < deadline:
+            pass
+        assert waited_s() - waited >= 0.05
+    finally:
+        os.sched_setaffinity(0, before)
+        other.kill()
+        other.communicate()

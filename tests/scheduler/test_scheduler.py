@@ -1,0 +1,359 @@
+import pytest
+
+from kintune.core.stage import Demand, Stage
+from kintune.errors import SchedulerError
+from kintune.scheduler.decisions import Cancel, Decision, GiveUp, RetryAt, Start
+from kintune.scheduler.events import (
+    Event,
+    JobAdded,
+    JobCancelled,
+    JobEnded,
+    JobExpects,
+    JobMoved,
+    PriorityChanged,
+    ResourceBack,
+    ResourceJoined,
+    ResourceLost,
+    RetryDue,
+    StageDone,
+    StageDropped,
+    StageFailed,
+    StageReady,
+)
+from kintune.scheduler.invariants import Auditor
+from kintune.scheduler.policies import Sequential
+from kintune.scheduler.policies.ranked import Ranked
+from kintune.scheduler.policy import Policy, PolicyView, Suggestion
+from kintune.scheduler.resources import Device, Host, Placement
+from kintune.scheduler.scheduler import RetryLimits, Scheduler
+
+HOST = Host("here", cores=4, memory_mb=1000)
+CPU = Device("cpu", "cpu-type", host="here", on_host_cores=True)
+CORES = Demand(cores=2, memory_mb=100)
+ALONE = Demand(device="cpu-type", exclusive=True)
+
+
+class Eager(Ranked):
+    """Starts whatever fits, so that the machine's own rules are what keeps order."""
+
+    name = "eager"
+
+
+class Audited:
+    """A machine with a witness, and a clock that the test moves."""
+
+    def __init__(self, policy: Policy, limits: RetryLimits | None = None) -> None:
+        self.machine = Scheduler(policy, limits)
+        self.auditor = Auditor()
+
+    def __call__(self, event: Event) -> list[Decision]:
+        decisions = self.machine.handle(event)
+        self.auditor.observe(event, decisions)
+        return decisions
+
+
+def stage(id: str, kind: str = "build", job: str = "j", demand: Demand = CORES, after: tuple[str, ...] = ()) -> Stage:
+    return Stage(id, job, kind, demand, after=after)
+
+
+@pytest.fixture
+def eager() -> Audited:
+    audited = Audited(Eager())
+    for event in (ResourceJoined(0, HOST), ResourceJoined(0, CPU), JobAdded(0, "j")):
+        assert audited(event) == []
+    return audited
+
+
+@pytest.fixture
+def sequential() -> Audited:
+    audited = Audited(Sequential())
+    for event in (ResourceJoined(0, HOST), ResourceJoined(0, CPU), JobAdded(0, "j"), JobAdded(0, "k", priority=1)):
+        assert audited(event) == []
+    return audited
+
+
+def test_a_stage_starts_where_it_fits(eager: Audited) -> None:
+    assert eager(StageReady(1, stage("a"))) == [Start("a", "j", 0, Placement("here", 2, 100))]
+    assert eager(StageReady(1, stage("b"))) == [Start("b", "j", 0, Placement("here", 2, 100))]
+    assert eager(StageReady(1, stage("c"))) == []
+    assert eager(StageDone(2, "j", "a", 0)) == [Start("c", "j", 0, Placement("here", 2, 100))]
+
+
+def test_a_device_on_the_host_s_cores_excludes_what_runs_there(eager: Audited) -> None:
+    eager(StageReady(1, stage("a")))
+    assert eager(StageReady(1, stage("p", "profile", demand=ALONE))) == []
+    assert eager(StageDone(2, "j", "a", 0)) == [Start("p", "j", 0, Placement("here", 4, 0, "cpu", exclusive=True))]
+    assert eager(StageReady(3, stage("b"))) == []
+    assert eager(StageDone(4, "j", "p", 0)) == [Start("b", "j", 0, Placement("here", 2, 100))]
+
+
+@pytest.mark.parametrize(("capacity", "at_once"), [(1, 1), (2, 2), (None, 3)])
+def test_a_device_takes_as_many_at_once_as_it_has_room_for(eager: Audited, capacity: int | None, at_once: int) -> None:
+    eager(ResourceJoined(0, Device("gpu", "gpu", capacity=capacity)))
+    shared = Demand(device="gpu")
+    started = [eager(StageReady(1, stage(f"s{n}", f"kind{n}", demand=shared))) for n in range(3)]
+    assert sum(map(len, started)) == at_once
+    if at_once < 3:
+        assert [each.stage for each in eager(StageDone(2, "j", "s0", 0))] == [f"s{at_once}"]
+
+
+def test_a_stage_waits_for_those_before_it(eager: Audited) -> None:
+    assert eager(StageReady(1, stage("p", "profile", after=("a", "b")))) == []
+    eager(StageReady(1, stage("a")))
+    eager(StageReady(1, stage("b", "other")))
+    assert eager(StageDone(2, "j", "b", 0)) == []
+    (start,) = eager(StageDone(3, "j", "a", 0))
+    assert start == Start("p", "j", 0, Placement("here", 2, 100))
+
+
+def test_a_stage_after_one_that_is_done_already_starts_at_once(eager: Audited) -> None:
+    eager(StageReady(1, stage("a")))
+    eager(StageDone(2, "j", "a", 0))
+    assert len(eager(StageReady(3, stage("p", "profile", after=("a",))))) == 1
+
+
+def test_stages_of_a_kind_are_never_reordered(eager: Audited) -> None:
+    assert eager(StageReady(1, stage("late", after=("never",)))) == []
+    assert eager(StageReady(1, stage("early"))) == []
+    assert len(eager(StageReady(1, stage("other", "select")))) == 1
+    assert [each.stage for each in eager(StageDropped(2, "j", "late"))] == ["early"]
+
+
+def test_a_failed_stage_is_tried_three_times_more_and_then_given_up(eager: Audited) -> None:
+    eager(StageReady(0, stage("a")))
+    now = 0.0
+    for attempt, wait in enumerate((1.0, 2.0, 4.0)):
+        assert eager(StageFailed(now, "j", "a", attempt, "boom")) == [
+            RetryAt("a", "j", attempt + 1, now + wait, "boom")
+        ]
+        now += wait
+        (start,) = eager(RetryDue(now, "j", "a", attempt + 1))
+        assert isinstance(start, Start)
+        assert start.attempt == attempt + 1
+    eager(StageReady(now, stage("b", "other")))
+    give_up, cancel = eager(StageFailed(now, "j", "a", 3, "boom"))
+    assert isinstance(give_up, GiveUp)
+    assert (give_up.stage, give_up.job, give_up.cause) == ("a", "j", "boom")
+    assert sum("StageFailed" in line and "cause=boom" in line for line in give_up.story) == 4
+    assert isinstance(cancel, Cancel)
+    assert (cancel.stage, cancel.reason) == ("b", "boom")
+    assert eager(StageReady(now, stage("c"))) == []
+    assert eager(StageFailed(now, "j", "b", 0, "cancelled")) == []
+    assert eager(JobEnded(now, "j")) == []
+    assert eager(JobAdded(now, "j")) == []
+    assert len(eager(StageReady(now, stage("a")))) == 1
+
+
+def test_later_stages_of_the_kind_wait_for_the_retry(eager: Audited) -> None:
+    eager(StageReady(0, stage("a")))
+    eager(StageFailed(0, "j", "a", 0, "boom"))
+    assert eager(StageReady(0, stage("b"))) == []
+    assert [each.stage for each in eager(RetryDue(1, "j", "a", 1))] == ["a", "b"]
+
+
+def test_what_no_retry_can_help_is_given_up_at_once(eager: Audited) -> None:
+    eager(StageReady(0, stage("a")))
+    (give_up,) = eager(StageFailed(0, "j", "a", 0, "wrong input", retryable=False))
+    assert isinstance(give_up, GiveUp)
+
+
+@pytest.mark.parametrize(
+    "demand", [Demand(cores=5), Demand(memory_mb=1001), Demand(device="gpu"), Demand(cores=5, device="cpu-type")]
+)
+def test_what_could_never_run_is_given_up_instead_of_waiting_for_ever(eager: Audited, demand: Demand) -> None:
+    (give_up,) = eager(StageReady(0, stage("a", demand=demand)))
+    assert isinstance(give_up, GiveUp)
+    assert "no host or device could ever run it" in give_up.cause
+
+
+def test_what_could_never_run_waits_where_resources_may_join() -> None:
+    audited = Audited(Eager(), RetryLimits(resources_may_join=True))
+    audited(JobAdded(0, "j"))
+    assert audited(StageReady(0, stage("a"))) == []
+    assert len(audited(ResourceJoined(1, HOST))) == 1
+
+
+def test_a_lost_device_s_stage_is_cancelled_and_runs_once_more_without_a_mark(eager: Audited) -> None:
+    eager(StageReady(0, stage("p", "profile", demand=ALONE)))
+    assert eager(ResourceLost(1, "cpu", "no answer")) == [Cancel("p", "j", 0, "cpu is lost: no answer")]
+    assert eager(StageFailed(1, "j", "p", 0, "cancelled")) == []
+    (start,) = eager(ResourceBack(2, "cpu"))
+    assert isinstance(start, Start)
+    assert start.attempt == 1
+    (retry,) = eager(StageFailed(2, "j", "p", 1, "boom"))
+    assert isinstance(retry, RetryAt)
+    assert retry.when == 3
+
+
+def test_another_device_of_the_type_takes_over(eager: Audited) -> None:
+    eager(ResourceJoined(0, Device("far", "cpu-type")))
+    eager(StageReady(0, stage("p", "profile", demand=ALONE)))
+    eager(ResourceLost(1, "here", "unreachable"))
+    (start,) = eager(StageFailed(1, "j", "p", 0, "cancelled"))
+    assert isinstance(start, Start)
+    assert start.placement == Placement(None, 0, 0, "far", exclusive=True)
+
+
+def test_stages_share_a_device_unless_one_wants_it_alone(eager: Audited) -> None:
+    shared = Demand(device="cpu-type")
+    assert len(eager(StageReady(0, stage("a", "x", demand=shared)))) == 1
+    assert len(eager(StageReady(0, stage("b", "x", demand=shared)))) == 1
+    assert eager(StageReady(0, stage("c", "y", demand=ALONE))) == []
+    eager(StageDone(1, "j", "a", 0))
+    assert [each.stage for each in eager(StageDone(1, "j", "b", 0))] == ["c"]
+
+
+def test_of_equal_hosts_one_without_a_device_on_its_cores_comes_first() -> None:
+    audited = Audited(Eager())
+    for event in (ResourceJoined(0, HOST), ResourceJoined(0, CPU), ResourceJoined(0, Host("there", 4, 1000))):
+        audited(event)
+    audited(JobAdded(0, "j"))
+    (start,) = audited(StageReady(0, stage("a")))
+    assert isinstance(start, Start)
+    assert start.placement.host == "there"
+
+
+def test_stages_of_a_process_stay_on_its_host() -> None:
+    audited = Audited(Eager())
+    for event in (ResourceJoined(0, HOST), ResourceJoined(0, Host("there", 4, 1000)), JobAdded(0, "j")):
+        audited(event)
+    mine = Demand(cores=3)
+    first = Stage("a", "j", "select", mine, affinity="j")
+    (start,) = audited(StageReady(0, first))
+    assert isinstance(start, Start)
+    home = start.placement.host
+    audited(StageDone(1, "j", "a", 0))
+    audited(StageReady(1, stage("filler", "x", demand=mine)))
+    (busy,) = audited.auditor.running
+    assert busy[0].id == "filler"
+    assert audited(StageReady(2, Stage("b", "j", "select", mine, affinity="j"))) == []
+    (start,) = audited(StageDone(3, "j", "filler", 0))
+    assert isinstance(start, Start)
+    assert start.placement.host == home
+
+
+def test_stages_of_a_process_with_a_fixed_home_run_there_and_nowhere_else() -> None:
+    audited = Audited(Eager())
+    hosts = (HOST, Host("there", 4, 1000))
+    for event in (*(ResourceJoined(0, host) for host in hosts), JobAdded(0, "j", home="there")):
+        audited(event)
+    mine, starts = Demand(cores=3), []
+    for number, affinity in enumerate(("j", None)):
+        starts += audited(StageReady(0, Stage(f"{number}", "j", f"{number}", mine, affinity=affinity)))
+    assert [start.placement.host for start in starts if isinstance(start, Start)] == ["there", "here"]
+    audited(ResourceLost(1, "there", "cut off"))
+    assert audited(StageFailed(1, "j", "0", 0, "cancelled")) == []  # it does not move
+    (start,) = audited(ResourceBack(2, "there"))
+    assert isinstance(start, Start)
+    assert (start.stage, start.placement.host) == ("0", "there")
+
+
+def test_a_job_that_moves_takes_the_stages_of_its_process_along() -> None:
+    audited = Audited(Eager())
+    for event in (ResourceJoined(0, HOST), ResourceJoined(0, Host("there", 4, 1000)), JobAdded(0, "j", home="here")):
+        audited(event)
+    mine = Demand(cores=3)
+    audited(StageReady(0, Stage("a", "j", "select", mine, affinity="j")))
+    assert [type(each) for each in audited(ResourceLost(1, "here", "cut off"))] == [Cancel]
+    assert audited(StageFailed(1, "j", "a", 0, "cancelled")) == []
+    (start,) = audited(JobMoved(2, "j", "there"))
+    assert isinstance(start, Start)
+    assert (start.stage, start.placement.host) == ("a", "there")
+
+
+def test_sequential_runs_one_stage_of_one_job_at_a_time(sequential: Audited) -> None:
+    assert [each.stage for each in sequential(StageReady(0, stage("a")))] == ["a"]
+    assert sequential(StageReady(0, stage("b"))) == []
+    assert sequential(StageReady(0, stage("a", job="k"))) == []
+    assert sequential(StageReady(0, stage("p", "profile", demand=ALONE, after=("a",)))) == []
+    assert [each.stage for each in sequential(StageDone(1, "j", "a", 0))] == ["b"]
+    assert [each.stage for each in sequential(StageDone(2, "j", "b", 0))] == ["p"]
+    assert sequential(StageDone(3, "j", "p", 0)) == []
+    assert [each.job for each in sequential(JobEnded(4, "j"))] == ["k"]
+
+
+def test_sequential_takes_the_highest_priority_next(sequential: Audited) -> None:
+    sequential(StageReady(0, stage("a")))
+    sequential(JobAdded(0, "l"))
+    sequential(StageReady(0, stage("a", job="k")))
+    sequential(StageReady(0, stage("a", job="l")))
+    sequential(PriorityChanged(1, "l", 5))
+    sequential(StageDone(2, "j", "a", 0))
+    assert [each.job for each in sequential(JobEnded(2, "j"))] == ["l"]
+
+
+def test_a_cancelled_job_lets_go_and_the_next_begins(sequential: Audited) -> None:
+    sequential(StageReady(0, stage("a")))
+    sequential(StageReady(0, stage("b")))
+    sequential(StageReady(0, stage("a", job="k")))
+    assert sequential(JobCancelled(1, "j", "no longer wanted")) == [Cancel("a", "j", 0, "no longer wanted")]
+    assert sequential(JobEnded(1, "j")) == []
+    assert [each.job for each in sequential(StageFailed(2, "j", "a", 0, "cancelled"))] == ["k"]
+
+
+@pytest.mark.parametrize(
+    ("event", "why"),
+    [
+        (JobAdded(5, "j"), "added before"),
+        (JobEnded(5, "x"), "no such job"),
+        (PriorityChanged(5, "x", 1), "no such job"),
+        (JobExpects(5, "j", {"k": -1}), "fewer than no stages"),
+        (JobExpects(5, "j", {"k": 1}, {"k": -0.5}), "0 seconds or more"),
+        (JobExpects(5, "j", {"k": 1}, {"k": float("nan")}), "0 seconds or more"),
+        (StageReady(5, stage("a")), "asked for this stage before"),
+        (StageReady(5, stage("z", job="x")), "no such job"),
+        (StageDone(5, "j", "b", 0), "not running"),
+        (StageDone(5, "j", "a", 1), "attempt 0 of the stage is running"),
+        (StageFailed(5, "j", "zzz", 0, "boom"), "not running"),
+        (StageDropped(5, "j", "a"), "not waiting"),
+        (ResourceJoined(5, HOST), "joined before"),
+        (ResourceJoined(5, Device("d", "t", host="nowhere")), "has not joined"),
+        (ResourceJoined(5, Device("d", "t", on_host_cores=True)), "names none"),
+        (ResourceJoined(5, Device("d", "t", capacity=0)), "has a capacity of 0"),
+        (ResourceLost(5, "nowhere", ""), "no resource"),
+        (ResourceBack(5, "here"), "not lost"),
+        (JobCancelled(0.5, "j", ""), "lies before"),
+    ],
+)
+def test_an_illegal_event_raises_and_changes_nothing(eager: Audited, event: Event, why: str) -> None:
+    eager(StageReady(1, stage("a")))
+    with pytest.raises(SchedulerError, match=why):
+        eager.machine.handle(event)
+    assert [each.stage for each in eager(StageReady(1, stage("b")))] == ["b"]
+
+
+def test_the_error_tells_the_job_s_story(eager: Audited) -> None:
+    eager(StageReady(1, stage("a")))
+    with pytest.raises(SchedulerError, match=r"(?s)not running.*1\.000 StageReady stage=a.*1\.000 Start stage=a"):
+        eager.machine.handle(StageDone(2, "j", "b", 0))
+
+
+def test_a_timer_that_comes_too_late_is_nobody_s_fault(eager: Audited) -> None:
+    eager(StageReady(0, stage("a")))
+    eager(StageFailed(0, "j", "a", 0, "boom"))
+    with pytest.raises(SchedulerError, match="due at 1"):
+        eager.machine.handle(RetryDue(0.5, "j", "a", 1))
+    eager(StageDropped(0.5, "j", "a"))
+    assert eager(RetryDue(1, "j", "a", 1)) == []
+    assert eager(RetryDue(1, "gone", "a", 1)) == []
+
+
+def test_a_policy_that_chooses_what_cannot_start_is_found_out() -> None:
+    class Careless(Policy):
+        name = "careless"
+
+        def choose(self, view: PolicyView) -> Suggestion | None:
+            return Suggestion(stage("a"), Placement("here", 99, 0))
+
+    machine = Scheduler(Careless())
+    with pytest.raises(SchedulerError, match="'careless' chose what cannot start"):
+        machine.handle(JobAdded(0, "j"))
+
+
+def test_a_story_is_bounded() -> None:
+    machine = Scheduler(Eager(), RetryLimits(story_length=5))
+    machine.handle(JobAdded(0, "j"))
+    for priority in range(1, 21):
+        machine.handle(PriorityChanged(0, "j", priority))
+    assert len(machine.story("j")) == 5
+    assert machine.story("x") == ()

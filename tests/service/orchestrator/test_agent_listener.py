@@ -1,0 +1,192 @@
+"""The gate, with real WebSockets between it and the agents that come."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kintune.errors import EngineError, InputError
+from kintune.service.access import Scope
+from kintune.service.database import open_database
+from kintune.service.machines import MachineRegistry
+from kintune.service.orchestrator.admission import Admission
+from kintune.service.orchestrator.agent_listener import AgentListener
+from kintune.service.users import Users
+from kintune.wire.worker_loop import WIRE_VERSION
+from kintune.workers.engine.remote_nodes import RemoteNode
+from kintune.workers.engine.remote_process import ProcessHost
+from kintune.workers.fleet.messages import FLEET_VERSION, Beat, Join, OfferedDevice, TurnedAway, Welcome, to_agent
+from kintune.workers.fleet.sockets import PATH, call
+from kintune.workers.fleet.transport import Transport
+from tests.support.boards import board_about
+
+PI = board_about("Cortex-A76", pulse_us=500.0)
+JOIN = Join(
+    "board", "m1", FLEET_VERSION, WIRE_VERSION, devices=(OfferedDevice("cpu", "pi5", (), msgspec.msgpack.encode(PI)),)
+)
+
+
+class FakeFront:
+    """Notes who is there."""
+
+    def __init__(self) -> None:
+        self.outposts: dict[str, RemoteNode] = {}
+        self.lost: list[str] = []
+
+    def join(self, outpost: RemoteNode, answered: Callable[[str | None], None]) -> None:
+        self.outposts[outpost.name] = outpost
+        answered(None)
+
+    def lose(self, outpost: str, cause: str, keeper: ProcessHost) -> None:
+        del self.outposts[outpost]
+        self.lost.append(cause)
+
+    def heard(self, keeper: str, process: int, data: bytes) -> None:
+        raise AssertionError
+
+    printed = heard
+
+    def ended(self, keeper: str, process: int, how: str) -> None:
+        raise AssertionError
+
+
+class Entrance:
+    """A gate on this machine, and tokens."""
+
+    def __init__(self, directory: Path) -> None:
+        self.database = open_database(str(directory / "service.sqlite"))
+        self.people, self.front = Users(self.database), FakeFront()
+        self.operator = self.people.add_user("operator", 0.0)
+        self.joined: list[str] = []
+        self.admission = Admission(
+            MachineRegistry(self.database, PI.compiler),
+            lambda join, types: self.joined.append(f"{join.name} {types[0].device_type.model}"),
+            time.time,
+        )
+        self.gate = AgentListener(("127.0.0.1", 0), self.people, self.admission, self.front, again_s=0.05)
+
+    def token(self, scope: Scope = Scope.MACHINE) -> str:
+        return self.people.add_token(self.operator, "", scope, time.time(), None).text
+
+    def play(self, token: str, act: Callable[[Transport], Awaitable[None]], path: str = PATH) -> None:
+        """Come in with a token."""
+
+        async def playing() -> None:
+            async with call(f"ws://127.0.0.1:{self.gate.port}{path}", token) as line:
+                await asyncio.wait_for(act(line), 20)
+
+        asyncio.run(playing())
+
+    def wait_until_nobody_is_there(self) -> None:
+        deadline = time.monotonic() + 10
+        while self.front.outposts:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        self.gate.close()
+        self.database.close()
+
+
+@pytest.fixture
+def entrance(tmp_path: Path) -> Iterator[Entrance]:
+    with closing(Entrance(tmp_path)) as entrance:
+        yield entrance
+
+
+async def welcomed(line: Transport) -> None:
+    await line.send(msgspec.msgpack.encode(JOIN))
+    answer = await line.receive()
+    assert answer is not None
+    assert isinstance(to_agent(answer), Welcome)
+
+
+def test_a_machine_with_a_token_works_for_the_engine_until_it_leaves(entrance: Entrance) -> None:
+    async def act(line: Transport) -> None:
+        await welcomed(line)
+        assert list(entrance.front.outposts) == ["board"]
+        (command,) = entrance.front.outposts["board"].commands.values()
+        assert command.arguments == ("--pulse-us", "500", "--alike", "1.5")  # type: ignore[union-attr]
+
+    entrance.play(entrance.token(), act)
+    entrance.wait_until_nobody_is_there()
+    assert entrance.front.lost == ["the line to it was cut"]
+    assert entrance.joined == ["board Cortex-A76"]
+
+
+async def nothing(line: Transport) -> None:
+    raise AssertionError("nobody should have come in")
+
+
+@pytest.mark.parametrize("token", ["", "kt_x", "kt_" + 43 * "a"])
+def test_nobody_comes_in_without_a_token(entrance: Entrance, token: str) -> None:
+    with pytest.raises(InputError, match="the service refuses this machine: this takes a valid token"):
+        entrance.play(token, nothing)
+
+
+def test_a_persons_token_is_no_machines(entrance: Entrance) -> None:
+    with pytest.raises(InputError, match="this token may admin; what was asked takes one that may machine"):
+        entrance.play(entrance.token(Scope.ADMIN), nothing)
+
+
+def test_there_is_nothing_else_behind_the_door(entrance: Entrance) -> None:
+    with pytest.raises(InputError, match=f"agents come in at {PATH}"):
+        entrance.play(entrance.token(), nothing, "/api/v1/jobs")
+
+
+def test_a_token_that_is_taken_back_takes_the_machine_along(entrance: Entrance) -> None:
+    token = entrance.token()
+
+    async def act(line: Transport) -> None:
+        await welcomed(line)
+        number = entrance.people.visitor(token, time.time()).token
+        assert number is not None
+        entrance.people.revoke(number, time.time())
+        assert await line.receive() is None
+
+    entrance.play(token, act)
+    entrance.wait_until_nobody_is_there()
+
+
+def test_whom_the_roll_turns_away_hears_why(entrance: Entrance) -> None:
+    async def act(line: Transport) -> None:
+        await line.send(msgspec.msgpack.encode(msgspec.structs.replace(JOIN, fleet_version="0")))
+        answer = await line.receive()
+        assert answer is not None
+        turned_away = to_agent(answer)
+        assert isinstance(turned_away, TurnedAway)
+        assert "install the same Kintune on both" in turned_away.cause
+
+    entrance.play(entrance.token(), act)
+
+
+def test_text_is_nothing_that_agents_say(entrance: Entrance) -> None:
+    async def act(line: Transport) -> None:
+        await welcomed(line)
+        await line._connection.send("hello")  # type: ignore[attr-defined]
+        assert await line.receive() is None
+
+    entrance.play(entrance.token(), act)
+
+
+def test_a_service_that_leaves_hangs_up(entrance: Entrance) -> None:
+    async def act(line: Transport) -> None:
+        await welcomed(line)
+        await line.send(msgspec.msgpack.encode(Beat()))
+        await asyncio.to_thread(entrance.gate.close)
+        assert await line.receive() is None
+
+    entrance.play(entrance.token(), act)
+    with pytest.raises(OSError, match=r"."):
+        entrance.play(entrance.token(), nothing)
+
+
+def test_a_port_that_is_taken(entrance: Entrance) -> None:
+    with pytest.raises(EngineError, match=f"agents cannot be let in at 127.0.0.1:{entrance.gate.port}"):
+        AgentListener(("127.0.0.1", entrance.gate.port), entrance.people, entrance.admission, entrance.front)

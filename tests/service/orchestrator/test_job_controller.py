@@ -1,0 +1,408 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from kintune.core.messages import Work
+from kintune.core.payloads import StageName
+from kintune.core.report import Latencies, ProgressReport, RunReport, StopReason
+from kintune.core.stage import Demand, Stage
+from kintune.errors import InputError, JobFailed, StorageFull
+from kintune.service.access import Scope, Visitor
+from kintune.service.blob_store import BlobStore
+from kintune.service.database import open_database
+from kintune.service.job_repository import Job, JobRepository
+from kintune.service.job_request import JobRequest
+from kintune.service.job_status import JobCommand, JobStatus
+from kintune.service.model_store import ModelStore
+from kintune.service.orchestrator.events import Changed, News, Progressed
+from kintune.service.orchestrator.job_controller import JobController
+from kintune.service.users import Users
+from kintune.service.webhooks import Webhooks
+from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
+from kintune.workers.engine.process import Command
+from tests.support import guests
+from tests.support.reports import example_report
+
+
+class FakeEngine:
+    """Notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.added: list[JobLaunch] = []
+        self.asked: list[tuple[object, ...]] = []
+
+    def devices(self, type: str) -> int:
+        return 0
+
+    def add(self, launch: JobLaunch) -> None:
+        self.added.append(launch)
+
+    def call_off(self, job: str, reason: str) -> None:
+        self.asked.append(("call off", job))
+
+    def finish(self, job: str, reason: str) -> None:
+        self.asked.append(("finish", job))
+
+    def prioritize(self, job: str, priority: float) -> None:
+        self.asked.append(("prioritize", job, priority))
+
+
+class FakeTicket:
+    """A run that is named after its job, and ends as it is told."""
+
+    def __init__(self, job: Job, place: Path, conclude: Callable[[JobEnd], Any]) -> None:
+        self.run_id = f"run-{job.retry_of or job.id}"
+        self.conclude = conclude
+        self.was_interrupted = False
+
+    def open(self, about: object, *, cores: int, pipelined: bool) -> dict[str, str]:
+        return {"run": self.run_id}
+
+    def interrupted(self) -> None:
+        self.was_interrupted = True
+
+
+class Play:
+    """A desk over a real database, with everything else made up."""
+
+    def __init__(self, place: Path, at_once: int = 2) -> None:
+        self.database = open_database(str(place / "service.sqlite"))
+        self.docket, self.engine, self.news = JobRepository(self.database), FakeEngine(), list[News]()
+        self.content = BlobStore(place / "content")
+        self.time = 1000.0
+        self.refused = ""
+        self.conclusion: Callable[[JobEnd], Any] = lambda end: pytest.fail("nobody has said how it ends")
+        self.tickets: dict[str, FakeTicket] = {}
+        people = Users(self.database)
+        user = people.add_user("anna", 1.0)
+        self.anna = Visitor(user.id, "anna", Scope.SUBMIT, 1)
+        self.model = ModelStore(self.database).add(user.id, "net.onnx", "0" * 64, 5, 1.0, None).id
+        self.place = place
+        self.closed: list[str] = []
+        self.cleaned: list[str] = []
+        self.came_of: Callable[[Job], Any] = lambda job: None
+        journal = SimpleNamespace(enter=lambda *_, **__: None, watch=lambda *_: None, leave=self.closed.append)
+        intake = SimpleNamespace(
+            ticket=self.ticket,
+            came_of=lambda job: self.came_of(job),
+            clean_up=lambda job: self.cleaned.append(job.id),
+            cores=1,
+            command=Command(("job",)),
+            home="local",
+        )
+        self.parts: Any = (self.docket, Webhooks(self.database), self.content, intake, self.engine, journal)
+        self.at_once = at_once
+        self.desk = self.another_desk()
+
+    def another_desk(self) -> JobController:
+        """As it is when the orchestrator starts."""
+        log: Any = SimpleNamespace(size=7, of=lambda run, since: f"what {run} said after {since}".encode())
+        return JobController(
+            *self.parts, at_once=self.at_once, now=lambda: self.time, publish=self.news.append, log=log
+        )
+
+    def ticket(self, job: Job, usable: Callable[[str], int]) -> tuple[Any, FakeTicket]:
+        assert usable("anything") == 0
+        if self.refused:
+            raise InputError(self.refused)
+        made = self.tickets[job.id] = FakeTicket(job, self.place, lambda end: self.conclusion(end))
+        return SimpleNamespace(compiler="c1"), made
+
+    def submit(self, **wanted: Any) -> Job:
+        self.time += 1
+        return self.docket.submit(self.anna, self.model, JobRequest(**wanted), self.time)[0]
+
+    def state(self, job: Job) -> tuple[JobStatus, str]:
+        found = self.docket.get(self.anna, job.id)
+        return found.state, found.reason
+
+    def stage(self, job: Job, kind: str) -> None:
+        stage = Stage(f"{kind}-0", f"run-{job.id}", kind, Demand(cores=1))
+        self.desk.stage_began(f"run-{job.id}", Work(stage, "job", b"", (), 1.0))
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Any:
+    made = Play(tmp_path)
+    with closing(made.database):
+        yield made
+
+
+def done(play: Play, reason: StopReason) -> Callable[[JobEnd], Any]:
+    output = play.place / "net.kt"
+    output.write_bytes(b"program")
+    report = example_report(reason=reason, output=str(output))
+    return lambda end: report
+
+
+def test_jobs_are_launched_as_many_as_may_be_at_once(play: Play) -> None:
+    first, second, third = play.submit(), play.submit(), play.submit()
+    play.desk.look_around()
+    assert [launch.job for launch in play.engine.added] == [f"run-{first.id}", f"run-{second.id}"]
+    assert play.state(first)[0] is JobStatus.CHECKING
+    assert play.state(third)[0] is JobStatus.QUEUED
+    play.desk.look_around()
+    assert len(play.engine.added) == 2
+
+
+def test_a_job_goes_through_its_states_as_its_stages_begin(play: Play) -> None:
+    job = play.submit()
+    play.desk.look_around()
+    for kind in (StageName.PREPARE, StageName.SELECT, StageName.BUILD, StageName.PROFILE, StageName.CONFIRM):
+        play.stage(job, kind)
+    play.conclusion = done(play, StopReason.CONVERGED)
+    play.desk.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
+    found = play.docket.get(play.anna, job.id)
+    states = [step.state.value for step in play.docket.steps(found)]
+    assert states == ["queued", "checking", "tuning", "packaging", "done"]
+    assert found.reason == "no gain is left to be expected"
+    assert found.executable is not None
+    assert play.content.path(found.executable).read_bytes() == b"program"
+    assert found.log is not None
+    assert play.content.path(found.log).read_bytes() == f"what run-{job.id} said after 7".encode()
+    assert play.closed == [f"run-{job.id}"]
+    assert Changed(job.id, JobStatus.DONE, "no gain is left to be expected") in play.news
+
+
+def test_a_job_whose_target_known_records_meet_is_answered_without_tuning(play: Play) -> None:
+    job = play.submit(target_ms=5.0)
+    play.desk.look_around()
+    for kind in (StageName.PREPARE, StageName.CONFIRM, StageName.PACKAGE):
+        play.stage(job, kind)
+    play.conclusion = done(play, StopReason.TARGET_MET)
+    play.desk.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
+    assert play.state(job)[1] == "already met by what is known"
+
+
+def test_the_next_job_begins_when_one_ends(play: Play) -> None:
+    jobs = [play.submit() for _ in range(3)]
+    play.desk.look_around()
+
+    def fails(end: JobEnd) -> Any:
+        raise JobFailed("the model cannot be imported: operator Foo")
+
+    play.conclusion = fails
+    play.desk.ended(f"run-{jobs[0].id}", JobEnd(JobEnding.REFUSED, cause="operator Foo"))
+    assert play.state(jobs[0]) == (JobStatus.FAILED, "the model cannot be imported: operator Foo")
+    assert play.docket.get(play.anna, jobs[0].id).log is not None
+    assert play.state(jobs[2])[0] is JobStatus.CHECKING
+
+
+def test_what_cannot_be_tuned_here_fails_with_the_reason(play: Play) -> None:
+    job = play.submit()
+    play.refused = "no device of type 'gpu' belongs to this service"
+    play.desk.look_around()
+    assert play.state(job) == (JobStatus.FAILED, play.refused)
+    assert play.engine.added == []
+
+
+def test_wishes_reach_the_engine(play: Play) -> None:
+    job = play.submit()
+    play.desk.look_around()
+    play.stage(job, StageName.SELECT)
+    for wish, value in ((JobCommand.PRIORITY, 3.0), (JobCommand.FINISH, None), (JobCommand.CANCEL, None)):
+        play.docket.wish(job, wish, 1.0, value)
+    play.desk.look_around()
+    run = f"run-{job.id}"
+    assert play.engine.asked == [("prioritize", run, 3.0), ("call off", run), ("finish", run)]
+    assert [wish.wish for wish in play.docket.wishes()] == [
+        JobCommand.FINISH,
+        JobCommand.CANCEL,
+    ]  # until the job is over
+    play.desk.ended(run, JobEnd(JobEnding.CANCELLED, cause="cancelled"))
+    assert play.state(job) == (JobStatus.CANCELLED, "cancelled")
+    assert play.tickets[job.id].was_interrupted
+    assert play.docket.wishes() == []
+
+
+@pytest.mark.parametrize("granted_before", [False, True])
+def test_who_asked_a_job_to_finish_is_heard_by_the_next_orchestrator(play: Play, granted_before: bool) -> None:
+    job = play.submit()
+    play.desk.look_around()
+    play.stage(job, StageName.SELECT)
+    play.docket.wish(job, JobCommand.FINISH, 1.0)
+    if granted_before:
+        play.desk.look_around()
+    play.engine.asked.clear()
+    play.another_desk().look_around()
+    assert play.engine.asked == [("finish", f"run-{job.id}")]
+
+
+def test_a_job_that_waits_for_its_turn_again_is_asked_to_finish_when_it_has_it(play: Play) -> None:
+    jobs = [play.submit() for _ in range(2)]
+    play.desk.look_around()
+    for job in jobs:
+        play.stage(job, StageName.SELECT)
+        play.docket.wish(job, JobCommand.FINISH, 1.0)
+    play.at_once = 1
+    again = play.another_desk()
+    again.look_around()
+    assert play.engine.asked == [("finish", f"run-{jobs[0].id}")]
+    play.conclusion = done(play, StopReason.INTERRUPTED)
+    again.ended(f"run-{jobs[0].id}", JobEnd(JobEnding.FINISHED))
+    assert play.engine.asked[1:] == [("finish", f"run-{jobs[1].id}")]
+
+
+def test_a_job_under_way_is_cancelled_by_the_next_orchestrator(play: Play) -> None:
+    job = play.submit(webhook="https://a.example/done")
+    play.desk.look_around()
+    for _ in range(2):
+        play.docket.wish(job, JobCommand.CANCEL, 1.0)
+    play.another_desk().look_around()
+    assert play.state(job) == (JobStatus.CANCELLED, "cancelled")
+    assert (play.docket.wishes(), len(play.engine.added), play.cleaned) == ([], 1, [job.id])
+    assert [call.job for call in Webhooks(play.database).due(play.time)] == [job.id]
+
+
+def test_a_job_cancelled_before_it_began_never_begins(play: Play) -> None:
+    job = play.submit()
+    play.docket.wish(job, JobCommand.CANCEL, 1.0)
+    play.desk.look_around()
+    assert (play.state(job)[0], play.engine.added) == (JobStatus.CANCELLED, [])
+
+
+def test_a_wish_that_comes_too_late_is_let_go(play: Play) -> None:
+    job = play.submit()
+    play.docket.wish(job, JobCommand.CANCEL, 1.0)
+    play.docket.step(job.id, JobStatus.FAILED, "broke", 2.0)
+    play.desk.look_around()
+    assert play.state(job)[0] is JobStatus.FAILED
+    assert play.docket.wishes() == []
+
+
+def test_an_orchestrator_that_comes_back_goes_on_with_all_jobs(play: Play) -> None:
+    job = play.submit()
+    play.desk.look_around()
+    play.stage(job, StageName.SELECT)
+    play.docket.wish(job, JobCommand.PRIORITY, 1.0, 2.0)
+    play.another_desk().look_around()
+    assert [launch.job for launch in play.engine.added] == [f"run-{job.id}"] * 2
+    assert play.engine.added[1].priority == 2.0
+    assert play.state(job)[0] is JobStatus.CHECKING
+
+
+def test_a_result_that_could_not_be_kept_is_kept_by_the_next_orchestrator(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = play.submit()
+    play.desk.look_around()
+    play.stage(job, StageName.SELECT)
+    play.conclusion = done(play, StopReason.CONVERGED)
+
+    def full(source: Path) -> str:
+        raise StorageFull("the service's disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(play.content, "put", full)
+        with pytest.raises(StorageFull):
+            play.desk.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
+    play.came_of = play.conclusion
+    play.another_desk().look_around()
+    found = play.docket.get(play.anna, job.id)
+    assert (found.state, found.run_id, found.reason) == (
+        JobStatus.DONE,
+        f"run-{job.id}",
+        "no gain is left to be expected",
+    )
+    assert play.content.path(found.executable or "").read_bytes() == b"program"
+    assert (len(play.engine.added), play.cleaned) == (1, [job.id])
+    report = msgspec.json.decode(play.content.path(found.report or "").read_bytes(), type=RunReport)
+    assert (report.output, report.log) == ("net.kt", None)
+
+
+def test_a_run_that_had_failed_is_not_tuned_again(play: Play) -> None:
+    job = play.submit()
+    play.desk.look_around()
+
+    def failed(job: Job) -> Any:
+        raise JobFailed("its run has failed")
+
+    play.came_of = failed
+    play.another_desk().look_around()
+    assert play.state(job) == (JobStatus.FAILED, "its run has failed")
+    assert len(play.engine.added) == 1
+
+
+def test_progress_is_told_at_once_and_written_down_now_and_then(play: Play) -> None:
+    job = play.submit()
+    play.desk.look_around()
+    report = ProgressReport("profile", trials=1)
+    for trials in range(1, 4):
+        play.desk.progressed(f"run-{job.id}", msgspec.msgpack.encode(ProgressReport("profile", trials=trials)))
+    told = [news for news in play.news if isinstance(news, Progressed)]
+    assert [news.report.trials for news in told] == [1, 2, 3]
+    kept = play.docket.get(play.anna, job.id).progress
+    assert kept is not None
+    assert msgspec.json.decode(kept, type=ProgressReport) == report
+    play.time += 2
+    play.desk.progressed(f"run-{job.id}", msgspec.msgpack.encode(ProgressReport("profile", trials=9)))
+    kept = play.docket.get(play.anna, job.id).progress
+    assert kept is not None
+    assert msgspec.json.decode(kept, type=ProgressReport).trials == 9
+
+
+def test_a_webhook_is_due_when_the_job_is_over(play: Play) -> None:
+    job = play.submit(webhook="https://a.example/done")
+    play.desk.look_around()
+    calls = Webhooks(play.database)
+    assert calls.next_due() is None
+    play.conclusion = done(play, StopReason.CONVERGED)
+    play.desk.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
+    assert [call.job for call in calls.due(play.time)] == [job.id]
+
+
+def finished(play: Play, owner: Visitor, tuned: float, **wanted: Any) -> Job:
+    """A job that is done, with a report."""
+    job = play.docket.submit(owner, play.model, JobRequest(**wanted), 500.0)[0]
+    play.docket.step(job.id, JobStatus.CHECKING, "", 501.0)
+    report = msgspec.structs.replace(example_report(), latency_ms=Latencies(untuned=9.0, tuned=tuned))
+    files = {"report": play.content.put_bytes(msgspec.json.encode(report)), "executable": play.content.put_bytes(b"kt")}
+    return play.docket.step(job.id, JobStatus.DONE, "converged", 502.0, **files)
+
+
+def test_an_earlier_result_that_meets_the_target_is_the_answer(play: Play) -> None:
+    earlier = finished(play, play.anna, 4.0)
+    job = play.submit(target_ms=5.0)
+    play.desk.look_around()
+    found = play.docket.get(play.anna, job.id)
+    assert (found.state, found.executable, found.report) == (JobStatus.DONE, earlier.executable, earlier.report)
+    assert found.reason == f"already met by what is known (the result of job {earlier.id})"
+    assert play.engine.added == []
+
+
+@pytest.mark.parametrize("wanted", [{"target_ms": 3.0}, {}, {"target_ms": 5.0, "shapes": {"x": (1, 4)}}])
+def test_an_earlier_result_answers_nothing_else(play: Play, wanted: dict[str, Any]) -> None:
+    finished(play, play.anna, 4.0)
+    play.submit(**wanted)
+    play.desk.look_around()
+    assert len(play.engine.added) == 1
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_somebody_else_s_result_is_an_answer_only_if_it_is_shared(play: Play, share: bool) -> None:
+    boris = guests.visitor(play.database, "boris")
+    finished(play, boris, 4.0, share=share)
+    job = play.submit(target_ms=5.0)
+    play.desk.look_around()
+    assert (play.state(job)[0] is JobStatus.DONE) is share
+
+
+@pytest.mark.parametrize(("patience", "first"), [(1000, "cheap"), (0, "dear")])
+def test_who_pays_more_waits_less_but_nobody_for_ever(tmp_path: Path, patience: float, first: str) -> None:
+    play = Play(tmp_path, at_once=1)
+    with closing(play.database):
+        cheap = play.submit(priority=1.0)
+        play.time += patience
+        dear = play.submit(priority=10.0)
+        play.time += 10
+        play.desk.look_around()
+        begun, waits = (cheap, dear) if first == "cheap" else (dear, cheap)
+        assert [launch.job for launch in play.engine.added] == [f"run-{begun.id}"]
+        assert play.state(waits)[0] is JobStatus.QUEUED

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kintune.errors import InputError, JobFailed
+from kintune.records import RunState, Store
+from kintune.service.access import Scope, Visitor
+from kintune.service.blob_store import BlobStore
+from kintune.service.database import open_database
+from kintune.service.device_types import DeviceTypes
+from kintune.service.job_repository import Job, JobRepository
+from kintune.service.job_request import JobRequest
+from kintune.service.job_status import JobStatus
+from kintune.service.model_store import ModelStore
+from kintune.service.orchestrator import run_factory as intake_module
+from kintune.service.orchestrator.job_hosts import JobHosts
+from kintune.service.orchestrator.run_factory import RunFactory
+from kintune.service.settings import ServiceSettings
+from kintune.service.users import Users
+from kintune.tuning.front.placement import MeasurementSite, Placement
+from kintune.tuning.front.request import TuneRequest
+from tests.support.boards import board_about
+from tests.support.reports import example_report
+
+PI = board_about("Cortex-A76")
+OWN = board_about("this machine", threads=2)
+
+
+class FakeTicket:
+    """Keeps what a run was asked for."""
+
+    def __init__(self, request: TuneRequest, store: Store, station: MeasurementSite, owner: str, details: str) -> None:
+        self.request, self.station, self.owner = request, station, owner
+        assert "/" not in details  # users are shown no path of the service
+
+
+class Office:
+    """An intake over a real database, and somebody who submits jobs."""
+
+    def __init__(self, directory: Path, store: Store) -> None:
+        self.database = open_database(str(directory / "service.sqlite"))
+        library, content = ModelStore(self.database), BlobStore(directory / "content")
+        user = Users(self.database).add_user("anna", 1.0)
+        self.anna = Visitor(user.id, "anna", Scope.SUBMIT, 1)
+        self.model = library.add(user.id, "net.onnx", content.put_bytes(b"a model"), 7, 1.0, None).id
+        self.types = DeviceTypes(self.database)
+        settings, place = ServiceSettings(data=str(directory)), Placement(((0, 1),), (0, 1))
+        self.store = store
+        self.intake = RunFactory(settings, library, content, store, place, JobHosts(settings, place), OWN, self.types)
+
+    def job(self, device: str) -> Job:
+        return JobRepository(self.database).submit(self.anna, self.model, JobRequest(device=device, minutes=1.0), 2.0)[
+            0
+        ]
+
+    def ticket(self, device: str, usable: int = 0) -> tuple[Any, FakeTicket]:
+        about, ticket = self.intake.ticket(self.job(device), lambda type: usable)
+        assert isinstance(ticket, FakeTicket)
+        return about, ticket
+
+    def close(self) -> None:
+        self.database.close()
+
+
+@pytest.fixture
+def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(intake_module, "Ticket", FakeTicket)
+    with Store.open(":memory:") as store, closing(Office(tmp_path, store)) as made:
+        yield made
+
+
+def test_a_job_for_this_machine_s_own_device(office: Office) -> None:
+    about, ticket = office.ticket("local-cpu")
+    assert about is OWN
+    assert (ticket.station.device, ticket.station.threads, ticket.station.shared) == ("cpu", 2, True)
+    assert (ticket.request.target, ticket.request.device) == ("native", "cpu")
+
+
+@pytest.mark.needs("aarch64-linker")
+def test_a_job_for_devices_elsewhere_is_compiled_for_what_those_are(office: Office) -> None:
+    office.types.put("pi5", "board-1", PI, 1.0)
+    about, ticket = office.ticket("pi5", usable=3)
+    assert about == PI
+    assert ticket.station == MeasurementSite("pi5", 3, 4, "Cortex-A76")
+    assert (ticket.request.target, ticket.request.device) == (PI.device_type.target, "pi5")
+
+
+@pytest.mark.needs("aarch64-linker")
+def test_a_type_of_which_no_device_is_there_now_is_waited_for(office: Office) -> None:
+    office.types.put("pi5", "board-1", PI, 1.0)
+    assert office.ticket("pi5", usable=0)[1].station.count == 1
+
+
+def test_a_type_that_nobody_has_brought(office: Office) -> None:
+    office.types.put("pi5", "board-1", msgspec.structs.replace(PI), 1.0)
+    with pytest.raises(InputError, match=r"no device of type 'pi6' .*; there is 'local-cpu', 'pi5'"):
+        office.ticket("pi6")
+
+
+def run_of(office: Office, state: RunState, output: Path) -> Job:
+    """A job whose run has come to this state, and was to write there."""
+    job = msgspec.structs.replace(office.job("local-cpu"), run_id="r1", state=JobStatus.TUNING)
+    office.store.runs.create("r1", key="k", model_name="net")
+    summary = msgspec.json.encode(example_report(output=str(output))) if state is RunState.FINISHED else None
+    office.store.runs.update("r1", state=state, summary=summary)
+    return job
+
+
+def test_what_came_of_a_run_that_was_over_is_found(office: Office, tmp_path: Path) -> None:
+    (tmp_path / "net.kt").write_bytes(b"program")
+    found = office.intake.came_of(run_of(office, RunState.FINISHED, tmp_path / "net.kt"))
+    assert found is not None
+    assert found.output == str(tmp_path / "net.kt")
+
+
+@pytest.mark.parametrize("state", [RunState.FINISHED, RunState.RUNNING, RunState.INTERRUPTED])
+def test_of_a_run_that_is_not_over_or_has_left_nothing_nothing_has_come(
+    office: Office, tmp_path: Path, state: RunState
+) -> None:
+    assert office.intake.came_of(office.job("local-cpu")) is None
+    assert office.intake.came_of(run_of(office, state, tmp_path / "gone.kt")) is None
+
+
+def test_a_run_that_has_failed_is_said_to_have(office: Office, tmp_path: Path) -> None:
+    with pytest.raises(JobFailed, match="its run has failed"):
+        office.intake.came_of(run_of(office, RunState.FAILED, tmp_path / "net.kt"))

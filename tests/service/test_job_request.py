@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from kintune.errors import InputError
+from kintune.service.job_request import JobRequest, check, read_constants
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"target_ms": 8.0, "minutes": 10.0, "trials": 5, "priority": 3.0, "seed": 9, "share": True, "search": False},
+        {"shapes": {"input": (1, 3, 224, 224)}},
+        {"constants": {"sizes": [1, 3, 8, 8], "flag": True, "x": [[1.5], [2]]}},
+        {"webhook": "https://example.org:8443/done?job=1"},
+    ],
+)
+def test_what_makes_sense_is_taken(fields: dict[str, Any]) -> None:
+    assert check(JobRequest(**fields)) == JobRequest(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"device": ""}, "device '' is no name"),
+        ({"device": "../../etc"}, "is no name of a device type"),
+        ({"target_ms": 0.0}, "target_ms must be more than 0, and is 0"),
+        ({"target_ms": math.nan}, "target_ms must be more than 0, and is nan"),
+        ({"minutes": 1e9}, "minutes must be more than 0 and at most 10080"),
+        ({"trials": -1}, "trials must be more than 0"),
+        ({"priority": 0.0}, "priority must be more than 0"),
+        ({"priority": 1e9}, "at most 100"),
+        ({"seed": -1}, "seed must be 0 or more"),
+        ({"shapes": {"input": (-1, 3)}}, "extents of 0 or more"),
+        ({"shapes": {"": (1,)}}, "extents of 0 or more"),
+        ({"shapes": {"x": (1,) * 17}}, "up to 16 extents"),
+        ({"constants": {"x": "sizes.npy"}}, "constants: 'x' must be finite numbers"),
+        ({"constants": {"x": [1, math.nan]}}, "must be finite numbers"),
+        ({"constants": {"x": [0] * 1025}}, "more than 1024 numbers"),
+        ({"constants": {"x": [[1], [2, 3]]}}, "the constant x is not one number, nor lists of equal lengths"),
+        ({"webhook": "file:///etc/passwd"}, "webhook must be an http or https address"),
+        ({"webhook": "http://"}, "webhook must be"),
+        ({"webhook": "http://a:b@example.org/"}, "without a user name"),
+        ({"webhook": "http://example.org:99999999/"}, "webhook must be"),
+        ({"webhook": "http://example.org/\nHost: x"}, "webhook must be"),
+    ],
+)
+def test_what_does_not_is_named(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as raised:
+        check(JobRequest(**fields))
+    assert said in str(raised.value)
+
+
+def test_people_write_constants_one_a_line() -> None:
+    assert read_constants("sizes=1,3\n\n flag=true \n") == {"sizes": [1, 3], "flag": True}
+    for text in ("sizes", "table=/etc/secret.npy"):
+        with pytest.raises(InputError, match="--constant"):
+            read_constants(text)

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+
+from kintune.records.database import Database
+from kintune.service.access import Visitor
+from kintune.service.job_repository import Job, JobRepository
+from kintune.service.job_request import JobRequest
+from kintune.service.model_store import ModelStore
+from kintune.service.webhooks import Webhooks, public_address
+
+
+@pytest.fixture
+def job(database: Database, anna: Visitor) -> Job:
+    model = ModelStore(database).add(anna.user, "net.onnx", "0" * 64, 5, 100.0, None).id
+    return JobRepository(database).submit(anna, model, JobRequest(webhook="https://a.example/done"), 1000.0)[0]
+
+
+def test_a_call_is_due_until_it_was_heard(database: Database, job: Job) -> None:
+    calls = Webhooks(database)
+    assert calls.next_due() is None
+    calls.ask(job, 10.0)
+    (call,) = calls.due(10.0)
+    assert (call.job, call.url, call.attempts) == (job.id, "https://a.example/done", 0)
+    calls.made(call, "answered 200", 11.0, heard=True)
+    assert calls.due(1e9) == []
+
+
+def test_one_that_nobody_hears_is_tried_again_later_and_later(database: Database, job: Job) -> None:
+    calls, now, waits = Webhooks(database), 10.0, []
+    calls.ask(job, now)
+    while (due := calls.next_due()) is not None:
+        waits.append(due - now)
+        now = due
+        (call,) = calls.due(now)
+        calls.made(call, "answered 500", now, heard=False)
+    assert waits == [0.0, 10.0, 60.0, 600.0, 3600.0, 21600.0]
+
+
+def resolving_to(*addresses: str) -> Any:
+    def getaddrinfo(host: str, port: int, **_: object) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
+
+    return getaddrinfo
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [["127.0.0.1"], ["10.1.2.3"], ["192.168.0.1"], ["169.254.169.254"], ["::1"], ["fd00::1"], ["8.8.8.8", "10.0.0.1"],
+     ["0.0.0.0"], ["224.0.0.1"], ["::ffff:127.0.0.1"], []],
+)  # fmt: skip
+def test_private_addresses_are_none_to_call(monkeypatch: pytest.MonkeyPatch, addresses: list[str]) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", resolving_to(*addresses))
+    assert public_address("https://a.example/x") is None
+
+
+def test_a_public_address_is_the_one_to_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", resolving_to("8.8.8.8"))
+    assert public_address("https://a.example/x") == "8.8.8.8"
+
+
+def test_a_name_that_means_nothing_is_no_address() -> None:
+    assert public_address("https://nothing.invalid/x") is None

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kintune.core.payloads import ModelRef
+from kintune.errors import JobFailed
+from kintune.records import Store
+from kintune.tuning.front.placement import MeasurementSite
+from kintune.tuning.front.request import TuneRequest
+from kintune.tuning.front.tuning_run import TuningRun
+from kintune.workers.engine.job_run import JobEnd, JobEnding
+from tests.support.boards import board_about
+
+
+@pytest.mark.parametrize(("details", "told"), [("", "{log}"), ("the job's log", "the job's log")])
+def test_who_is_told_of_a_failure_is_told_where_the_details_are(tmp_path: Path, details: str, told: str) -> None:
+    log = tmp_path / "run.log"
+    request = TuneRequest(model=ModelRef("zoo", "resnet18", "resnet18"), output="net.kt", log=str(log))
+    with Store.open(":memory:") as store:
+        ticket = TuningRun(request, store, MeasurementSite("pi5", 1, 4, "Cortex-A76"), details=details)
+        ticket.open(board_about("Cortex-A76"), cores=1, pipelined=False)
+        with pytest.raises(JobFailed, match=f"^it died; details in {told.format(log=log)}$"):
+            ticket.conclude(JobEnd(JobEnding.FAILED, cause="it died"))

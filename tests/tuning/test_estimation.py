@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kintune.core.candidate import Candidate
+from kintune.core.device import Cache, DeviceDescription, Machine, Peak
+from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol
+from kintune.core.outcome import Outcome, Status
+from kintune.core.payloads import JobSpec, Prepared, Subgraph
+from kintune.models.ref import parse_ref
+from kintune.records import Measurement, Store
+from kintune.tuning import estimation as module
+from kintune.tuning.estimation import estimate_model
+
+ZOO = parse_ref("zoo:mobilenet_v1_0.5")
+PEAK = Peak(gflops=100.0, gbytes_per_s=10.0, threads=2, read_gbytes_per_s=12.0)
+MACHINE = Machine("a CPU", "x86_64", 2, 2, 2, 2, 1 << 34, (Cache(3, "unified", 1 << 20),), ())
+DEVICE = DeviceType(target="{}", model="a CPU", isa=(), threads=2, protocol="1-cold")
+ABOUT = DeviceDescription(DEVICE, MeasurementProtocol(threads=2), (), MACHINE, "tvm 0.27")
+CONV = Subgraph("conv", "a" * 32, 3, 1e8, "conv2d", "conv2d", True)
+SOFTMAX = Subgraph("softmax", "b" * 32, 1, 1e3, "softmax", "softmax", False)
+PREPARED = Prepared("mobilenet", "d" * 32, (), (), (CONV, SOFTMAX), {}, ())
+
+
+class FakeInterview:
+    """Answers as a device worker and as a job process do; `peaks` counts how often it measured."""
+
+    about = msgspec.msgpack.encode(ABOUT)
+
+    def __init__(self) -> None:
+        self.peaks = 0
+        self.specs: list[JobSpec] = []
+
+    def ask(self, kind: str, context: bytes = b"", payload: bytes = b"") -> bytes:
+        assert kind == "peak"
+        self.peaks += 1
+        return msgspec.msgpack.encode(PEAK)
+
+    def first_work(self, job: str, spec: bytes) -> bytes:
+        self.specs.append(msgspec.msgpack.decode(spec, type=JobSpec))
+        return msgspec.msgpack.encode(PREPARED)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> FakeInterview:
+    fake = FakeInterview()
+
+    @contextmanager
+    def interview(*_: object) -> Iterator[FakeInterview]:
+        yield fake
+
+    monkeypatch.setattr(module, "interview", interview)
+    monkeypatch.setattr("kintune.tuning.estimation.interview", interview)
+    return fake
+
+
+def add_measurement(store: Store, subgraph: Subgraph, time_us: float, run: str | None = None) -> None:
+    store.workloads.add(subgraph, b"a program")
+    store.measurements.add(
+        Measurement(
+            device_type=store.devices.add(DEVICE),
+            compiler=ABOUT.compiler,
+            candidate=Candidate.untuned(subgraph.workload),
+            outcome=Outcome(Status.OK, (time_us,)),
+            run_id=run,
+        )
+    )
+
+
+def test_subgraphs_count_as_often_as_they_occur(asked: FakeInterview) -> None:
+    estimate = estimate_model(ZOO)
+    assert estimate.flops == 3e8 + 1e3
+    assert (estimate.subgraphs, estimate.tunable) == (2, 1)
+    assert estimate.weight_bytes == 4 * 1_331_592 + 4 * 2 * 5472  # parameters, and the batch norms' statistics
+    assert estimate.bound_ms == pytest.approx(3.0, rel=1e-3)
+    assert asked.specs[0].model == ZOO
+
+
+def test_without_records_nothing_is_known_and_nothing_created(asked: FakeInterview, tmp_path: Path) -> None:
+    estimate = estimate_model(ZOO, trials=100, records=str(tmp_path / "records.sqlite"))
+    assert (estimate.known.measurements, estimate.known.latency_ms, estimate.judged_by_runs) == (0, None, False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_peak_is_measured_once_for_a_device_type(asked: FakeInterview, tmp_path: Path) -> None:
+    where = tmp_path / "records.sqlite"
+    Store.open(where).close()
+    assert estimate_model(ZOO, records=str(where)).peak == PEAK
+    assert estimate_model(ZOO, records=str(where)).peak == PEAK
+    assert asked.peaks == 1
+    with Store.open(where) as store:
+        assert store.devices.peak(DEVICE.digest) == PEAK
+
+
+def test_what_is_known_of_every_subgraph_adds_up(asked: FakeInterview, tmp_path: Path) -> None:
+    where = tmp_path / "records.sqlite"
+    with Store.open(where) as store:
+        add_measurement(store, CONV, 1000.0)
+    partly = estimate_model(ZOO, records=str(where)).known
+    assert (partly.workloads, partly.measurements, partly.latency_ms) == (1, 1, None)
+    with Store.open(where) as store:
+        add_measurement(store, SOFTMAX, 50.0)
+    assert estimate_model(ZOO, records=str(where)).known.latency_ms == pytest.approx(3.05)
+
+
+def test_past_runs_tell_how_long_a_trial_takes(
+    asked: FakeInterview, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = tmp_path / "records.sqlite"
+    monkeypatch.setattr(module, "_ENOUGH_TRIALS", 2)
+    with Store.open(where) as store:
+        store.runs.create("r", key="k", model_name="m")
+        store.runs.update("r", active_seconds=6.0)
+        add_measurement(store, CONV, 1000.0, run="r")
+        add_measurement(store, SOFTMAX, 50.0, run="r")
+        add_measurement(store, msgspec.structs.replace(CONV, workload="c" * 32), 70.0)  # of another machine's run
+    estimate = estimate_model(ZOO, trials=10, records=str(where))
+    assert (estimate.seconds, estimate.judged_by_runs) == (30.0, True)
+
+
+def test_what_came_from_elsewhere_tells_nothing_of_the_pace_here(
+    asked: FakeInterview, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = tmp_path / "records.sqlite"
+    monkeypatch.setattr(module, "_ENOUGH_TRIALS", 1)
+    with Store.open(where) as store:
+        store.runs.create("r", key="k", model_name="m")
+        store.runs.update("r", active_seconds=6.0)
+        add_measurement(store, CONV, 1000.0)
+    assert not estimate_model(ZOO, trials=10, records=str(where)).judged_by_runs

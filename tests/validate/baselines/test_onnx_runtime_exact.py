@@ -1,0 +1,25 @@
+from pathlib import Path
+
+import numpy as np
+
+from kintune.validate.baselines import BaselineModel, make_baseline
+
+
+def test_a_reference_does_not_saturate_products_of_bytes(tmp_path: Path) -> None:
+    """Two products of 255 and 127 exceed 16 bits, in which CPUs without VNNI add them."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    weight = numpy_helper.from_array(np.full((64, 8), 127, np.int8), "w")
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["x", "w"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.UINT8, [4, 64])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.INT32, [4, 8])],
+        [weight],
+    )
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    reference = make_baseline("onnxruntime", exact=True)
+    reference.prepare(BaselineModel(onnx=str(path)), 1, {"x": np.full((4, 64), 255, np.uint8)})
+    assert (reference.run()[0] == 64 * 255 * 127).all()

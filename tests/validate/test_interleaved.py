@@ -1,0 +1,69 @@
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kintune.core.stage_requests import ProveContext
+from kintune.errors import EngineError
+from kintune.validate.baseline_protocol import BaselineTurn
+from kintune.validate.interleaved import time_interleaved
+
+
+class Scripted:
+    """An entrant whose turns take scripted times, and which writes down who ran."""
+
+    def __init__(self, name: str, log: list[str], fails_at: int | None = None) -> None:
+        self.name = name
+        self._log = log
+        self._fails_at = fails_at
+        self._turns = 0
+
+    def turn(self, turn: BaselineTurn, seconds: float) -> tuple[float, ...]:
+        """Each run takes as many milliseconds as turns were taken."""
+        if self._turns == self._fails_at:
+            raise EngineError("killed by SIGSEGV")
+        self._turns += 1
+        self._log.append(self.name)
+        return (float(self._turns),) * turn.runs
+
+
+def ticking() -> Callable[[], float]:
+    """A clock that advances by a second each time it is read."""
+    seconds = iter(range(10**6))
+    return lambda: float(next(seconds))
+
+
+@given(st.integers(1, 5), st.integers(1, 12), st.integers(1, 4))
+def test_everybody_has_as_many_turns_and_none_always_begins(entrants: int, rounds: int, runs: int) -> None:
+    log: list[str] = []
+    names = [f"e{i}" for i in range(entrants)]
+    raced = time_interleaved([Scripted(n, log) for n in names], ProveContext(1, rounds=rounds, runs=runs), lambda: 0.0)
+    assert raced.dropped == {}
+    assert {name: len(times) for name, times in raced.latency_ms.items()} == dict.fromkeys(names, rounds * runs)
+    began = [log[number * entrants] for number in range(rounds)]
+    assert max(map(began.count, names)) - min(map(began.count, names)) <= 1
+    assert all(sorted(log[i : i + entrants]) == names for i in range(0, len(log), entrants))
+
+
+def test_it_ends_when_its_time_is_spent_but_not_before_the_least_rounds() -> None:
+    log: list[str] = []
+    time_interleaved([Scripted("a", log)], ProveContext(1, rounds=10, min_rounds=3, race_seconds=0), ticking())
+    assert log == ["a"] * 3
+    time_interleaved([Scripted("b", log)], ProveContext(1, rounds=10, min_rounds=3, race_seconds=2.5), ticking())
+    assert log[3:] == ["b"] * 5
+
+
+def test_one_that_fails_is_dropped_and_the_others_go_on() -> None:
+    log: list[str] = []
+    raced = time_interleaved(
+        [Scripted("a", log), Scripted("b", log, fails_at=1), Scripted("c", log)],
+        ProveContext(1, rounds=4, runs=2),
+        lambda: 0.0,
+    )
+    assert raced.dropped == {"b": "killed by SIGSEGV"}
+    assert {name: len(times) for name, times in raced.latency_ms.items()} == {"a": 8, "c": 8}
+
+
+def test_it_ends_when_nobody_is_left() -> None:
+    raced = time_interleaved([Scripted("a", [], fails_at=0)], ProveContext(1), lambda: 0.0)
+    assert raced == ({}, {"a": "killed by SIGSEGV"})

@@ -1,0 +1,231 @@
+import os
+import statistics
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from kintune.core.payloads import Proof
+from kintune.core.stage_requests import ProveContext, ProveItem
+from kintune.errors import InputError, NumericsError
+from kintune.runtime.package import Package, write_package
+from kintune.validate import validation_run as trials
+from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn
+from kintune.validate.validation import prove
+
+pytestmark = pytest.mark.tvm
+
+QUICK = ProveContext(threads=1, rounds=2, min_rounds=1, runs=2, race_seconds=0.0)
+
+
+class Files:
+    """A tiny network: its ONNX file, a good executable of it, and one with another first weight."""
+
+    def __init__(self, directory: Path) -> None:
+        from tests.support.tiny_network import make_tiny_network
+
+        self.onnx, good = make_tiny_network(directory)
+        self.good, self.wrong = str(directory / "good.kt"), str(directory / "wrong.kt")
+        good.save(self.good)
+        make_tiny_network(directory, skew=0.125).executable.save(self.wrong)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Files]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TVM_NUM_THREADS", "1")
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        yield Files(tmp_path_factory.mktemp("network"))
+
+
+def proof_of(context: ProveContext = QUICK, **item: Any) -> Proof:
+    encoded = prove(msgspec.msgpack.encode(context), msgspec.msgpack.encode(ProveItem(**item)))
+    return msgspec.msgpack.decode(encoded, type=Proof)
+
+
+def test_a_good_network_is_proven_against_all_who_run(files: Files) -> None:
+    proof = proof_of(tuned=files.good, untuned=files.good, onnx=str(files.onnx), compare=("onnxruntime", "torch"))
+    assert proof.compared_with == ("untuned", "onnxruntime")
+    assert proof.within_tolerance
+    assert proof.disagreement == ""
+    assert proof.max_abs_error is not None
+    assert proof.max_abs_error < 1e-4
+    assert proof.skipped == {"torch": "the model is not a PyTorch exported program"}
+    assert {name: len(times) for name, times in proof.latency_ms.items()} == {
+        "untuned": 2,
+        "tuned": 2,
+        "onnxruntime": 2,
+    }
+
+
+def test_what_is_not_timed_is_only_compared(files: Files) -> None:
+    good = proof_of(tuned=files.good, untuned=files.good, onnx=str(files.onnx), compare=(), timed=False)
+    assert good.compared_with == ("untuned", "onnxruntime")
+    assert good.within_tolerance
+    assert good.latency_ms == {}
+    wrong = proof_of(tuned=files.wrong, onnx=str(files.onnx), timed=False)
+    assert wrong.within_tolerance is False
+    assert wrong.compared_with == ("onnxruntime",)
+
+
+def test_a_model_that_no_reference_can_run_is_compared_with_nothing(files: Files, tmp_path: Path) -> None:
+    (tmp_path / "bad.onnx").write_bytes(b"\x08\x08garbage")
+    proof = proof_of(tuned=files.good, onnx=str(tmp_path / "bad.onnx"), timed=False)
+    assert proof.compared_with == ()
+    assert proof.within_tolerance is None
+    assert set(proof.skipped) == {"onnxruntime"}
+
+
+class Slowing:
+    """A contender on a machine that takes twice as long for everything once the untuned network had a timed turn."""
+
+    pace = 1.0
+    outputs: tuple[str, ...] = ()
+
+    def __init__(self, name: str, _: BaselineContext) -> None:
+        self.name = name
+
+    def __enter__(self) -> "Slowing":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def prepare(self, seconds: float) -> None:
+        """Nothing to load."""
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def turn(self, turn: BaselineTurn, _: float) -> tuple[float, ...]:
+        """The tuned network is a tenth faster."""
+        if turn.outputs is not None:
+            np.savez(turn.outputs, **{name: np.zeros(1, np.float32) for name in Slowing.outputs})
+        milliseconds = Slowing.pace * (0.9 if self.name == "tuned" else 1.0)
+        if self.name == "untuned" and turn.warm_seconds:
+            Slowing.pace = 2.0
+        return (milliseconds,) * turn.runs
+
+
+def test_tuned_and_untuned_are_timed_in_alternation(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "Contender", Slowing)
+    monkeypatch.setattr(Slowing, "pace", 1.0)
+    monkeypatch.setattr(Slowing, "outputs", tuple(t.name for t in Package.open(files.good).manifest.outputs))
+    latency = proof_of(
+        msgspec.structs.replace(QUICK, rounds=4, min_rounds=4), tuned=files.good, untuned=files.good, compare=()
+    ).latency_ms
+    assert len(latency["untuned"]) == len(latency["tuned"])
+    assert statistics.median(latency["tuned"]) < statistics.median(latency["untuned"])
+
+
+def test_wrong_numbers_are_reported_with_place_and_reference(files: Files) -> None:
+    proof = proof_of(tuned=files.wrong, onnx=str(files.onnx), compare=("onnxruntime",))
+    assert proof.within_tolerance is False
+    assert proof.max_abs_error is not None
+    assert proof.max_abs_error > 0.01
+    assert proof.disagreement.startswith("output 'y': ")
+    assert proof.disagreement.endswith("(onnxruntime)")
+    assert "more than 4 times what rounding moves" in proof.disagreement
+    assert proof.noise is not None
+    assert 0 < proof.noise < 1e-4
+    assert proof.basis == ""
+    assert set(proof.latency_ms) == {"tuned", "onnxruntime"}
+
+
+def alone_of(files: Files, path: Path, *names: str) -> str:
+    """The good network, its two outputs (which differ) said to be those of a subgraph's two programs."""
+    package = Package.open(files.good)
+    outputs = [msgspec.structs.replace(t, name=n) for t, n in zip(package.manifest.outputs, names, strict=True)]
+    manifest = msgspec.structs.replace(package.manifest, outputs=tuple(outputs))
+    write_package(path, manifest, package.library, package.weights)
+    return str(path)
+
+
+def test_what_only_rounding_excuses_has_its_subgraphs_compared_alone(files: Files, tmp_path: Path) -> None:
+    from tests.support.tiny_network import make_tiny_network
+
+    make_tiny_network(tmp_path, skew=1e-7).executable.save(tmp_path / "near.kt")
+    strict = msgspec.structs.replace(QUICK, rtol=0.0, atol=0.0)
+    common: dict[str, Any] = {
+        "tuned": str(tmp_path / "near.kt"), "onnx": str(files.onnx), "timed": False, "left_out": ("z",),
+        "titles": {"w": "net_w (Gemm 'a')", "z": "net_z"},
+    }  # fmt: skip
+    right = proof_of(strict, **common)
+    assert right.within_tolerance
+    assert right.basis
+    assert (right.alone, right.not_alone) == ((), {"net_z": "takes long untuned"})
+    wrong = proof_of(strict, **common, alone=alone_of(files, tmp_path / "wrong.kt", "w 0", "w 1"))
+    assert wrong.within_tolerance is False
+    assert wrong.disagreement.startswith("net_w (Gemm 'a') by itself, on what it gets in the network: wrong numbers")
+    assert set(wrong.wrong_alone) == {"w"}
+    (tmp_path / "broken.kt").write_bytes(b"PK")
+    without = proof_of(**common, alone=str(tmp_path / "broken.kt"))  # is not looked at: within tolerance as it is
+    assert without.within_tolerance
+    assert (without.alone, without.basis) == ((), "")
+
+
+def test_the_tolerance_decides(files: Files) -> None:
+    loose = msgspec.structs.replace(QUICK, atol=100.0)
+    inputs = Path(files.good).with_name("bias.npz")
+    np.savez(inputs, x=np.ones((4, 48), np.float32), bias=np.full(10, 1e3, np.float32))
+    proof = proof_of(loose, tuned=files.wrong, untuned=files.good, inputs=(str(inputs),), compare=())
+    assert proof.within_tolerance
+    assert proof.max_abs_error is not None
+    assert proof.max_abs_error > 0.01
+
+
+def test_all_sets_of_inputs_are_compared_and_the_first_is_timed(files: Files, tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in ("zeros.npz", "more.npz", "ones.npz")]
+    for path, value in zip(paths, (0.0, 0.0, 1.0), strict=True):  # of zeros, no weight matters
+        np.savez(path, x=np.full((4, 48), value, np.float32), bias=np.full(10, 0.5, np.float32))
+    common: dict[str, Any] = {"tuned": files.wrong, "onnx": str(files.onnx), "compare": ("onnxruntime",)}
+    named = tuple(Path(path).name for path in paths)
+    assert proof_of(**common, inputs=tuple(paths[:2]), input_names=named[:2]).within_tolerance
+    proof = proof_of(**common, inputs=tuple(paths), input_names=named)
+    assert proof.within_tolerance is False
+    assert proof.disagreement.endswith("(onnxruntime, ones.npz)")
+    assert set(proof.latency_ms) == {"tuned", "onnxruntime"}
+    good = proof_of(tuned=files.good, onnx=str(files.onnx), inputs=tuple(paths), input_names=named, timed=False)
+    assert good.within_tolerance
+
+
+def test_without_a_reference_nothing_is_claimed(files: Files) -> None:
+    proof = proof_of(tuned=files.good, compare=("onnxruntime", "openvino"))
+    assert proof.within_tolerance is None
+    assert proof.max_abs_error is None
+    assert proof.compared_with == ()
+    assert set(proof.skipped) == {"onnxruntime", "openvino"}
+
+
+def test_what_cannot_run_beside_it_is_skipped_with_the_reason(files: Files, tmp_path: Path) -> None:
+    (tmp_path / "bad.onnx").write_bytes(b"\x08\x08garbage")
+    (tmp_path / "bad.kt").write_bytes(b"PK")
+    proof = proof_of(
+        tuned=files.good,
+        untuned=str(tmp_path / "bad.kt"),
+        onnx=str(tmp_path / "bad.onnx"),
+        compare=("onnxruntime", "unheard_of"),
+    )
+    assert set(proof.latency_ms) == {"tuned"}
+    assert proof.skipped["untuned"].endswith("writes one")
+    assert proof.skipped["unheard_of"].startswith("no runtime to compare with is called 'unheard_of'")
+    assert "\n" not in proof.skipped["onnxruntime"]
+
+
+def test_a_tuned_network_that_does_not_run_is_no_proof(files: Files, tmp_path: Path) -> None:
+    package = Package.open(files.good)
+    write_package(tmp_path / "broken.kt", package.manifest, b"no library", package.weights)
+    with pytest.raises(NumericsError, match=r"the tuned network does not run: .*cannot be loaded"):
+        proof_of(tuned=str(tmp_path / "broken.kt"), compare=())
+
+
+def test_wrong_inputs_are_refused_before_anything_runs(files: Files, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.zeros((4, 48), np.float32))
+    with pytest.raises(InputError, match=r"x\.npz: input 'bias' is missing"):
+        proof_of(tuned=files.good, inputs=(str(tmp_path / "x.npz"),))
+    with pytest.raises(InputError, match="no such file"):
+        proof_of(tuned=files.good, inputs=(str(tmp_path / "none.npz"),))

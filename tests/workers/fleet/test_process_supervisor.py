@@ -1,0 +1,233 @@
+"""Processes kept for somebody else: real ones."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from kintune.core.messages import Begin, Hello, Item, ItemDone, ItemFailed, Shutdown
+from kintune.errors import WireError
+from kintune.wire.channel import encoded, reader_of_worker
+from kintune.workers.fleet.file_transfer import sweep
+from kintune.workers.fleet.messages import Bring, Launch
+from kintune.workers.fleet.process_supervisor import ProcessSupervisor
+from tests.support.script import Act, Deed
+
+WORKER = "tests.support.scripted_worker"
+
+
+class Notes:
+    """What a household tells."""
+
+    def __init__(self) -> None:
+        self.said: dict[int, bytes] = {}
+        self.out: dict[int, bytes] = {}
+        self.how: dict[int, str] = {}
+        self.news = asyncio.Event()
+
+    def heard(self, process: int, data: bytes) -> None:
+        self.said[process] = self.said.get(process, b"") + data
+        self.news.set()
+
+    def printed(self, process: int, data: bytes) -> None:
+        self.out[process] = self.out.get(process, b"") + data
+
+    def ended(self, process: int, how: str) -> None:
+        self.how[process] = how
+        self.news.set()
+
+    def messages(self, process: int) -> list[object]:
+        return [*reader_of_worker().feed(self.said.get(process, b""))]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self.news.clear()
+            await asyncio.wait_for(self.news.wait(), 30)
+
+
+def play(act: Callable[[ProcessSupervisor, Notes], Awaitable[None]]) -> Notes:
+    """Act on a household that keeps scripted workers; nothing of it is left."""
+
+    async def playing() -> Notes:
+        notes = Notes()
+        household = ProcessSupervisor(notes, {WORKER})
+        await act(household, notes)
+        await household.close()
+        assert len(household) == 0
+        return notes
+
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    notes = asyncio.run(playing())
+    assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
+    return notes
+
+
+def order(deed: Deed) -> bytes:
+    begin = Begin("s", 0, "build", b"")
+    return encoded(begin) + encoded(Item("s", 0, 0, deed.encode()))
+
+
+def test_what_is_said_passes_both_ways_and_the_end_is_told() -> None:
+    async def act(household: ProcessSupervisor, notes: Notes) -> None:
+        household.start(Launch(7, WORKER))
+        household.say(7, order(Deed(text="hello")))  # before it is up
+        await notes.until(lambda: len(notes.messages(7)) == 2)
+        household.say(7, encoded(Shutdown()))
+        await notes.until(lambda: 7 in notes.how)
+
+    notes = play(act)
+    greeting, answer = notes.messages(7)
+    assert isinstance(greeting, Hello)
+    assert isinstance(answer, ItemDone)
+    assert answer.payload == b"hello"
+    assert notes.how == {7: "exited with code 0"}
+
+
+@pytest.mark.parametrize(
+    ("deed", "how"),
+    [(Deed(Act.KILL, number=signal.SIGSEGV), "killed by SIGSEGV"), (Deed(Act.EXIT, number=3), "exited with code 3")],
+)
+def test_how_a_process_died_is_told_with_what_it_printed(deed: Deed, how: str) -> None:
+    async def act(household: ProcessSupervisor, notes: Notes) -> None:
+        household.start(Launch(1, WORKER))
+        household.say(1, order(deed))
+        await notes.until(lambda: 1 in notes.how)
+
+    notes = play(act)
+    assert notes.how == {1: how}
+    assert notes.out.get(1, b"") == (b"about to die\n" if deed.act is Act.KILL else b"")
+
+
+def test_of_what_a_process_prints_too_much_only_the_last_is_passed_on() -> None:
+    async def act(household: ProcessSupervisor, notes: Notes) -> None:
+        household.start(Launch(1, WORKER))
+        household.say(1, order(Deed(Act.FLOOD, "x", number=16 << 20)))
+        await notes.until(lambda: len(notes.messages(1)) == 2)
+        household.say(1, order(Deed(Act.KILL, number=signal.SIGKILL)))
+        await notes.until(lambda: 1 in notes.how)
+
+    notes = play(act)
+    assert 8 << 20 <= len(notes.out[1]) < 9 << 20
+    assert notes.out[1].endswith(b"xabout to die\n")
+
+
+def test_a_process_that_hangs_is_killed_when_it_is_told() -> None:
+    async def act(household: ProcessSupervisor, notes: Notes) -> None:
+        household.start(Launch(1, WORKER))
+        household.say(1, order(Deed(Act.HANG)))
+        await notes.until(lambda: len(notes.messages(1)) == 1)
+        household.kill(1)
+        await notes.until(lambda: 1 in notes.how)
+
+    assert play(act).how == {1: "killed"}
+
+
+def test_one_that_is_killed_before_it_is_up_does_not_come_up() -> None:
+    async def act(household: ProcessSupervisor, notes: Notes) -> None:
+        household.start(Launch(1, WORKER))
+        household.kill(1)
+        await notes.until(lambda: 1 in notes.how)
+
+    assert play(act).how == {1: "killed"}
+
+
+def test_only_our_programs_are_started() -> None:
+    async def act(household: ProcessSupervisor, notes: Notes) -> None:
+        household.start(Launch(1, "http.server", ("--bind", "0.0.0.0")))
+        await notes.until(lambda: 1 in notes.how)
+
+    assert play(act).how == {1: "http.server is none of the programs that can be started here"}
+
+
+def test_those_that_are_left_are_killed_at_the_end_and_strangers_are_ignored() -> None:
+    async def act(household: ProcessSupervisor, notes: Notes) -> None:
+        for number in (1, 2):
+            household.start(Launch(number, WORKER))
+        await notes.until(lambda: len(notes.said) == 2)
+        household.say(99, b"anybody?")
+        household.kill(99)
+
+    assert play(act).how == {1: "killed", 2: "killed"}
+
+
+def test_large_messages_pass() -> None:
+    size = 3_000_000
+
+    async def act(household: ProcessSupervisor, notes: Notes) -> None:
+        household.start(Launch(1, WORKER))
+        household.say(1, order(Deed(Act.BIG, number=size)))
+        await notes.until(lambda: len(notes.said.get(1, b"")) > size)
+
+    answer = play(act).messages(1)[-1]
+    assert isinstance(answer, ItemDone)
+    assert len(answer.payload) == size
+
+
+def test_messages_have_tags_that_tell_them_apart() -> None:
+    with pytest.raises(WireError):
+        reader_of_worker().feed(encoded(Launch(1, WORKER)))
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(Launch(1, WORKER)), type=Launch) == Launch(1, WORKER)
+
+
+def test_files_are_a_processs_own_and_gone_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    async def act(household: ProcessSupervisor, notes: Notes) -> None:
+        household.start(Launch(1, WORKER))
+        household.start(Launch(2, WORKER))
+        household.bring(Bring(1, "/there/net.kt", 0, 6, b"one"))
+        household.bring(Bring(1, "/there/net.kt", 3, 6, b"two"))
+        for process in (1, 2):
+            household.say(process, order(Deed(Act.READ, text="/there/net.kt")))
+        await notes.until(lambda: all(len(notes.messages(process)) == 2 for process in (1, 2)))
+        (kept,) = tmp_path.glob("kintune-depot-*/*")
+        assert kept.suffix == ".kt"
+        household.clear(1)
+        assert not kept.exists()
+
+    notes = play(act)
+    found, missing = (notes.messages(process)[1] for process in (1, 2))
+    assert isinstance(found, ItemDone)
+    assert found.payload == b"onetwo"
+    assert isinstance(missing, ItemFailed)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_too_large_ends_the_process_that_needs_it() -> None:
+    async def act(household: ProcessSupervisor, notes: Notes) -> None:
+        household.start(Launch(1, WORKER))
+        await notes.until(lambda: bool(notes.messages(1)))
+        household.bring(Bring(1, "/there/vast.onnx", 0, 1 << 62, b"beginning"))
+        await notes.until(lambda: 1 in notes.how)
+
+    assert play(act).how[1].startswith("vast.onnx is too large for this machine: it has ")
+
+
+def test_what_killed_agents_have_left_is_swept_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    mine, dead = tmp_path / f"kintune-depot-{os.getpid()}-a", tmp_path / "kintune-depot-999999999-b"
+    for path in (mine, dead):
+        path.mkdir()
+    sweep()
+    assert [path.name for path in tmp_path.iterdir()] == [mine.name]
+
+
+def test_a_front_says_little_of_a_programs_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_PRELOAD", "")
+
+    async def act(household: ProcessSupervisor, notes: Notes) -> None:
+        household.start(Launch(1, WORKER, environment={"LD_PRELOAD": "/evil.so", "TVM_NUM_THREADS": "3"}))
+        await notes.until(lambda: bool(notes.messages(1)))
+        (child,) = (each for each in psutil.Process().children() if WORKER in each.cmdline())
+        assert child.environ()["LD_PRELOAD"] == ""
+        assert child.environ()["TVM_NUM_THREADS"] == "3"
+
+    play(act)
