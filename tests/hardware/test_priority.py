@@ -7,12 +7,12 @@ import threading
 
 PROGRAM = """
 import os, threading
-from kintune.hardware.cores import set_urgent
+from kintune.hardware.cores import set_realtime_priority
 begun, over = threading.Event(), threading.Event()
 threading.Thread(target=lambda: (begun.set(), over.wait())).start()
 begun.wait()
 for urgent in (True, False):
-    set_urgent(urgent)
+    set_realtime_priority(urgent)
     print(*{os.sched_getscheduler(int(thread)) for thread in os.listdir("/proc/self/task")})
 over.set()
 """

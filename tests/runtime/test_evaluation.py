@@ -1,6 +1,6 @@
 import pytest
 
-from kintune.runtime.executable import Evaluation
+from kintune.runtime.evaluation import Evaluation
 
 
 def test_a_median_comes_with_its_spread() -> None:

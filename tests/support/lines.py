@@ -8,7 +8,7 @@ __all__ = ["QuietLine", "pair"]
 
 
 class QuietLine:
-    """Implements `kintune.workers.fleet.transport.Line`; `cut` ends it at both ends."""
+    """Implements `kintune.workers.fleet.transport.Transport`; `cut` ends it at both ends."""
 
     def __init__(self, incoming: asyncio.Queue[bytes | None], outgoing: asyncio.Queue[bytes | None]) -> None:
         self._incoming = incoming

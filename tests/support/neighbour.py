@@ -16,7 +16,7 @@ __all__ = ["Neighbour"]
 
 
 class Neighbour:
-    """Implements `kintune.workers.engine.remote_process.Keeper` by a household in a thread of its own, until `close`.
+    """Implements `kintune.workers.engine.remote_process.ProcessHost` by a household in a thread of its own, until `close`.
 
     While it is `deaf`, nothing that its processes say or print comes through, nor that they end.
     """
@@ -53,7 +53,7 @@ class Neighbour:
         self._loop.call_soon_threadsafe(self._household.kill, process)
 
     def heard(self, process: int, data: bytes) -> None:
-        """See `kintune.workers.fleet.process_supervisor.Relative`."""
+        """See `kintune.workers.fleet.process_supervisor.SupervisedProcess`."""
         if not self.deaf:
             self._engine.heard(self.name, process, data)
 

@@ -112,7 +112,7 @@ class Slowing:
 
 
 def test_tuned_and_untuned_are_timed_in_alternation(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "Contender", Slowing)
+    monkeypatch.setattr(trials, "BaselineProcess", Slowing)
     monkeypatch.setattr(Slowing, "pace", 1.0)
     monkeypatch.setattr(Slowing, "outputs", tuple(t.name for t in Package.open(files.good).manifest.outputs))
     latency = proof_of(

@@ -11,8 +11,9 @@ from kintune.errors import ModelError, cause_line
 from kintune.models.constants import store_constant
 from kintune.models.digest import exported_digest
 from kintune.models.index_guard import guard_indices
-from kintune.models.model import ImportedModel, signature
+from kintune.models.model import ImportedModel
 from kintune.models.quiet import quiet
+from kintune.models.signature import signature
 from kintune.models.torch_export import require_torch
 
 if TYPE_CHECKING:

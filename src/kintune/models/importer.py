@@ -12,9 +12,10 @@ from kintune.models import zoo
 from kintune.models.constants import store_constant
 from kintune.models.import_onnx import import_onnx
 from kintune.models.index_guard import guard_indices
-from kintune.models.model import ImportedModel, signature
+from kintune.models.model import ImportedModel
 from kintune.models.onnx import read
 from kintune.models.ref import EXPORTED, ONNX, ZOO
+from kintune.models.signature import signature
 
 __all__ = ["load"]
 

@@ -16,8 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import msgspec
-import numpy as np
 import numpy.typing as npt
 import tvm
 
@@ -26,13 +24,14 @@ from kintune.core.version import __version__
 from kintune.errors import BuildError, InputError, KintuneError, OrderError
 from kintune.hardware.gpus import is_gpu
 from kintune.runtime.artifact import link_program
+from kintune.runtime.evaluation import Evaluation
 from kintune.runtime.inputs import Array, arrange_inputs, check_indices, draw_inputs
 from kintune.runtime.package import Manifest, Package, write_package
 from kintune.runtime.placement import DevicePlacement, make_placement, prepare_threads, why_not_here
 from kintune.runtime.target import architecture_of, instruction_set
 from kintune.runtime.tensors import block_of, tensor_of
 
-__all__ = ["Evaluation", "Executable", "Inputs", "describe_build"]
+__all__ = ["Executable", "Inputs", "describe_build"]
 
 
 Inputs: TypeAlias = "Mapping[str, npt.ArrayLike] | npt.ArrayLike"
@@ -229,22 +228,3 @@ def _load(library: bytes, device: Any) -> Any:
         except Exception as error:  # the runtime raises many types for a library that it cannot load
             reason = str(error).strip().partition("\n")[0]
             raise KintuneError(f"the program cannot be loaded: {type(error).__name__}: {reason}") from error
-
-
-class Evaluation(msgspec.Struct, frozen=True):
-    """Latencies of repeated runs in milliseconds: the median, the 10th and 90th percentile, and all of them in order.
-
-    `spread` is (p90 - p10) / median: 0.02 is a quiet machine, 0.2 one whose numbers should not be believed.
-    """
-
-    median_ms: float
-    p10_ms: float
-    p90_ms: float
-    spread: float
-    times_ms: tuple[float, ...]
-
-    @classmethod
-    def of(cls, times_ms: Sequence[float]) -> Evaluation:
-        """Summarise at least one latency."""
-        p10, median, p90 = (float(q) for q in np.percentile(times_ms, (10, 50, 90)))
-        return cls(median, p10, p90, (p90 - p10) / median if median else 0.0, tuple(times_ms))

@@ -64,7 +64,7 @@ class OwnMeasurements:
         best_us: Mapping[str, float],
         again: Sequence[Candidate] = (),
     ) -> list[Outcome]:
-        """See `kintune_lab.contest.stock_bench.Bench`; workers make programs themselves."""
+        """See `kintune_lab.contest.stock_bench.Measurements`; workers make programs themselves."""
         del program
         with self._laps.stage("build"):
             self._seconds.clear()

@@ -19,7 +19,7 @@ def test_who_replaces_a_worker_that_took_too_long_stays(tmp_path: Path, monkeypa
 
     ground = lay_ground(parse_ref(str(make_tiny_network(tmp_path).onnx)), 1)
     untuned = Candidate.untuned(ground.ready().subgraphs[0].workload)
-    bench = own_bench.OwnBench(ground, {}, tmp_path / "workers.log", Laps())
+    bench = own_bench.OwnMeasurements(ground, {}, tmp_path / "workers.log", Laps())
 
     def measured() -> Status:
         (outcome,) = bench.measure([untuned], lambda candidate: ground.lowered.workloads[0].module, {})

@@ -76,7 +76,7 @@ def test_what_cannot_be_compared_is_judged_again_until_its_turns_are_removed(
         return {program: Judgement(program, (1.0,), Status.OK) for program in programs}
 
     monkeypatch.setattr(live, "_conduct", lambda *_: live._Raced(raced, 1))
-    monkeypatch.setattr(live, "Workers", lambda *_: nullcontext())
+    monkeypatch.setattr(live, "JudgeWorkers", lambda *_: nullcontext())
     monkeypatch.setattr(live, "judge", judged)
     turns = tmp_path / "turns"
     spec = spec_of({"stock": Stock(8), "kintune": Ours(Strategy())})

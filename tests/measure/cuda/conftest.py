@@ -27,15 +27,6 @@ def paper_gpu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**os.environ, **build_paper_gpu(tmp_path_factory.mktemp("paper"))}
 
 
-@pytest.fixture
-def programs(tmp_path: os.PathLike[str], monkeypatch: pytest.MonkeyPatch) -> os.PathLike[str]:
-    """A folder that is all that is searched for programs, with no toolkit named."""
-    for variable in ("CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    return tmp_path
-
-
 BUILD = """
 import ctypes, json, struct
 import tvm
@@ -44,7 +35,7 @@ from kintune.compiler.build import build_candidate
 from kintune.runtime.target import resolve_target
 from kintune.core.candidate import Candidate
 from kintune.compiler.space.replay import save_workload
-from kintune.search.processor import Machine
+from kintune.search.processor import Processor
 from kintune.search.rules import rule_candidates
 from kintune.compiler.space.sketches import generate_sketches
 
@@ -53,7 +44,7 @@ a, w = te.placeholder((64, 64), name="a"), te.placeholder((64, 64), name="w")
 function = te.create_prim_func([a, w, topi.nn.relu(topi.matmul(a, w))])
 module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
 sketches = generate_sketches("w", module, target)
-for candidate in (Candidate.untuned("w"), rule_candidates(sketches, Machine.of(()), 1)[0]):
+for candidate in (Candidate.untuned("w"), rule_candidates(sketches, Processor.of(()), 1)[0]):
     sketch = next((s for s in sketches if s.digest == candidate.sketch), None)
     artifact = build_candidate(target, save_workload(module), sketch, candidate).artifact
     inner = artifact.index(b"\\x7fELF", 1)  # the machine code of the GPU, inside that of the host

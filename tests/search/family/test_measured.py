@@ -100,7 +100,7 @@ def test_what_was_a_family_may_lose_a_little_and_strangers_nothing(
 ) -> None:
     monkeypatch.setattr(measured, "Relations", lambda **_: _Scripted(gain))
     evidence = [_samples("a", 0, 64), _samples("b", 0, 64)]
-    finder = measured.Measured()
+    finder = measured.MeasuredFamilies()
     for previous, together in (({"a": "x", "b": "x"}, family), ({"a": "x", "b": "y"}, strangers)):
         assigned = finder.group(evidence, previous)
         assert (assigned["a"] == assigned["b"]) is together

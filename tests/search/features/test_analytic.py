@@ -3,7 +3,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.search.traits.conftest import a_product, a_sketch, tiled
 
 from kintune.core.candidate import Candidate, Sketch
 from kintune.search.access_patterns import AccessPatterns
@@ -13,6 +12,7 @@ from kintune.search.features.encoding import Population
 from kintune.search.features.field import Field, fields_of
 from kintune.search.processor import Processor
 from kintune.search.training_rows import STORES, WIDTH
+from tests.search.features.conftest import a_product, a_sketch, tiled
 
 MACHINE = Processor(16, 32, 2, (32 << 10, 1 << 20, 32 << 20))
 

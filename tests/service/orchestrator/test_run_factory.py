@@ -69,7 +69,7 @@ class Office:
 
 @pytest.fixture
 def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(intake_module, "Ticket", FakeTicket)
+    monkeypatch.setattr(intake_module, "TuningRun", FakeTicket)
     with Store.open(":memory:") as store, closing(Office(tmp_path, store)) as made:
         yield made
 

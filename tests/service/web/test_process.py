@@ -24,5 +24,5 @@ def test_what_passes_is_told_from_what_does_not(
     (tmp_path / "settings.json").write_bytes(msgspec.json.encode(ServiceSettings(data=str(tmp_path))))
     monkeypatch.setattr(process.logs, "configure", lambda part: None)
     monkeypatch.setattr(process, "step_aside", lambda settings: None)
-    monkeypatch.setattr(process, "Rooms", fails)
+    monkeypatch.setattr(process, "ApplicationState", fails)
     assert process.main([str(tmp_path / "settings.json")]) == code

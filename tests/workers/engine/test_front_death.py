@@ -14,7 +14,7 @@ from pathlib import Path
 from kintune.workers.engine.process import Command
 from kintune.workers.engine.job_run import JobLaunch
 from kintune.workers.engine.local import LocalEngine
-from kintune.scheduler.scheduler import Machine
+from kintune.scheduler.scheduler import Scheduler
 from kintune.scheduler.policies import Sequential
 from kintune.scheduler.resources import Host
 from kintune.core.stage import Demand, Stage
@@ -33,7 +33,7 @@ def die(job, payload):
     os.kill(os.getpid(), signal.SIGKILL)
 
 log = Path(sys.argv[1])
-with LocalEngine(Machine(Sequential()), MemoryJournal(), {"build": worker}, [Host("h", 2, 0)], log=log) as e:
+with LocalEngine(Scheduler(Sequential()), MemoryJournal(), {"build": worker}, [Host("h", 2, 0)], log=log) as e:
     e.run([JobLaunch("j", job, plot.encode())], on_progress=die)
 """
 

@@ -48,7 +48,7 @@ class Sent(GuardedMemory):
 
 
 class BoardBackend:
-    """Implements `kintune.measure.backend.Arena` over a session."""
+    """Implements `kintune.measure.backend.MeasurementBackend` over a session."""
 
     def __init__(self, session: RpcSession, threads: int) -> None:
         self.device = session.device

@@ -19,7 +19,7 @@ _FLUSH = "cache_flush_cpu_non_first_arg"
 
 
 class RemoteKernelTimer:
-    """Implements `kintune.measure.backend.Watch`.
+    """Implements `kintune.measure.backend.BackendWatch`.
 
     With cold operands, all arguments but the first are flushed from the board's caches before every timed run: that is
     what a stock server can do.  So outputs are cold, too, and times are not those of the same processor with a worker
@@ -45,7 +45,7 @@ class RemoteKernelTimer:
         slow_us: float = math.inf,
         first_us: float = math.inf,
     ) -> tuple[float, ...]:
-        """As those of `kintune.measure.timer.Stopwatch`; how long a first run took changes nothing."""
+        """As those of `kintune.measure.timer.KernelTimer`; how long a first run took changes nothing."""
         del first_us
         flush = _flush(weights, protocol)
         if protocol.warmups > 1:

@@ -46,7 +46,7 @@ __all__ = ["TvmBackend"]
 
 
 class TvmBackend:
-    """Implements `kintune.tuning.job.backend.Tools` on TVM."""
+    """Implements `kintune.tuning.job.backend.CompilerBackend` on TVM."""
 
     def __init__(self) -> None:
         self._spec: JobSpec | None = None

@@ -227,7 +227,7 @@ class RayCluster:
 
 
 class _RayLine:
-    """The front's end of the line to an agent: implements `kintune.workers.fleet.transport.Line`."""
+    """The front's end of the line to an agent: implements `kintune.workers.fleet.transport.Transport`."""
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor

@@ -74,7 +74,7 @@ class NodeAgent:
     # the agent's end of the line
 
     async def send(self, data: bytes) -> None:
-        """See `kintune.workers.fleet.transport.Line`."""
+        """See `kintune.workers.fleet.transport.Transport`."""
         self._said.put_nowait(data)
 
     async def receive(self) -> bytes | None:

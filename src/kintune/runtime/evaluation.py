@@ -1,0 +1,29 @@
+"""How long an executable takes, with the spread of the times; free of TVM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+__all__ = ["Evaluation"]
+
+
+class Evaluation(msgspec.Struct, frozen=True):
+    """Latencies of repeated runs in milliseconds: the median, the 10th and 90th percentile, and all of them in order.
+
+    `spread` is (p90 - p10) / median: 0.02 is a quiet machine, 0.2 one whose numbers should not be believed.
+    """
+
+    median_ms: float
+    p10_ms: float
+    p90_ms: float
+    spread: float
+    times_ms: tuple[float, ...]
+
+    @classmethod
+    def of(cls, times_ms: Sequence[float]) -> Evaluation:
+        """Summarise at least one latency."""
+        p10, median, p90 = (float(q) for q in np.percentile(times_ms, (10, 50, 90)))
+        return cls(median, p10, p90, (p90 - p10) / median if median else 0.0, tuple(times_ms))
