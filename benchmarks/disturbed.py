@@ -34,8 +34,8 @@ import msgspec
 
 from kintune.api import Model
 from kintune.core.candidate import Candidate
-from kintune.core.payloads import Prepared, StageName
 from kintune.core.stage_requests import BuildContext, Built, ProfileContext, ProfileItem
+from kintune.core.stage_results import Prepared, StageName
 from kintune.hardware.cores import set_realtime_priority
 from kintune.measure.interference import CALM, PAUSES_S, InterferenceFilter
 from kintune.records import Store

@@ -25,8 +25,9 @@ from local_workers import build, builders
 from numpy.typing import NDArray
 
 from kintune.core.candidate import Candidate
-from kintune.core.payloads import Prepared, Subgraph
 from kintune.core.stage_requests import BuildContext, ProfileContext, ProfileItem
+from kintune.core.stage_results import Prepared
+from kintune.core.workload import Subgraph
 from kintune.hardware.cpu import data_caches, inspect_machine
 from kintune.models.ref import parse_ref
 from kintune.search.cost_model import Trees, relative_speeds

@@ -31,7 +31,7 @@ def main() -> None:
 
     import msgspec
 
-    from kintune.core.payloads import IndexCheck
+    from kintune.core.model import IndexCheck
     from kintune.runtime.executable import Executable
     from kintune.runtime.inputs import arrange_inputs, check_indices, draw_inputs
 

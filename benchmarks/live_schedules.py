@@ -26,9 +26,9 @@ from typing import Any
 import msgspec
 from live.followed_job import FOLLOW, SECONDS
 
+from kintune.core.config import Options, Strategy
 from kintune.core.messages import ItemStatus
-from kintune.core.payloads import Options, Selected, StageName
-from kintune.core.strategy import Strategy
+from kintune.core.stage_results import Selected, StageName
 from kintune.errors import KintuneError
 from kintune.hardware.cores import physical_cores
 from kintune.models.ref import parse_ref

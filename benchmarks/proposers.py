@@ -22,10 +22,11 @@ from pathlib import Path
 from local_workers import build, builders
 
 from kintune.core.candidate import Candidate
+from kintune.core.config import Strategy
 from kintune.core.outcome import Outcome
-from kintune.core.payloads import Prepared, Subgraph
 from kintune.core.stage_requests import BuildContext, ProfileContext, ProfileItem
-from kintune.core.strategy import Strategy
+from kintune.core.stage_results import Prepared
+from kintune.core.workload import Subgraph
 from kintune.hardware.cpu import data_caches, inspect_machine
 from kintune.models.ref import parse_ref
 from kintune.search.draft.drafter import draft

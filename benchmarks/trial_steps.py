@@ -25,8 +25,8 @@ import msgspec
 import numpy as np
 
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
-from kintune.core.payloads import StageName
 from kintune.core.stage_requests import BuildContext, Built, ProfileContext, ProfileItem
+from kintune.core.stage_results import StageName
 from kintune.records import Store
 from kintune.records.measurements import Measurement
 from kintune.tuning.job.stage_factory import SLOW

@@ -24,8 +24,8 @@ import numpy as np
 
 from kintune.core.candidate import UNTUNED, Candidate
 from kintune.core.messages import ItemStatus
-from kintune.core.payloads import StageName
 from kintune.core.stage_requests import Built
+from kintune.core.stage_results import StageName
 from kintune.hardware.cpu import data_caches, inspect_machine
 from kintune.records import Measurement, Store
 

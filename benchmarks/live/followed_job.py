@@ -12,9 +12,10 @@ from pathlib import Path
 
 import msgspec
 
+from kintune.core.config import JobSpec
 from kintune.core.messages import Committed
-from kintune.core.payloads import JobSpec, Selected
 from kintune.core.plan import Round
+from kintune.core.stage_results import Selected
 from kintune.core.version import FEATURES
 from kintune.tuning.job.job import TuningJob
 from kintune.tuning.job.tvm_backend import TvmBackend

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from kintune.core.payloads import ModelRef
+from kintune.core.model import ModelRef
 from kintune.core.report import ProgressReport, RunReport
 from kintune.errors import InputError, KintuneError, ModelError, OrderError
 from kintune.tuning.front.request import DEFAULT_TRIALS, compile_request, tune_request

@@ -11,7 +11,7 @@ import pytest
 from kintune.core.candidate import Candidate
 from kintune.core.measurement_protocol import DeviceType
 from kintune.core.outcome import Outcome, Status
-from kintune.core.payloads import Subgraph
+from kintune.core.workload import Subgraph
 from kintune.integrations.exchange import Exported, TuningDatabase, gather
 from kintune.records import Measurement, RunState, Store
 

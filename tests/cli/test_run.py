@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kintune import api
-from kintune.core.payloads import Tensor
+from kintune.core.model import Tensor
 from kintune.errors import InputError
 
 if TYPE_CHECKING:

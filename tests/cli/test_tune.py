@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from kintune.core.config import Strategy
 from kintune.core.report import Latencies
-from kintune.core.strategy import Strategy
 from kintune.errors import InputError, JobFailed, TargetError
 from kintune.tuning.front.driver import Scheduling
 from tests.support.reports import example_report

@@ -5,7 +5,7 @@ import pytest
 from kintune.core.candidate import Candidate, Choice, Sketch, digest_of
 from kintune.core.measurement_protocol import DeviceType
 from kintune.core.outcome import Outcome, Status
-from kintune.core.payloads import Subgraph
+from kintune.core.workload import Subgraph
 from kintune.errors import RecordsError
 from kintune.integrations.exchange import FOREIGN, ForeignMeasurement, TuningDatabase, absorb, gather
 from kintune.records import Measurement, Store

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from kintune.core.candidate import Candidate
-from kintune.core.payloads import Subgraph
+from kintune.core.workload import Subgraph
 from kintune.errors import EngineError, InputError
 from kintune.integrations.exchange import (
     Exported,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from onnx import TensorProto, helper
 
-from kintune.core.payloads import Constant, ModelRef
+from kintune.core.model import Constant, ModelRef
 from kintune.errors import InputError, ModelError, ShapeError
 from kintune.models.constants import (
     constant_of,

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from kintune.core.payloads import Tensor
+from kintune.core.model import Tensor
 from kintune.errors import ModelError, OrderError, ShapeError, UnsupportedOperators
 from kintune.models.constants import constant_of
 from kintune.models.digest import exported_digest

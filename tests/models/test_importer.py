@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from kintune.core.payloads import ModelRef, Tensor
+from kintune.core.model import ModelRef, Tensor
 from kintune.errors import ModelError, ShapeError, UnsupportedOperators
 from kintune.models.importer import load
 from kintune.models.ref import parse_ref

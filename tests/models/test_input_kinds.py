@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kintune.core.payloads import ModelRef, Tensor
+from kintune.core.model import ModelRef, Tensor
 
 pytestmark = pytest.mark.tvm
 

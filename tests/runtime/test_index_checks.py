@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from kintune.core.payloads import IndexCheck
+from kintune.core.model import IndexCheck
 from kintune.errors import InputError
 from kintune.runtime.inputs import check_indices
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kintune.core.payloads import Tensor
+from kintune.core.model import Tensor
 from kintune.errors import InputError
 from kintune.runtime.inputs import arrange_inputs, draw_inputs, load_inputs
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kintune.core.payloads import Tensor
+from kintune.core.model import Tensor
 from kintune.errors import InputError
 from kintune.runtime.package import ALIGNMENT, PAGE, Block, Manifest, Package, read_manifest, write_package
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from kintune.core.candidate import Candidate
+from kintune.core.config import Strategy
 from kintune.core.knowledge import Knowledge, KnownModel, KnownProgram
-from kintune.core.strategy import Strategy
 from kintune.core.version import ModelVersion
 from kintune.search.cost_model import Trees
 from kintune.search.session import SearchSession

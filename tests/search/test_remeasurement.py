@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kintune.core.candidate import Candidate
+from kintune.core.config import Strategy
 from kintune.core.outcome import Outcome, Status
-from kintune.core.strategy import Strategy
 from kintune.search.family import Subject
 from kintune.search.subgraph import SubgraphState
 from kintune.testing.synthetic_space import SyntheticSpace

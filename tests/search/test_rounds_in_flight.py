@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kintune.core.candidate import UNTUNED, Candidate
-from kintune.core.strategy import Strategy
+from kintune.core.config import Strategy
 from kintune.search.session import SearchSession
 from kintune.testing.synthetic_space import SyntheticSpace
 from tests.support.search_run import Adopted, Began, Event, Observed, SearchRun, fold, new_session

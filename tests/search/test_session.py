@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.config import Strategy
 from kintune.core.outcome import Outcome, Status
 from kintune.core.plan import Round
-from kintune.core.strategy import Strategy
 from kintune.search.cost_model import Trees
 from kintune.search.evolve import draw
 from kintune.search.foresee import sibling

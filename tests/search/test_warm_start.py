@@ -7,8 +7,8 @@ import math
 import pytest
 
 from kintune.core.candidate import Candidate
+from kintune.core.config import Budget, Strategy
 from kintune.core.outcome import Outcome, Status
-from kintune.core.strategy import Budget, Strategy
 from kintune.search.session import SearchSession
 from kintune.testing.synthetic_space import SyntheticSpace
 from tests.support.search_run import SearchRun, new_session

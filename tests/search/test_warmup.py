@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kintune.core.strategy import Strategy
+from kintune.core.config import Strategy
 from kintune.testing.synthetic_space import SyntheticSpace
 from tests.support.search_run import SearchRun, new_session
 

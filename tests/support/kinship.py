@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from kintune.core.candidate import Axis, Choice, Sketch, Tile
-from kintune.core.payloads import Prepared, Subgraph
+from kintune.core.stage_results import Prepared
+from kintune.core.workload import Subgraph
 from kintune_lab.families.document import FamiliesDocument, RelationMap, families_of
 
 __all__ = ["example_families", "prepared_network"]

@@ -14,12 +14,13 @@ from typing import Any, Protocol
 import msgspec
 
 from kintune.core.candidate import Candidate
+from kintune.core.config import JobSpec
 from kintune.core.device import Peak
 from kintune.core.knowledge import Knowledge
 from kintune.core.messages import Committed, Finished, ItemStatus, OfferStages, StageClosed, Work
 from kintune.core.outcome import Outcome
-from kintune.core.payloads import Drafted, JobSpec, Known, Profiled, Proof, Selected, StageName, Taught, Updated
 from kintune.core.stage_requests import BuildItem, Built, ProfileItem
+from kintune.core.stage_results import Drafted, Known, Profiled, Proof, Selected, StageName, Taught, Updated
 from kintune.testing.synthetic_space import SyntheticSpace
 from kintune.tuning.job.backend import CompilerBackend
 from kintune.tuning.job.job import TuningJob

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from kintune.core.payloads import Options, StageName
+from kintune.core.config import Options
 from kintune.core.report import (
     CurvePoint,
     FamilyProgress,
@@ -18,6 +18,7 @@ from kintune.core.report import (
     StopReason,
     SubgraphReport,
 )
+from kintune.core.stage_results import StageName
 
 __all__ = ["example_progress", "example_report"]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kintune.core.candidate import Candidate
-from kintune.core.payloads import Subgraph
+from kintune.core.workload import Subgraph
 from kintune_lab.contest.orders import ContestProgram, Failure, Ready, Turned
 
 __all__ = ["PassingTime", "ScriptedSide", "ScriptedTurn", "example_ready"]

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.config import Strategy
 from kintune.core.outcome import Outcome
 from kintune.core.plan import Round
-from kintune.core.strategy import Strategy
 from kintune.search.cost_model import CostModel
 from kintune.search.session import SearchSession
 from kintune.testing.synthetic_space import SyntheticSpace

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx
 
-from kintune.core.payloads import Tensor
+from kintune.core.model import Tensor
 from kintune.runtime.executable import Executable, describe_build
 from kintune.runtime.target import resolve_target
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from kintune.core.candidate import Candidate
+from kintune.core.config import JobSpec
 from kintune.core.messages import ItemStatus, Work
-from kintune.core.payloads import JobSpec, Known, Prepared, StageName
 from kintune.core.stage import Demand, Stage
 from kintune.core.stage_requests import BuildItem, Built, ProfileItem
+from kintune.core.stage_results import Known, Prepared, StageName
 from kintune.records import Store
 from kintune.testing.synthetic_space import Product, SyntheticSpace
 from kintune.tuning.front.journal import TuningJournal

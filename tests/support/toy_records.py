@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from kintune.core.config import JobSpec
 from kintune.core.knowledge import TrainingConditions
-from kintune.core.payloads import JobSpec
 from kintune.records import Store
 from kintune.testing.synthetic_space import Product, SyntheticSpace
 from kintune.tuning.front.journal import TuningJournal

@@ -7,9 +7,9 @@ from collections import Counter
 import msgspec
 
 from kintune.core.candidate import Candidate
+from kintune.core.config import JobSpec, Options, Strategy
 from kintune.core.outcome import Outcome, Status
-from kintune.core.payloads import JobSpec, Options, StageName, Summary
-from kintune.core.strategy import Strategy
+from kintune.core.stage_results import StageName, Summary
 from kintune.testing.synthetic_space import Product
 from tests.support.rehearsal import Rehearsal
 from tests.support.toy_knowledge import toy_knowledge

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kintune.core.candidate import Candidate, digest_of
+from kintune.core.config import JobSpec, Options, Strategy
 from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol
-from kintune.core.payloads import Apart, Drafted, JobSpec, ModelRef, Options, Packaged, Prepared, Subgraph, Tensor
+from kintune.core.model import ModelRef, Tensor
 from kintune.core.stage_requests import Built
-from kintune.core.strategy import Strategy
+from kintune.core.stage_results import Apart, Drafted, Packaged, Prepared
+from kintune.core.workload import Subgraph
 from kintune.search.space import SearchSpace
 from kintune.testing.synthetic_space import Product, SyntheticSpace
 

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from kintune.core.payloads import StageName
+from kintune.core.stage_results import StageName
 from kintune.terminal.live import LiveDisplay, picture
 from tests.support.reports import example_progress
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import io
 
-from kintune.core.payloads import StageName
 from kintune.core.report import ProgressReport
+from kintune.core.stage_results import StageName
 from kintune.terminal.plain import PlainDisplay
 from tests.support.reports import example_progress
 

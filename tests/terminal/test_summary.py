@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from kintune.core.payloads import KnowledgeUse
 from kintune.core.report import Latencies, StopReason, SubgraphReport
+from kintune.core.stage_results import KnowledgeUse
 from kintune.terminal.summary import summarize
 from tests.support.reports import example_report
 

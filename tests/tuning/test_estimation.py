@@ -8,10 +8,12 @@ import msgspec
 import pytest
 
 from kintune.core.candidate import Candidate
+from kintune.core.config import JobSpec
 from kintune.core.device import Cache, DeviceDescription, Machine, Peak
 from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol
 from kintune.core.outcome import Outcome, Status
-from kintune.core.payloads import JobSpec, Prepared, Subgraph
+from kintune.core.stage_results import Prepared
+from kintune.core.workload import Subgraph
 from kintune.models.ref import parse_ref
 from kintune.records import Measurement, Store
 from kintune.tuning import estimation as module

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kintune.core.payloads import Tensor
+from kintune.core.model import Tensor
 from kintune.errors import EngineError
 from kintune.validate.baseline_process import BaselineProcess
 from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn

@@ -260,7 +260,7 @@ def case_of(path: Path) -> Case:
     import tvm
 
     from kintune.compiler.graph.lower import lower
-    from kintune.core.payloads import ModelRef
+    from kintune.core.model import ModelRef
     from kintune.models.importer import load
     from kintune.runtime.target import resolve_target
     from kintune.validate.baselines import BaselineModel, make_baseline

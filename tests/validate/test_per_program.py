@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kintune.core.payloads import Tensor
+from kintune.core.model import Tensor
 from kintune.core.stage_requests import output_name, workload_of
 from kintune.runtime.inputs import Array
 from kintune.validate.per_program import ProgramComparison, compare_each_program

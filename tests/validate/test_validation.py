@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from kintune.core.payloads import Proof
 from kintune.core.stage_requests import ProveContext, ProveItem
+from kintune.core.stage_results import Proof
 from kintune.errors import InputError, NumericsError
 from kintune.runtime.package import Package, write_package
 from kintune.validate import validation_run as trials

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import msgspec
 
 from kintune.core.candidate import Candidate, Sketch
-from kintune.core.subject import Subject
 from kintune.core.version import ModelVersion
+from kintune.core.workload import Subject
 
 __all__ = ["Knowledge", "KnownModel", "KnownProgram", "TrainedModel", "TrainingConditions"]
 

@@ -8,7 +8,8 @@ from enum import Enum
 
 import msgspec
 
-from kintune.core.payloads import KnowledgeUse, Options
+from kintune.core.config import Options
+from kintune.core.stage_results import KnowledgeUse
 
 __all__ = [
     "REPORT_SCHEMA",
@@ -218,7 +219,7 @@ class FamilyProgress(msgspec.Struct, frozen=True):
 class ProgressReport(msgspec.Struct, frozen=True):
     """Where a tuning job stands.
 
-    `stage` is the kind of the stage now running (`kintune.core.payloads.StageName`), `phase` a few words for people
+    `stage` is the kind of the stage now running (`kintune.core.stage_results.StageName`), `phase` a few words for people
     ("waiting for the device, held by process 4711").  `trials` of `trials_total` are done; the total is None when the
     budget is not counted in trials.  Times are seconds of active run time; `time_left_s` is None while it is unknown.
     `best_ms` and `untuned_ms` estimate the network's latency in milliseconds as the weighted sum of its kernels'.

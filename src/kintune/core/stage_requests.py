@@ -8,8 +8,8 @@ import msgspec
 
 from kintune.core.candidate import Candidate, Sketch
 from kintune.core.measurement_protocol import MeasurementProtocol
+from kintune.core.model import Constant
 from kintune.core.outcome import Outcome
-from kintune.core.payloads import Constant
 
 __all__ = [
     "BuildContext",

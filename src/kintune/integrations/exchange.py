@@ -15,7 +15,7 @@ import msgspec
 from kintune.core.candidate import Candidate, Sketch
 from kintune.core.measurement_protocol import DeviceType
 from kintune.core.outcome import Outcome, Status
-from kintune.core.payloads import Subgraph
+from kintune.core.workload import Subgraph
 from kintune.errors import EngineError, InputError
 from kintune.records import ImportSummary, Measurement, Store
 

@@ -25,7 +25,7 @@ from kintune.compiler.space.generator import load_intrinsics
 from kintune.compiler.space.replay import Replayer, load_workload, save_workload
 from kintune.compiler.space.sketches import take_apart
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
-from kintune.core.payloads import Subgraph
+from kintune.core.workload import Subgraph
 from kintune.errors import BuildError, InputError, TargetError
 from kintune.integrations.exchange import Exported, ForeignMeasurement, TuningDatabase
 from kintune.runtime.target import resolve_target

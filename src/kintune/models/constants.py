@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from kintune.core.candidate import digest_of
 from kintune.core.dtypes import numpy_dtype
-from kintune.core.payloads import Constant
+from kintune.core.model import Constant
 from kintune.errors import InputError, ModelError
 
 if TYPE_CHECKING:

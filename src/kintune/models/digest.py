@@ -13,7 +13,7 @@ import numpy as np
 from onnx import ModelProto
 
 from kintune.core.candidate import digest_of
-from kintune.core.payloads import Constant
+from kintune.core.model import Constant
 from kintune.models.graph_file import GraphFile
 from kintune.models.walk import nodes
 

@@ -19,10 +19,10 @@ from kintune.models.torch_export import require_torch
 if TYPE_CHECKING:
     import torch
 
-    from kintune.core.payloads import Constant, ModelRef
+    from kintune.core.model import Constant, ModelRef
 
 
-from kintune.core.payloads import ModelRef
+from kintune.core.model import ModelRef
 
 if TYPE_CHECKING:
     import torch

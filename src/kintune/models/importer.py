@@ -6,7 +6,7 @@ from pathlib import Path
 
 import platformdirs
 
-from kintune.core.payloads import ModelRef
+from kintune.core.model import ModelRef
 from kintune.errors import ModelError
 from kintune.models import zoo
 from kintune.models.constants import store_constant

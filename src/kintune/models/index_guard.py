@@ -15,7 +15,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from kintune.core.payloads import IndexCheck, Tensor
+from kintune.core.model import IndexCheck, Tensor
 from kintune.models.index_marks import Mark, read_mark
 from kintune.models.index_range import Ranges
 from kintune.models.input_kinds import bounded_lookups

@@ -15,7 +15,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from kintune.core.payloads import Tensor
+from kintune.core.model import Tensor
 from kintune.models.index_marks import read_mark
 
 __all__ = ["bounded_lookups", "with_kinds"]

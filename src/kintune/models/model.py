@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import tvm
 
-    from kintune.core.payloads import Constant, IndexCheck, Tensor
+    from kintune.core.model import Constant, IndexCheck, Tensor
 
 __all__ = ["ImportedModel"]
 

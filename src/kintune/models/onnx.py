@@ -20,7 +20,7 @@ from kintune.models.walk import nodes
 if TYPE_CHECKING:
     from typing import Any
 
-    from kintune.core.payloads import Constant
+    from kintune.core.model import Constant
 
 __all__ = ["OnnxModel", "read"]
 

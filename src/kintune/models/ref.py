@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from kintune.core.payloads import Constant, ModelRef
+from kintune.core.model import Constant, ModelRef
 from kintune.errors import InputError, ModelError, ShapeError
 from kintune.models import zoo
 

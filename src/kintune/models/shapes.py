@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from kintune.core.payloads import Constant
+    from kintune.core.model import Constant
 
 __all__ = ["ELEMENT_TYPES", "Dimension", "bind", "fit_constants", "resolve", "unknown_constant", "with_constants"]
 

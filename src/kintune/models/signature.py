@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import tvm
 
-    from kintune.core.payloads import Tensor
+    from kintune.core.model import Tensor
 from collections.abc import Sequence
 
 import tvm
 from tvm import relax
 
-from kintune.core.payloads import Tensor
+from kintune.core.model import Tensor
 from kintune.errors import ModelError
 from kintune.models.input_kinds import with_kinds
 

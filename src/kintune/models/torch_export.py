@@ -12,7 +12,7 @@ from kintune.models.digest import exported_digest
 if TYPE_CHECKING:
     import torch
 
-    from kintune.core.payloads import ModelRef
+    from kintune.core.model import ModelRef
 import os
 import re
 import warnings
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 import platformdirs
 
-from kintune.core.payloads import ModelRef
+from kintune.core.model import ModelRef
 from kintune.errors import OrderError
 from kintune.hardware.software import allow_torch
 from kintune.models.ref import EXPORTED

@@ -19,7 +19,7 @@ import msgspec
 
 from kintune.core.candidate import Sketch, digest_of
 from kintune.core.measurement_protocol import DeviceType
-from kintune.core.payloads import Subgraph
+from kintune.core.workload import Subgraph
 from kintune.errors import RecordsError, StorageError
 from kintune.records.measurements import Measurement
 from kintune.records.portable_rules import Rules

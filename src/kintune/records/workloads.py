@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import select
 
 from kintune.core.candidate import Sketch
-from kintune.core.payloads import Subgraph
+from kintune.core.workload import Subgraph
 from kintune.errors import RecordsError
 from kintune.records.backend import insert_or_keep
 from kintune.records.blobs import Blobs

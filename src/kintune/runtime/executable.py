@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy.typing as npt
 import tvm
 
-from kintune.core.payloads import IndexCheck, Tensor
+from kintune.core.model import IndexCheck, Tensor
 from kintune.core.version import __version__
 from kintune.errors import BuildError, InputError, KintuneError, OrderError
 from kintune.hardware.gpus import is_gpu

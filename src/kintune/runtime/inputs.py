@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kintune.core.dtypes import numpy_dtype
-from kintune.core.payloads import IndexCheck, Tensor
+from kintune.core.model import IndexCheck, Tensor
 from kintune.errors import InputError
 from kintune.files import write_whole
 

@@ -27,7 +27,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from kintune.core.payloads import IndexCheck, Tensor
+from kintune.core.model import IndexCheck, Tensor
 from kintune.errors import InputError
 
 __all__ = ["ALIGNMENT", "FORMAT_VERSION", "PAGE", "Block", "Manifest", "Package", "read_manifest", "write_package"]

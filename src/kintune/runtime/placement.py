@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import tvm
 
-from kintune.core.payloads import Tensor
+from kintune.core.model import Tensor
 from kintune.errors import DeviceError, KintuneError
 from kintune.hardware.cores import physical_cores
 from kintune.hardware.cpu import host_extensions, host_machine

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.config import Strategy
 from kintune.core.knowledge import Knowledge
 from kintune.core.outcome import Outcome
 from kintune.core.plan import Round, RoundEntry, at_most
-from kintune.core.strategy import Strategy
 from kintune.search.budget import rank, sized
 from kintune.search.build_costs import BuildCosts, Price
 from kintune.search.cost_model import CostModel, Trees, Trust

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from kintune.core.candidate import Candidate
+from kintune.core.config import Strategy
 from kintune.core.plan import RoundEntry
-from kintune.core.strategy import Strategy
 from kintune.search.cost_model import CostModel
 from kintune.search.drafts import Proposal
 from kintune.search.evolve import draw

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from kintune.core.payloads import StageName
 from kintune.core.report import ProgressReport
+from kintune.core.stage_results import StageName
 from kintune.terminal import phrases
 
 __all__ = ["PlainDisplay"]

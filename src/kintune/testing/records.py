@@ -13,8 +13,8 @@ from kintune.core.device import Peak
 from kintune.core.measurement_protocol import DeviceType
 from kintune.core.messages import Committed, ItemStatus
 from kintune.core.outcome import Outcome, Status
-from kintune.core.payloads import Subgraph
 from kintune.core.version import ModelVersion
+from kintune.core.workload import Subgraph
 from kintune.errors import OrderError, RecordsError
 from kintune.records import Measurement, RunState, Store
 

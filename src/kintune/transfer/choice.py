@@ -15,7 +15,7 @@ import numpy as np
 from kintune.core.candidate import UNTUNED, Sketch
 from kintune.core.device import Peak
 from kintune.core.knowledge import Knowledge, KnownModel, KnownProgram, TrainedModel, TrainingConditions
-from kintune.core.payloads import Taught
+from kintune.core.stage_results import Taught
 from kintune.core.version import ModelVersion
 from kintune.errors import RecordsError
 from kintune.records import Measurement, Store, WorkloadRecord

@@ -11,8 +11,10 @@ from pathlib import Path
 import msgspec
 from onnx import ModelProto, NodeProto, TensorProto, helper, shape_inference
 
+from kintune.core.config import JobSpec, Options
 from kintune.core.device import DeviceDescription, Peak
-from kintune.core.payloads import JobSpec, ModelRef, Options, Prepared
+from kintune.core.model import ModelRef
+from kintune.core.stage_results import Prepared
 from kintune.hardware.cores import choose_cores
 from kintune.hardware.locks import cores_lock
 from kintune.hardware.software import require_tried_versions

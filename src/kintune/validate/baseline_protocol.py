@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from kintune.core.payloads import Tensor
+from kintune.core.model import Tensor
 from kintune.validate.baselines.baseline import BaselineModel
 
 __all__ = ["CONTEST", "BaselineContext", "BaselineTimes", "BaselineTurn", "Order", "PrepareBaseline"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import tvm
 
-from kintune.core.payloads import Tensor
+from kintune.core.model import Tensor
 from kintune.errors import InputError, OrderError
 from kintune.measure.rpc.address import parse_address
 from kintune.measure.rpc.session import RpcSession

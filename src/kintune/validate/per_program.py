@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kintune.core.payloads import Tensor
+from kintune.core.model import Tensor
 from kintune.core.stage_requests import workload_of
 from kintune.measure.agreement import disagreement
 from kintune.runtime.inputs import Array

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.core.payloads import Proof
 from kintune.core.stage_requests import ProveContext, ProveItem
+from kintune.core.stage_results import Proof
 from kintune.errors import NumericsError
 from kintune.hardware.gpus import is_gpu
 from kintune.models.constants import located

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
-from kintune.core.payloads import Prepared
+from kintune.core.stage_results import Prepared
 from kintune.errors import InputError, KintuneError
 from kintune.models.ref import parse_ref
 from kintune.tuning.estimation import preparing

@@ -7,7 +7,7 @@ from typing import get_args
 
 import msgspec
 
-from kintune.core.strategy import Budget, Foresee, Strategy
+from kintune.core.config import Budget, Foresee, Strategy
 from kintune.errors import InputError
 from kintune.search.family import algorithms
 from kintune_lab.experiment.option import Kind, Option, Value

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from kintune.core.candidate import Candidate, Sketch
-from kintune.core.payloads import ModelRef
+from kintune.core.model import ModelRef
 
 __all__ = ["ASSEMBLER", "Assemble", "AssemblyOrder", "Ingredients", "Replay"]
 

@@ -15,7 +15,8 @@ from kintune.compiler.graph.workload import standalone
 from kintune.compiler.graph.worth import is_tunable
 from kintune.compiler.space.generator import load_intrinsics
 from kintune.compiler.space.replay import save_workload
-from kintune.core.payloads import ModelRef, Subgraph
+from kintune.core.model import ModelRef
+from kintune.core.workload import Subgraph
 from kintune.models.importer import load
 from kintune.models.model import ImportedModel
 from kintune.runtime.target import NATIVE, resolve_target

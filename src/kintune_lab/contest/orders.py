@@ -11,10 +11,11 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from kintune.core.candidate import Candidate, Sketch
+from kintune.core.config import Foresee, Strategy
 from kintune.core.knowledge import Knowledge
+from kintune.core.model import ModelRef
 from kintune.core.outcome import Status
-from kintune.core.payloads import ModelRef, Subgraph
-from kintune.core.strategy import Foresee, Strategy
+from kintune.core.workload import Subgraph
 
 __all__ = [
     "CONTESTANT",

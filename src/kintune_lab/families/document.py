@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from kintune.core.candidate import Sketch, Tile
-from kintune.core.payloads import Prepared, Subgraph
+from kintune.core.stage_results import Prepared
+from kintune.core.workload import Subgraph
 
 __all__ = ["FamiliesDocument", "Family", "Member", "RelationMap", "families_of"]
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.core.payloads import ModelRef, Prepared
+from kintune.core.model import ModelRef
+from kintune.core.stage_results import Prepared
 from kintune.errors import InputError
 from kintune.records import Store
 from kintune.tuning.estimation import preparing

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kintune.core.candidate import UNTUNED, Candidate
-from kintune.core.payloads import Subgraph
 from kintune.core.version import FEATURES
+from kintune.core.workload import Subgraph
 from kintune.records import Store
 from kintune.records.measurements import Measurement
 from kintune.search.cost_model import relative_speeds

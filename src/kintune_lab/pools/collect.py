@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import kintune.tuning.front.run as front
-from kintune.core.payloads import ModelRef, Options
+from kintune.core.config import Options, Strategy
+from kintune.core.model import ModelRef
 from kintune.core.report import ProgressReport, StopReason
-from kintune.core.strategy import Strategy
 from kintune.errors import InputError, KintuneError
 from kintune.hardware.cores import choose_cores
 from kintune.models.ref import parse_ref

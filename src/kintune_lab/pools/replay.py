@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kintune.core.strategy import Strategy
+from kintune.core.config import Strategy
 from kintune.search.session import SearchSession
 from kintune_lab.pools.pool import Pool
 from kintune_lab.pools.space import PoolSpace

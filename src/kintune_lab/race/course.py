@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kintune.core.candidate import Sketch
-from kintune.core.payloads import Subgraph
+from kintune.core.workload import Subgraph
 from kintune_lab.contest.orders import ContestProgram, Failure
 
 __all__ = ["Course", "RaceGround", "Track", "TurnTaken"]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from kintune.core.candidate import Candidate
-from kintune.core.payloads import ModelRef
+from kintune.core.model import ModelRef
 from kintune.core.stage_requests import ProveContext
 from kintune.errors import KintuneError
 from kintune.files import write_whole

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from kintune.core.candidate import Candidate
-from kintune.core.payloads import ModelRef
+from kintune.core.model import ModelRef
 from kintune.core.stage_requests import ProveContext
 from kintune.errors import EngineError
 from kintune.hardware.cores import choose_cores

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from kintune.core.candidate import UNTUNED, Candidate, digest_of
-from kintune.core.payloads import Options
+from kintune.core.config import Options
 from kintune.core.report import ProgressReport, StopReason
 from kintune.core.version import FEATURES
 from kintune.errors import EngineError

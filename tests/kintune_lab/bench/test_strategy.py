@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kintune.core.strategy import Strategy
+from kintune.core.config import Strategy
 from kintune.errors import InputError
 from kintune_lab.bench.strategy import STRATEGY, strategy_of
 

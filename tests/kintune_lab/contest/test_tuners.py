@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kintune.core.candidate import UNTUNED
+from kintune.core.config import Strategy
 from kintune.core.knowledge import Knowledge
-from kintune.core.strategy import Strategy
 
 if TYPE_CHECKING:
     from kintune_lab.contest.ground import ContestGround

@@ -8,7 +8,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from kintune.core.payloads import ModelRef, Prepared
+from kintune.core.model import ModelRef
+from kintune.core.stage_results import Prepared
 from kintune.core.version import FEATURES
 from kintune.errors import InputError
 from kintune.models.ref import parse_ref

@@ -8,8 +8,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from kintune.core.payloads import ModelRef, Prepared
+from kintune.core.model import ModelRef
 from kintune.core.report import ProgressReport, RunReport, StopReason
+from kintune.core.stage_results import Prepared
 from kintune.core.version import FEATURES
 from kintune.errors import InputError, KintuneError
 from kintune.records import Store

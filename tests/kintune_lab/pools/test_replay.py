@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from kintune.core.strategy import Strategy
+from kintune.core.config import Strategy
 from kintune_lab.pools.pool import Pool
 from kintune_lab.pools.replay import Point, replay, trials_to_reach
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from kintune.core.candidate import Candidate
+from kintune.core.config import Strategy
 from kintune.core.outcome import Status
-from kintune.core.strategy import Strategy
 from kintune.errors import EngineError, KintuneError
 from kintune.models.ref import parse_ref
 from kintune_lab.contest.orders import Ours, Stock, StockFamily, Tuner

@@ -10,9 +10,9 @@ import pytest
 from kintune.core.candidate import Candidate, Sketch, Tile, digest_of
 from kintune.core.measurement_protocol import DeviceType
 from kintune.core.outcome import Outcome, Status
-from kintune.core.payloads import Subgraph
 from kintune.core.report import RunReport, StopReason
 from kintune.core.version import FEATURES
+from kintune.core.workload import Subgraph
 from kintune.errors import EngineError, ModelError
 from kintune.records import Measurement, Store
 from kintune.tuning.front.request import TuneRequest

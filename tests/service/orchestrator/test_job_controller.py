@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from kintune.core.messages import Work
-from kintune.core.payloads import StageName
 from kintune.core.report import Latencies, ProgressReport, RunReport, StopReason
 from kintune.core.stage import Demand, Stage
+from kintune.core.stage_results import StageName
 from kintune.errors import InputError, JobFailed, StorageFull
 from kintune.service.access import Scope, Visitor
 from kintune.service.blob_store import BlobStore

@@ -10,7 +10,7 @@ from kintune.core.knowledge import TrainingConditions
 from kintune.core.measurement_protocol import DeviceType
 from kintune.core.messages import ItemStatus
 from kintune.core.outcome import Outcome, Status
-from kintune.core.payloads import StageName
+from kintune.core.stage_results import StageName
 from kintune.core.version import ModelVersion
 from kintune.records import Store
 from kintune.service.orchestrator.events import EventTally

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kintune.core.payloads import ModelRef
+from kintune.core.model import ModelRef
 from kintune.errors import InputError
 from kintune.tuning.front.driver import Scheduling, tune_all
 from kintune.tuning.front.request import TuneRequest

@@ -6,8 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from kintune.core.config import Options
 from kintune.core.measurement_protocol import MeasurementProtocol
-from kintune.core.payloads import Constant, ModelRef, Options
+from kintune.core.model import Constant, ModelRef
 from kintune.tuning.front.request import TuneRequest, run_key
 
 REQUEST = TuneRequest(model=ModelRef("zoo", "resnet18", "resnet18"), output="resnet18.kt")

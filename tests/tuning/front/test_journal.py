@@ -10,12 +10,12 @@ import pytest
 from sqlalchemy import text
 
 from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.config import Options, Strategy
 from kintune.core.messages import ItemStatus, Work
 from kintune.core.outcome import Outcome, Status
-from kintune.core.payloads import Options, Profiled, StageName, Updated
 from kintune.core.stage import Demand, Stage
 from kintune.core.stage_requests import BuildItem, Built
-from kintune.core.strategy import Strategy
+from kintune.core.stage_results import Profiled, StageName, Updated
 from kintune.errors import OrderError
 from kintune.records import Store
 from kintune.testing.journal_suite import JournalSuite

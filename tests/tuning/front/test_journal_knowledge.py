@@ -6,11 +6,11 @@ import msgspec
 import pytest
 from sqlalchemy import text, update
 
+from kintune.core.config import JobSpec, Options, Strategy
 from kintune.core.knowledge import Knowledge
 from kintune.core.messages import ItemStatus
 from kintune.core.outcome import Outcome, Status
-from kintune.core.payloads import JobSpec, Known, Options, StageName, Summary, Taught
-from kintune.core.strategy import Strategy
+from kintune.core.stage_results import Known, StageName, Summary, Taught
 from kintune.records import RunState
 from kintune.records.schema import runs
 from kintune.tuning.front.journal import TuningJournal

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kintune.core.payloads import UNPROVEN, UNTUNED_FILE, Packaged, Proof, Summary
+from kintune.core.stage_results import UNPROVEN, UNTUNED_FILE, Packaged, Proof, Summary
 from kintune.errors import JobFailed, NumericsError, StorageError
 from kintune.tuning.front.publishing import discard, publish
 

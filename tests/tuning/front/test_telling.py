@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kintune.core.payloads import KnowledgeUse, Proof, SubgraphEnd, Summary
 from kintune.core.report import RunReport, StopReason
+from kintune.core.stage_results import KnowledgeUse, Proof, SubgraphEnd, Summary
 from kintune.records import Run, RunState
 from kintune.tuning.front.publishing import report_of
 from kintune.workers.engine.timings import Timings

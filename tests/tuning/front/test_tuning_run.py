@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kintune.core.payloads import ModelRef
+from kintune.core.model import ModelRef
 from kintune.errors import JobFailed
 from kintune.records import Store
 from kintune.tuning.front.placement import MeasurementSite

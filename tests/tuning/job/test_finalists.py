@@ -8,7 +8,7 @@ import pytest
 
 from kintune.core.candidate import UNTUNED, Candidate
 from kintune.core.outcome import Outcome, Status
-from kintune.core.payloads import StageName
+from kintune.core.stage_results import StageName
 from kintune.testing.synthetic_space import Product, SyntheticSpace
 from kintune.tuning.job.finalists import FINALISTS
 from tests.support.rehearsal import Cast, Rehearsal

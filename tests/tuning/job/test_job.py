@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.config import Strategy
 from kintune.core.messages import Committed, ItemStatus, Work
 from kintune.core.outcome import Outcome, Status
-from kintune.core.payloads import Profiled, StageName
 from kintune.core.stage_requests import Built
-from kintune.core.strategy import Strategy
+from kintune.core.stage_results import Profiled, StageName
 from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
 from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
 from tests.support.toy_runs import ended, failed, profiled, time_us, with_limits

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from kintune.core.candidate import UNTUNED, Candidate
-from kintune.core.payloads import Drafted, JobSpec, Packaged, Prepared, Proof, StageName
+from kintune.core.config import JobSpec
 from kintune.core.stage_requests import Built
+from kintune.core.stage_results import Drafted, Packaged, Prepared, Proof, StageName
 from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
 from tests.support.toy_runs import ended, failed, with_limits
 from tests.support.toy_tools import ToyTools, toy_spec

@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.config import JobSpec
 from kintune.core.messages import OfferStages
 from kintune.core.outcome import Outcome, Status
-from kintune.core.payloads import Drafted, JobSpec, Packaged, Prepared, Proof, StageName
 from kintune.core.stage_requests import Built
+from kintune.core.stage_results import Drafted, Packaged, Prepared, Proof, StageName
 from kintune.errors import BuildError, InputError, OrderError
 from kintune.tuning.job.job import TuningJob
 from tests.support.rehearsal import Cast, Rehearsal

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.config import Strategy
 from kintune.core.device import Peak
 from kintune.core.outcome import Outcome, Status
-from kintune.core.payloads import KnowledgeUse, Known, StageName
 from kintune.core.stage_requests import Built
-from kintune.core.strategy import Strategy
+from kintune.core.stage_results import KnowledgeUse, Known, StageName
 from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
 from tests.support.toy_runs import BUILD_FAILED, KNOWLEDGE, ended, profiled, with_limits
 from tests.support.toy_tools import ToyTools, toy_space, toy_spec

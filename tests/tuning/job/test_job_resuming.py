@@ -11,8 +11,8 @@ import pytest
 from kintune.core.candidate import UNTUNED, Candidate
 from kintune.core.knowledge import Knowledge
 from kintune.core.outcome import Outcome
-from kintune.core.payloads import StageName, Summary, Updated
 from kintune.core.stage_requests import Built
+from kintune.core.stage_results import StageName, Summary, Updated
 from kintune.search import session
 from kintune.search.family import Samples
 from tests.support.rehearsal import Cast, PlainJournal, Rehearsal

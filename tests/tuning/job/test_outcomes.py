@@ -6,8 +6,8 @@ import pytest
 from kintune.core.device import Peak
 from kintune.core.messages import ItemStatus
 from kintune.core.outcome import Outcome, Status
-from kintune.core.payloads import StageName
 from kintune.core.stage_requests import Built
+from kintune.core.stage_results import StageName
 from kintune.errors import WireError
 from kintune.tuning.job.outcomes import built_of, check_answer, profiled_of
 

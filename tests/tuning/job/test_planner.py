@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.config import Options, Strategy
 from kintune.core.messages import Work
 from kintune.core.outcome import Outcome, Status
-from kintune.core.payloads import Options, StageName
 from kintune.core.stage_requests import Built, ProfileContext, ProfileItem
-from kintune.core.strategy import Strategy
+from kintune.core.stage_results import StageName
 from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
 from tests.support.toy_tools import ToyTools, toy_spec
 

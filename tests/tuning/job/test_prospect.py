@@ -6,9 +6,9 @@ from collections import Counter
 
 import msgspec
 
+from kintune.core.config import JobSpec, Options, Strategy
 from kintune.core.messages import OfferStages
-from kintune.core.payloads import JobSpec, Options, StageName
-from kintune.core.strategy import Strategy
+from kintune.core.stage_results import StageName
 from tests.support.rehearsal import Rehearsal
 from tests.support.toy_tools import ToyTools, toy_spec
 

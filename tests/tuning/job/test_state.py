@@ -8,9 +8,9 @@ from functools import partial
 import msgspec
 import pytest
 
+from kintune.core.config import Options, Strategy
 from kintune.core.messages import Committed
-from kintune.core.payloads import Options, StageName, Summary, Updated
-from kintune.core.strategy import Strategy
+from kintune.core.stage_results import StageName, Summary, Updated
 from kintune.testing.synthetic_space import Product, SyntheticSpace
 from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
 from tests.support.toy_runs import ended

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from kintune.core.candidate import Candidate
+from kintune.core.config import Options
 from kintune.core.outcome import Outcome, Status
-from kintune.core.payloads import Options
 from kintune.tuning.job.statistics import JobStatistics
 
 TUNED = Candidate("dense", "sketch", ())

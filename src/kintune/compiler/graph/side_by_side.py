@@ -15,7 +15,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.lower import Lowered
 from kintune.compiler.graph.rewriting import operator_of
-from kintune.core.payloads import Tensor
+from kintune.core.model import Tensor
 from kintune.core.stage_requests import output_name
 
 __all__ = ["MOST_FLOPS", "ComparisonNetwork", "choose_alone", "side_by_side"]

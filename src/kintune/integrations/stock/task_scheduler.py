@@ -11,7 +11,7 @@ from typing import Any, get_args
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
-from kintune.core.strategy import Foresee
+from kintune.core.config import Foresee
 from kintune.errors import EngineError, InputError
 from kintune.integrations.stock.budget import How, RoundTaken, TaskHistory
 from kintune.integrations.stock.contexts import with_rounds

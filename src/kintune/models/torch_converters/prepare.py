@@ -16,7 +16,7 @@ from kintune.models.constants import fit_constant
 from kintune.models.shapes import Dimension, resolve, unknown_constant, with_constants
 
 if TYPE_CHECKING:
-    from kintune.core.payloads import Constant
+    from kintune.core.model import Constant
 
 __all__ = ["fit_constants", "input_names", "output_names", "prepare"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from kintune.core.subject import Subject
+from kintune.core.workload import Subject
 from kintune.errors import InputError
 from kintune.search.family import by_hash, by_op, individual, monolithic
 from kintune.search.family.samples import Samples

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kintune.core.subject import Subject
+from kintune.core.workload import Subject
 
 __all__ = ["family_of"]
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from kintune.core.subject import Subject
+from kintune.core.workload import Subject
 from kintune.search.family.relation import Relations
 from kintune.search.family.samples import Samples
 

@@ -5,7 +5,7 @@ The control that shows what splitting is worth.
 
 from __future__ import annotations
 
-from kintune.core.subject import Subject
+from kintune.core.workload import Subject
 
 __all__ = ["family_of"]
 

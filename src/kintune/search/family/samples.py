@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kintune.core.subject import Subject
+from kintune.core.workload import Subject
 
 if TYPE_CHECKING:  # whoever only names a family algorithm waits for no numerics
     import numpy as np

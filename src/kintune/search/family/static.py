@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from kintune.core.subject import Subject
+from kintune.core.workload import Subject
 from kintune.search.family.samples import Samples
 
 __all__ = ["StaticFamilies"]

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from kintune.core.messages import Work
-from kintune.core.payloads import StageName
 from kintune.core.report import ProgressReport, RunReport, StopReason
+from kintune.core.stage_results import StageName
 from kintune.errors import KintuneError, OrderError, StorageError
 from kintune.service.blob_store import BlobStore
 from kintune.service.job_repository import Job, JobRepository, PendingCommand

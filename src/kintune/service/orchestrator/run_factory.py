@@ -8,8 +8,9 @@ from pathlib import Path
 
 import msgspec
 
+from kintune.core.config import Options
 from kintune.core.device import DeviceDescription
-from kintune.core.payloads import ModelRef, Options
+from kintune.core.model import ModelRef
 from kintune.core.report import RunReport
 from kintune.errors import InputError, JobFailed, StorageError
 from kintune.hardware.gpus import is_gpu

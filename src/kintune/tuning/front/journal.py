@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
+from kintune.core.config import JobSpec
 from kintune.core.knowledge import TrainingConditions
 from kintune.core.messages import Committed, Work
-from kintune.core.payloads import JobSpec
 from kintune.errors import OrderError
 from kintune.records import Store
 from kintune.tuning.front.run_log import RunLog

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
-from kintune.core.payloads import ALONE_FILE, UNPROVEN, UNTUNED_FILE, JobSpec, Proof, StageName, Summary
+from kintune.core.config import JobSpec
 from kintune.core.report import (
     CurvePoint,
     Latencies,
@@ -17,6 +17,7 @@ from kintune.core.report import (
     StopReason,
     SubgraphReport,
 )
+from kintune.core.stage_results import ALONE_FILE, UNPROVEN, UNTUNED_FILE, Proof, StageName, Summary
 from kintune.errors import JobFailed, NumericsError, StorageError
 from kintune.records import Run
 from kintune.workers.engine.timings import Timings

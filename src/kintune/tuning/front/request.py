@@ -11,9 +11,9 @@ from typing import cast, get_args
 import msgspec
 
 from kintune.core.candidate import digest_of
+from kintune.core.config import Foresee, Options, Strategy
 from kintune.core.measurement_protocol import OPERANDS, MeasurementProtocol
-from kintune.core.payloads import ModelRef, Options
-from kintune.core.strategy import Foresee, Strategy
+from kintune.core.model import ModelRef
 from kintune.core.version import ELEMENTARY, FEATURES
 from kintune.errors import InputError
 from kintune.files import check_writable, readable_files

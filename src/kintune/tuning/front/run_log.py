@@ -15,13 +15,14 @@ from typing import Any
 import msgspec
 
 from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.config import JobSpec
 from kintune.core.device import Peak
 from kintune.core.knowledge import TrainingConditions
 from kintune.core.measurement_protocol import OPERANDS
 from kintune.core.messages import Committed, ItemStatus, Work
 from kintune.core.outcome import Outcome
-from kintune.core.payloads import JobSpec, Known, Pick, Prepared, Profiled, Selected, StageName, Updated
 from kintune.core.stage_requests import BuildItem, Built, ProfileItem
+from kintune.core.stage_results import Known, Pick, Prepared, Profiled, Selected, StageName, Updated
 from kintune.errors import RecordsError
 from kintune.records import Measurement, Store
 from kintune.search.family import Subject

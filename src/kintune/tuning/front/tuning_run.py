@@ -9,9 +9,10 @@ from pathlib import Path
 import msgspec
 import platformdirs
 
+from kintune.core.config import JobSpec
 from kintune.core.device import DeviceDescription
-from kintune.core.payloads import JobSpec, Summary
 from kintune.core.report import RunReport
+from kintune.core.stage_results import Summary
 from kintune.core.version import FEATURES, __version__
 from kintune.errors import InputError, JobFailed, KintuneError, StorageError
 from kintune.hardware.cpu import data_caches

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from kintune.core.candidate import Candidate
-from kintune.core.payloads import Apart, Drafted, JobSpec, Packaged, Prepared
+from kintune.core.config import JobSpec
 from kintune.core.stage_requests import Built
+from kintune.core.stage_results import Apart, Drafted, Packaged, Prepared
 from kintune.search.space import SearchSpace
 
 __all__ = ["CompilerBackend"]

@@ -7,7 +7,8 @@ from collections.abc import Collection, Sequence
 
 from kintune.core.candidate import Candidate
 from kintune.core.outcome import Outcome
-from kintune.core.payloads import Packaged, Prepared, Proof, Subgraph, SubgraphEnd, Summary
+from kintune.core.stage_results import Packaged, Prepared, Proof, SubgraphEnd, Summary
+from kintune.core.workload import Subgraph
 from kintune.search.session import SearchSession
 from kintune.search.space import SearchSpace
 from kintune.tuning.job.statistics import JobStatistics

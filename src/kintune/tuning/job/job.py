@@ -13,10 +13,11 @@ from typing import Any
 import msgspec
 
 from kintune.core.candidate import digest_of
+from kintune.core.config import JobSpec
 from kintune.core.knowledge import TrainedModel
 from kintune.core.messages import Committed, Finished, OfferStages, Progress, StageClosed
-from kintune.core.payloads import Draft, Drafted, JobSpec, Packaged, Pick, Selected, StageName, Updated
 from kintune.core.plan import Round
+from kintune.core.stage_results import Draft, Drafted, Packaged, Pick, Selected, StageName, Updated
 from kintune.core.version import ModelVersion
 from kintune.errors import OrderError
 from kintune.tuning.job.backend import CompilerBackend

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from kintune.core.payloads import Options
+from kintune.core.config import Options
 from kintune.search.session import SearchSession
 from kintune.tuning.job.statistics import JobStatistics
 

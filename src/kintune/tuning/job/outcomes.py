@@ -10,8 +10,8 @@ import msgspec
 from kintune.core.device import Peak
 from kintune.core.messages import ItemStatus
 from kintune.core.outcome import Outcome, Status
-from kintune.core.payloads import Profiled, Proof, StageName
 from kintune.core.stage_requests import Built
+from kintune.core.stage_results import Profiled, Proof, StageName
 from kintune.errors import WireError
 from kintune.wire.channel import UNREADABLE
 

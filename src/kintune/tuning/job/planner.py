@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from kintune.core.candidate import Candidate
 from kintune.core.messages import Work
-from kintune.core.payloads import StageName
+from kintune.core.stage_results import StageName
 from kintune.tuning.job.limits import SearchLimits
 from kintune.tuning.job.stage_factory import BUILD_S, StageFactory
 from kintune.tuning.job.state import TRIES, JobState

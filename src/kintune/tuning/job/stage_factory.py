@@ -10,9 +10,9 @@ from pathlib import PurePath
 import msgspec
 
 from kintune.core.candidate import Candidate
+from kintune.core.config import JobSpec
 from kintune.core.messages import Work
 from kintune.core.outcome import Outcome, Status
-from kintune.core.payloads import Draft, JobSpec, Packaged, Prepared, StageName
 from kintune.core.plan import Round
 from kintune.core.stage import Demand, Stage
 from kintune.core.stage_requests import (
@@ -24,6 +24,7 @@ from kintune.core.stage_requests import (
     ProveContext,
     ProveItem,
 )
+from kintune.core.stage_results import Draft, Packaged, Prepared, StageName
 from kintune.validate.validation import seconds_of_proof
 
 __all__ = ["BUILD_S", "PROFILE_S", "REFERENCE_S", "SLOW", "StageFactory"]

@@ -15,13 +15,15 @@ import msgspec
 import numpy as np
 
 from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.config import JobSpec
 from kintune.core.device import Peak
 from kintune.core.knowledge import KnownModel, TrainedModel
 from kintune.core.messages import Committed, ItemStatus
 from kintune.core.outcome import Outcome, Status
-from kintune.core.payloads import (
+from kintune.core.plan import Round
+from kintune.core.stage_requests import Built
+from kintune.core.stage_results import (
     Drafted,
-    JobSpec,
     Known,
     Packaged,
     Prepared,
@@ -32,8 +34,6 @@ from kintune.core.payloads import (
     Taught,
     Updated,
 )
-from kintune.core.plan import Round
-from kintune.core.stage_requests import Built
 from kintune.errors import OrderError
 from kintune.search.cost_model import CostModel, Trees
 from kintune.search.family import Subject

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kintune.core.candidate import UNTUNED, Candidate
+from kintune.core.config import Options
 from kintune.core.outcome import Outcome
-from kintune.core.payloads import KnowledgeUse, Options
 from kintune.core.report import FamilyProgress, ProgressReport
+from kintune.core.stage_results import KnowledgeUse
 from kintune.search.session import SearchSession
 
 __all__ = ["JobStatistics"]

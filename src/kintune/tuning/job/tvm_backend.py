@@ -20,19 +20,11 @@ from kintune.compiler.space.replay import save_workload
 from kintune.compiler.space.sketches import generate_sketches
 from kintune.compiler.space.tvm_space import TvmSpace
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
-from kintune.core.payloads import (
-    ALONE_FILE,
-    UNPROVEN,
-    UNTUNED_FILE,
-    Apart,
-    Drafted,
-    JobSpec,
-    Packaged,
-    Prepared,
-    Subgraph,
-    Tensor,
-)
+from kintune.core.config import JobSpec
+from kintune.core.model import Tensor
 from kintune.core.stage_requests import Built
+from kintune.core.stage_results import ALONE_FILE, UNPROVEN, UNTUNED_FILE, Apart, Drafted, Packaged, Prepared
+from kintune.core.workload import Subgraph
 from kintune.errors import BuildError, KintuneError, ModelError, OrderError, cause_line
 from kintune.models.importer import load
 from kintune.models.model import ImportedModel

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from kintune.core.payloads import Constant
+from kintune.core.model import Constant
 from kintune.models.constants import constant_values
 from kintune.runtime.inputs import Array
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
-from kintune.core.strategy import Budget, Foresee, Strategy
+from kintune.core.config import Budget, Foresee, Strategy
 from kintune.errors import InputError
 from kintune.search.family import algorithms
 from kintune_lab.experiment.cell import Cell, Method

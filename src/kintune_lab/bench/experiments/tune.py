@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.core.payloads import Options as JobOptions
+from kintune.core.config import Options as JobOptions
 from kintune.core.report import ProgressReport, RunReport, StopReason
 from kintune.errors import InputError
 from kintune.files import write_whole

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kintune.core.payloads import ModelRef, Prepared
+from kintune.core.model import ModelRef
+from kintune.core.stage_results import Prepared
 from kintune_lab.bench.experiments import families as module
 from kintune_lab.bench.experiments.families import EXPERIMENT
 from kintune_lab.experiment.cell import Cell

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kintune.core.strategy import Strategy
+from kintune.core.config import Strategy
 from kintune_lab.bench.experiments import race
 from kintune_lab.bench.experiments.race import EXPERIMENT
 from kintune_lab.bench.spec import BenchSpec, read_bench_spec

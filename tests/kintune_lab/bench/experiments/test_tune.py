@@ -60,7 +60,7 @@ def test_every_option_reaches_the_tuner(fake_front: FakeFront) -> None:
 
 
 def test_what_is_not_set_is_as_in_a_run_by_hand(fake_front: FakeFront) -> None:
-    from kintune.core.payloads import Options
+    from kintune.core.config import Options
 
     (cell,) = spec_of("trials = 64\n").cells
     EXPERIMENT.run(cell, work(), show)

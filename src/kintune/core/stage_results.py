@@ -1,33 +1,27 @@
-"""What a tuning job is asked for, and what its stages yield; free of TVM, since the front process reads it too."""
+"""The stages of a tuning job, and what each yields; free of TVM, since the front process reads it."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import msgspec
 
 from kintune.core.candidate import Candidate, Sketch
 from kintune.core.device import Peak
 from kintune.core.knowledge import Knowledge
-from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol, operands_for
+from kintune.core.model import Constant, Tensor
 from kintune.core.outcome import Outcome
 from kintune.core.plan import RoundEntry
-from kintune.core.strategy import Strategy
 from kintune.core.version import ModelVersion
+from kintune.core.workload import Subgraph
 
 __all__ = [
     "ALONE_FILE",
     "UNPROVEN",
     "UNTUNED_FILE",
     "Apart",
-    "Constant",
     "Draft",
     "Drafted",
-    "JobSpec",
     "KnowledgeUse",
     "Known",
-    "ModelRef",
-    "Options",
     "Packaged",
     "Pick",
     "Prepared",
@@ -35,11 +29,9 @@ __all__ = [
     "Proof",
     "Selected",
     "StageName",
-    "Subgraph",
     "SubgraphEnd",
     "Summary",
     "Taught",
-    "Tensor",
     "Updated",
 ]
 
@@ -71,147 +63,6 @@ class StageName:
     PEAK = "peak"  # what the device reaches at its best, once for a device type
     KNOWN = "known"  # not scheduled: what records already tell, committed right after PREPARE
     KIN = "kin"  # likewise: what records tell of other workloads, committed right after KNOWN
-
-
-class Constant(msgspec.Struct, frozen=True):
-    """The value that an input of a model has for good, as it was given; the model's own type and shape decide.
-
-    `dtype` is numpy's name of the elements' type and `shape` their shape.  The elements are in `data`, one after
-    another in row-major order and little endian, or in the .npy file `path` when there are many.  `digest` is that of
-    type, shape and elements.
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
-    digest: str
-    data: bytes = b""
-    path: str = ""
-
-
-class ModelRef(msgspec.Struct, frozen=True):
-    """Where a model comes from: `kind` is "onnx", "exported" (a PyTorch exported program) or "zoo".
-
-    `source` is a path, or a zoo name; `shapes` binds dynamic inputs; `options` are the zoo's (batch, sequence);
-    `constants` has the inputs whose values are fixed for good, and which the result no longer has.
-    `own` files are the user's, who named them: weights behind links are found within a Hugging Face cache; what others
-    handed in never leads through a link.
-    """
-
-    kind: str
-    source: str
-    name: str
-    shapes: dict[str, tuple[int, ...]] = {}
-    options: dict[str, int] = {}
-    constants: dict[str, Constant] = {}
-    own: bool = False
-
-
-class Options(msgspec.Struct, frozen=True):
-    """What the user asked for.  At least one of the three limits is set; whichever is reached first ends the search.
-
-    With `kin`, the search starts from what the records know of other workloads.  Without `search`, the network is
-    compiled from what the records, or the rule, suggest, and checked.
-    """
-
-    trials: int | None = None
-    minutes: float | None = None
-    until_ms: float | None = None
-    strategy: Strategy = Strategy()
-    kin: bool = True
-    seed: int = 0
-    rtol: float = 1e-3
-    atol: float = 1e-3
-    compare: tuple[str, ...] = ("onnxruntime", "openvino", "torch")
-    search: bool = True  # False: nothing is measured, what is known ships
-
-
-class JobSpec(msgspec.Struct, frozen=True):
-    """Everything a job process needs to know."""
-
-    run_id: str
-    model: ModelRef
-    device_type: DeviceType
-    protocol: MeasurementProtocol
-    options: Options
-    output: str
-    input_files: tuple[str, ...] = ()  # .npz files with the user's own inputs for the proof, a set each
-    cores: int = 1  # of the host, for selecting and building
-    device: str = "cpu"  # the type of device to time on, as the scheduler knows it
-    devices: int = 1  # how many of them there are
-    caches: tuple[int, ...] = ()  # bytes of data that the device's caches hold, by level; 0: not known
-    inflight: int = 1  # rounds that may be under way at once; more than one pays where the device is not the host
-    cool_bytes: int = 0  # of a network that stay in the device's last cache, as in `DeviceAbout`
-    conservative: bool = False  # lower the network without layout conversion and rewrites
-
-    def of_network(self, subgraphs: Sequence[Subgraph]) -> JobSpec:
-        """The same, with protocol and device type as they are for a network of these subgraphs."""
-        operands = operands_for(subgraphs, self.cool_bytes)
-        if operands == "cold":
-            return self
-        protocol, device_type = self.protocol.with_operands(operands), self.device_type.with_operands(operands)
-        return msgspec.structs.replace(self, protocol=protocol, device_type=device_type)
-
-
-class Tensor(msgspec.Struct, frozen=True):
-    """A named input or output of a model.
-
-    `bounds` holds the least and the greatest value that an integer input may have, where the model uses it as an index;
-    None where any value will do.  `values` says what an input stands for, as far as its use tells: "ids" (less than
-    `below`), "mask", "bytes", "counts", "lengths", "image" or nothing; inputs are drawn accordingly.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    bounds: tuple[int, int] | None = None
-    values: str = ""
-    below: int = 0
-
-
-class IndexCheck(msgspec.Struct, frozen=True):
-    """An index that the network computes, and what it must lie in.
-
-    The index is the result numbered `result` of the network, after its `outputs`.  `node` names the user's node that
-    reads by it.  It means one axis of `sizes[0]` entries, or, by its last dimension, several of `sizes`, of which
-    `axis` is the first.  Where `negative`, values below 0 count from the end.
-    """
-
-    node: str
-    result: int
-    sizes: tuple[int, ...]
-    axis: int
-    negative: bool
-
-
-class Subgraph(msgspec.Struct, frozen=True):
-    """One distinct subgraph of a network.
-
-    `workload` is the digest of its program, `weight` how often it occurs, `flops` per run, `operator` its core
-    operator (conv2d, depthwise, dense ...), `signature` the sequence of its operators; `tunable` is False for trivial
-    ones, which take a rule's program and no budget.  `sketches` lists the digests of its sketches, `weight_bytes` is
-    the size of its weights, `bytes` that of all its arguments.  `nodes` are the user's nodes
-    that it may compute, as messages name them.
-    """
-
-    name: str
-    workload: str
-    weight: int
-    flops: float
-    operator: str
-    signature: str
-    tunable: bool
-    sketches: tuple[str, ...] = ()
-    weight_bytes: float = 0.0
-    bytes: float = 0.0
-    nodes: tuple[str, ...] = ()
-
-    @property
-    def title(self) -> str:
-        """Its name, and up to three of the user's nodes that it may compute."""
-        if not self.nodes:
-            return self.name
-        more = f" and {len(self.nodes) - 3} more" if len(self.nodes) > 3 else ""
-        return f"{self.name} ({', '.join(self.nodes[:3])}{more})"
 
 
 class Prepared(msgspec.Struct, frozen=True):

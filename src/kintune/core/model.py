@@ -1,0 +1,71 @@
+"""What a model is to every room: where it comes from, its inputs and outputs, the constants that it is given."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["Constant", "ModelRef", "Tensor"]
+
+
+class Constant(msgspec.Struct, frozen=True):
+    """The value that an input of a model has for good, as it was given; the model's own type and shape decide.
+
+    `dtype` is numpy's name of the elements' type and `shape` their shape.  The elements are in `data`, one after
+    another in row-major order and little endian, or in the .npy file `path` when there are many.  `digest` is that of
+    type, shape and elements.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    digest: str
+    data: bytes = b""
+    path: str = ""
+
+
+class ModelRef(msgspec.Struct, frozen=True):
+    """Where a model comes from: `kind` is "onnx", "exported" (a PyTorch exported program) or "zoo".
+
+    `source` is a path, or a zoo name; `shapes` binds dynamic inputs; `options` are the zoo's (batch, sequence);
+    `constants` has the inputs whose values are fixed for good, and which the result no longer has.
+    `own` files are the user's, who named them: weights behind links are found within a Hugging Face cache; what others
+    handed in never leads through a link.
+    """
+
+    kind: str
+    source: str
+    name: str
+    shapes: dict[str, tuple[int, ...]] = {}
+    options: dict[str, int] = {}
+    constants: dict[str, Constant] = {}
+    own: bool = False
+
+
+class Tensor(msgspec.Struct, frozen=True):
+    """A named input or output of a model.
+
+    `bounds` holds the least and the greatest value that an integer input may have, where the model uses it as an index;
+    None where any value will do.  `values` says what an input stands for, as far as its use tells: "ids" (less than
+    `below`), "mask", "bytes", "counts", "lengths", "image" or nothing; inputs are drawn accordingly.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    bounds: tuple[int, int] | None = None
+    values: str = ""
+    below: int = 0
+
+
+class IndexCheck(msgspec.Struct, frozen=True):
+    """An index that the network computes, and what it must lie in.
+
+    The index is the result numbered `result` of the network, after its `outputs`.  `node` names the user's node that
+    reads by it.  It means one axis of `sizes[0]` entries, or, by its last dimension, several of `sizes`, of which
+    `axis` is the first.  Where `negative`, values below 0 count from the end.
+    """
+
+    node: str
+    result: int
+    sizes: tuple[int, ...]
+    axis: int
+    negative: bool

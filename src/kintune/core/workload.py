@@ -1,0 +1,52 @@
+"""One distinct subgraph of a network, and what a family algorithm is told of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["Subgraph", "Subject"]
+
+
+class Subgraph(msgspec.Struct, frozen=True):
+    """One distinct subgraph of a network.
+
+    `workload` is the digest of its program, `weight` how often it occurs, `flops` per run, `operator` its core
+    operator (conv2d, depthwise, dense ...), `signature` the sequence of its operators; `tunable` is False for trivial
+    ones, which take a rule's program and no budget.  `sketches` lists the digests of its sketches, `weight_bytes` is
+    the size of its weights, `bytes` that of all its arguments.  `nodes` are the user's nodes
+    that it may compute, as messages name them.
+    """
+
+    name: str
+    workload: str
+    weight: int
+    flops: float
+    operator: str
+    signature: str
+    tunable: bool
+    sketches: tuple[str, ...] = ()
+    weight_bytes: float = 0.0
+    bytes: float = 0.0
+    nodes: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """Its name, and up to three of the user's nodes that it may compute."""
+        if not self.nodes:
+            return self.name
+        more = f" and {len(self.nodes) - 3} more" if len(self.nodes) > 3 else ""
+        return f"{self.name} ({', '.join(self.nodes[:3])}{more})"
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """One distinct subgraph of a network.
+
+    `workload` is its digest, `weight` how often it occurs, `flops` what one run computes, `operator` its core operator,
+    `signature` its operators in order.
+    """
+
+    workload: str
+    weight: int
+    flops: float
+    operator: str
+    signature: str
