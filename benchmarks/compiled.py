@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kintune.core.stage_requests import ProveContext, ProveItem
+from kintune.core.stage_requests import ValidationContext, ValidationItem
 from kintune.hardware.cores import physical_cores
 from kintune.models.importer import load
 from kintune.models.ref import parse_ref
@@ -49,10 +49,10 @@ def compile_once(model: str, shapes: list[str], threads: int, directory: Path) -
 def race(model: str, shapes: list[str], threads: int, directory: Path) -> dict[str, list[float]]:
     """Latencies in milliseconds, by contender."""
     source = load(parse_ref(model, shapes))
-    item = ProveItem(
+    item = ValidationItem(
         tuned=str(directory / "model.kt"), onnx=source.onnx_path, exported=source.exported_path, compare=RIVALS
     )
-    proof = prove_executable(ProveContext(threads=threads), item)
+    proof = prove_executable(ValidationContext(threads=threads), item)
     return {name: list(times) for name, times in proof.latency_ms.items()}
 
 

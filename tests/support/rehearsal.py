@@ -20,7 +20,16 @@ from kintune.core.knowledge import Knowledge
 from kintune.core.messages import Committed, Finished, ItemStatus, OfferStages, StageClosed, Work
 from kintune.core.outcome import Outcome
 from kintune.core.stage_requests import BuildItem, Built, ProfileItem
-from kintune.core.stage_results import Drafted, Known, Profiled, Proof, Selected, StageName, Taught, Updated
+from kintune.core.stage_results import (
+    DraftResult,
+    KnownCandidate,
+    Profiled,
+    Selected,
+    StageName,
+    Taught,
+    Updated,
+    ValidationResult,
+)
 from kintune.testing.synthetic_space import SyntheticSpace
 from kintune.tuning.job.backend import CompilerBackend
 from kintune.tuning.job.job import TuningJob
@@ -58,14 +67,14 @@ class Cast:
         """What an item of such a stage is said to have taken."""
         return 0.25 if kind == StageName.BUILD else 0.0
 
-    def prove(self) -> Proof:
+    def prove(self) -> ValidationResult:
         """PROVE's answer."""
-        return Proof({"tuned": (1.0,), "untuned": (2.0,)}, 0.0, 0.0, True, ("untuned",), {})
+        return ValidationResult({"tuned": (1.0,), "untuned": (2.0,)}, 0.0, 0.0, True, ("untuned",), {})
 
-    def check(self, draft: Mapping[str, str]) -> Proof:
+    def check(self, draft: Mapping[str, str]) -> ValidationResult:
         """CHECK's answer for the candidates (digests) of a draft by workload."""
         del draft
-        return Proof({}, 0.0, 0.0, True, ("onnxruntime",), {})
+        return ValidationResult({}, 0.0, 0.0, True, ("onnxruntime",), {})
 
     def peak(self) -> Peak:
         """PEAK's answer: that of the machine of `SyntheticSpace`, whose arguments need no memory."""
@@ -88,7 +97,7 @@ class PlainJournal:
     def __init__(
         self,
         history: Sequence[Committed] = (),
-        known: Sequence[Known] = (),
+        known: Sequence[KnownCandidate] = (),
         knowledge: Knowledge | None = None,
         peak: Peak | None = None,
     ) -> None:
@@ -283,7 +292,7 @@ class Rehearsal:
         if work.worker == JOB_WORKER:
             self.job.begin(kind, work.context)
             answer = self.job.item(item)
-            if kind == StageName.DRAFT and (packaged := _decode(answer, Drafted).packaged) is not None:
+            if kind == StageName.DRAFT and (packaged := _decode(answer, DraftResult).packaged) is not None:
                 self._drafted = packaged.chosen
             return answer
         if kind == StageName.PROVE:

@@ -9,7 +9,7 @@ from kintune.core.config import JobSpec
 from kintune.core.messages import ItemStatus, Work
 from kintune.core.stage import Demand, Stage
 from kintune.core.stage_requests import BuildItem, Built, ProfileItem
-from kintune.core.stage_results import Known, Prepared, StageName
+from kintune.core.stage_results import KnownCandidate, Prepared, StageName
 from kintune.records import Store
 from kintune.testing.synthetic_space import Product, SyntheticSpace
 from kintune.tuning.front.journal import TuningJournal
@@ -58,10 +58,10 @@ def commit_timing(journal: TuningJournal, run: str, status: ItemStatus, payload:
     journal.commit(run, JournalEntry(1.0, StageName.PROFILE, 0, StageName.PROFILE, 0, status, payload, cause=cause))
 
 
-def known_to(journal: TuningJournal, run: str = "run") -> tuple[Known, ...]:
+def known_to(journal: TuningJournal, run: str = "run") -> tuple[KnownCandidate, ...]:
     """What a run is told when its network was prepared."""
     event = journal.commit(run, preparation())[1]
-    return msgspec.msgpack.decode(event.payload, type=tuple[Known, ...])
+    return msgspec.msgpack.decode(event.payload, type=tuple[KnownCandidate, ...])
 
 
 def kin_space() -> SyntheticSpace:

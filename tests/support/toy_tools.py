@@ -9,7 +9,7 @@ from kintune.core.config import JobSpec, Options, Strategy
 from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol
 from kintune.core.model import ModelRef, Tensor
 from kintune.core.stage_requests import Built
-from kintune.core.stage_results import Apart, Drafted, Packaged, Prepared
+from kintune.core.stage_results import DraftResult, Packaged, PerProgramCheck, Prepared
 from kintune.core.workload import Subgraph
 from kintune.search.space import SearchSpace
 from kintune.testing.synthetic_space import Product, SyntheticSpace
@@ -69,10 +69,10 @@ class ToyTools:
         """The space of all subgraphs."""
         return self._space
 
-    def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Drafted:
+    def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> DraftResult:
         """Write nothing."""
         self.drafted.append(dict(chosen))
-        return Drafted(Packaged("toy.kt.unproven", {workload: c.digest for workload, c in chosen.items()}))
+        return DraftResult(Packaged("toy.kt.unproven", {workload: c.digest for workload, c in chosen.items()}))
 
     def explain(self) -> str:
         """There is but one node."""
@@ -84,10 +84,10 @@ class ToyTools:
         digests = {workload: candidate.digest for workload, candidate in chosen.items()}
         return Packaged("toy.kt.unproven", digests, untuned="toy.kt.untuned")
 
-    def set_apart(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Apart:
+    def set_apart(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> PerProgramCheck:
         """Write nothing; `apart` lists what was chosen."""
         self.apart.append(dict(chosen))
-        return Apart("toy.kt.alone")
+        return PerProgramCheck("toy.kt.alone")
 
     def kept(self, packaged: Packaged) -> bool:
         """As it was made to say."""

@@ -3,7 +3,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.core.stage_requests import ProveContext
+from kintune.core.stage_requests import ValidationContext
 from kintune.errors import EngineError
 from kintune.validate.baseline_protocol import BaselineTurn
 from kintune.validate.interleaved import time_interleaved
@@ -37,7 +37,9 @@ def ticking() -> Callable[[], float]:
 def test_everybody_has_as_many_turns_and_none_always_begins(entrants: int, rounds: int, runs: int) -> None:
     log: list[str] = []
     names = [f"e{i}" for i in range(entrants)]
-    raced = time_interleaved([Scripted(n, log) for n in names], ProveContext(1, rounds=rounds, runs=runs), lambda: 0.0)
+    raced = time_interleaved(
+        [Scripted(n, log) for n in names], ValidationContext(1, rounds=rounds, runs=runs), lambda: 0.0
+    )
     assert raced.dropped == {}
     assert {name: len(times) for name, times in raced.latency_ms.items()} == dict.fromkeys(names, rounds * runs)
     began = [log[number * entrants] for number in range(rounds)]
@@ -47,9 +49,9 @@ def test_everybody_has_as_many_turns_and_none_always_begins(entrants: int, round
 
 def test_it_ends_when_its_time_is_spent_but_not_before_the_least_rounds() -> None:
     log: list[str] = []
-    time_interleaved([Scripted("a", log)], ProveContext(1, rounds=10, min_rounds=3, race_seconds=0), ticking())
+    time_interleaved([Scripted("a", log)], ValidationContext(1, rounds=10, min_rounds=3, race_seconds=0), ticking())
     assert log == ["a"] * 3
-    time_interleaved([Scripted("b", log)], ProveContext(1, rounds=10, min_rounds=3, race_seconds=2.5), ticking())
+    time_interleaved([Scripted("b", log)], ValidationContext(1, rounds=10, min_rounds=3, race_seconds=2.5), ticking())
     assert log[3:] == ["b"] * 5
 
 
@@ -57,7 +59,7 @@ def test_one_that_fails_is_dropped_and_the_others_go_on() -> None:
     log: list[str] = []
     raced = time_interleaved(
         [Scripted("a", log), Scripted("b", log, fails_at=1), Scripted("c", log)],
-        ProveContext(1, rounds=4, runs=2),
+        ValidationContext(1, rounds=4, runs=2),
         lambda: 0.0,
     )
     assert raced.dropped == {"b": "killed by SIGSEGV"}
@@ -65,5 +67,5 @@ def test_one_that_fails_is_dropped_and_the_others_go_on() -> None:
 
 
 def test_it_ends_when_nobody_is_left() -> None:
-    raced = time_interleaved([Scripted("a", [], fails_at=0)], ProveContext(1), lambda: 0.0)
+    raced = time_interleaved([Scripted("a", [], fails_at=0)], ValidationContext(1), lambda: 0.0)
     assert raced == ({}, {"a": "killed by SIGSEGV"})

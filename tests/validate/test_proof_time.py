@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.core.stage_requests import ProveContext
+from kintune.core.stage_requests import ValidationContext
 from kintune.validate.validation import seconds_of_proof
 
-CONDITIONS = ProveContext(threads=2)
+CONDITIONS = ValidationContext(threads=2)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from kintune.core.stage_requests import ProveContext, ProveItem
-from kintune.core.stage_results import Proof
+from kintune.core.stage_requests import ValidationContext, ValidationItem
+from kintune.core.stage_results import ValidationResult
 from kintune.errors import InputError, NumericsError
 from kintune.runtime.package import Package, write_package
 from kintune.validate import validation_run as trials
@@ -19,7 +19,7 @@ from kintune.validate.validation import prove
 
 pytestmark = pytest.mark.tvm
 
-QUICK = ProveContext(threads=1, rounds=2, min_rounds=1, runs=2, race_seconds=0.0)
+QUICK = ValidationContext(threads=1, rounds=2, min_rounds=1, runs=2, race_seconds=0.0)
 
 
 class Files:
@@ -42,9 +42,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Files]:
         yield Files(tmp_path_factory.mktemp("network"))
 
 
-def proof_of(context: ProveContext = QUICK, **item: Any) -> Proof:
-    encoded = prove(msgspec.msgpack.encode(context), msgspec.msgpack.encode(ProveItem(**item)))
-    return msgspec.msgpack.decode(encoded, type=Proof)
+def proof_of(context: ValidationContext = QUICK, **item: Any) -> ValidationResult:
+    encoded = prove(msgspec.msgpack.encode(context), msgspec.msgpack.encode(ValidationItem(**item)))
+    return msgspec.msgpack.decode(encoded, type=ValidationResult)
 
 
 def test_a_good_network_is_proven_against_all_who_run(files: Files) -> None:

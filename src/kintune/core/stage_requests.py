@@ -18,8 +18,8 @@ __all__ = [
     "Operand",
     "ProfileContext",
     "ProfileItem",
-    "ProveContext",
-    "ProveItem",
+    "ValidationContext",
+    "ValidationItem",
     "kernel_name",
     "output_name",
     "workload_of",
@@ -100,7 +100,7 @@ class ProfileItem(msgspec.Struct, frozen=True):
     built: Built
 
 
-class ProveContext(msgspec.Struct, frozen=True):
+class ValidationContext(msgspec.Struct, frozen=True):
     """Under which conditions a proof is made.
 
     Everyone runs in fp32 on the same `threads` physical cores.  Outputs agree when |a - b| <= `atol` + `rtol` |b|.
@@ -120,7 +120,7 @@ class ProveContext(msgspec.Struct, frozen=True):
     untuned_seconds: float = 60.0
 
 
-class ProveItem(msgspec.Struct, frozen=True):
+class ValidationItem(msgspec.Struct, frozen=True):
     """Prove one executable: `tuned` is its path, `untuned` that of the same network under the default schedule.
 
     The model itself is `onnx` (a file) or `exported` (a PyTorch exported program), whichever there is; `compare` names

@@ -17,22 +17,22 @@ __all__ = [
     "ALONE_FILE",
     "UNPROVEN",
     "UNTUNED_FILE",
-    "Apart",
-    "Draft",
-    "Drafted",
+    "DraftPrograms",
+    "DraftResult",
     "KnowledgeUse",
-    "Known",
+    "KnownCandidate",
     "Packaged",
+    "PerProgramCheck",
     "Pick",
     "Prepared",
     "Profiled",
-    "Proof",
     "Selected",
     "StageName",
     "SubgraphEnd",
     "Summary",
     "Taught",
     "Updated",
+    "ValidationResult",
 ]
 
 
@@ -122,7 +122,7 @@ class Updated(msgspec.Struct, frozen=True):
     rounds: tuple[int, ...] = ()
 
 
-class Known(msgspec.Struct, frozen=True):
+class KnownCandidate(msgspec.Struct, frozen=True):
     """What the records tell about one candidate of this job's workloads."""
 
     candidate: Candidate
@@ -143,7 +143,7 @@ class Taught(msgspec.Struct, frozen=True):
     peak: Peak | None = None
 
 
-class Draft(msgspec.Struct, frozen=True):
+class DraftPrograms(msgspec.Struct, frozen=True):
     """What DRAFT and PACKAGE are asked: to compile the network with these programs by workload digest.
 
     With `alone`, also the network that computes each subgraph a second time with the untuned program.
@@ -172,21 +172,21 @@ class Packaged(msgspec.Struct, frozen=True):
     left_out: tuple[str, ...] = ()
 
 
-class Apart(msgspec.Struct, frozen=True):
+class PerProgramCheck(msgspec.Struct, frozen=True):
     """The network that computes subgraphs twice: its file, None where it cannot be compiled, and who is not in it."""
 
     path: str | None
     left_out: tuple[str, ...] = ()
 
 
-class Drafted(msgspec.Struct, frozen=True):
+class DraftResult(msgspec.Struct, frozen=True):
     """DRAFT's result: the files written, or None and, in a line, why the network cannot be compiled."""
 
     packaged: Packaged | None
     failure: str = ""
 
 
-class Proof(msgspec.Struct, frozen=True):
+class ValidationResult(msgspec.Struct, frozen=True):
     """PROVE's result.
 
     `latency_ms` has the latencies in milliseconds by who ran ("tuned", "untuned", a rival's name), one entry a timed
@@ -258,7 +258,7 @@ class Summary(msgspec.Struct, frozen=True):
     curve: tuple[tuple[float, int, float], ...]
     kernels_ms: float
     packaged: Packaged | None
-    proof: Proof | None
+    proof: ValidationResult | None
     knowledge: KnowledgeUse = KnowledgeUse()
     disturbed: int = 0
     notes: tuple[str, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from kintune.core.stage_requests import ProveContext
+from kintune.core.stage_requests import ValidationContext
 from kintune.errors import EngineError
 from kintune.validate.baseline_protocol import BaselineTurn
 
@@ -41,7 +41,7 @@ class InterleavedTimes(NamedTuple):
 
 
 def time_interleaved(
-    entrants: Sequence[TimedEntry], conditions: ProveContext, clock: Callable[[], float]
+    entrants: Sequence[TimedEntry], conditions: ValidationContext, clock: Callable[[], float]
 ) -> InterleavedTimes:
     """Let the entrants take turns in rounds; each round is begun by another, so that no place in it is anyone's.
 

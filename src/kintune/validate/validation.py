@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.core.stage_requests import ProveContext, ProveItem
-from kintune.core.stage_results import Proof
+from kintune.core.stage_requests import ValidationContext, ValidationItem
+from kintune.core.stage_results import ValidationResult
 from kintune.errors import NumericsError
 from kintune.hardware.gpus import is_gpu
 from kintune.models.constants import located
@@ -36,20 +36,20 @@ _ON_CPU = "runs on the CPU here: its numbers are compared, its speed is not"
 
 
 def prove(context: bytes, payload: bytes, board: str = "") -> bytes:
-    """Answer one item of a PROVE stage: an encoded `ProveContext` and `ProveItem` to an encoded `Proof`.
+    """Answer one item of a PROVE stage: an encoded `ValidationContext` and `ValidationItem` to an encoded `ValidationResult`.
 
     With a `board`, the address of an RPC server, the network runs there.
 
     Raises InputError when a file cannot be used, and NumericsError when the tuned network does not run at all.
     """
-    conditions = msgspec.msgpack.decode(context, type=ProveContext)
-    item = msgspec.msgpack.decode(payload, type=ProveItem)
+    conditions = msgspec.msgpack.decode(context, type=ValidationContext)
+    item = msgspec.msgpack.decode(payload, type=ValidationItem)
     return msgspec.msgpack.encode(prove_executable(conditions, _located(item), board=board))
 
 
 def prove_executable(
-    conditions: ProveContext, item: ProveItem, clock: Callable[[], float] = time.monotonic, board: str = ""
-) -> Proof:
+    conditions: ValidationContext, item: ValidationItem, clock: Callable[[], float] = time.monotonic, board: str = ""
+) -> ValidationResult:
     """Prove one executable; raises as `prove` does.  A rival that fails is recorded in `skipped` and ends nothing."""
     manifest = read_manifest(item.tuned)
     for path in item.inputs:
@@ -71,7 +71,7 @@ def prove_executable(
             latency, raced = _race(trial, tuned, latency, contenders, clock)
     if TUNED in raced.dropped:
         raise NumericsError(f"the tuned network stopped running: {raced.dropped[TUNED]}")
-    return Proof(
+    return ValidationResult(
         latency_ms={**latency, **raced.latency_ms},
         max_abs_error=difference.absolute if compared else None,
         max_rel_error=difference.relative if compared else None,
@@ -97,7 +97,7 @@ def _basis(difference: Difference) -> str:
     )
 
 
-def _together(difference: Difference, alone: ProgramComparison, item: ProveItem) -> Difference:
+def _together(difference: Difference, alone: ProgramComparison, item: ValidationItem) -> Difference:
     """The difference, or the first subgraph that is wrong by itself."""
     for workload, how in alone.wrong.items():
         title = item.titles.get(workload, workload)
@@ -124,7 +124,7 @@ def _race(
     return latency, time_interleaved([*ours, *rivals], trial.conditions, clock)
 
 
-def _located(item: ProveItem) -> ProveItem:
+def _located(item: ValidationItem) -> ValidationItem:
     """The same with the files where this process finds them."""
 
     def found(path: str | None) -> str | None:
@@ -145,7 +145,7 @@ def _located(item: ProveItem) -> ProveItem:
 _ENTERING_S = 1.0  # a process starts, loads its libraries and the network; torch, which compiles first, takes longer
 
 
-def seconds_of_proof(conditions: ProveContext, *, tuned_s: float, untuned_s: float, rivals: int) -> float:
+def seconds_of_proof(conditions: ValidationContext, *, tuned_s: float, untuned_s: float, rivals: int) -> float:
     """Seconds, from those that one run takes of the network tuned and untuned; rivals are taken to be as fast as ours.
 
     Most of it is the single run of a slow untuned network, or else what the entrants are timed for.

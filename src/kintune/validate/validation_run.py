@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.core.stage_requests import ProveContext, ProveItem, workload_of
+from kintune.core.stage_requests import ValidationContext, ValidationItem, workload_of
 from kintune.errors import EngineError
 from kintune.hardware.cores import choose_cores
 from kintune.runtime.inputs import Array, load_inputs
@@ -29,7 +29,7 @@ _ALONE = "subgraphs alone"
 _HEAVY = "takes long untuned"
 
 TUNED, UNTUNED = "tuned", "untuned"
-"""Our own two contenders, as `Proof` names them."""
+"""Our own two contenders, as `ValidationResult` names them."""
 
 _MODELS = ("onnxruntime", "torch")
 """Who runs the model itself: the references, besides the untuned network."""
@@ -44,7 +44,7 @@ class Trial:
     """One proof under way: who has run, what came out, who could not."""
 
     def __init__(
-        self, conditions: ProveContext, item: ProveItem, manifest: Manifest, directory: Path, board: str
+        self, conditions: ValidationContext, item: ValidationItem, manifest: Manifest, directory: Path, board: str
     ) -> None:
         self.conditions = conditions
         self.item = item

@@ -14,7 +14,7 @@ import msgspec
 
 from kintune.core.candidate import Candidate
 from kintune.core.model import ModelRef
-from kintune.core.stage_requests import ProveContext
+from kintune.core.stage_requests import ValidationContext
 from kintune.errors import KintuneError
 from kintune.files import write_whole
 from kintune_lab.contest.orders import ContestContext, Tuner
@@ -85,7 +85,7 @@ def run_race(
         raise KintuneError(
             f"{error}; --retry-failed judges again, and races again where {turns} was removed"
         ) from error
-    conditions = ProveContext(
+    conditions = ValidationContext(
         spec.threads, rounds=spec.rounds, min_rounds=min(spec.rounds, 6), race_seconds=60.0, prepare_seconds=900.0
     )
     with Assembler(course, spec.model, spec.threads, directory / "assembler.log") as assembler:

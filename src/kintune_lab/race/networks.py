@@ -12,7 +12,7 @@ import msgspec
 
 from kintune.core.candidate import Candidate
 from kintune.core.model import ModelRef
-from kintune.core.stage_requests import ProveContext
+from kintune.core.stage_requests import ValidationContext
 from kintune.errors import EngineError
 from kintune.hardware.cores import choose_cores
 from kintune.runtime.inputs import load_inputs
@@ -82,7 +82,7 @@ def time_networks(
     assembler: Assembler,
     wanted: Mapping[str, Sequence[Candidate]],
     directory: Path,
-    conditions: ProveContext,
+    conditions: ValidationContext,
     show: Callable[[str], None],
 ) -> dict[str, NetworkTime]:
     """Compile the network once for each of `wanted` and once untuned, compare outputs, and time `wanted` in turns.
@@ -110,7 +110,7 @@ def time_networks(
 
 
 def _run(
-    paths: Mapping[str, Path], directory: Path, conditions: ProveContext, problems: dict[str, str]
+    paths: Mapping[str, Path], directory: Path, conditions: ValidationContext, problems: dict[str, str]
 ) -> dict[str, tuple[float, ...]]:
     with ExitStack() as stack:
         standing: list[BaselineProcess] = []
@@ -149,7 +149,7 @@ def _contender(name: str, path: Path, threads: int) -> BaselineProcess:
     return BaselineProcess(name, contest)
 
 
-def _difference(path: Path, outputs: Path, untuned: Path | None, conditions: ProveContext) -> str:
+def _difference(path: Path, outputs: Path, untuned: Path | None, conditions: ValidationContext) -> str:
     """How a network's outputs differ from the untuned one's, as one line; empty when they agree."""
     if untuned is None or not untuned.with_suffix(".npz").exists():
         return "there is no untuned network to compare with"

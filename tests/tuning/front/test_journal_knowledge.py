@@ -10,7 +10,7 @@ from kintune.core.config import JobSpec, Options, Strategy
 from kintune.core.knowledge import Knowledge
 from kintune.core.messages import ItemStatus
 from kintune.core.outcome import Outcome, Status
-from kintune.core.stage_results import Known, StageName, Summary, Taught
+from kintune.core.stage_results import KnownCandidate, StageName, Summary, Taught
 from kintune.records import RunState
 from kintune.records.schema import runs
 from kintune.tuning.front.journal import TuningJournal
@@ -102,7 +102,7 @@ class TestKnown:
         assert first.finished is not None
         event = desk.journal(toy_spec()).history("run")[1]
         assert event.kind == StageName.KNOWN
-        assert msgspec.msgpack.decode(event.payload, type=tuple[Known, ...]) == told
+        assert msgspec.msgpack.decode(event.payload, type=tuple[KnownCandidate, ...]) == told
 
     def test_no_look_up_follows_a_preparation_that_failed(self, desk: Desk) -> None:
         journal = desk.journal(toy_spec())

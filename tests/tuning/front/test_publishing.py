@@ -5,11 +5,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kintune.core.stage_results import UNPROVEN, UNTUNED_FILE, Packaged, Proof, Summary
+from kintune.core.stage_results import UNPROVEN, UNTUNED_FILE, Packaged, Summary, ValidationResult
 from kintune.errors import JobFailed, NumericsError, StorageError
 from kintune.tuning.front.publishing import discard, publish
 
-PROOF = Proof({"tuned": (1.0, 1.1, 5.0), "untuned": (2.0, 2.1)}, 1e-6, 1e-5, True, ("untuned", "onnxruntime"), {})
+PROOF = ValidationResult(
+    {"tuned": (1.0, 1.1, 5.0), "untuned": (2.0, 2.1)}, 1e-6, 1e-5, True, ("untuned", "onnxruntime"), {}
+)
 
 
 @pytest.fixture
@@ -21,12 +23,12 @@ def output(tmp_path: Path) -> str:
     return place
 
 
-def summary(output: str, proof: Proof | None = PROOF, *, untuned: bool = True) -> Summary:
+def summary(output: str, proof: ValidationResult | None = PROOF, *, untuned: bool = True) -> Summary:
     packaged = Packaged(f"{output}{UNPROVEN}", {}, untuned=f"{output}{UNTUNED_FILE}" if untuned else None)
     return Summary("m", "d", "trials", 1, 0, (), (), 1.0, packaged, proof)
 
 
-def proof(**changes: object) -> Proof:
+def proof(**changes: object) -> ValidationResult:
     return msgspec.structs.replace(PROOF, **changes)
 
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from kintune.core.report import RunReport, StopReason
-from kintune.core.stage_results import KnowledgeUse, Proof, SubgraphEnd, Summary
+from kintune.core.stage_results import KnowledgeUse, SubgraphEnd, Summary, ValidationResult
 from kintune.records import Run, RunState
 from kintune.tuning.front.publishing import report_of
 from kintune.workers.engine.timings import Timings
@@ -12,7 +12,9 @@ from tests.support.toy_tools import toy_spec
 
 RUN = Run("4711", "key", "toy", "d", b"", RunState.RUNNING, "then", "now", 9.0, {"search": 0}, {"kintune": "0"}, None)
 END = SubgraphEnd("conv", "w0", 3, 2e9, "conv2d", 40, 812.5, 1700.0, {"build_failed": 2})
-PROOF = Proof({"untuned": (4.0, 5.0, 6.0), "tuned": (2.0,), "onnxruntime": (3.0,)}, 1e-6, 1e-5, True, ("untuned",), {})
+PROOF = ValidationResult(
+    {"untuned": (4.0, 5.0, 6.0), "tuned": (2.0,), "onnxruntime": (3.0,)}, 1e-6, 1e-5, True, ("untuned",), {}
+)
 SUMMARY = Summary(
     "toy", "digest", "target met", 40, 7, (END,), ((1.5, 3, 12.0),), 2.4, None, PROOF, KnowledgeUse(12, 2, 9, 1)
 )

@@ -10,13 +10,13 @@ import pytest
 from kintune.core.candidate import UNTUNED, Candidate
 from kintune.core.config import JobSpec
 from kintune.core.stage_requests import Built
-from kintune.core.stage_results import Drafted, Packaged, Prepared, Proof, StageName
+from kintune.core.stage_results import DraftResult, Packaged, Prepared, StageName, ValidationResult
 from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
 from tests.support.toy_runs import ended, failed, with_limits
 from tests.support.toy_tools import ToyTools, toy_spec
 
-WRONG = Proof({}, 1.0, 1.0, False, ("onnxruntime",), {}, "output 'y': 1 of 1 values differ")
-NOISY = Proof(
+WRONG = ValidationResult({}, 1.0, 1.0, False, ("onnxruntime",), {}, "output 'y': 1 of 1 values differ")
+NOISY = ValidationResult(
     {"tuned": (1.0,)}, 1.0, 1.0, True, ("onnxruntime",), {}, basis="near enough", alone=("net_w1", "net_w2"),
     not_alone={"net_w0": "takes long untuned"},
 )  # fmt: skip
@@ -31,7 +31,7 @@ class Judge(Cast):
         self.checks = 0
         self._fails = fails
 
-    def check(self, draft: Mapping[str, str]) -> Proof:
+    def check(self, draft: Mapping[str, str]) -> ValidationResult:
         self.checks += 1
         return WRONG if self._fails(draft) else super().check(draft)
 
@@ -58,12 +58,12 @@ class TestBeforeTuning:
 
     def test_where_only_rounding_excuses_the_outputs_subgraphs_are_compared_alone(self) -> None:
         class Noisy(Cast):
-            def check(self, draft: Mapping[str, str]) -> Proof:
+            def check(self, draft: Mapping[str, str]) -> ValidationResult:
                 if len(tools.apart) and not is_untuned(draft, "w1"):
                     return msgspec.structs.replace(WRONG, wrong_alone={"w1": "wrong numbers"})
                 return NOISY
 
-            def prove(self) -> Proof:
+            def prove(self) -> ValidationResult:
                 return NOISY
 
         tools = ToyTools()
@@ -81,7 +81,7 @@ class TestBeforeTuning:
 
     def test_what_is_compiled_without_a_search_says_so_too(self) -> None:
         class Noisy(Cast):
-            def check(self, draft: Mapping[str, str]) -> Proof:
+            def check(self, draft: Mapping[str, str]) -> ValidationResult:
                 return NOISY
 
         tools = ToyTools()
@@ -91,7 +91,7 @@ class TestBeforeTuning:
 
     def test_a_proof_that_only_rounding_excuses_is_made_again_with_its_subgraphs(self) -> None:
         class Late(Cast):
-            def prove(self) -> Proof:
+            def prove(self) -> ValidationResult:
                 return NOISY
 
         tools = ToyTools()
@@ -112,7 +112,7 @@ class TestBeforeTuning:
         linked: list[set[str]] = []
 
         class Linking(ToyTools):
-            def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Drafted:
+            def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> DraftResult:
                 linked.append({c.digest for c in chosen.values()} - set(kernels))
                 return super().draft(chosen, kernels)
 
@@ -150,9 +150,9 @@ class TestBeforeTuning:
 
     def test_a_draft_that_cannot_be_compiled_is_no_accident(self) -> None:
         class Picky(ToyTools):
-            def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Drafted:
+            def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> DraftResult:
                 if chosen["w2"].sketch != UNTUNED:
-                    return Drafted(None, "no such instruction")
+                    return DraftResult(None, "no such instruction")
                 return super().draft(chosen, kernels)
 
         summary = ended(Rehearsal(Picky, with_limits(trials=3)).run())
@@ -160,7 +160,7 @@ class TestBeforeTuning:
 
     def test_a_network_that_does_not_run_is_no_accident_either(self) -> None:
         class Crash(Cast):
-            def check(self, draft: Mapping[str, str]) -> Proof:
+            def check(self, draft: Mapping[str, str]) -> ValidationResult:
                 from kintune.errors import NumericsError
 
                 raise NumericsError("the tuned network does not run: killed by SIGSEGV")
@@ -173,7 +173,7 @@ class TestBeforeTuning:
 
     def test_what_cannot_be_checked_for_another_reason_is_tried_again(self) -> None:
         class Away(Cast):
-            def check(self, draft: Mapping[str, str]) -> Proof:
+            def check(self, draft: Mapping[str, str]) -> ValidationResult:
                 raise RuntimeError("the device is gone")
 
         rehearsal = Rehearsal(ToyTools, with_limits(trials=3), Away()).run()
@@ -210,7 +210,7 @@ class TestAfterTuning:
         tools, proofs = ToyTools(), iter([WRONG])
 
         class Late(Judge):
-            def prove(self) -> Proof:
+            def prove(self) -> ValidationResult:
                 return next(proofs, super().prove())
 
         judge = Late(lambda draft: draft["w1"] != tools.drafted[0]["w1"].digest)
@@ -225,7 +225,7 @@ class TestAfterTuning:
 
     def test_it_is_repaired_once(self) -> None:
         class Never(Judge):
-            def prove(self) -> Proof:
+            def prove(self) -> ValidationResult:
                 return WRONG
 
         rehearsal = Rehearsal(ToyTools, with_limits(trials=60), Never(lambda draft: False)).run()

@@ -13,7 +13,7 @@ from kintune.core.config import JobSpec
 from kintune.core.messages import OfferStages
 from kintune.core.outcome import Outcome, Status
 from kintune.core.stage_requests import Built
-from kintune.core.stage_results import Drafted, Packaged, Prepared, Proof, StageName
+from kintune.core.stage_results import DraftResult, Packaged, Prepared, StageName, ValidationResult
 from kintune.errors import BuildError, InputError, OrderError
 from kintune.tuning.job.job import TuningJob
 from tests.support.rehearsal import Cast, Rehearsal
@@ -62,7 +62,7 @@ class TestFailures:
                     raise error("out of luck")
                 return super().prepare(spec)
 
-            def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Drafted:
+            def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> DraftResult:
                 if stage == "draft":
                     raise error("out of luck")
                 return super().draft(chosen, kernels)
@@ -91,7 +91,7 @@ class TestFailures:
 
     def test_a_proof_that_is_lost_is_made_again_and_at_last_missed(self) -> None:
         class Unproven(Cast):
-            def prove(self) -> Proof:
+            def prove(self) -> ValidationResult:
                 raise RuntimeError("the device is gone")
 
         rehearsal = Rehearsal(ToyTools, with_limits(trials=3), Unproven()).run()

@@ -10,17 +10,17 @@ from kintune.core.config import Strategy
 from kintune.core.device import Peak
 from kintune.core.outcome import Outcome, Status
 from kintune.core.stage_requests import Built
-from kintune.core.stage_results import KnowledgeUse, Known, StageName
+from kintune.core.stage_results import KnowledgeUse, KnownCandidate, StageName
 from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
 from tests.support.toy_runs import BUILD_FAILED, KNOWLEDGE, ended, profiled, with_limits
 from tests.support.toy_tools import ToyTools, toy_space, toy_spec
 
 
 class TestKnown:
-    def facts(self, rehearsal: Rehearsal, *, suggestion: bool = False) -> list[Known]:
+    def facts(self, rehearsal: Rehearsal, *, suggestion: bool = False) -> list[KnownCandidate]:
         picks = {pick.candidate.digest: pick for selected in rehearsal.selections for pick in selected.picks}
         return [
-            Known(picks[p.candidate].candidate, p.outcome, picks[p.candidate].features, suggestion=suggestion)
+            KnownCandidate(picks[p.candidate].candidate, p.outcome, picks[p.candidate].features, suggestion=suggestion)
             for p in rehearsal.outcomes(StageName.PROFILE)
         ]
 
@@ -46,7 +46,7 @@ class TestKnown:
 
     def test_a_confirmed_time_counts_in_place_of_the_first_one(self) -> None:
         candidate = toy_space().rules("w0", 1)[0]
-        fact = Known(candidate, Outcome(Status.OK, (0.1,)), confirmed=Outcome(Status.OK, (500.0,)))
+        fact = KnownCandidate(candidate, Outcome(Status.OK, (0.1,)), confirmed=Outcome(Status.OK, (500.0,)))
         tools = ToyTools()
         ended(Rehearsal(lambda: tools, with_limits(trials=20), journal=PlainJournal(known=[fact])).run())
         assert tools.packaged[0]["w0"] != candidate

@@ -17,7 +17,7 @@ from kintune.core.report import (
     StopReason,
     SubgraphReport,
 )
-from kintune.core.stage_results import ALONE_FILE, UNPROVEN, UNTUNED_FILE, Proof, StageName, Summary
+from kintune.core.stage_results import ALONE_FILE, UNPROVEN, UNTUNED_FILE, StageName, Summary, ValidationResult
 from kintune.errors import JobFailed, NumericsError, StorageError
 from kintune.records import Run
 from kintune.workers.engine.timings import Timings
@@ -61,7 +61,7 @@ def discard(output: str) -> None:
         Path(f"{output}{suffix}").unlink(missing_ok=True)
 
 
-def _slower(proof: Proof) -> bool:
+def _slower(proof: ValidationResult) -> bool:
     tuned, untuned = proof.latency_ms.get("tuned"), proof.latency_ms.get("untuned")
     return bool(tuned and untuned) and statistics.median(tuned or ()) > statistics.median(untuned or ())
 

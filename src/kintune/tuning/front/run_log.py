@@ -22,7 +22,7 @@ from kintune.core.measurement_protocol import OPERANDS
 from kintune.core.messages import Committed, ItemStatus, Work
 from kintune.core.outcome import Outcome
 from kintune.core.stage_requests import BuildItem, Built, ProfileItem
-from kintune.core.stage_results import Known, Pick, Prepared, Profiled, Selected, StageName, Updated
+from kintune.core.stage_results import KnownCandidate, Pick, Prepared, Profiled, Selected, StageName, Updated
 from kintune.errors import RecordsError
 from kintune.records import Measurement, Store
 from kintune.search.family import Subject
@@ -252,9 +252,9 @@ class RunLog:
         known = tuple(self._known(m, noted[m.id]) for m in found if m.id in noted)
         return msgspec.structs.replace(event, payload=_encode(known))
 
-    def _known(self, measurement: Measurement, confirmed: Outcome | None) -> Known:
+    def _known(self, measurement: Measurement, confirmed: Outcome | None) -> KnownCandidate:
         usable = measurement.feature_version in ("", self._feature_version)
-        return Known(
+        return KnownCandidate(
             candidate=measurement.candidate,
             outcome=measurement.outcome,
             features=measurement.features if usable else b"",

@@ -8,7 +8,7 @@ from typing import Protocol
 from kintune.core.candidate import Candidate
 from kintune.core.config import JobSpec
 from kintune.core.stage_requests import Built
-from kintune.core.stage_results import Apart, Drafted, Packaged, Prepared
+from kintune.core.stage_results import DraftResult, Packaged, PerProgramCheck, Prepared
 from kintune.search.space import SearchSpace
 
 __all__ = ["CompilerBackend"]
@@ -21,7 +21,7 @@ class CompilerBackend(Protocol):
         """Import and lower the model.  Raises InputError (or a child) when it cannot be used."""
         ...
 
-    def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Drafted:
+    def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> DraftResult:
         """Compile the network with the chosen program for each workload, and write it, to have it checked.
 
         That it cannot be compiled is an answer, not an error.
@@ -46,7 +46,7 @@ class CompilerBackend(Protocol):
         """
         ...
 
-    def set_apart(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Apart:
+    def set_apart(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> PerProgramCheck:
         """Compile the network that computes each subgraph a second time, with the untuned program, and write it."""
         ...
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from kintune.core.candidate import Candidate
 from kintune.core.outcome import Outcome
-from kintune.core.stage_results import Packaged, Prepared, Proof, SubgraphEnd, Summary
+from kintune.core.stage_results import Packaged, Prepared, SubgraphEnd, Summary, ValidationResult
 from kintune.core.workload import Subgraph
 from kintune.search.session import SearchSession
 from kintune.search.space import SearchSpace
@@ -104,7 +104,7 @@ class Finalists:
         ledger: JobStatistics,
         reason: str,
         packaged: Packaged | None,
-        proof: Proof | None,
+        proof: ValidationResult | None,
         notes: Sequence[str] = (),
     ) -> Summary:
         """The job's last word."""

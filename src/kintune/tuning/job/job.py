@@ -17,7 +17,7 @@ from kintune.core.config import JobSpec
 from kintune.core.knowledge import TrainedModel
 from kintune.core.messages import Committed, Finished, OfferStages, Progress, StageClosed
 from kintune.core.plan import Round
-from kintune.core.stage_results import Draft, Drafted, Packaged, Pick, Selected, StageName, Updated
+from kintune.core.stage_results import DraftPrograms, DraftResult, Packaged, Pick, Selected, StageName, Updated
 from kintune.core.version import ModelVersion
 from kintune.errors import OrderError
 from kintune.tuning.job.backend import CompilerBackend
@@ -134,22 +134,22 @@ class TuningJob:
         return _encode(Updated(tuple(versions), blobs, learnt.families, learnt.rounds))
 
     def _run_draft(self, payload: bytes) -> bytes:
-        wanted = _decode(payload, Draft)
+        wanted = _decode(payload, DraftPrograms)
         drafted = self._tools.draft(wanted.chosen, self._state.kernels)
         if drafted.packaged is None or not wanted.alone:
             return _encode(drafted)
-        return _encode(Drafted(self._set_apart(drafted.packaged, wanted)))
+        return _encode(DraftResult(self._set_apart(drafted.packaged, wanted)))
 
     def _run_explain(self, payload: bytes) -> bytes:
         del payload
         return _encode(self._tools.explain())
 
     def _run_package(self, payload: bytes) -> bytes:
-        wanted = _decode(payload, Draft)
+        wanted = _decode(payload, DraftPrograms)
         packaged = self._tools.package(wanted.chosen, self._state.kernels)
         return _encode(self._set_apart(packaged, wanted) if wanted.alone else packaged)
 
-    def _set_apart(self, packaged: Packaged, wanted: Draft) -> Packaged:
+    def _set_apart(self, packaged: Packaged, wanted: DraftPrograms) -> Packaged:
         """The same with the network that computes subgraphs twice."""
         apart = self._tools.set_apart(wanted.chosen, self._state.kernels)
         return msgspec.structs.replace(packaged, alone=apart.path, left_out=apart.left_out)

@@ -11,7 +11,7 @@ from kintune.core.device import Peak
 from kintune.core.messages import ItemStatus
 from kintune.core.outcome import Outcome, Status
 from kintune.core.stage_requests import Built
-from kintune.core.stage_results import Profiled, Proof, StageName
+from kintune.core.stage_results import Profiled, StageName, ValidationResult
 from kintune.errors import WireError
 from kintune.wire.channel import UNREADABLE
 
@@ -49,7 +49,7 @@ def profiled_of(candidate: str, status: ItemStatus, payload: bytes, cause: str) 
 def check_answer(kind: str, payload: bytes) -> None:
     """See that what a device worker answered in a stage of another kind is an answer.  Raises WireError."""
     if kind in (StageName.PROVE, StageName.CHECK):
-        _read(payload, Proof)
+        _read(payload, ValidationResult)
     elif kind == StageName.PEAK:
         _read(payload, Peak)
 

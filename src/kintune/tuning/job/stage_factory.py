@@ -21,10 +21,10 @@ from kintune.core.stage_requests import (
     Built,
     ProfileContext,
     ProfileItem,
-    ProveContext,
-    ProveItem,
+    ValidationContext,
+    ValidationItem,
 )
-from kintune.core.stage_results import Draft, Packaged, Prepared, StageName
+from kintune.core.stage_results import DraftPrograms, Packaged, Prepared, StageName
 from kintune.validate.validation import seconds_of_proof
 
 __all__ = ["BUILD_S", "PROFILE_S", "REFERENCE_S", "SLOW", "StageFactory"]
@@ -85,7 +85,7 @@ class StageFactory:
 
     def draft(self, chosen: Mapping[str, Candidate], *, alone: bool = False) -> Work:
         """Compile the network to have it checked; `alone`, each of its subgraphs as well."""
-        return self._own(StageName.DRAFT, StageName.DRAFT, _encode(Draft(dict(chosen), alone)), _PACKAGE_S)
+        return self._own(StageName.DRAFT, StageName.DRAFT, _encode(DraftPrograms(dict(chosen), alone)), _PACKAGE_S)
 
     def explain(self) -> Work:
         """Find the user's node at which the network fails."""
@@ -112,7 +112,7 @@ class StageFactory:
 
     def package(self, chosen: Mapping[str, Candidate], *, alone: bool = False) -> Work:
         """Compile the network; `alone`, so that each of its subgraphs can be compared as well."""
-        return self._own(StageName.PACKAGE, StageName.PACKAGE, _encode(Draft(dict(chosen), alone)), _PACKAGE_S)
+        return self._own(StageName.PACKAGE, StageName.PACKAGE, _encode(DraftPrograms(dict(chosen), alone)), _PACKAGE_S)
 
     def build_draft(self, candidates: Sequence[Candidate]) -> Work:
         """Build the programs of a draft, so that compiling the network need not."""
@@ -179,7 +179,7 @@ class StageFactory:
         self, kind: str, packaged: Packaged, others: tuple[str, ...], timeout_s: float, *, timed: bool
     ) -> Work:
         spec, options = self._spec, self._spec.options
-        item = ProveItem(
+        item = ValidationItem(
             tuned=packaged.tuned,
             untuned=packaged.untuned,
             onnx=packaged.onnx,
@@ -217,9 +217,9 @@ class StageFactory:
         """What comparing on all sets of inputs but the first may take besides, in seconds."""
         return _SET_S * max(0, len(self._spec.input_files) - 1)
 
-    def _conditions(self) -> ProveContext:
+    def _conditions(self) -> ValidationContext:
         spec = self._spec
-        return ProveContext(threads=spec.protocol.threads, rtol=spec.options.rtol, atol=spec.options.atol)
+        return ValidationContext(threads=spec.protocol.threads, rtol=spec.options.rtol, atol=spec.options.atol)
 
     def _own(self, kind: str, name: str, payload: bytes, timeout_s: float) -> Work:
         follows = self._device() if kind in (StageName.PACKAGE, StageName.DRAFT) else self._here()

@@ -23,16 +23,16 @@ from kintune.core.outcome import Outcome, Status
 from kintune.core.plan import Round
 from kintune.core.stage_requests import Built
 from kintune.core.stage_results import (
-    Drafted,
-    Known,
+    DraftResult,
+    KnownCandidate,
     Packaged,
     Prepared,
     Profiled,
-    Proof,
     Selected,
     StageName,
     Taught,
     Updated,
+    ValidationResult,
 )
 from kintune.errors import OrderError
 from kintune.search.cost_model import CostModel, Trees
@@ -92,7 +92,7 @@ class JobState:
         self.ledger = JobStatistics()
         self.prepared: Prepared | None = None
         self.packaged: Packaged | None = None
-        self.proof: Proof | None = None
+        self.proof: ValidationResult | None = None
         self.plan: Round | None = None
         self.built: dict[Candidate, Built] = {}
         self.references: dict[str, Built] = {}
@@ -102,7 +102,7 @@ class JobState:
         self.wants_peak = False
         self.check: NetworkCheck | None = None
         self.checked: dict[str, Candidate] | None = None
-        self.checked_proof: Proof | None = None
+        self.checked_proof: ValidationResult | None = None
         self.draft: Packaged | None = None
         self.is_wrong = False
         self.failure = ""
@@ -193,17 +193,17 @@ class JobState:
         if event.kind == StageName.PREPARE and ok:
             self._fold_prepare(_decode(event.payload, Prepared))
         elif event.kind == StageName.KNOWN:
-            self._fold_known(_decode(event.payload, tuple[Known, ...]))
+            self._fold_known(_decode(event.payload, tuple[KnownCandidate, ...]))
         elif event.kind == StageName.KIN:
             self._fold_kin(_decode(event.payload, Taught))
         elif event.kind == StageName.PEAK:
             self._fold_peak(_decode(event.payload, Peak) if ok else None)
         elif event.kind == StageName.DRAFT and ok:
-            self._fold_draft(_decode(event.payload, Drafted))
+            self._fold_draft(_decode(event.payload, DraftResult))
         elif event.kind == StageName.EXPLAIN:
             self.culprit = _decode(event.payload, str) if ok else ""
         elif event.kind == StageName.CHECK and ok:
-            self._fold_check(_decode(event.payload, Proof))
+            self._fold_check(_decode(event.payload, ValidationResult))
         elif event.kind == StageName.SELECT and ok:
             self._fold_select(_decode(event.payload, Selected))
         elif event.kind == StageName.BUILD:
@@ -215,7 +215,7 @@ class JobState:
         elif event.kind == StageName.PACKAGE and ok:
             self.packaged = _decode(event.payload, Packaged)
         elif event.kind == StageName.PROVE and ok:
-            self._fold_proof(_decode(event.payload, Proof))
+            self._fold_proof(_decode(event.payload, ValidationResult))
 
     def _fold_prepare(self, prepared: Prepared) -> None:
         if prepared.conservative:
@@ -236,7 +236,7 @@ class JobState:
         )
         self._finalists = Finalists(prepared.subgraphs, self._session, self._tools.space())
 
-    def _fold_known(self, known: Sequence[Known]) -> None:
+    def _fold_known(self, known: Sequence[KnownCandidate]) -> None:
         for fact in known:
             if fact.suggestion:
                 self.session.suggest(fact.candidate)
@@ -264,12 +264,12 @@ class JobState:
         if peak is not None and self.prepared is not None:
             self.session.limit({s.workload: peak.least_us(s.flops, s.weight_bytes) for s in self.prepared.subgraphs})
 
-    def _fold_draft(self, drafted: Drafted) -> None:
+    def _fold_draft(self, drafted: DraftResult) -> None:
         self.draft = drafted.packaged
         if drafted.packaged is None:
             self._attempted(drafted.failure or "it cannot be compiled")
 
-    def _fold_check(self, proof: Proof) -> None:
+    def _fold_check(self, proof: ValidationResult) -> None:
         if proof.within_tolerance is False:
             self._attempted(proof.disagreement or "its outputs differ", proof.wrong_alone)
         elif proof.basis and not self.wants_alone:
@@ -281,7 +281,7 @@ class JobState:
             if proof.basis and not self.is_checking and not self.spec.options.search:  # else the proof says it
                 self.notes.append(_noted(proof))
 
-    def _fold_proof(self, proof: Proof) -> None:
+    def _fold_proof(self, proof: ValidationResult) -> None:
         if proof.within_tolerance is False:
             if not self._repair(proof.disagreement or "its outputs differ", proof.wrong_alone):
                 self.proof = proof
@@ -434,7 +434,7 @@ class JobState:
             self.ledger.point(self.session.latency_us())
 
 
-def _noted(proof: Proof) -> str:
+def _noted(proof: ValidationResult) -> str:
     """What the user should know of outputs that are near enough only on account of what rounding does to them."""
     alone = f"; {len(proof.alone)} subgraphs agree by themselves" if proof.alone else ""
     left = f", not compared by themselves: {', '.join(proof.not_alone)}" if proof.not_alone else ""

@@ -23,7 +23,15 @@ from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.core.config import JobSpec
 from kintune.core.model import Tensor
 from kintune.core.stage_requests import Built
-from kintune.core.stage_results import ALONE_FILE, UNPROVEN, UNTUNED_FILE, Apart, Drafted, Packaged, Prepared
+from kintune.core.stage_results import (
+    ALONE_FILE,
+    UNPROVEN,
+    UNTUNED_FILE,
+    DraftResult,
+    Packaged,
+    PerProgramCheck,
+    Prepared,
+)
 from kintune.core.workload import Subgraph
 from kintune.errors import BuildError, KintuneError, ModelError, OrderError, cause_line
 from kintune.models.importer import load
@@ -104,7 +112,7 @@ class TvmBackend:
             raise OrderError("prepare the model before searching")
         return self._space
 
-    def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Drafted:
+    def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> DraftResult:
         """Compile the network with the chosen programs and write it beside the output."""
         spec, model = self._spec, self._model
         if spec is None or model is None:
@@ -114,8 +122,8 @@ class TvmBackend:
             self._build(chosen, kernels).save(path)
         except BuildError as error:
             traceback.print_exc()
-            return Drafted(None, str(error))
-        return Drafted(
+            return DraftResult(None, str(error))
+        return DraftResult(
             Packaged(
                 tuned=path,
                 chosen={workload: candidate.digest for workload, candidate in chosen.items()},
@@ -164,22 +172,22 @@ class TvmBackend:
         files = (packaged.tuned, packaged.untuned, packaged.alone)
         return here and all(Path(path).exists() for path in files if path is not None)
 
-    def set_apart(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Apart:
+    def set_apart(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> PerProgramCheck:
         """Compile the network that computes each subgraph a second time, untuned, and write it beside the output."""
         if self._spec is None or self._lowered is None:
             raise OrderError("prepare the model before packaging it")
         tuned = {workload for workload, candidate in chosen.items() if candidate.sketch != UNTUNED}
         compared, left_out = choose_alone(self._lowered, tuned)
         if not compared:
-            return Apart(None, tuple(sorted(left_out)))
+            return PerProgramCheck(None, tuple(sorted(left_out)))
         path = f"{self._spec.output}{ALONE_FILE}"
         try:
             alone = side_by_side(self._lowered, compared)
             self._build(chosen, kernels, alone.lowered, alone.outputs).save(path)
         except Exception:  # the compiler raises whatever its passes stumble over; the proof does without it
             traceback.print_exc()
-            return Apart(None, tuple(sorted(tuned)))
-        return Apart(path, tuple(sorted(left_out)))
+            return PerProgramCheck(None, tuple(sorted(tuned)))
+        return PerProgramCheck(path, tuple(sorted(left_out)))
 
     def _build(
         self,
