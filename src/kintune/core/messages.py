@@ -4,8 +4,9 @@ One format everywhere: tagged structs, encoded with msgpack, framed by `kintune.
 meaning only the two ends of a stage know, so the engine can run any kind of job.
 
 A *worker* answers `Hello`, then is given a `Begin` (the context that all items of a stage share) followed by `Item`s,
-one at a time; it answers each with `ItemDone` or `ItemFailed`.  A *job process* is a worker for its own stages and,
-besides, is told what was committed (`Accept`, `StageClosed`) and offers what it wants done next (`OfferStages`, `Finished`).
+one at a time; it answers each with `ItemDone` or `ItemFailed`.  A *job process* is a worker for its own stages.
+Besides, it is told what was committed (`Accept`, `StageClosed`) and offers the next stages (`OfferStages`) until it is
+over (`Finished`).
 """
 
 from __future__ import annotations
