@@ -1,4 +1,4 @@
-"""The coefficients of `kintune.compiler.graph.elementwise`, and how far they are off in single precision.
+"""The coefficients of `kintune.compiler.graph.lowering_rules`, and how far they are off in single precision.
 
     python benchmarks/elementary.py
 

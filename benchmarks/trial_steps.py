@@ -126,7 +126,7 @@ def build_steps(sample: Sample) -> dict[str, float]:
     import tvm_ffi
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-    from kintune.compiler.graph.elementwise import use_vector_functions
+    from kintune.compiler.graph.lowering_rules import use_vector_functions
     from kintune.compiler.space.features import FeatureExtractor
     from kintune.compiler.space.replay import Replayer, load_workload
     from kintune.hardware.toolchain import link

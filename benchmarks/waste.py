@@ -85,7 +85,7 @@ def twins(store: Store, found: Iterable[Trial], sample: int, seed: int) -> dict[
     import tvm
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-    from kintune.compiler.graph.elementwise import use_vector_functions
+    from kintune.compiler.graph.lowering_rules import use_vector_functions
     from kintune.compiler.space.generator import load_intrinsics
     from kintune.compiler.space.replay import Replayer, load_workload
     from kintune.compiler.space.tvm_space import TvmSpace

@@ -11,7 +11,7 @@ import tvm_ffi
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from tvm.tirx.buffer import BufferType
 
-from kintune.compiler.graph.elementwise import use_vector_functions
+from kintune.compiler.graph.lowering_rules import use_vector_functions
 from kintune.compiler.space.generator import default_schedule, load_intrinsics
 from kintune.compiler.space.replay import Replayer, apply_candidate, load_workload, weight_positions
 from kintune.core.candidate import UNTUNED, Candidate, Sketch

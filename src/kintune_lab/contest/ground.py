@@ -11,8 +11,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.utils import cpu_count
 
 from kintune.compiler.graph.lower import Lowered, lower
-from kintune.compiler.graph.workload import standalone
-from kintune.compiler.graph.worth import is_tunable
+from kintune.compiler.graph.workload import is_tunable, standalone
 from kintune.compiler.space.generator import load_intrinsics
 from kintune.compiler.space.replay import save_workload
 from kintune.core.model import ModelRef

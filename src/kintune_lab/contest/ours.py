@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import tvm
 
-from kintune.compiler.graph.worth import is_tunable
+from kintune.compiler.graph.workload import is_tunable
 from kintune.compiler.space.replay import Replayer
 from kintune.compiler.space.sketches import generate_sketches
 from kintune.compiler.space.tvm_space import TvmSpace

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tvm.s_tir import meta_schedule as ms
 
-from kintune.compiler.graph.elementwise import use_vector_functions
+from kintune.compiler.graph.lowering_rules import use_vector_functions
 
 __all__ = ["STOCK_TOOLS", "StockTools"]
 

@@ -18,7 +18,7 @@ Chosen = dict[str, tuple[Sketch, Candidate]]
 
 def _by_rule(small: Small) -> Chosen:
     """The rule's first program for every subgraph that is worth one."""
-    from kintune.compiler.graph.worth import is_tunable
+    from kintune.compiler.graph.workload import is_tunable
     from kintune.compiler.space.sketches import generate_sketches
     from kintune.search.processor import Processor
     from kintune.search.rules import rule_candidates

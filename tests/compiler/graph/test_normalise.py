@@ -1,4 +1,4 @@
-"""Axes that are counted from the end mean the same after they are counted from the front."""
+"""Axes mean the same after they are counted from the front, and single elements become scalars."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import tvm
 
     from tests.support.networks import RunsProgram
+
 
 pytestmark = pytest.mark.tvm
 
@@ -68,3 +69,27 @@ def test_an_operator_after_a_convolution(kind: str, cpu: tvm.target.Target, run_
         run_program(assemble(lower(module, cpu, conservative=way), {}, cpu), value)[0] for way in (False, True)
     )
     np.testing.assert_allclose(usual, conservative, rtol=1e-4, atol=1e-4)
+
+
+def _operands(rewrite: Any, shape: tuple[int, ...], constant: Any) -> tuple[int, int]:
+    """The ranks of the operands of `minimum(x, constant)` after the pass."""
+    from tvm import relax
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(shape, "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            found = builder.emit_output(relax.op.minimum(x, relax.const(np.asarray(constant, "float32"))))
+        builder.emit_func_output(found)
+    call = rewrite(builder.get())["main"].body.blocks[0].bindings[0].value
+    first, second = (int(argument.ty.ndim) for argument in call.args)
+    return first, second
+
+
+def test_a_single_element_becomes_a_scalar() -> None:
+    from kintune.compiler.graph.normalise import LowerScalars
+
+    assert _operands(LowerScalars(), (1, 8, 4, 4), [[[[6.0]]]]) == (4, 0)
+    assert _operands(LowerScalars(), (1, 8, 4, 4), [6.0]) == (4, 0)
+    assert _operands(LowerScalars(), (1, 8, 4, 4), [6.0] * 4) == (4, 1)
+    assert _operands(LowerScalars(), (4,), [[6.0]]) == (1, 2)

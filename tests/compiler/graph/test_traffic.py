@@ -119,7 +119,6 @@ NETWORKS = {
 @pytest.mark.parametrize("name", NETWORKS)
 def test_little_is_moved_by_kernels_without_a_reduction(name: str, cpu: tvm.target.Target, tmp_path: Path) -> None:
     from kintune.compiler.graph.lower import lower
-    from kintune.compiler.graph.traffic import kernels, share_without_reduction
     from kintune.models.importer import load
     from kintune.models.ref import parse_ref
 
@@ -127,4 +126,7 @@ def test_little_is_moved_by_kernels_without_a_reduction(name: str, cpu: tvm.targ
     g = Graph()
     path = g.save(tmp_path / "model.onnx", shape, [build(g)])
     lowered = lower(load(parse_ref(str(path))).module, cpu)
-    assert 0 < share_without_reduction(lowered) <= MOST, [w.signature for w in kernels(lowered) if not w.reduces]
+    kernels = [workload for workload in lowered.workloads if workload.signature != "reshape"]  # it moves nothing
+    moved = sum(workload.weight * workload.bytes for workload in kernels)
+    copied = sum(workload.weight * workload.bytes for workload in kernels if not workload.reduces)
+    assert 0 < copied / moved <= MOST, [workload.signature for workload in kernels if not workload.reduces]

@@ -20,7 +20,7 @@ def _workload(
 
 
 def test_what_takes_time_and_reduces_is_worth_a_search() -> None:
-    from kintune.compiler.graph.worth import is_tunable
+    from kintune.compiler.graph.workload import is_tunable
 
     workloads = [
         _workload("conv", flops=1e9),
@@ -32,25 +32,25 @@ def test_what_takes_time_and_reduces_is_worth_a_search() -> None:
 
 
 def test_often_and_little_is_much() -> None:
-    from kintune.compiler.graph.worth import is_tunable
+    from kintune.compiler.graph.workload import is_tunable
 
     assert is_tunable([_workload("conv", flops=1e9), _workload("mean", flops=1e6, weight=100)]) == {"conv", "mean"}
 
 
 def test_moving_much_is_work() -> None:
-    from kintune.compiler.graph.worth import is_tunable
+    from kintune.compiler.graph.workload import is_tunable
 
     assert is_tunable([_workload("conv", flops=1e9), _workload("pool", flops=1e3, moved=1e8)]) == {"conv", "pool"}
 
 
 def test_a_network_without_subgraphs_has_nothing_to_tune() -> None:
-    from kintune.compiler.graph.worth import is_tunable
+    from kintune.compiler.graph.workload import is_tunable
 
     assert is_tunable([]) == frozenset()
 
 
 def test_the_kernels_of_a_network(small_conv: Any) -> None:
-    from kintune.compiler.graph.worth import is_tunable
+    from kintune.compiler.graph.workload import is_tunable
 
     tunable = is_tunable(small_conv.lowered.workloads)
     by_operator = {w.operator for w in small_conv.lowered.workloads if w.digest in tunable}

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, value_of
-from kintune.compiler.graph.views import static_shape
+from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, static_shape, value_of
 
 __all__ = ["AbsorbIntoConvolutions"]
 

@@ -9,9 +9,8 @@ import tvm
 from tvm import relax, te
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from kintune.compiler.graph.elementwise import use_vector_functions
-from kintune.compiler.graph.extremes import keep_nan
 from kintune.compiler.graph.lower import Lowered
+from kintune.compiler.graph.lowering_rules import keep_nan, use_vector_functions
 from kintune.compiler.graph.rewriting import rewriting_pass
 from kintune.compiler.space.generator import default_schedules
 from kintune.compiler.space.replay import apply_candidate

@@ -13,8 +13,8 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.layout_rules import RULES
-from kintune.compiler.graph.rewriting import operator_of, rewriting_pass
-from kintune.compiler.graph.views import LayoutResult, Tensors, TensorView, static_shape
+from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, static_shape
+from kintune.compiler.graph.views import LayoutResult, Tensors, TensorView
 
 __all__ = ["ChooseLayouts"]
 

@@ -13,8 +13,8 @@ import tvm
 from tvm import relax
 
 from kintune.compiler.graph import permutations
-from kintune.compiler.graph.rewriting import operator_of
-from kintune.compiler.graph.views import LayoutResult, Tensors, TensorView, static_shape
+from kintune.compiler.graph.rewriting import operator_of, static_shape
+from kintune.compiler.graph.views import LayoutResult, Tensors, TensorView
 
 __all__ = ["BROADCAST", "RULES", "UNARY"]
 

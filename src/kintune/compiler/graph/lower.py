@@ -15,21 +15,17 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.absorb import AbsorbIntoConvolutions
-from kintune.compiler.graph.canonical import LowerScalars
-from kintune.compiler.graph.extremes import keep_nan
 from kintune.compiler.graph.fold import FoldTensors
 from kintune.compiler.graph.layout import ChooseLayouts
 from kintune.compiler.graph.layout_marks import CheckLayoutMarks
-from kintune.compiler.graph.normalise import CountAxesFromFront
+from kintune.compiler.graph.lowering_rules import divide_exactly, keep_nan
+from kintune.compiler.graph.normalise import CountAxesFromFront, LowerScalars
 from kintune.compiler.graph.patterns import InlineRepeats, RepeatsBroadcast, ResizedInjective
-from kintune.compiler.graph.quantising import divide_exactly
 from kintune.compiler.graph.reshaping import DelayReshapes
-from kintune.compiler.graph.rewriting import operator_of
+from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
 from kintune.compiler.graph.workload import StandaloneWorkload, describe, standalone
 
 __all__ = ["Lowered", "lower"]
-
-_CALL_KERNEL = "relax.call_tir"
 
 
 class Lowered(NamedTuple):
@@ -136,7 +132,7 @@ class _ConstantsToVariables(PyExprMutator):  # type: ignore[misc]
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
-        if operator_of(call) != _CALL_KERNEL:
+        if operator_of(call) != CALL_KERNEL:
             return call
         arguments = call.args[1]
         if not isinstance(arguments, relax.Tuple):
@@ -174,7 +170,7 @@ def _count_calls(module: tvm.IRModule) -> Counter[str]:
     calls: Counter[str] = Counter()
 
     def visit(expression: relax.Expr) -> None:
-        if operator_of(expression) == _CALL_KERNEL:
+        if operator_of(expression) == CALL_KERNEL:
             calls[str(expression.args[0].name_hint)] += 1
 
     relax.analysis.post_order_visit(module["main"], visit)

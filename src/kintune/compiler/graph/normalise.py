@@ -1,4 +1,9 @@
-"""Axes are counted from the front: some of the compiler's passes cannot count from the end."""
+"""Passes that bring operators into the one form that later passes know.
+
+Axes are counted from the front, since some of the compiler's passes cannot count from the end.  One-element constants
+become scalars: a factor or bound may come as a tensor of one element ([1], or [1, 1, 1, 1]), which would be one more
+operand that each kernel reads, where legalisation writes a scalar into the fused kernel as a literal.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +11,13 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from kintune.compiler.graph.rewriting import operator_of, rewriting_pass
+from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, value_of
 
-__all__ = ["CountAxesFromFront"]
+__all__ = ["CountAxesFromFront", "LowerScalars"]
 
+_BINARY = frozenset(
+    f"relax.{name}" for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")
+)
 _NAMES = ("axis", "axes")
 _ONE_MORE = {"relax.stack": 1}
 """Operators whose axis is one of the result, which has so many more axes than an operand."""
@@ -55,3 +63,27 @@ def _rank(operand: relax.Expr) -> int:
     if isinstance(operand.ty, relax.TupleType):
         return int(getattr(operand.ty.fields[0], "ndim", -1)) if operand.ty.fields else -1
     return int(getattr(operand.ty, "ndim", -1))
+
+
+def LowerScalars() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+    """A pass that turns one-element constants into scalars where their partner keeps the result's rank."""
+    return rewriting_pass("LowerScalars", _LowerScalars)
+
+
+@mutator
+class _LowerScalars(PyExprMutator):  # type: ignore[misc]
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = self.visit_expr_post_order(call)
+        if operator_of(call) not in _BINARY:
+            return call
+        ranks = [_rank(argument) for argument in call.args]
+        arguments = list(call.args)
+        for i, (argument, other) in enumerate(zip(call.args, reversed(ranks), strict=True)):
+            if isinstance(argument, tvm.ir.GenericConst) and other >= ranks[i] > 0 and _is_single(argument):
+                arguments[i] = relax.const(value_of(argument).reshape(()), str(argument.ty.dtype))
+                return relax.Call(call.op, arguments, call.attrs)
+        return call
+
+
+def _is_single(constant: tvm.ir.GenericConst) -> bool:
+    return all(int(extent) == 1 for extent in constant.ty.shape)

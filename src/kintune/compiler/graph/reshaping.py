@@ -14,8 +14,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph import permutations
 from kintune.compiler.graph.layout_rules import BROADCAST, UNARY
-from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, value_of
-from kintune.compiler.graph.views import static_shape
+from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, static_shape, value_of
 
 __all__ = ["DelayReshapes"]
 

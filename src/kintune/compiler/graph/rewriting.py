@@ -1,4 +1,4 @@
-"""A rewrite of expressions as a pass over a whole module."""
+"""Rewriting passes over whole modules, and what they ask of expressions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator
 
-__all__ = ["operator_of", "rewriting_pass", "value_of"]
+__all__ = ["CALL_KERNEL", "operator_of", "rewriting_pass", "static_shape", "value_of"]
+
+CALL_KERNEL = "relax.call_tir"
+"""The operator that calls a PrimFunc of the module."""
 
 
 def rewriting_pass(name: str, rewriter_of: Callable[[tvm.IRModule], PyExprMutator]) -> tvm.transform.Pass:
@@ -35,3 +38,13 @@ def operator_of(expression: relax.Expr) -> str:
 def value_of(constant: tvm.ir.GenericConst) -> NDArray[Any]:
     """A copy of the constant's tensor."""
     return np.asarray(constant.value.numpy())
+
+
+def static_shape(expression: relax.Expr) -> tuple[int, ...] | None:
+    """The tensor's shape where every extent is known; None otherwise."""
+    shape = getattr(expression.ty, "shape", None)
+    extents = getattr(shape, "values", shape)
+    if extents is None or not isinstance(expression.ty, relax.TensorType):
+        return None
+    known = [int(extent) for extent in extents if isinstance(extent, int | tvm.tirx.IntImm)]
+    return tuple(known) if len(known) == len(extents) else None

@@ -14,7 +14,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.lower import Lowered
-from kintune.compiler.graph.rewriting import operator_of
+from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
 from kintune.core.model import Tensor
 from kintune.core.stage_requests import output_name
 
@@ -22,8 +22,6 @@ __all__ = ["MOST_FLOPS", "ComparisonNetwork", "choose_alone", "side_by_side"]
 
 MOST_FLOPS = 5e9
 """What the untuned programs of all subgraphs that are compared may compute together: some seconds of work."""
-
-_CALL_KERNEL = "relax.call_tir"
 
 
 class ComparisonNetwork(NamedTuple):
@@ -96,7 +94,7 @@ class _Twice(PyExprMutator):  # type: ignore[misc]
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         super().visit_var_binding_(binding)
         call = binding.value
-        if operator_of(call) != _CALL_KERNEL:
+        if operator_of(call) != CALL_KERNEL:
             return
         name = str(call.args[0].name_hint)
         copy = self._copies.get(name)

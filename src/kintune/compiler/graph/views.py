@@ -9,8 +9,9 @@ import tvm
 from tvm import relax
 
 from kintune.compiler.graph import permutations
+from kintune.compiler.graph.rewriting import static_shape
 
-__all__ = ["LayoutResult", "TensorView", "Tensors", "static_shape"]
+__all__ = ["LayoutResult", "TensorView", "Tensors"]
 
 Order = tuple[int, ...]
 
@@ -117,16 +118,6 @@ class Tensors:
         if static_shape(stored) != source:
             stored = self._builder.emit(relax.op.reshape(stored, source))
         return relax.op.permute_dims(stored, list(permutations.compose(have, permutations.inverse(order))))
-
-
-def static_shape(expression: relax.Expr) -> tuple[int, ...] | None:
-    """The tensor's shape where every extent is known; None otherwise."""
-    shape = getattr(expression.ty, "shape", None)
-    extents = getattr(shape, "values", shape)
-    if extents is None or not isinstance(expression.ty, relax.TensorType):
-        return None
-    known = [int(extent) for extent in extents if isinstance(extent, int | tvm.tirx.IntImm)]
-    return tuple(known) if len(known) == len(extents) else None
 
 
 def _identity_of(expression: relax.Expr) -> object:

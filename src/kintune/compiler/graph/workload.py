@@ -1,11 +1,12 @@
-"""One distinct subgraph as a program of its own, and what can be said of it without running it."""
+"""One distinct subgraph as a program of its own, what can be said of it without running it, and whether to tune it."""
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import tvm
 import tvm_ffi
 from tvm.s_tir import Schedule
@@ -13,8 +14,27 @@ from tvm.s_tir import Schedule
 from kintune.compiler.space.replay import weight_positions
 from kintune.compiler.space.sketches import is_schedulable
 from kintune.core.candidate import digest_of
+from kintune.core.dtypes import numpy_dtype
 
-__all__ = ["StandaloneWorkload", "describe", "standalone"]
+__all__ = ["StandaloneWorkload", "describe", "is_tunable", "standalone"]
+
+
+_CORES = (
+    ("group_conv", "group_conv2d"),
+    ("depthwise", "depthwise"),
+    ("conv1d", "conv1d"),
+    ("conv3d", "conv3d"),
+    ("conv2d_transpose", "conv2d_transpose"),
+    ("conv", "conv2d"),
+    ("matmul", "matmul"),
+    ("pool", "pool"),
+    ("softmax", "softmax"),
+)
+"""Mark in the name of a block or operator -> the core operator; the first that is found counts."""
+
+_FLOPS_PER_US = 50_000.0  # 50 GFLOP/s and 10 GB/s: what any machine in question reaches without tuning
+_BYTES_PER_US = 10_000.0
+_LEAST_SHARE = 0.002
 
 
 class StandaloneWorkload(NamedTuple):
@@ -49,7 +69,7 @@ def describe(name: str, module: tvm.IRModule, weight: int) -> StandaloneWorkload
     """Describe the workload `module`; `name` is the name it had in its network (`fused_conv2d1_add_relu`)."""
     function = module["main"]
     operands = [(tuple(int(d) for d in p.shape), str(p.dtype)) for p in function.params]
-    moved = [float(_size(shape) * np.dtype(_numpy_name(dtype)).itemsize) for shape, dtype in operands]
+    moved = [float(math.prod(shape) * numpy_dtype(dtype).itemsize) for shape, dtype in operands]
     flops = float(tvm.s_tir.analysis.estimate_tir_flops(module))
     blocks = _reductions(module)
     signature = tuple(re.sub(r"\d+$", "", part) for part in name.removeprefix("fused_").split("_"))
@@ -68,12 +88,15 @@ def describe(name: str, module: tvm.IRModule, weight: int) -> StandaloneWorkload
     )
 
 
-def _size(shape: tuple[int, ...]) -> int:
-    return int(np.prod(shape, dtype=np.int64)) if shape else 1
+def is_tunable(workloads: Sequence[StandaloneWorkload]) -> frozenset[str]:
+    """The digests of the workloads that reduce something and take at least 0.2 % of the network's time.
 
-
-def _numpy_name(dtype: str) -> str:
-    return {"bfloat16": "float16", "bool": "int8"}.get(dtype, dtype)
+    The share is a rough one, from FLOPs and bytes alone; what falls below it (reshapes, transposes, tiny reductions)
+    would cost more to search than it could ever give back.
+    """
+    work = {w.digest: w.weight * max(w.flops / _FLOPS_PER_US, w.bytes / _BYTES_PER_US) for w in workloads}
+    total = sum(work.values())
+    return frozenset(w.digest for w in workloads if w.reduces and work[w.digest] >= _LEAST_SHARE * total)
 
 
 def _reductions(module: tvm.IRModule) -> dict[str, int]:
@@ -87,21 +110,8 @@ def _reductions(module: tvm.IRModule) -> dict[str, int]:
         kinds = [int(v.iter_type) for v in statement.iter_vars]
         reduced = [v for v, kind in zip(statement.iter_vars, kinds, strict=True) if kind == tvm.tirx.IterVar.CommReduce]
         if reduced:
-            found[statement.name_hint] = _size(tuple(int(v.dom.extent) for v in statement.iter_vars))
+            found[statement.name_hint] = math.prod(int(v.dom.extent) for v in statement.iter_vars)
     return found
-
-
-_CORES = (
-    ("group_conv", "group_conv2d"),
-    ("depthwise", "depthwise"),
-    ("conv1d", "conv1d"),
-    ("conv3d", "conv3d"),
-    ("conv2d_transpose", "conv2d_transpose"),
-    ("conv", "conv2d"),
-    ("matmul", "matmul"),
-    ("pool", "pool"),
-    ("softmax", "softmax"),
-)
 
 
 def _operator(blocks: dict[str, int], signature: tuple[str, ...], module: tvm.IRModule) -> str:

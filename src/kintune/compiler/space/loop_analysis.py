@@ -1,4 +1,4 @@
-"""The anatomy of a workload's core block, read from its program."""
+"""Loop analysis: the loops and memory accesses of a workload's core block, read from its program."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tvm
 import tvm_ffi
 from tvm.s_tir import Schedule
@@ -14,6 +13,7 @@ from tvm.sym import detect_linear_equation
 
 from kintune.compiler.space.replay import weight_positions
 from kintune.core.candidate import Sketch
+from kintune.core.dtypes import numpy_dtype
 from kintune.search.access_patterns import Access, AccessPatterns
 
 __all__ = ["dissect", "tiled_block"]
@@ -33,9 +33,10 @@ def tiled_block(sketch: Sketch) -> str | None:
 
 
 def dissect(module: tvm.IRModule, block: str) -> AccessPatterns | None:
-    """The anatomy of a block of `module`'s function `main`; None when its operands are not of constant shape.
+    """The access patterns of a block of `module`'s function `main`; None when an operand is not of constant shape.
 
-    Raises ValueError when there is no such block.
+    Raises:
+        ValueError: there is no such block.
     """
     schedule = Schedule(module, debug_mask=0, error_render_level="none")
     try:
@@ -63,7 +64,7 @@ def _access(
     return Access(
         shape=shape,
         steps=steps,
-        width=max(1, np.dtype(_numpy_name(str(buffer.dtype))).itemsize),
+        width=max(1, numpy_dtype(str(buffer.dtype)).itemsize),
         written=written,
         weight=any(buffer.same_as(weight) for weight in weights),
     )
@@ -91,7 +92,3 @@ def _weights(module: tvm.IRModule) -> list[Any]:
     """The buffers that a schedule may lay out as it likes."""
     function = module["main"]
     return [function.params[position] for position in sorted(weight_positions(function))]
-
-
-def _numpy_name(dtype: str) -> str:
-    return {"bfloat16": "float16", "bool": "int8"}.get(dtype, dtype if not dtype.startswith("float8") else "int8")

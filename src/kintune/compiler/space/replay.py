@@ -31,6 +31,8 @@ __all__ = [
     "weight_positions",
 ]
 
+LAYOUT_FREE = "layout_free_buffers"
+"""The attribute of a PrimFunc that holds the positions of the parameters whose layout a schedule may choose."""
 
 _REPLAY_SEED = 1  # only consulted where a decision is impossible, so that its substitute is always the same
 
@@ -70,7 +72,8 @@ class Replayer:
     def __call__(self, sketch: Sketch, candidate: Candidate) -> Replayed:
         """Replay and post-process.
 
-        Raises BuildError when the decisions make no valid program; the message is one line.
+        Raises:
+            BuildError: the decisions make no valid program; the message is one line.
         """
         replayed = self._replay(sketch, candidate)
         with _as_build_error():
@@ -83,7 +86,10 @@ class Replayer:
     def settle(self, sketch: Sketch, candidate: Candidate) -> Candidate:
         """The candidate with the decisions that a replay takes, at half the price: it is not post-processed.
 
-        Raises BuildError when the decisions make no schedule.  A post-processor may still refuse that.
+        A post-processor may still refuse the candidate.
+
+        Raises:
+            BuildError: the decisions make no schedule.
         """
         return self._replay(sketch, candidate).candidate
 
@@ -106,7 +112,9 @@ def apply_candidate(
     """The scheduled, post-processed program of one candidate, weight-layout rewriting blocks included.
 
     `sketch` None, or a candidate of the `UNTUNED` sketch, gives the workload as the compiler builds it by default.
-    Raises BuildError when the candidate cannot be replayed.
+
+    Raises:
+        BuildError: the candidate cannot be replayed.
     """
     if sketch is None or candidate.sketch == UNTUNED:
         return default_schedule(module, target)
@@ -152,10 +160,6 @@ def _decode(instructions: dict[str, Any], sketch: Sketch, trace: Any) -> tuple[D
 def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1][:200] if lines else ""
-
-
-LAYOUT_FREE = "layout_free_buffers"
-"""The attribute of a PrimFunc that holds the positions."""
 
 
 def weight_positions(function: Any) -> frozenset[int]:

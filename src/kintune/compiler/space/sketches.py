@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import tvm
@@ -48,7 +49,8 @@ def is_schedulable(module: tvm.IRModule) -> bool:
 def take_apart(workload: str, module: tvm.IRModule, trace: tvm.s_tir.Trace) -> tuple[Sketch, tuple[Decision, ...]]:
     """A trace of MetaSchedule's as a sketch and its decisions; what post-processors added is left out.
 
-    Raises NotImplementedError when it samples in a way that has no axis.
+    Raises:
+        NotImplementedError: the trace samples in a way that has no axis.
     """
     return _take_apart(workload, trace, _LoopNames(module))
 
@@ -66,10 +68,7 @@ def _take_apart(workload: str, trace: tvm.s_tir.Trace, names: _LoopNames) -> tup
 def _axis(instructions: list[Any], index: int, decision: Any, names: _LoopNames) -> Axis:
     kind, inputs, attributes, _ = instructions[index]
     if kind == "SamplePerfectTile":
-        extent = 1
-        for factor in decision:
-            extent *= factor
-        return Tile(extent, len(decision), attributes[1], names.of(instructions, inputs[0], len(decision)))
+        return Tile(math.prod(decision), len(decision), attributes[1], names.of(instructions, inputs[0], len(decision)))
     if kind == "SampleCategorical":
         return Choice(tuple(int(v) for v in attributes[0]), tuple(float(p) for p in attributes[1]))
     if kind == "SampleComputeLocation":

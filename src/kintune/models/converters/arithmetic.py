@@ -1,7 +1,7 @@
 """Element-wise arithmetic of one and of several operands.
 
 Bounds and pairwise extremes are binary operators of Relax, which layout conversion and fusion can see; lowering keeps
-what is not a number in them (`compiler/graph/extremes.py`).
+what is not a number in them (`compiler/graph/lowering_rules.py`).
 """
 
 from __future__ import annotations

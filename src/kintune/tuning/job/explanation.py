@@ -9,8 +9,8 @@ import numpy as np
 import tvm
 
 from kintune.compiler.graph.assemble import assemble
-from kintune.compiler.graph.culprit import first_culprit
 from kintune.compiler.graph.lower import lower
+from kintune.compiler.graph.source_nodes import first_failing_node
 from kintune.errors import NumericsError
 from kintune.models.constants import constant_values
 from kintune.runtime.inputs import Array
@@ -31,7 +31,7 @@ def first_uncompilable(model: ImportedModel, target: tvm.target.Target) -> str:
     def attempt(module: tvm.IRModule) -> None:
         assemble(lower(module, target, conservative=True), {}, target)
 
-    return first_culprit(model, attempt)
+    return first_failing_node(model, attempt)
 
 
 def first_wrong(model: ImportedModel, target: tvm.target.Target, inputs: Mapping[str, Array]) -> str:
@@ -54,7 +54,7 @@ def first_wrong(model: ImportedModel, target: tvm.target.Target, inputs: Mapping
                     raise NumericsError(compared.disagreement)
 
     try:
-        return first_culprit(model, attempt, holders, NumericsError)
+        return first_failing_node(model, attempt, holders, NumericsError)
     except Exception:  # a name is all that is missing then
         return ""
 

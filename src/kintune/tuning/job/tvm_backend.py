@@ -11,11 +11,10 @@ from pathlib import Path
 import tvm
 
 from kintune.compiler.graph.assemble import assemble
-from kintune.compiler.graph.culprit import first_culprit
 from kintune.compiler.graph.lower import Lowered, lower
-from kintune.compiler.graph.naming import nodes_of
 from kintune.compiler.graph.side_by_side import choose_alone, side_by_side
-from kintune.compiler.graph.worth import is_tunable
+from kintune.compiler.graph.source_nodes import first_failing_node, nodes_of
+from kintune.compiler.graph.workload import is_tunable
 from kintune.compiler.space.replay import save_workload
 from kintune.compiler.space.sketches import generate_sketches
 from kintune.compiler.space.tvm_space import TvmSpace
@@ -240,5 +239,5 @@ def _lowered(
             lowered, _, _ = _lowered(model, target, conservative=True)
             note = f"layouts were left as they are, which may cost speed: converting them failed ({cause})"
             return lowered, True, (note,)
-        node = first_culprit(model, lambda module: lower(module, target, conservative=True))
+        node = first_failing_node(model, lambda module: lower(module, target, conservative=True))
         raise ModelError(f"{model.name}: {node or 'it'} cannot be compiled: {cause}") from error

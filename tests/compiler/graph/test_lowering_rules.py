@@ -1,15 +1,24 @@
+"""Elementary functions as vector arithmetic, and quantising by an exact division."""
+
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    import tvm
+
+    from tests.support.networks import RunsProgram
+
+
 pytestmark = pytest.mark.tvm
 
 _SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -0.0, 1e-30, -1e-30, 1e-8, 88.7, 88.73, -87.4, -200.0)
+
 _ERF = np.vectorize(math.erf)
 
 
@@ -22,7 +31,7 @@ def _computed(name: str, x: NDArray[Any], vector: int) -> NDArray[Any]:
     import tvm
     from tvm import te, tirx
 
-    from kintune.compiler.graph.elementwise import use_vector_functions
+    from kintune.compiler.graph.lowering_rules import use_vector_functions
 
     use_vector_functions()
     source = te.placeholder(x.shape, name="source", dtype=str(x.dtype))
@@ -73,7 +82,7 @@ def test_no_element_is_a_call(name: str) -> None:
     import tvm
     from tvm import te, tirx
 
-    from kintune.compiler.graph.elementwise import use_vector_functions
+    from kintune.compiler.graph.lowering_rules import use_vector_functions
 
     use_vector_functions()
     source = te.placeholder((16,), name="source")
@@ -83,3 +92,28 @@ def test_no_element_is_a_call(name: str) -> None:
     schedule.vectorize(loop)
     assembly = tvm.compile(schedule.mod, "llvm").mod.inspect_source("asm")
     assert not [line for line in assembly.splitlines() if "call" in line and f"{name}f" in line]
+
+
+def test_a_quotient_is_rounded_once(cpu: tvm.target.Target, run_program: RunsProgram) -> None:
+    """By a step whose inverse is no number; ties go to the even step, what is too large to the last one."""
+    from tvm import relax
+
+    from kintune.compiler.graph.assemble import assemble
+    from kintune.compiler.graph.lower import lower
+
+    step = np.float32(0.02)
+    steps = np.arange(-4000, 4000, dtype="float32").reshape(2, 4000) * np.float32(0.5)
+    x = np.concatenate([steps * step, np.nextafter(steps * step, np.float32(9))])
+    builder = relax.BlockBuilder()
+    data = relax.Var("x", relax.TensorType(x.shape, "float32"))
+    with builder.function("main", [data]):
+        with builder.dataflow():
+            one = relax.op.quantize(data, relax.const(step), relax.const(np.int8(3)), -1, "int8")
+            rows = relax.const(np.array([0.02, 0.1, 0.3, 0.07], "float32"))
+            many = relax.op.quantize(data, rows, relax.const(np.full(4, 128, "uint8")), 0, "uint8")
+            found = builder.emit_output(relax.Tuple([builder.emit(one), builder.emit(many)]))
+        builder.emit_func_output(found)
+    first, second = run_program(assemble(lower(builder.get(), cpu), {}, cpu), x)
+    by_row = x / np.array([[0.02], [0.1], [0.3], [0.07]], "float32")
+    assert np.array_equal(first, np.clip(np.round(x / step) + 3, -128, 127).astype("int8"))
+    assert np.array_equal(second, np.clip(np.round(by_row) + 128, 0, 255).astype("uint8"))

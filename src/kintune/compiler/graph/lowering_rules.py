@@ -1,0 +1,316 @@
+"""Rules by which this process lowers some operators otherwise than the compiler does by itself.
+
+`use_vector_functions`: the compiler makes a call of the C library for each element of an `exp`, `erf`, `tanh` or
+`sigmoid`; for a layer of BERT with its error function that takes two fifths of the time.  Here they become polynomials,
+which are computed for whole vectors.  Infinities and NaN come out as they should; `benchmarks/elementary.py` fits the
+coefficients and prints the largest errors, some 1e-7.  The exponential is reduced to a power of two and a remainder as
+in Cody and Waite, "Software Manual for the Elementary Functions" (1980), chapter 6.
+
+`keep_nan`: maxima and minima keep NaN, as other runtimes do.  On today's machines `max(a, b)` of two floating-point
+numbers is one instruction that gives `b` when either is NaN.  So a bound that is a constant comes first, which costs
+nothing; of two operands that are both computed, the first is looked at too.
+
+`divide_exactly`: quantising divides by the step and rounds once, as other runtimes do.  The compiler turns a division
+by a number into a product with its inverse, which is rounded: what lies between two steps of the result, as half of
+all exact ties do, falls on the wrong side.  So the step's bits are given as an integer that is reinterpreted as a
+number: the compiler's rules of arithmetic see no constant there, and it costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, te, tirx, topi
+from tvm.relax.transform.legalize_ops import binary, statistical
+from tvm.relax.transform.legalize_ops.common import _try_convert_to_scalar_const
+
+__all__ = ["divide_exactly", "keep_nan", "use_vector_functions"]
+
+_LEVEL = 100  # above the compiler's own rules
+_LEGALISE = "FLegalize"
+_LOWER = ("llvm.FLowerIntrinsic", "default.FLowerIntrinsic")  # the compiler's own, the first one there is
+_TYPE = "float32"
+
+_EXP = (
+    1.0, 1.0, 0.49999991059303284, 0.16666419804096222, 0.04166822507977486, 0.008374815806746483,
+    0.0013836821308359504,
+)  # fmt: skip
+
+_LARGEST, _SMALLEST = 88.72283172607422, -87.33654022216797  # of which the exponential is a normal number
+_LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
+
+_ERF = (
+    0.36073681712150574, -0.18010911345481873, 0.13408227264881134, -0.10915932059288025, 0.09063805639743805,
+    -0.07425139844417572, 0.05812297761440277, -0.04225587099790573, 0.030552111566066742, -0.023070864379405975,
+    0.01284931879490614, -0.003389945952221751, 0.00298604229465127, -0.004401788115501404, 0.0017727607628330588,
+)  # fmt: skip
+_ERF_LIMIT = 3.92
+
+_TANH = (
+    1.0, -0.3333325982093811, 0.13331127166748047, -0.05372105911374092, 0.02059096284210682, -0.005659963935613632,
+)  # fmt: skip
+_TANH_LIMIT = 0.625
+
+
+@cache
+def use_vector_functions() -> None:
+    """From now on, this process compiles the elementary functions of float32 to vector arithmetic."""
+    for name, function in _FUNCTIONS.items():
+        tvm.ir.Op.get(name).set_attr("TVectorizable", value=True, plevel=_LEVEL)
+        tirx.register_intrin_lowering(name, target="llvm", f=_rule(name, function), level=_LEVEL)
+
+
+def _rule(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """How a call is lowered: other types than float32, and vectors of it, as the compiler would."""
+    usual = next(filter(None, map(tvm.ir.Op.get(name).get_attr, _LOWER)))
+
+    def lower(call: Any) -> Any:
+        (x,) = call.args
+        scalar, _, _ = str(call.ty).partition("x")
+        if scalar != _TYPE:
+            return usual(call)
+        return _let("x", x, function)
+
+    return lower
+
+
+def _exp(x: Any) -> Any:
+    clipped = _clipped(x, _SMALLEST, _LARGEST)
+    value = _let("clipped", clipped, lambda c: _let("power", _power_of(c), lambda n: _exp_of_parts(c, n)))
+    return tirx.Select(x > _like(x, _LARGEST), _like(x, math.inf), value)
+
+
+def _power_of(x: Any) -> Any:
+    return tirx.floor(x * _like(x, 1 / math.log(2)) + _like(x, 0.5))
+
+
+def _exp_of_parts(x: Any, power: Any) -> Any:
+    """e^x, where `power` is the nearest power of two; half of it at first, since the whole may need one power more."""
+    rest = x - power * _like(x, _LN2_HIGH) - power * _like(x, _LN2_LOW)
+    whole = str(x.ty).replace("float", "int")
+    exponent = (tirx.Cast(whole, power) + _constant(whole, 126)) << _constant(whole, 23)
+    half = _let("rest", rest, lambda r: _horner(_EXP, r)) * tirx.reinterpret(str(x.ty), exponent)
+    return half * _like(x, 2.0)
+
+
+def _erf(x: Any) -> Any:
+    def odd(c: Any) -> Any:
+        return _let("s", c * c * _like(c, 2 / _ERF_LIMIT**2) - _like(c, 1.0), lambda s: c * _horner(_ERF, s))
+
+    return _clipped(_let("clipped", _clipped(x, -_ERF_LIMIT, _ERF_LIMIT), odd), -1.0, 1.0)
+
+
+def _tanh(x: Any) -> Any:
+    small = _let("square", x * x, lambda square: x * _horner(_TANH, square))
+    size = tirx.Select(x < _like(x, 0.0), _like(x, 0.0) - x, x)
+    large = _like(x, 1.0) - _like(x, 2.0) / (_let("doubled", size + size, _exp) + _like(x, 1.0))
+    signed = _let("large", large, lambda value: tirx.Select(x < _like(x, 0.0), _like(x, 0.0) - value, value))
+    return tirx.Select(size < _like(x, _TANH_LIMIT), small, signed)
+
+
+_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "tirx.exp": _exp,
+    "tirx.erf": _erf,
+    "tirx.tanh": _tanh,
+}
+"""A sigmoid becomes an exponential by a rule of the compiler's."""
+
+
+def _clipped(x: Any, low: float, high: float) -> Any:
+    """`x` between bounds; what is not a number stays that, since a comparison with it is false and it comes second."""
+    return tirx.max(_like(x, low), tirx.min(_like(x, high), x))
+
+
+def _let(name: str, value: Any, body: Callable[[Any], Any]) -> Any:
+    """`body` of a variable that stands for `value`; it may occur once, since a variable is bound but once."""
+    variable = tirx.Var(name, str(value.ty))
+    return tirx.Let(variable, value, body(variable))
+
+
+def _horner(coefficients: Sequence[float], at: Any) -> Any:
+    value: Any = _like(at, coefficients[-1])
+    for coefficient in coefficients[-2::-1]:
+        value = value * at + _like(at, coefficient)
+    return value
+
+
+def _like(x: Any, value: float) -> Any:
+    """A constant of the type of `x`."""
+    return _constant(str(x.ty), value)
+
+
+def _constant(kind: str, value: float) -> Any:
+    scalar, _, lanes = kind.partition("x")
+    constant = tirx.const(value, scalar)
+    return tirx.Broadcast(constant, int(lanes)) if lanes else constant
+
+
+@cache
+def keep_nan() -> None:
+    """From now on, this process legalises maxima, minima, clips and ReLUs so that they keep NaN."""
+    for name, rule in (
+        ("relax.maximum", _pairwise(topi.maximum, tirx.max)),
+        ("relax.minimum", _pairwise(topi.minimum, tirx.min)),
+        ("relax.nn.relu", _relu),
+        ("relax.clip", _clip),
+        ("relax.max", _over_axes(topi.max, tirx.max, -math.inf)),
+        ("relax.min", _over_axes(topi.min, tirx.min, math.inf)),
+    ):
+        tvm.ir.register_op_attr(name, _LEGALISE, rule, level=_LEVEL)
+
+
+def _pairwise(function: Any, element: Callable[[Any, Any], Any]) -> Callable[..., relax.Expr]:
+    usual = binary._binary(function)
+
+    def legalise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        left, right = call.args
+        if not _is_float(call) or _is_number(left):
+            return usual(builder, call)
+        if _is_number(right):
+            return usual(builder, relax.Call(call.op, [right, left], call.attrs, call.ty_args))
+        name = function.__name__
+
+        def both(a: Any, b: Any) -> Any:
+            return _broadcast(a, b, element, name)
+
+        return builder.call_te(both, left, right, primfunc_name_hint=name)
+
+    return legalise
+
+
+def _broadcast(a: te.Tensor, b: te.Tensor, element: Callable[[Any, Any], Any], name: str) -> te.Tensor:
+    """The element-wise result; the first operand is returned where it is not a number."""
+    shape = np.broadcast_shapes(tuple(map(int, a.shape)), tuple(map(int, b.shape)))
+
+    def at(tensor: te.Tensor, indices: Any) -> Any:
+        own = indices[len(shape) - len(tensor.shape) :]
+        return tensor(*(0 if int(size) == 1 else index for size, index in zip(tensor.shape, own, strict=True)))
+
+    def compute(*indices: Any) -> Any:
+        x, y = at(a, indices), at(b, indices)
+        return tirx.Select(tirx.isnan(x), x, element(x, y))
+
+    return te.compute(shape, compute, name=f"T_{name}", tag=topi.tag.BROADCAST)
+
+
+def _over_axes(
+    function: Any, element: Callable[[Any, Any], Any], identity: float
+) -> Callable[[relax.BlockBuilder, relax.Call], relax.Expr]:
+    """An extreme over axes: infinite where all is infinite, and NaN where anything is."""
+    usual = statistical._statistical(function)
+
+    def combine(found: Any, value: Any) -> Any:
+        return tirx.Select(tirx.isnan(found), found, element(found, value))
+
+    def legalise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        if not _is_float(call):
+            return usual(builder, call)
+        rank = int(call.args[0].ty.ndim)
+        axes = call.attrs.axis
+        reduced = range(rank) if axes is None else sorted(int(axis) % rank for axis in axes)
+        name = function.__name__
+
+        def over(x: te.Tensor) -> te.Tensor:
+            along = {axis: te.reduce_axis((0, x.shape[axis]), f"k{axis}") for axis in reduced}
+            kept = [axis for axis in range(rank) if axis not in along]
+            shape = [x.shape[axis] for axis in kept]
+            if call.attrs.keepdims:
+                shape = [1 if axis in along else x.shape[axis] for axis in range(rank)]
+            reduce = te.comm_reducer(combine, lambda dtype: tirx.const(identity, dtype), name=name)
+
+            def compute(*indices: Any) -> Any:
+                outer = iter(indices if not call.attrs.keepdims else [indices[axis] for axis in kept])
+                at = [along[axis] if axis in along else next(outer) for axis in range(rank)]
+                return reduce(x(*at), axis=list(along.values()))
+
+            return te.compute(shape, compute, name=f"{name}_red", tag=topi.tag.COMM_REDUCE)
+
+        return builder.call_te(over, *call.args, primfunc_name_hint=name)
+
+    return legalise
+
+
+def _relu(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    def relu(x: te.Tensor) -> te.Tensor:
+        zero = tirx.const(0, x.dtype)
+        return te.compute(x.shape, lambda *i: tirx.max(zero, x(*i)), name="compute", tag=topi.tag.ELEMWISE)
+
+    return builder.call_te(relu, *call.args, primfunc_name_hint="relu")
+
+
+def _clip(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    def clip(x: te.Tensor, low: Any, high: Any) -> te.Tensor:
+        least, most = (
+            tirx.const(float(bound.value) if _is_float(call) else int(bound.value), x.dtype) for bound in (low, high)
+        )
+        return te.compute(
+            x.shape, lambda *i: tirx.max(least, tirx.min(most, x(*i))), name="compute", tag=topi.tag.ELEMWISE
+        )
+
+    return builder.call_te(clip, *call.args, primfunc_name_hint="tir_clip")
+
+
+def _is_float(call: relax.Call) -> bool:
+    return str(call.ty.dtype).startswith(("float", "bfloat"))
+
+
+def _is_number(expression: relax.Expr) -> bool:
+    """Whether an operand is a constant without NaN."""
+    return (
+        isinstance(expression, tvm.ir.GenericConst) and not np.isnan(expression.value.numpy().astype(np.float64)).any()
+    )
+
+
+_BITS = {"float32": ("<f", "<i", "int32"), "float64": ("<d", "<q", "int64")}
+
+
+@cache
+def divide_exactly() -> None:
+    """From now on, this process legalises quantising to integers as a division by the step."""
+    usual = tvm.ir.Op.get("relax.quantize").get_attr(_LEGALISE)
+
+    def legalise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        data, step, zero = call.args
+        wanted = str(call.attrs.out_dtype)
+        if "int" not in wanted or str(data.ty.dtype) not in _BITS or str(step.ty.dtype) != str(data.ty.dtype):
+            return usual(builder, call)
+        axis = int(call.attrs.axis) % int(data.ty.ndim) if int(data.ty.ndim) else 0
+
+        def quantise(x: te.Tensor, by: Any, offset: Any) -> te.Tensor:
+            def compute(*indices: Any) -> Any:
+                steps = tirx.round(x[indices] / _opaque(_at(by, indices, axis)))
+                moved = steps + _at(offset, indices, axis).astype(x.dtype)
+                low, high = (tirx.Cast(x.dtype, bound(wanted)) for bound in (tirx.min_value, tirx.max_value))
+                return tirx.max(low, tirx.min(high, moved)).astype(wanted)
+
+            return te.compute(x.shape, compute, name="quantized")
+
+        operands = (_try_convert_to_scalar_const(step), _try_convert_to_scalar_const(zero))
+        return builder.call_te(quantise, data, *operands, primfunc_name_hint="quantize")
+
+    tvm.ir.register_op_attr("relax.quantize", _LEGALISE, legalise, level=_LEVEL)
+
+
+def _at(parameter: Any, indices: tuple[Any, ...], axis: int) -> Any:
+    """A step or zero point of the element: a number, a tensor of one element, or one along the axis."""
+    if not isinstance(parameter, te.Tensor):
+        return parameter
+    if all(int(extent) == 1 for extent in parameter.shape):
+        return parameter[(0,) * len(parameter.shape)]
+    return parameter[indices[axis]]
+
+
+def _opaque(value: Any) -> Any:
+    """The number, which the compiler does not know; anything else as it is."""
+    if not isinstance(value, tirx.FloatImm):
+        return value
+    kind = str(value.ty)
+    number, integer, name = _BITS[kind]
+    (bits,) = struct.unpack(integer, struct.pack(number, float(value.value)))
+    return tirx.reinterpret(kind, tirx.const(bits, name))
