@@ -16,6 +16,7 @@ from kintune.core.plan import Round
 from kintune.search.cost_model import CostModel
 from kintune.search.session import SearchSession
 from kintune.testing.synthetic_space import SyntheticSpace
+from kintune.tuning.loop import Timed, rounds
 
 __all__ = ["Adopted", "Began", "Event", "Observed", "SearchRun", "fold", "new_session"]
 
@@ -72,7 +73,7 @@ def fold(session: SearchSession, events: Sequence[Event]) -> SearchSession:
 
 
 class SearchRun:
-    """Plays rounds as a tuning job does: plan, select, measure, train."""
+    """Plays rounds of the tuning loop, and keeps the events that a job would have committed."""
 
     def __init__(self, space: SyntheticSpace, session: SearchSession) -> None:
         self.space = space
@@ -93,9 +94,14 @@ class SearchRun:
 
     def rounds(self, trials: int) -> Iterator[Round]:
         """Play rounds until `trials` are spent or the search converges; yields each plan once its round is over."""
-        while (plan := self.session.plan(trials - self.trials)) is not None:
-            self._play(plan)
-            yield plan
+        for done in rounds(self.session, self._measure, trials=trials - self.trials):
+            scores = {p.draft.candidate: p.predicted for p in done.proposals}
+            picks = {p.draft.candidate: p.draft.features for p in done.proposals}
+            self.events.append(Began(done.plan, picks, scores))
+            self.events += [Observed(each.candidate, each.outcome) for each in done.measured]
+            if done.learnt is not None:
+                self.events.append(Adopted(*done.learnt))
+            yield done.plan
 
     def play(self, trials: int) -> SearchRun:
         """The run after at most `trials` candidates."""
@@ -103,15 +109,5 @@ class SearchRun:
             pass
         return self
 
-    def _play(self, plan: Round) -> None:
-        proposals, _ = self.session.select(plan)
-        picks = {p.draft.candidate: p.draft.features for p in proposals}
-        self._commit(Began(plan, picks, {p.draft.candidate: p.predicted for p in proposals}))
-        for proposal in proposals:
-            self._commit(Observed(proposal.draft.candidate, self.space.measure(proposal.draft.candidate)))
-        if proposals:
-            self._commit(Adopted(*self.session.learn()))
-
-    def _commit(self, event: Event) -> None:
-        self.events.append(event)
-        fold(self.session, [event])
+    def _measure(self, candidates: Sequence[Candidate]) -> list[Timed]:
+        return [Timed(candidate, self.space.measure(candidate)) for candidate in candidates]

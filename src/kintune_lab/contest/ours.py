@@ -6,6 +6,7 @@ run and judged fast is the same.  Through the workers of `kintune tune`, it is a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -17,11 +18,13 @@ from kintune.compiler.space.sketches import generate_sketches
 from kintune.compiler.space.tvm_space import TvmSpace
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.core.device import Peak
+from kintune.errors import OrderError
 from kintune.hardware.cpu import data_caches, inspect_machine
 from kintune.runtime.target import NATIVE, instruction_set
 from kintune.search.family import Subject
 from kintune.search.processor import Processor
 from kintune.search.session import SearchSession
+from kintune.tuning.loop import RoundDone, Timed, rounds
 from kintune.wire.worker_client import interview
 from kintune_lab.contest.ground import ContestGround, structure_of
 from kintune_lab.contest.incumbents import Incumbents
@@ -49,6 +52,8 @@ class OurTuner:
         self._tools = tools
         self._lesson = Teach()
         self._session: SearchSession | None = None
+        self._rounds: Iterator[RoundDone] | None = None
+        self._trivial: list[Candidate] = []
         self._incumbents: Incumbents[Candidate] = Incumbents()
         self._replayers: dict[str, Replayer] = {}
         self._sketches: dict[str, Sketch] = {}
@@ -61,36 +66,31 @@ class OurTuner:
 
     def turn(self) -> bool:
         """Do one round, its update included; True when no subgraph is expected to gain any more."""
-        session = self._session
-        trivial: list[Candidate] = []
-        if session is None:
-            session, trivial = self._begin()
-        with self.laps.stage("select"):
-            plan = session.plan(None)
-            if plan is None:
-                return True
-            proposals, _ = session.select(plan)
-            chosen = [p for p in proposals if p.origin != "untuned"]  # what is measured is the search, not the gain
-            picks = {p.draft.candidate: p.draft.features for p in chosen}
-            session.begin(plan, picks, {p.draft.candidate: p.predicted for p in chosen})
+        if self._rounds is None:
+            session, self._trivial = self._begin()
+            measures = self._measure  # what is measured is the search, not the gain: no untuned programs
+            self._rounds = rounds(session, measures, with_untuned=False, stage=self.laps.stage)
+        done = next(self._rounds, None)
+        if done is None:
+            return True
+        for workload in dict.fromkeys(entry.workload for entry in done.plan.entries):
+            state = self._opened.states[workload]
+            if state.best is not None:
+                self._incumbents.settle(workload, state.best, state.best_us)
+        return False
+
+    def _measure(self, picks: list[Candidate]) -> list[Timed]:
+        """Build and time the candidates of a round, and with the first round the programs of trivial subgraphs."""
+        session = self._opened
+        trivial, self._trivial = self._trivial, []
         measured = [*picks, *trivial]
         best = {workload: state.best_us for workload, state in session.states.items()}
         again = [candidate for candidate in picks if session.knows(candidate)]
-        outcomes = self._bench.measure(measured, self._program, best, again) if measured else []
+        outcomes = self._bench.measure(measured, self._program, best, again)
         for candidate, outcome in zip(measured, outcomes, strict=True):
             new = candidate not in again
             self._incumbents.observe(candidate.workload, candidate, outcome, trial=new and candidate.sketch != UNTUNED)
-            if candidate in picks:
-                session.built(candidate, self._bench.build_seconds(candidate))
-                session.observe(candidate, outcome)
-        for workload in dict.fromkeys(entry.workload for entry in plan.entries):
-            state = session.states[workload]
-            if state.best is not None:
-                self._incumbents.settle(workload, state.best, state.best_us)
-        with self.laps.stage("update"):
-            learnt = session.learn()
-            session.adopt(learnt.models, learnt.families)
-        return False
+        return [Timed(c, outcome, self._bench.build_seconds(c)) for c, outcome in zip(picks, outcomes[: len(picks)], strict=True)]
 
     def tell(self) -> Turned:
         """What the last turn brought."""
@@ -142,6 +142,12 @@ class OurTuner:
                     trivial.append(Candidate.untuned(workload.digest))
         self._session = session
         return session, trivial
+
+    @property
+    def _opened(self) -> SearchSession:
+        if self._session is None:
+            raise OrderError("a turn must be begun first")
+        return self._session
 
     def _make_bench(self) -> Measurements:
         if self._ours.tools == "own":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from kintune.core.candidate import Candidate
 from kintune.core.config import Strategy
 from kintune.search.session import SearchSession
+from kintune.tuning.loop import Timed, rounds
 from kintune_lab.pools.pool import Pool
 from kintune_lab.pools.space import PoolSpace
 
@@ -29,15 +31,13 @@ def replay(pool: Pool, strategy: Strategy, *, seed: int, trials: int) -> Iterato
     space = PoolSpace(pool)
     session = SearchSession(pool.subjects, space, strategy, seed=seed, threads=1, proposer=space.propose)
     done = 0
-    while done < trials and (plan := session.plan(trials - done)) is not None:
-        proposals, _ = session.select(plan)
-        session.begin(plan, {proposal.draft.candidate: proposal.draft.features for proposal in proposals})
-        for proposal in proposals:
-            session.observe(proposal.draft.candidate, space.measure(proposal.draft.candidate))
-        done += sum(proposal.origin != "again" for proposal in proposals)
-        if proposals:
-            learnt = session.learn()
-            session.adopt(learnt.models, learnt.families)
+
+    def measure(candidates: Sequence[Candidate]) -> list[Timed]:
+        return [Timed(candidate, space.measure(candidate)) for candidate in candidates]
+
+    for each in rounds(session, measure, trials=trials):
+        done += sum(proposal.origin != "again" for proposal in each.proposals)
+        if each.learnt is not None:
             yield Point(done, session.latency_us(), len({state.family for state in session.states.values()}))
 
 

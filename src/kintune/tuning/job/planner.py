@@ -12,6 +12,7 @@ from kintune.core.stage_results import StageName
 from kintune.tuning.job.limits import SearchLimits
 from kintune.tuning.job.stage_factory import BUILD_S, StageFactory
 from kintune.tuning.job.state import TRIES, JobState
+from kintune.tuning.loop import Learn, Measure, Step, next_steps
 
 __all__ = ["COMPILED", "Planner", "seconds_of_a_run", "stages_ahead"]
 
@@ -115,26 +116,29 @@ class Planner:
         return [self._offer(self._works.check(state.draft), _OWN)]
 
     def _search(self, asked_to_stop: str) -> Iterator[Work]:
+        """The works of the tuning loop; sets `reason` once the search is over."""
         state, session = self._state, self._state.session
-        if not asked_to_stop:
-            for number, pending in session.open_rounds.items():
-                if not self._is_offered(number):
-                    yield from (self._offer(work, number) for work in self._measure(pending, number))
-        if self._is_offered(_OWN):
-            return
-        if session.unlearnt and not asked_to_stop:
-            yield self._offer(self._works.update(session.round), _OWN)
-            return
-        under_way = 0 if asked_to_stop else len(session.open_rounds)
-        if under_way >= state.spec.inflight:
-            return
         limits = SearchLimits(state.spec.options, state.ledger, session, state.finalists.expected_trials)
         reason = limits.reached(asked_to_stop)
         fruitless = session.round >= _FRUITLESS and not state.anything_measured()
-        plan = None if reason or fruitless else session.plan(limits.affordable())
-        if plan is not None:
-            yield self._offer(self._works.select(plan), _OWN)
-        elif not under_way and self.idle:
+        measuring = {number for number, _ in self._offered.values()}
+        steps: Sequence[Step] = ()
+        if not asked_to_stop:
+            steps = next_steps(
+                session,
+                trials_left=0 if reason or fruitless else limits.affordable(),
+                inflight=state.spec.inflight,
+                measuring=measuring,
+                is_busy=_OWN in measuring,
+            )
+        for step in steps:
+            if isinstance(step, Measure):
+                yield from (self._offer(work, step.number) for work in self._measure(step.candidates, step.number))
+            elif isinstance(step, Learn):
+                yield self._offer(self._works.update(session.round), _OWN)
+            else:
+                yield self._offer(self._works.select(step.plan), _OWN)
+        if not steps and self.idle and (asked_to_stop or not session.open_rounds):
             self.reason = reason or "converged"
 
     def _measure(self, awaited: Sequence[Candidate], number: int | None) -> list[Work]:
@@ -161,9 +165,6 @@ class Planner:
             return [self._works.profile(awaited, built, references, number, None, best, again)]
         profile = self._works.profile
         return [profile(awaited[at::parts], built, references, number, at, best, again) for at in range(parts)]
-
-    def _is_offered(self, place: int) -> bool:
-        return any(where == place for where, _ in self._offered.values())
 
     def _offer(self, work: Work, place: int) -> Work:
         self._offered[work.stage.id] = (place, work.stage.kind)
