@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeAlias
 from kintune.core.candidate import UNTUNED, Candidate
 from kintune.core.outcome import Outcome
 from kintune.core.plan import Round
-from kintune.search.propose import Proposal
+from kintune.search.drafts import Proposal
 from kintune.search.rounds import Learnt
 from kintune.search.session import SearchSession
 
