@@ -96,10 +96,8 @@ def test_each_failure_has_its_cause(start: Start, bodies: dict[str, str], cause:
 @pytest.mark.parametrize("where", ["prepare", "run"])
 def test_one_that_hangs_is_given_up(start: Start, where: str) -> None:
     seconds = {"prepare": 60.0, "run": 60.0, where: 0.3}
-    with start(**{where: "signal.pause()"}) as contender:
-        with pytest.raises(EngineError, match="took too long"):
-            prepare_and_run(contender, seconds["prepare"], seconds["run"])
-        assert not gone(contender)
+    with start(**{where: "signal.pause()"}) as contender, pytest.raises(EngineError, match="took too long"):
+        prepare_and_run(contender, seconds["prepare"], seconds["run"])
     assert gone(contender)
 
 
@@ -113,8 +111,8 @@ def contender_output(contender: BaselineProcess) -> Path:
 
 
 def state(contender: BaselineProcess) -> str:
-    return Path(f"/proc/{contender._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return Path(f"/proc/{contender._worker.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def gone(contender: BaselineProcess) -> bool:
-    return not Path(f"/proc/{contender._process.pid}").exists()
+    return not Path(f"/proc/{contender._worker.pid}").exists()

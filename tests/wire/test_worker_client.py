@@ -54,7 +54,9 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     started: list[WorkerProcess] = []
 
     def begun(*arguments: str) -> WorkerProcess:
-        process = WorkerProcess("small", ("small_worker", *arguments), tmp_path / "log", {"PYTHONPATH": path})
+        process = WorkerProcess(
+            "small", "small_worker", arguments, log=tmp_path / "log", environment={"PYTHONPATH": path}
+        )
         started.append(process)
         return process
 
@@ -79,7 +81,7 @@ def wait_until_gone(pid: int) -> None:
 
 def test_it_answers_orders_of_its_stage(start: Start) -> None:
     with start() as process:
-        assert process.greet().about == b"about"
+        assert process.greet() == b"about"
         process.begin("one", b"1")
         assert process.order(b"x", 60) == b"1x"
         process.begin("two", b"2")
@@ -106,7 +108,8 @@ def test_its_end_says_how(start: Start, order: bytes, how: str) -> None:
 
 def test_taking_too_long_is_its_end(start: Start) -> None:
     with start() as process:
-        pid = process.greet().pid
+        process.greet()
+        pid = process.pid
         process.begin("one", b"")
         with pytest.raises(WorkerTimedOut, match="took too long"):
             process.order(b"hang", 0.01)
@@ -120,7 +123,8 @@ def test_what_its_start_refuses_is_said(start: Start) -> None:
 
 def test_it_is_stopped_with_its_children_and_goes_on(start: Start) -> None:
     with start() as process:
-        pid = process.greet().pid
+        process.greet()
+        pid = process.pid
         process.begin("one", b"1")
         child = int(process.order(b"child", 60))
         process.stop()

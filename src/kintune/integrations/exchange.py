@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
@@ -16,8 +14,8 @@ from kintune.core.candidate import Candidate, Sketch
 from kintune.core.measurement_protocol import DeviceType
 from kintune.core.outcome import Outcome, Status
 from kintune.core.workload import Subgraph
-from kintune.errors import EngineError, InputError
 from kintune.records import ImportSummary, Measurement, Store
+from kintune.wire.worker_client import interview
 
 __all__ = [
     "FOREIGN",
@@ -137,17 +135,6 @@ def read_metaschedule(directory: str | os.PathLike[str]) -> TuningDatabase:
 
 
 def _aside(operation: str, directory: str | os.PathLike[str], payload: bytes, result: type[Result]) -> Result:
-    done = subprocess.run(
-        [sys.executable, "-m", "kintune.integrations.metaschedule", operation, os.fspath(directory)],
-        input=payload,
-        capture_output=True,
-        env={**os.environ, "TVM_NUM_THREADS": "1"},
-        check=False,
-    )
-    if done.returncode != 0:
-        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise EngineError(f"{operation} of {directory}: the process ended with exit code {done.returncode}: {last}")
-    refusal, answer = msgspec.msgpack.decode(done.stdout, type=tuple[str, msgspec.Raw])
-    if refusal:
-        raise InputError(refusal)
+    with interview("kintune.integrations.metaschedule") as worker:
+        answer = worker.ask(operation, os.fsencode(directory), payload)
     return msgspec.msgpack.decode(answer, type=result)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from kintune.core.workload import Subgraph
 from kintune.errors import BuildError, InputError, TargetError
 from kintune.integrations.exchange import Exported, ForeignMeasurement, TuningDatabase
 from kintune.runtime.target import resolve_target
+from kintune.wire import worker_loop as worker
 
 __all__ = ["RECORDS_FILE", "WORKLOADS_FILE", "export_database", "main", "read_database"]
 
@@ -103,25 +103,23 @@ def read_database(directory: str | os.PathLike[str]) -> TuningDatabase:
     )
 
 
-def main() -> None:
-    """`export DIRECTORY` (the database on standard input) or `read DIRECTORY`; the answer goes to standard output.
+class _Handler:
+    """Stages are of kind "export" or "read"; their context is the directory."""
 
-    Used by `kintune.integrations.exchange`.  The answer is [refusal, result]: one line and nothing, or the reverse.
-    """
-    answer_to = os.dup(1)
-    os.dup2(2, 1)  # whatever the compiler prints is no part of the answer
-    operation, directory = sys.argv[1:]
-    answer: tuple[str, Any]
-    try:
-        if operation == "export":
-            database = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=TuningDatabase)
-            answer = "", export_database(directory, database)
-        else:
-            answer = "", read_database(directory)
-    except InputError as error:
-        answer = str(error), None
-    with open(answer_to, "wb") as file:
-        file.write(msgspec.msgpack.encode(answer))
+    def begin(self, kind: str, context: bytes) -> None:
+        self._kind, self._directory = kind, os.fsdecode(context)
+
+    def item(self, payload: bytes) -> bytes:
+        """Write an encoded `TuningDatabase`, or read one; the answer is an encoded `Exported` or `TuningDatabase`."""
+        if self._kind == "export":
+            database = msgspec.msgpack.decode(payload, type=TuningDatabase)
+            return msgspec.msgpack.encode(export_database(self._directory, database))
+        return msgspec.msgpack.encode(read_database(self._directory))
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Be the worker that `kintune.integrations.exchange` starts, since that must not load the compiler."""
+    worker.main("metaschedule", lambda _arguments: (b"", _Handler()), argv)
 
 
 def _write(directory: Path, database: TuningDatabase) -> Exported:

@@ -6,15 +6,16 @@ import msgspec
 
 from kintune.core.device import DeviceDescription, Peak
 from kintune.records import Store
-from kintune.wire.worker_client import Interview
+from kintune.wire.worker_client import WorkerProcess
 
 __all__ = ["device_peak"]
 
 
-def device_peak(device: Interview, about: DeviceDescription, store: Store | None, *, again: bool = False) -> Peak:
+def device_peak(device: WorkerProcess, about: DeviceDescription, store: Store | None, *, again: bool = False) -> Peak:
     """The device's peak: from the records, unless it is to be measured `again`, or measured now and noted there.
 
-    Raises what an interview does.
+    Raises:
+        EngineError: the device worker fails or dies.
     """
     kind = about.device_type
     known = None if store is None or again else store.devices.peak(kind.digest)

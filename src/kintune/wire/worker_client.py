@@ -1,4 +1,4 @@
-"""A worker process without an engine: spoken to under deadlines, stopped and resumed with all its children."""
+"""A worker process without an engine: started by module, asked under deadlines, stopped and resumed with its children."""
 
 from __future__ import annotations
 
@@ -14,36 +14,34 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from kintune.core.messages import (
     Begin,
     FromJob,
-    FromWorker,
     Hello,
     Item,
     ItemDone,
     ItemFailed,
     OfferStages,
     Open,
+    Progress,
     Shutdown,
 )
 from kintune.errors import EngineError, InputError, WireError
-from kintune.wire.channel import Channel, front_end_of_job, front_end_of_worker
+from kintune.wire.channel import Channel, front_end_of_job
 from kintune.wire.child import FD_OPTION, ResourceLimits, describe_end
 
-__all__ = ["Interview", "WorkerDied", "WorkerProcess", "WorkerRefused", "WorkerTimedOut", "interview"]
+__all__ = ["WorkerDied", "WorkerProcess", "WorkerRefused", "WorkerTimedOut", "interview"]
 
-
-_GREETING_SECONDS = 120.0
-
-
-_GONE_SECONDS = 5.0
-
-
+_HELLO_S = 120.0
+_END_S = 5.0  # for a process that closed its channel to be gone
+_LEAVE_S = 10.0  # for a process to leave once it was asked to
 _TAIL_BYTES = 2000
+
+_Answer = TypeVar("_Answer")
 
 
 class WorkerDied(EngineError):
@@ -55,35 +53,53 @@ class WorkerTimedOut(WorkerDied):
 
 
 class WorkerRefused(EngineError):
-    """The process answered that it could not do it; it can be asked for something else."""
+    """The process could not do what it was asked; it can be asked for something else.
+
+    `wrong_input` says that it was given something wrong: no retry can help.
+    """
+
+    def __init__(self, text: str, wrong_input: bool = False) -> None:
+        self.wrong_input = wrong_input
+        super().__init__(text)
 
 
 class WorkerProcess:
     """A worker in a session of its own, whose process group can be stopped and killed as one.
 
-    What it prints goes to `log`.  Errors name `name`.  Use as a context manager.
+    Errors begin with `name`, unless it is empty.  `about` is what its `Hello` said, once it was greeted.  Use as a
+    context manager.
     """
 
-    def __init__(self, name: str, arguments: tuple[str, ...], log: Path, environment: Mapping[str, str]) -> None:
-        """Start `python -m` with `arguments`.
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        arguments: Sequence[str] = (),
+        *,
+        log: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start `python -m module` with `arguments`; `environment` is laid over that of this process.
 
-        The kernel kills it as soon as the thread that started it has ended (`kintune.wire.child`).
+        What it prints is appended to `log`, or dropped without one.  The kernel kills it as soon as the thread that
+        started it has ended (`kintune.wire.child`).
         """
         self.name = name
+        self.about = b""
         self._log = log
         ours, theirs = socket.socketpair()
-        with theirs, log.open("ab") as output:
+        with theirs, open(log or os.devnull, "ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", *arguments, "--fd", str(theirs.fileno())],
+                [sys.executable, "-m", module, *arguments, FD_OPTION, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, **environment},
+                env={**os.environ, **(environment or {})},
             )
         self._socket = ours
-        self._channel: Channel[FromWorker] = front_end_of_worker(ours)
+        self._channel: Channel[FromJob] = front_end_of_job(ours)
         self._stage = ("", 0)
         self._items = 0
 
@@ -95,58 +111,81 @@ class WorkerProcess:
     ) -> None:
         self.close()
 
-    def greet(self) -> Hello:
-        """Wait until it is there; what it says of itself.  Raises EngineError when it does not come up."""
-        match self._receive(time.monotonic() + _GREETING_SECONDS):
-            case Hello() as hello:
-                return hello
-            case ItemFailed(cause=cause):
-                raise WorkerRefused(f"{self.name}: {cause}")
-            case other:
-                raise WorkerDied(f"{self.name}: answered {type(other).__name__} before a greeting")
+    @property
+    def pid(self) -> int:
+        """The process id, which is also that of its group."""
+        return self._process.pid
+
+    def greet(self, seconds: float | None = _HELLO_S) -> bytes:
+        """Wait until it has started; returns what it says of itself (`about`).
+
+        Raises:
+            WorkerRefused: it refuses its arguments.
+            WorkerDied: it does not come up within `seconds`.
+        """
+        self.about = self._expect(Hello, seconds).about
+        return self.about
 
     def begin(self, kind: str, context: bytes) -> None:
-        """The orders that follow belong to a stage of this kind and share this context."""
+        """The items that follow belong to a stage of this kind and share this context."""
         self._stage = (kind, self._stage[1] + 1)
         self._send(Begin(*self._stage, kind, context))
 
-    def order(self, payload: bytes, seconds: float) -> bytes:
-        """Have one item done within `seconds`; its answer.
+    def order(self, payload: bytes, seconds: float | None = None) -> bytes:
+        """Have one item done, within `seconds` if given; returns its result.
 
-        Raises WorkerRefused when it could not be done, WorkerDied when the process is gone.
+        Raises:
+            WorkerRefused: it could not be done.
+            WorkerDied: the process is gone, or took too long and was killed.
         """
         self._items += 1
         self._send(Item(*self._stage, self._items, payload))
-        match self._receive(time.monotonic() + seconds):
-            case ItemDone(index=index, payload=answer) if index == self._items:
-                return answer
-            case ItemFailed(cause=cause):
-                raise WorkerRefused(f"{self.name}: {cause}")
-            case other:
-                raise WorkerDied(f"{self.name}: answered {type(other).__name__} to an order")
+        answer = self._expect(ItemDone, seconds)
+        if answer.index != self._items:
+            raise self._died("answered another item than the one it was given")
+        return answer.payload
+
+    def ask(self, kind: str, context: bytes = b"", payload: bytes = b"") -> bytes:
+        """Have it do the one item of a stage, without a deadline; raises as `order` does."""
+        self.begin(kind, context)
+        return self.order(payload)
+
+    def first_work(self, job: str, spec: bytes) -> bytes:
+        """Open a job, do the one item of the work that it offers first, and return the result; raises as `order` does."""
+        self._send(Open(job=job, spec=spec))
+        (work, *_) = self._expect(OfferStages, None).works
+        return self.ask(work.stage.kind, work.context, work.items[0])
 
     def stop(self) -> None:
         """Stop all its threads and children, and return once its own have."""
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGSTOP)
-            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            os.killpg(self.pid, signal.SIGSTOP)
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """Let it go on."""
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGCONT)
+            os.killpg(self.pid, signal.SIGCONT)
+
+    def leave(self) -> None:
+        """Ask it to leave, and end it if it does not."""
+        self._send(Shutdown())
+        self._channel.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_LEAVE_S)
+        self.close()
 
     def close(self) -> None:
         """End the process and its children, whatever they are doing."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+            os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
         self._channel.close()
 
     def tail(self) -> str:
-        """The end of what it printed."""
+        """The end of what its log holds."""
         try:
-            return self._log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace")
+            return self._log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace") if self._log else ""
         except OSError:
             return ""
 
@@ -155,107 +194,68 @@ class WorkerProcess:
         with contextlib.suppress(ConnectionError):  # that it is gone is seen when its answer is awaited
             self._channel.send(message)
 
-    def _receive(self, deadline: float) -> Any:
-        self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+    def _expect(self, kind: type[_Answer], seconds: float | None) -> _Answer:
+        """The next message, which must be of this kind; what a job only wants shown is passed over."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while isinstance(message := self._receive(deadline), Progress):
+            pass
+        if isinstance(message, kind):
+            return message
+        if isinstance(message, ItemFailed):
+            raise WorkerRefused(f"{self._prefix}{message.cause}", message.refused)
+        raise self._died(f"answered {type(message).__name__}, not {kind.__name__}")
+
+    def _receive(self, deadline: float | None) -> FromJob:
+        self._socket.settimeout(None if deadline is None else max(0.001, deadline - time.monotonic()))
         try:
             message = self._channel.recv()
         except TimeoutError:
             self.close()
-            raise WorkerTimedOut(f"{self.name}: took too long and was killed; see {self._log}") from None
+            raise self._died("took too long and was stopped", WorkerTimedOut) from None
         except (WireError, ConnectionError):
             message = None
         if message is None:
-            raise WorkerDied(f"{self.name}: {self._end()}; see {self._log}")
+            raise self._died(self._end())
         return message
 
+    def _died(self, how: str, kind: type[WorkerDied] = WorkerDied) -> WorkerDied:
+        return kind(f"{self._prefix}{how}{f'; see {self._log}' if self._log else ''}")
+
+    @property
+    def _prefix(self) -> str:
+        return f"{self.name}: " if self.name else ""
+
     def _end(self) -> str:
+        """How the process ended."""
         try:
-            code = self._process.wait(_GONE_SECONDS)
+            return describe_end(self._process.wait(_END_S))
         except subprocess.TimeoutExpired:
             return "closed its channel"
-        return describe_end(code)
-
-
-_PATIENCE_S = 10.0  # for a process to leave once it was asked to
-
-Answer = TypeVar("Answer")
-
-
-class Interview:
-    """A started process that has introduced itself; `about` is what its `Hello` said."""
-
-    def __init__(self, name: str, channel: Channel[FromJob]) -> None:
-        self._name = name
-        self._channel = channel
-        self.about = self._hear(Hello).about
-
-    def ask(self, kind: str, context: bytes = b"", payload: bytes = b"") -> bytes:
-        """Have it do one item of a stage.
-
-        Raises InputError when it refuses what it was given, EngineError when it fails or dies.
-        """
-        self._channel.send(Begin(stage=kind, attempt=0, kind=kind, context=context))
-        self._channel.send(Item(stage=kind, attempt=0, index=0, payload=payload))
-        return self._hear(ItemDone).payload
-
-    def first_work(self, job: str, spec: bytes) -> bytes:
-        """Open a job, do the one item of the work that it offers first, and return the result.
-
-        Raises as `ask` does.
-        """
-        self._channel.send(Open(job=job, spec=spec))
-        (work, *_) = self._hear(OfferStages).works
-        return self.ask(work.stage.kind, work.context, work.items[0])
-
-    def _hear(self, kind: type[Answer]) -> Answer:
-        """Wait for a message of this kind, past others that are only to be shown."""
-        while (message := self._channel.recv()) is not None:
-            if isinstance(message, kind):
-                return message
-            if isinstance(message, ItemFailed):
-                raise (InputError if message.refused else EngineError)(message.cause)
-        raise EngineError(f"{self._name} ended without an answer")
 
 
 @contextmanager
 def interview(
     module: str, arguments: Sequence[str] = (), threads: int = 1, limits: ResourceLimits | None = None
-) -> Iterator[Interview]:
-    """Start `python -m module` as a worker, and see it out at the end.
+) -> Iterator[WorkerProcess]:
+    """Start `python -m module` as a worker and greet it; at the end of the block it is asked to leave.
 
-    `threads` is how many the compiler's runtime takes, unless the worker knows better; `limits` are laid on it.  Raises
-    EngineError when the process dies, with the last line that it said; InputError when it refuses its arguments.
+    `threads` is how many the compiler's runtime takes, unless the worker knows better; `limits` are laid on it.
+
+    Raises:
+        InputError: the worker refuses its arguments, or what it was asked.
+        EngineError: the worker fails or dies; the message ends with the last line that it printed.
     """
-    front, child = socket.socketpair()
-    with front, child, tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments, FD_OPTION, str(child.fileno())],
-            pass_fds=(child.fileno(),),
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
-            start_new_session=True,
-            env={**os.environ, "TVM_NUM_THREADS": str(threads), **(limits.to_environment() if limits else {})},
-        )
-        child.close()
-        channel = front_end_of_job(front)
+    environment = {"TVM_NUM_THREADS": str(threads), **(limits.to_environment() if limits else {})}
+    with tempfile.NamedTemporaryFile(prefix="kintune-worker-") as output:
+        worker = WorkerProcess("", module, arguments, log=Path(output.name), environment=environment)
         try:
-            yield Interview(module, channel)
+            worker.greet(None)
+            yield worker
         except EngineError as error:
-            said.seek(0)
-            last = said.read().decode(errors="replace").strip().splitlines()[-1:]
-            raise EngineError(f"{error}; the last it said: {last[0]}" if last else str(error)) from error
+            if isinstance(error, WorkerRefused) and error.wrong_input:
+                raise InputError(str(error)) from error
+            what = f"{module} ended without an answer" if isinstance(error, WorkerDied) else str(error)
+            last = worker.tail().strip().splitlines()[-1:]
+            raise EngineError(f"{what}; the last it said: {last[0]}" if last else what) from error
         finally:
-            with contextlib.suppress(OSError):
-                channel.send(Shutdown())
-            channel.close()
-            _see_out(process)
-
-
-def _see_out(process: subprocess.Popen[bytes]) -> None:
-    try:
-        process.wait(_PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+            worker.leave()

@@ -143,7 +143,7 @@ class OwnMeasurements:
                 yield Outcome(status, cause=str(error))
 
     def _start_builder(self) -> WorkerProcess:
-        return self._start("build", ("kintune.workers.build_worker",))
+        return self._start("build")
 
     def _ready_builder(self, worker: WorkerProcess) -> WorkerProcess:
         worker.greet()
@@ -152,13 +152,13 @@ class OwnMeasurements:
 
     def _start_device(self) -> WorkerProcess:
         threads = str(self._ground.threads)
-        return self._start("device", ("kintune.workers.device_worker", "--target", "native", "--threads", threads))
+        return self._start("device", "--target", "native", "--threads", threads)
 
     def _ready_device(self, device: WorkerProcess) -> tuple[WorkerProcess, DeviceDescription]:
-        about = msgspec.msgpack.decode(device.greet().about, type=DeviceDescription)
+        about = msgspec.msgpack.decode(device.greet(), type=DeviceDescription)
         if about.device_type.target != self._ground.canonical:
             raise EngineError("the device is of another target than the programs")
         return device, about
 
-    def _start(self, kind: str, arguments: tuple[str, ...]) -> WorkerProcess:
-        return WorkerProcess(f"our {kind} worker", arguments, self._log, {})
+    def _start(self, kind: str, *arguments: str) -> WorkerProcess:
+        return WorkerProcess(f"our {kind} worker", f"kintune.workers.{kind}_worker", arguments, log=self._log)

@@ -87,7 +87,7 @@ class JudgeWorkers:
         worker: WorkerProcess | None = None
         while (candidate := _next(waiting)) is not None:
             if worker is None:
-                worker = started.enter_context(self._start("build", ("kintune.workers.build_worker",)))
+                worker = started.enter_context(self._start("build"))
                 worker.greet()
                 worker.begin("build", context)
             try:
@@ -102,9 +102,8 @@ class JudgeWorkers:
     def _device_for(self, built: Mapping[Candidate, Built]) -> WorkerProcess:
         """The device worker, told of the untuned programs that everything is checked against."""
         if self._device is None:
-            arguments = ("kintune.workers.device_worker", "--target", "native", "--threads", str(self._threads))
-            device = self._device = self._start("device", arguments)
-            about = msgspec.msgpack.decode(device.greet().about, type=DeviceDescription)
+            device = self._device = self._start("device", "--target", "native", "--threads", str(self._threads))
+            about = msgspec.msgpack.decode(device.greet(), type=DeviceDescription)
             if about.device_type.target != self._course.ground.target:
                 raise EngineError("the judge's device is of another target than the programs")
             references = {c.workload: b for c, b in built.items() if c.sketch == UNTUNED and b.failure is None}
@@ -112,9 +111,15 @@ class JudgeWorkers:
             device.begin("profile", _encode(ProfileContext(protocol, references)))
         return self._device
 
-    def _start(self, name: str, arguments: tuple[str, ...]) -> WorkerProcess:
+    def _start(self, kind: str, *arguments: str) -> WorkerProcess:
         environment = {"TVM_NUM_THREADS": str(self._threads), "OMP_NUM_THREADS": str(self._threads)}
-        return WorkerProcess(f"the judge's {name} worker", arguments, self._log, environment)
+        return WorkerProcess(
+            f"the judge's {kind} worker",
+            f"kintune.workers.{kind}_worker",
+            arguments,
+            log=self._log,
+            environment=environment,
+        )
 
     def _close(self) -> None:
         if self._device is not None:

@@ -57,7 +57,7 @@ class Assembler:
 
     def __init__(self, course: Course, model: ModelRef, threads: int, log: Path) -> None:
         environment = {"TVM_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
-        self._process = WorkerProcess("assembler", ("kintune_lab.contest.assembler",), log, environment)
+        self._process = WorkerProcess("assembler", "kintune_lab.contest.assembler", log=log, environment=environment)
         self._context = msgspec.msgpack.encode(Ingredients(model, threads, tuple(course.sketches.values())))
 
     def __enter__(self) -> Assembler:

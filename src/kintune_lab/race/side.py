@@ -75,7 +75,7 @@ class Contestant:
         self.search_threads = 0
         self._contest = contest
         self._lesson = lesson
-        self._process = WorkerProcess(name, (module,), log, environment)
+        self._process = WorkerProcess(name, module, log=log, environment=environment)
 
     def prepare(self) -> Ready:
         """See `Side`."""
