@@ -11,9 +11,10 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from kintune.models.expressions import HALVES
+
 __all__ = ["accumulate_in_float32"]
 
-_HALVES = frozenset({"float16", "bfloat16"})
 _CONVOLUTION = ("strides", "padding", "dilation", "groups", "data_layout", "kernel_layout", "out_layout")
 _TRANSPOSED = (*_CONVOLUTION, "output_padding")
 _SUMMING: dict[str, tuple[Any, tuple[str, ...]]] = {
@@ -54,7 +55,7 @@ class _Accumulate(relax.PyExprMutator):  # type: ignore[misc]
         operator, attributes = _SUMMING.get(name, (None, ()))
         if name not in _WIDENED and operator is None:
             return call
-        if str(call.ty.dtype) not in _HALVES:
+        if str(call.ty.dtype) not in HALVES:
             return call
         if operator is None:
             return self._widened(call)
@@ -66,7 +67,7 @@ class _Accumulate(relax.PyExprMutator):  # type: ignore[misc]
         """`call` on float32, rounded to its type."""
         arguments = [
             self.builder_.emit(relax.op.astype(argument, "float32"))
-            if isinstance(argument.ty, relax.TensorType) and str(argument.ty.dtype) in _HALVES
+            if isinstance(argument.ty, relax.TensorType) and str(argument.ty.dtype) in HALVES
             else argument
             for argument in call.args
         ]

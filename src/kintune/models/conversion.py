@@ -17,8 +17,9 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from kintune.errors import ModelError, cause_line
 from kintune.models.converters import CONVERTERS
-from kintune.models.converters.node import attribute_value, constant_of, dtype_of, numpy_type, shape_of
+from kintune.models.converters.node import attribute_value, empty
 from kintune.models.evaluation import evaluate
+from kintune.models.expressions import constant_of, dtype_of, shape_of
 
 __all__ = ["KNOWN", "Conversion"]
 
@@ -189,4 +190,4 @@ def _constant(tensor: TensorProto) -> Any:
 def _empty_as_constant(value: Any) -> Any:
     """What has no elements is as good as a constant, and kernels over nothing cannot be built."""
     shape = shape_of(value)
-    return relax.const(np.zeros(shape, numpy_type(dtype_of(value))), dtype_of(value)) if 0 in shape else value
+    return empty(shape, dtype_of(value)) if 0 in shape else value

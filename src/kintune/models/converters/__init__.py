@@ -1,11 +1,9 @@
 """Converters that replace the stock ONNX importer's, one file a group of operators.
 
-Each group offers `CONVERTERS`: the name of an operator and what converts it.
+Each group offers `CONVERTERS`: the name of an operator and the function that converts a node of it.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from kintune.models.converters import (
     activations,
@@ -23,6 +21,7 @@ from kintune.models.converters import (
     sequences,
     shaping,
 )
+from kintune.models.converters.node import Converter
 
 __all__ = ["CONVERTERS"]
 
@@ -43,5 +42,5 @@ _GROUPS = (
     shaping,
 )
 
-CONVERTERS: dict[str, Any] = {name: converter for group in _GROUPS for name, converter in group.CONVERTERS.items()}
+CONVERTERS = {name: Converter(convert) for group in _GROUPS for name, convert in group.CONVERTERS.items()}
 """Operator name -> the converter to use for it."""

@@ -9,47 +9,34 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from kintune.models.converters.node import Converter, Node, dtype_of, numpy_type, shape_of
+from kintune.models.converters.node import Convert, Node, like
+from kintune.models.expressions import dtype_of, gelu_curve, shape_of
 
 __all__ = ["CONVERTERS"]
 
-_NARROW = frozenset({"float16", "bfloat16"})
 _SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
-
-
-def _like(value: float, tensor: relax.Expr) -> relax.Expr:
-    return relax.const(np.array(value).astype(numpy_type(dtype_of(tensor))), dtype_of(tensor))
 
 
 def _number(node: Node, name: str, default: float) -> float:
     return float(node.attributes.get(name, default))
 
 
-def _widened(activation: Callable[[Node, Any], Any]) -> Converter:
+def _widened(activation: Callable[[Node, Any], Any]) -> Convert:
     """A converter of an activation that is computed in float32 where the operand is narrower."""
-
-    def convert(node: Node) -> relax.Expr:
-        data = node.required(0)
-        own = dtype_of(data)
-        if own not in _NARROW:
-            return activation(node, data)
-        wide = node.emit(relax.op.astype(data, "float32"))
-        return relax.op.astype(node.emit(activation(node, wide)), own)
-
-    return Converter(convert)
+    return lambda node: node.in_float32(lambda data: activation(node, data), node.required(0))
 
 
-def _plain(activation: Callable[[Node, Any], Any]) -> Converter:
-    return Converter(lambda node: activation(node, node.required(0)))
+def _plain(activation: Callable[[Node, Any], Any]) -> Convert:
+    return lambda node: activation(node, node.required(0))
 
 
 def _below_zero(node: Node, data: Any, below: Any) -> Any:
     """`data`, but `below` where it is negative."""
-    return relax.op.where(node.emit(relax.op.less(data, _like(0, data))), node.emit(below), data)
+    return relax.op.where(node.emit(relax.op.less(data, like(0, data))), node.emit(below), data)
 
 
 def _relu(_node: Node, data: Any) -> Any:
-    return relax.op.nn.relu(data) if dtype_of(data).startswith("float") else relax.op.maximum(data, _like(0, data))
+    return relax.op.nn.relu(data) if dtype_of(data).startswith("float") else relax.op.maximum(data, like(0, data))
 
 
 def _leaky_relu(node: Node, data: Any) -> Any:
@@ -73,9 +60,9 @@ def _parametric_relu(node: Node, data: Any) -> Any:
 
 def _exponential(node: Node, data: Any, alpha: float, width: float) -> Any:
     """`data`, but `alpha * (exp(data / width) - 1)` where it is negative."""
-    scaled = data if width == 1 else node.emit(relax.op.divide(data, _like(width, data)))
-    power = node.emit(relax.op.subtract(node.emit(relax.op.exp(scaled)), _like(1, data)))
-    return _below_zero(node, data, power if alpha == 1 else relax.op.multiply(power, _like(alpha, data)))
+    scaled = data if width == 1 else node.emit(relax.op.divide(data, like(width, data)))
+    power = node.emit(relax.op.subtract(node.emit(relax.op.exp(scaled)), like(1, data)))
+    return _below_zero(node, data, power if alpha == 1 else relax.op.multiply(power, like(alpha, data)))
 
 
 def _elu(node: Node, data: Any) -> Any:
@@ -89,18 +76,18 @@ def _celu(node: Node, data: Any) -> Any:
 
 def _selu(node: Node, data: Any) -> Any:
     curve = node.emit(_exponential(node, data, _number(node, "alpha", _SELU_ALPHA), 1))
-    return relax.op.multiply(curve, _like(_number(node, "gamma", _SELU_GAMMA), data))
+    return relax.op.multiply(curve, like(_number(node, "gamma", _SELU_GAMMA), data))
 
 
 def _thresholded_relu(node: Node, data: Any) -> Any:
-    above = node.emit(relax.op.greater(data, _like(_number(node, "alpha", 1), data)))
-    return relax.op.where(above, data, _like(0, data))
+    above = node.emit(relax.op.greater(data, like(_number(node, "alpha", 1), data)))
+    return relax.op.where(above, data, like(0, data))
 
 
 def _between_zero_and_one(node: Node, data: Any, alpha: float, beta: float) -> Any:
     """`alpha * data + beta`, bounded by 0 and 1."""
-    line = node.emit(relax.op.add(node.emit(relax.op.multiply(data, _like(alpha, data))), _like(beta, data)))
-    return relax.op.minimum(node.emit(relax.op.maximum(line, _like(0, data))), _like(1, data))
+    line = node.emit(relax.op.add(node.emit(relax.op.multiply(data, like(alpha, data))), like(beta, data)))
+    return relax.op.minimum(node.emit(relax.op.maximum(line, like(0, data))), like(1, data))
 
 
 def _hard_sigmoid(node: Node, data: Any) -> Any:
@@ -113,14 +100,14 @@ def _hard_swish(node: Node, data: Any) -> Any:
 
 def _swish(node: Node, data: Any) -> Any:
     alpha = _number(node, "alpha", 1)
-    gate = data if alpha == 1 else node.emit(relax.op.multiply(data, _like(alpha, data)))
+    gate = data if alpha == 1 else node.emit(relax.op.multiply(data, like(alpha, data)))
     return relax.op.multiply(data, node.emit(relax.op.sigmoid(gate)))
 
 
 def _softplus(node: Node, data: Any) -> Any:
     """`log(1 + exp(data))`, written so that the exponential does not overflow."""
     power = node.emit(relax.op.exp(node.emit(relax.op.negative(node.emit(relax.op.abs(data))))))
-    rest = node.emit(relax.op.log(node.emit(relax.op.add(power, _like(1, data)))))
+    rest = node.emit(relax.op.log(node.emit(relax.op.add(power, like(1, data)))))
     return relax.op.add(node.emit(relax.op.nn.relu(data)), rest)
 
 
@@ -129,23 +116,14 @@ def _mish(node: Node, data: Any) -> Any:
 
 
 def _softsign(node: Node, data: Any) -> Any:
-    return relax.op.divide(data, node.emit(relax.op.add(node.emit(relax.op.abs(data)), _like(1, data))))
+    return relax.op.divide(data, node.emit(relax.op.add(node.emit(relax.op.abs(data)), like(1, data))))
 
 
 def _gelu(node: Node, data: Any) -> Any:
-    emit = node.emit
-
-    def like(value: float) -> relax.Expr:
-        return _like(value, data)
-
-    if node.attributes.get("approximate", "none") == "tanh":
-        cube = emit(relax.op.multiply(emit(relax.op.multiply(data, data)), data))
-        inner = emit(relax.op.add(data, emit(relax.op.multiply(cube, like(0.044715)))))
-        curve = emit(relax.op.tanh(emit(relax.op.multiply(inner, like(math.sqrt(2 / math.pi))))))
-    else:
-        curve = emit(relax.op.erf(emit(relax.op.multiply(data, like(math.sqrt(0.5))))))
-    half = emit(relax.op.multiply(data, like(0.5)))
-    return relax.op.multiply(half, emit(relax.op.add(curve, like(1))))
+    approximation = node.attributes.get("approximate", "none")
+    curve = gelu_curve(node.emit, lambda value: like(value, data), data, approximation)
+    half = node.emit(relax.op.multiply(data, like(0.5, data)))
+    return relax.op.multiply(half, node.emit(relax.op.add(curve, like(1, data))))
 
 
 def _shrink(node: Node, data: Any) -> Any:
@@ -154,20 +132,18 @@ def _shrink(node: Node, data: Any) -> Any:
     wide = data if dtype_of(data).startswith("float") else emit(relax.op.astype(data, "float64"))
     above = emit(
         relax.op.where(
-            emit(relax.op.greater(wide, _like(lambd, wide))),
-            emit(relax.op.subtract(wide, _like(bias, wide))),
-            _like(0, wide),
+            emit(relax.op.greater(wide, like(lambd, wide))),
+            emit(relax.op.subtract(wide, like(bias, wide))),
+            like(0, wide),
         )
     )
     result = emit(
-        relax.op.where(
-            emit(relax.op.less(wide, _like(-lambd, wide))), emit(relax.op.add(wide, _like(bias, wide))), above
-        )
+        relax.op.where(emit(relax.op.less(wide, like(-lambd, wide))), emit(relax.op.add(wide, like(bias, wide))), above)
     )
     return result if wide is data else relax.op.astype(result, dtype_of(data))
 
 
-def _normalised(operator: Callable[..., Any]) -> Converter:
+def _normalised(operator: Callable[..., Any]) -> Convert:
     """Softmax and its like; before operator set 13 over all dimensions from the axis on."""
 
     def convert(node: Node) -> relax.Expr:
@@ -182,17 +158,11 @@ def _normalised(operator: Callable[..., Any]) -> Converter:
         flat = node.emit(relax.op.reshape(data, [math.prod(shape[:axis]), math.prod(shape[axis:])]))
         return relax.op.reshape(node.emit(operator(node, flat, 1)), list(shape))
 
-    return Converter(convert)
+    return convert
 
 
 def _wide(operator: Callable[..., Any]) -> Callable[..., Any]:
-    def apply(node: Node, data: Any, axis: int) -> Any:
-        own = dtype_of(data)
-        if own not in _NARROW:
-            return operator(data, axis)
-        return relax.op.astype(node.emit(operator(node.emit(relax.op.astype(data, "float32")), axis)), own)
-
-    return apply
+    return lambda node, data, axis: node.in_float32(lambda wide: operator(wide, axis), data)
 
 
 def _hardmax(node: Node, data: Any, axis: int) -> Any:
@@ -204,7 +174,7 @@ def _hardmax(node: Node, data: Any, axis: int) -> Any:
     return relax.op.astype(hit, dtype)
 
 
-CONVERTERS: dict[str, Converter] = {
+CONVERTERS: dict[str, Convert] = {
     "Celu": _widened(_celu),
     "Elu": _widened(_elu),
     "Gelu": _widened(_gelu),
@@ -224,4 +194,4 @@ CONVERTERS: dict[str, Converter] = {
     "Swish": _widened(_swish),
     "ThresholdedRelu": _plain(_thresholded_relu),
 }
-"""Operator name -> the converter to use for it."""
+"""Operator -> what converts it."""

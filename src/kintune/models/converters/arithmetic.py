@@ -13,21 +13,13 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx, topi
 
-from kintune.models.converters.node import Converter, Node, constant_of, dtype_of, is_float, numpy_type, shape_of
+from kintune.core.dtypes import numpy_dtype
+from kintune.models.converters.node import Convert, Node, like
+from kintune.models.expressions import HALVES, constant_of, dtype_of, is_float, shape_of
 
 __all__ = ["CONVERTERS"]
 
-_NARROW = frozenset({"float16", "bfloat16"})
 _MOST_FACTORS = 8  # up to which a power of integers is written out as products
-
-
-def _like(value: float, tensor: relax.Expr) -> relax.Expr:
-    """A scalar of the tensor's element type."""
-    return relax.const(np.array(value).astype(numpy_type(dtype_of(tensor))), dtype_of(tensor))
-
-
-def _as(node: Node, tensor: relax.Expr, dtype: str) -> relax.Expr:
-    return tensor if dtype_of(tensor) == dtype else node.emit(relax.op.astype(tensor, dtype))
 
 
 def _clip(node: Node) -> relax.Expr:
@@ -35,7 +27,7 @@ def _clip(node: Node) -> relax.Expr:
     data = node.required(0)
     if node.opset < 11:
         bounds = [node.attributes.get(name) for name in ("min", "max")]
-        limits = [None if bound is None else _like(bound, data) for bound in bounds]
+        limits = [None if bound is None else like(bound, data) for bound in bounds]
     else:
         limits = [node.operand(1), node.operand(2)]
     for limit, operator, least in zip(limits, (relax.op.maximum, relax.op.minimum), (True, False), strict=True):
@@ -67,7 +59,7 @@ def _folded(operator: Callable[[Any, Any], Any]) -> Callable[[Node], relax.Expr]
 
 def _mean(node: Node) -> relax.Expr:
     total = _folded(relax.op.add)(node)
-    return relax.op.divide(total, _like(len(node.operands), total)) if len(node.operands) > 1 else total
+    return relax.op.divide(total, like(len(node.operands), total)) if len(node.operands) > 1 else total
 
 
 def _legacy(node: Node) -> tuple[relax.Expr, relax.Expr]:
@@ -108,13 +100,13 @@ def _modulo(node: Node) -> relax.Expr:
         function = tirx.truncmod if node.attributes.get("fmod", 0) else tirx.floormod
         return _elementwise(node, function, "remainder", left, right)
     own = dtype_of(left)
-    wide = "float32" if own in _NARROW else own
-    left, right = _as(node, left, wide), _as(node, right, wide)
+    wide = "float32" if own in HALVES else own
+    left, right = node.cast(left, wide), node.cast(right, wide)
     remainder = node.emit(_elementwise(node, _float_remainder, "remainder", left, right))
     if not node.attributes.get("fmod", 0):
-        wrong = relax.op.less(node.emit(relax.op.multiply(remainder, right)), _like(0, right))
+        wrong = relax.op.less(node.emit(relax.op.multiply(remainder, right)), like(0, right))
         remainder = node.emit(relax.op.where(node.emit(wrong), relax.op.add(remainder, right), remainder))
-    return _as(node, remainder, own)
+    return node.cast(remainder, own)
 
 
 def _float_remainder(dividend: Any, divisor: Any) -> Any:
@@ -157,9 +149,9 @@ def _power(node: Node) -> relax.Expr:
             return _repeated_product(node, base, int(number))
         if number == 0.5 and is_float(own) and shape == shape_of(base):
             return relax.op.sqrt(base)
-    wide = {"float32": "float32", "float64": "float64"}.get(own, "float32" if own in _NARROW else "float64")
-    result = node.emit(relax.op.power(_as(node, base, wide), _as(node, exponent, wide)))
-    return _as(node, result, own)
+    wide = {"float32": "float32", "float64": "float64"}.get(own, "float32" if own in HALVES else "float64")
+    result = node.emit(relax.op.power(node.cast(base, wide), node.cast(exponent, wide)))
+    return node.cast(result, own)
 
 
 def _repeated_product(node: Node, base: relax.Expr, exponent: int) -> relax.Expr:
@@ -176,29 +168,21 @@ def _unary(operator: Callable[[Any], Any]) -> Callable[[Node], relax.Expr]:
 
 def _real(operator: Callable[[Any], Any]) -> Callable[[Node], relax.Expr]:
     """A function of reals: half precision is computed in float32."""
-
-    def convert(node: Node) -> relax.Expr:
-        data = node.required(0)
-        own = dtype_of(data)
-        if own not in _NARROW:
-            return operator(data)
-        return relax.op.astype(node.emit(operator(_as(node, data, "float32"))), own)
-
-    return convert
+    return lambda node: node.in_float32(operator, node.required(0))
 
 
 def _sign(node: Node) -> relax.Expr:
     """-1, 0 or 1; what is neither, zero or not a number, is itself."""
     data = node.required(0)
     if dtype_of(data).startswith("uint"):
-        return relax.op.minimum(data, _like(1, data))
-    below = node.emit(relax.op.where(relax.op.less(data, _like(0, data)), _like(-1, data), data))
-    return relax.op.where(relax.op.greater(data, _like(0, data)), _like(1, data), below)
+        return relax.op.minimum(data, like(1, data))
+    below = node.emit(relax.op.where(relax.op.less(data, like(0, data)), like(-1, data), data))
+    return relax.op.where(relax.op.greater(data, like(0, data)), like(1, data), below)
 
 
 def _negative(node: Node) -> relax.Expr:
     data = node.required(0)
-    return relax.op.negative(data) if is_float(dtype_of(data)) else relax.op.subtract(_like(0, data), data)
+    return relax.op.negative(data) if is_float(dtype_of(data)) else relax.op.subtract(like(0, data), data)
 
 
 def _absolute(node: Node) -> relax.Expr:
@@ -211,13 +195,13 @@ def _absolute(node: Node) -> relax.Expr:
 
 def _reciprocal(node: Node) -> relax.Expr:
     data = node.required(0)
-    return relax.op.divide(_like(1, data), data)
+    return relax.op.divide(like(1, data), data)
 
 
 def _is_infinite(node: Node) -> relax.Expr:
     data = node.required(0)
     kinds = [
-        node.emit(relax.op.equal(data, _like(value, data)))
+        node.emit(relax.op.equal(data, like(value, data)))
         for name, value in (("detect_positive", np.inf), ("detect_negative", -np.inf))
         if node.attributes.get(name, 1)
     ]
@@ -236,68 +220,65 @@ def _shift(node: Node) -> relax.Expr:
 def _bit_cast(node: Node) -> relax.Expr:
     """The same bits as another element type of the same width."""
     data, dtype = node.required(0), node.element_type("to")
-    if numpy_type(dtype).itemsize != numpy_type(dtype_of(data)).itemsize or "bool" in (dtype, dtype_of(data)):
+    if numpy_dtype(dtype).itemsize != numpy_dtype(dtype_of(data)).itemsize or "bool" in (dtype, dtype_of(data)):
         raise ValueError(f"{dtype_of(data)} cannot be read as {dtype}")
     if dtype == dtype_of(data):
         return data
     return _elementwise(node, lambda x: tirx.reinterpret(dtype, x), "bit_cast", data)
 
 
-CONVERTERS: dict[str, Converter] = {
-    name: Converter(convert)
-    for name, convert in {
-        "Abs": _absolute,
-        "Acos": _real(relax.op.acos),
-        "Acosh": _real(relax.op.acosh),
-        "Add": _binary(relax.op.add),
-        "And": _binary(relax.op.logical_and),
-        "Asin": _real(relax.op.asin),
-        "Asinh": _real(relax.op.asinh),
-        "Atan": _real(relax.op.atan),
-        "Atanh": _real(relax.op.atanh),
-        "BitCast": _bit_cast,
-        "BitShift": _shift,
-        "BitwiseAnd": _binary(relax.op.bitwise_and),
-        "BitwiseNot": _unary(relax.op.bitwise_not),
-        "BitwiseOr": _binary(relax.op.bitwise_or),
-        "BitwiseXor": _binary(relax.op.bitwise_xor),
-        "Ceil": _unary(relax.op.ceil),
-        "Clip": _clip,
-        "Cos": _real(relax.op.cos),
-        "Cosh": _real(relax.op.cosh),
-        "Div": _divide,
-        "Equal": _binary(relax.op.equal),
-        "Erf": _real(relax.op.erf),
-        "Exp": _real(relax.op.exp),
-        "Floor": _unary(relax.op.floor),
-        "Greater": _binary(relax.op.greater),
-        "GreaterOrEqual": _binary(relax.op.greater_equal),
-        "IsInf": _is_infinite,
-        "IsNaN": _unary(relax.op.isnan),
-        "Less": _binary(relax.op.less),
-        "LessOrEqual": _binary(relax.op.less_equal),
-        "Log": _real(relax.op.log),
-        "Max": _folded(relax.op.maximum),
-        "Mean": _mean,
-        "Min": _folded(relax.op.minimum),
-        "Mod": _modulo,
-        "Mul": _binary(relax.op.multiply),
-        "Neg": _negative,
-        "Not": _unary(relax.op.logical_not),
-        "Or": _binary(relax.op.logical_or),
-        "Pow": _power,
-        "Reciprocal": _reciprocal,
-        "Round": _unary(relax.op.round),
-        "Sigmoid": _real(relax.op.sigmoid),
-        "Sign": _sign,
-        "Sin": _real(relax.op.sin),
-        "Sinh": _real(relax.op.sinh),
-        "Sqrt": _real(relax.op.sqrt),
-        "Sub": _binary(relax.op.subtract),
-        "Sum": _folded(relax.op.add),
-        "Tan": _real(relax.op.tan),
-        "Tanh": _real(relax.op.tanh),
-        "Xor": _binary(relax.op.logical_xor),
-    }.items()
+CONVERTERS: dict[str, Convert] = {
+    "Abs": _absolute,
+    "Acos": _real(relax.op.acos),
+    "Acosh": _real(relax.op.acosh),
+    "Add": _binary(relax.op.add),
+    "And": _binary(relax.op.logical_and),
+    "Asin": _real(relax.op.asin),
+    "Asinh": _real(relax.op.asinh),
+    "Atan": _real(relax.op.atan),
+    "Atanh": _real(relax.op.atanh),
+    "BitCast": _bit_cast,
+    "BitShift": _shift,
+    "BitwiseAnd": _binary(relax.op.bitwise_and),
+    "BitwiseNot": _unary(relax.op.bitwise_not),
+    "BitwiseOr": _binary(relax.op.bitwise_or),
+    "BitwiseXor": _binary(relax.op.bitwise_xor),
+    "Ceil": _unary(relax.op.ceil),
+    "Clip": _clip,
+    "Cos": _real(relax.op.cos),
+    "Cosh": _real(relax.op.cosh),
+    "Div": _divide,
+    "Equal": _binary(relax.op.equal),
+    "Erf": _real(relax.op.erf),
+    "Exp": _real(relax.op.exp),
+    "Floor": _unary(relax.op.floor),
+    "Greater": _binary(relax.op.greater),
+    "GreaterOrEqual": _binary(relax.op.greater_equal),
+    "IsInf": _is_infinite,
+    "IsNaN": _unary(relax.op.isnan),
+    "Less": _binary(relax.op.less),
+    "LessOrEqual": _binary(relax.op.less_equal),
+    "Log": _real(relax.op.log),
+    "Max": _folded(relax.op.maximum),
+    "Mean": _mean,
+    "Min": _folded(relax.op.minimum),
+    "Mod": _modulo,
+    "Mul": _binary(relax.op.multiply),
+    "Neg": _negative,
+    "Not": _unary(relax.op.logical_not),
+    "Or": _binary(relax.op.logical_or),
+    "Pow": _power,
+    "Reciprocal": _reciprocal,
+    "Round": _unary(relax.op.round),
+    "Sigmoid": _real(relax.op.sigmoid),
+    "Sign": _sign,
+    "Sin": _real(relax.op.sin),
+    "Sinh": _real(relax.op.sinh),
+    "Sqrt": _real(relax.op.sqrt),
+    "Sub": _binary(relax.op.subtract),
+    "Sum": _folded(relax.op.add),
+    "Tan": _real(relax.op.tan),
+    "Tanh": _real(relax.op.tanh),
+    "Xor": _binary(relax.op.logical_xor),
 }
-"""Operator name -> the converter to use for it."""
+"""Operator -> what converts it."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tvm import relax
 
-from kintune.models.converters.node import Converter, Node, dtype_of, is_float, is_integer
+from kintune.models.converters.node import Convert, Node
+from kintune.models.expressions import dtype_of, is_float, is_integer
 
 __all__ = ["CONVERTERS"]
 
@@ -26,5 +27,5 @@ def _to(node: Node, dtype: str) -> relax.Expr:
     return data if dtype == dtype_of(data) else relax.op.astype(data, dtype)
 
 
-CONVERTERS: dict[str, Converter] = {"Cast": Converter(_cast), "CastLike": Converter(_cast_like)}
-"""Operator name -> the converter to use for it."""
+CONVERTERS: dict[str, Convert] = {"Cast": _cast, "CastLike": _cast_like}
+"""Operator -> what converts it."""

@@ -16,8 +16,9 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax, te, tirx
 
-from kintune.models.converters.node import Converter, Node, shape_of
+from kintune.models.converters.node import Convert, Node
 from kintune.models.converters.windows import windows_of
+from kintune.models.expressions import shape_of
 
 __all__ = ["CONVERTERS"]
 
@@ -41,9 +42,7 @@ def _spatial(node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def _with_bias(node: Node, result: relax.Expr, bias: relax.Expr | None) -> relax.Expr:
     if bias is None:
         return result
-    rank = len(shape_of(result))
-    shaped = node.emit(relax.op.reshape(bias, [1, -1] + [1] * (rank - 2)))
-    return node.emit(relax.op.add(result, shaped))
+    return node.emit(relax.op.add(result, node.per_channel(bias, len(shape_of(result)))))
 
 
 def _convolution(node: Node) -> relax.Expr:
@@ -264,9 +263,9 @@ def _bilinear(values: te.Tensor, prefix: tuple[Any, ...], place: list[Any]) -> A
     return total
 
 
-CONVERTERS: dict[str, Any] = {
-    "Conv": Converter(_convolution),
-    "ConvTranspose": Converter(_transposed_convolution),
-    "DeformConv": Converter(_deformable_convolution),
+CONVERTERS: dict[str, Convert] = {
+    "Conv": _convolution,
+    "ConvTranspose": _transposed_convolution,
+    "DeformConv": _deformable_convolution,
 }
-"""Operator name -> the converter to use for it."""
+"""Operator -> what converts it."""

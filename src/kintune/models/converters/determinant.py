@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tvm import relax
 
-from kintune.models.converters.node import Converter, Node, dtype_of, shape_of
+from kintune.models.converters.node import Convert, Node
+from kintune.models.expressions import dtype_of, shape_of
 
 __all__ = ["CONVERTERS"]
 
@@ -40,5 +41,5 @@ def _expanded(node: Node, elements: list[list[relax.Expr]], row: int, columns: t
     return total
 
 
-CONVERTERS: dict[str, Converter] = {"Det": Converter(_determinant)}
-"""Operator name -> the converter to use for it."""
+CONVERTERS: dict[str, Convert] = {"Det": _determinant}
+"""Operator -> what converts it."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from kintune.models.converters.node import Converter, Node, dtype_of, is_integer, shape_of
+from kintune.models.converters.node import Convert, Node, axis_of
+from kintune.models.expressions import dtype_of, is_integer, scatter_elements, shape_of
 from kintune.models.index_marks import mark_index
-from kintune.models.scatter import scatter_elements
 
 __all__ = ["CONVERTERS"]
 
@@ -37,11 +37,7 @@ def _element(node: Node, values: relax.Expr, place: int) -> relax.Expr:
 
 
 def _axis(node: Node) -> int:
-    rank = len(shape_of(node.required(0)))
-    axis = int(node.attributes.get("axis", 0))
-    if not -rank <= axis < rank:
-        raise ValueError(f"axis {axis} is none of a tensor of {rank} dimensions")
-    return axis % rank
+    return axis_of(int(node.attributes.get("axis", 0)), len(shape_of(node.required(0))))
 
 
 def _along(node: Node, axis: int) -> relax.Expr:
@@ -93,13 +89,13 @@ def _scatter_nd(node: Node) -> relax.Expr:
     return relax.op.scatter_nd(node.required(0), _tuples(node, 0), node.required(2), _reduction(node))
 
 
-CONVERTERS: dict[str, Converter] = {
-    "Gather": Converter(_gather),
-    "GatherElements": Converter(_gather_elements),
-    "GatherND": Converter(_gather_nd),
-    "OneHot": Converter(_one_hot),
-    "Scatter": Converter(_scatter_elements),
-    "ScatterElements": Converter(_scatter_elements),
-    "ScatterND": Converter(_scatter_nd),
+CONVERTERS: dict[str, Convert] = {
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+    "OneHot": _one_hot,
+    "Scatter": _scatter_elements,
+    "ScatterElements": _scatter_elements,
+    "ScatterND": _scatter_nd,
 }
-"""Operator name -> the converter to use for it."""
+"""Operator -> what converts it."""

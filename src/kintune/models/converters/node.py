@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tvm
@@ -12,17 +12,10 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, TensorProto, helper
 from tvm import relax
 
-__all__ = [
-    "Converter",
-    "Node",
-    "attribute_value",
-    "constant_of",
-    "dtype_of",
-    "is_float",
-    "is_integer",
-    "numpy_type",
-    "shape_of",
-]
+from kintune.core.dtypes import numpy_dtype
+from kintune.models.expressions import HALVES, dtype_of
+
+__all__ = ["Convert", "Converter", "Node", "attribute_value", "axis_of", "empty", "like"]
 
 
 @dataclass(frozen=True)
@@ -107,11 +100,32 @@ class Node:
         """The expression with its type worked out."""
         return self.builder.normalize(expression)
 
+    def cast(self, tensor: relax.Expr, dtype: str) -> relax.Expr:
+        """The tensor with elements of type `dtype`."""
+        return tensor if dtype_of(tensor) == dtype else self.emit(relax.op.astype(tensor, dtype))
+
+    def wide(self, tensor: relax.Expr) -> relax.Expr:
+        """The tensor, in float32 where it is of half precision."""
+        return self.cast(tensor, "float32") if dtype_of(tensor) in HALVES else tensor
+
+    def in_float32(self, operator: Callable[[relax.Expr], relax.Expr], tensor: relax.Expr) -> relax.Expr:
+        """`operator` of the tensor, in its type, but computed in float32 where that is of half precision."""
+        own = dtype_of(tensor)
+        return relax.op.astype(self.emit(operator(self.wide(tensor))), own) if own in HALVES else operator(tensor)
+
+    def per_channel(self, values: relax.Expr, rank: int) -> relax.Expr:
+        """Values of the channels, shaped to meet a tensor of `rank` whose second dimension they are."""
+        return self.emit(relax.op.reshape(values, [1, -1] + [1] * (rank - 2)))
+
+
+Convert: TypeAlias = Callable[[Node], Any]
+"""Converts a node to the expression of its result, a Relax tuple of several, or a list for a sequence."""
+
 
 class Converter:
     """What the importer asks for a function that converts a node, of whatever version of the operator set."""
 
-    def __init__(self, convert: Callable[[Node], relax.Expr]) -> None:
+    def __init__(self, convert: Convert) -> None:
         self._convert = convert
 
     def get_converter(self, opset: int) -> Callable[..., relax.Expr]:
@@ -131,41 +145,25 @@ def _text(value: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def shape_of(expression: relax.Expr) -> tuple[int, ...]:
-    """The tensor's shape.
+def like(value: float, tensor: relax.Expr) -> relax.Expr:
+    """A scalar of the tensor's element type."""
+    return relax.const(np.array(value).astype(numpy_dtype(dtype_of(tensor))), dtype_of(tensor))
+
+
+def empty(shape: Sequence[int], dtype: str) -> relax.Expr:
+    """A constant of zeros; of no elements, where a size is 0."""
+    return relax.const(np.zeros(shape, numpy_dtype(dtype)), dtype)
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """An axis that may count from the end, counted from the start.
 
     Raises:
-        ValueError: when it is not known while the file is read.
+        ValueError: a tensor of `rank` dimensions has no such axis.
     """
-    shape = expression.ty.shape
-    if shape is None or not all(isinstance(size, tvm.tirx.IntImm) for size in shape):
-        raise ValueError("the shape of an input depends on data")
-    return tuple(int(size) for size in shape)
-
-
-def dtype_of(expression: relax.Expr) -> str:
-    """The tensor's element type."""
-    return str(expression.ty.dtype)
-
-
-def constant_of(expression: Any) -> NDArray[Any] | None:
-    """The value of a constant, None of anything else."""
-    return np.asarray(expression.value.numpy()) if isinstance(expression, tvm.ir.GenericConst) else None
-
-
-def numpy_type(name: str) -> Any:
-    """The numpy type of an element type's name."""
-    return helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16) if name == "bfloat16" else np.dtype(name)
-
-
-def is_float(dtype: str) -> bool:
-    """Whether an element type is a floating-point one."""
-    return dtype.startswith(("float", "bfloat"))
-
-
-def is_integer(dtype: str) -> bool:
-    """Whether an element type is an integer, signed or not."""
-    return dtype.startswith(("int", "uint"))
+    if not -rank <= axis < rank:
+        raise ValueError(f"axis {axis} is out of range for a tensor of {rank} dimensions")
+    return axis % rank
 
 
 def attribute_value(attribute: AttributeProto) -> Any:

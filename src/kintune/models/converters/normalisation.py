@@ -1,64 +1,32 @@
 """Norms: each element less a mean, over a deviation, scaled and shifted.
 
-Statistics are formed in float32 where the tensor is narrower, and variances from differences to the mean, so that a
-mean far from zero costs no digits.
+Statistics are formed in float32 where the tensor is narrower.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from tvm import relax
 
-from kintune.models.converters.node import Converter, Node, dtype_of, shape_of
+from kintune.models.converters.node import Convert, Node, like
+from kintune.models.expressions import Standardised, dtype_of, shape_of, standardised
 
 __all__ = ["CONVERTERS"]
 
-_NARROW = frozenset({"float16", "bfloat16"})
 
-
-class _Normed(NamedTuple):
-    result: relax.Expr
-    mean: relax.Expr
-    inverse_deviation: relax.Expr
-
-
-def _wide(node: Node, tensor: relax.Expr) -> relax.Expr:
-    """The tensor in float32 where it is narrower."""
-    return node.emit(relax.op.astype(tensor, "float32")) if dtype_of(tensor) in _NARROW else tensor
-
-
-def _as(node: Node, tensor: relax.Expr, dtype: str) -> relax.Expr:
-    return tensor if dtype_of(tensor) == dtype else node.emit(relax.op.astype(tensor, dtype))
-
-
-def _like(value: float, tensor: relax.Expr) -> relax.Expr:
-    return relax.const(value, dtype_of(tensor))
-
-
-def _normed(node: Node, tensor: relax.Expr, axes: Sequence[int], epsilon: float) -> _Normed:
-    """The tensor less its mean over `axes`, over its deviation; both statistics keep their dimensions."""
-    emit = node.emit
-    mean = emit(relax.op.mean(tensor, list(axes), keepdims=True))
-    centred = emit(relax.op.subtract(tensor, mean))
-    variance = emit(relax.op.mean(emit(relax.op.multiply(centred, centred)), list(axes), keepdims=True))
-    inverse = emit(relax.op.rsqrt(emit(relax.op.add(variance, _like(epsilon, variance)))))
-    return _Normed(emit(relax.op.multiply(centred, inverse)), mean, inverse)
+def _standardised(node: Node, tensor: relax.Expr, axes: Sequence[int], epsilon: float) -> Standardised:
+    return standardised(node.emit, tensor, axes, like(epsilon, tensor))
 
 
 def _scaled(node: Node, tensor: relax.Expr, scale: relax.Expr | None, bias: relax.Expr | None) -> relax.Expr:
     """`tensor * scale + bias`, broadcasting, in the type of `tensor`."""
     if scale is not None:
-        tensor = node.emit(relax.op.multiply(tensor, _as(node, scale, dtype_of(tensor))))
+        tensor = node.emit(relax.op.multiply(tensor, node.cast(scale, dtype_of(tensor))))
     if bias is not None:
-        tensor = node.emit(relax.op.add(tensor, _as(node, bias, dtype_of(tensor))))
+        tensor = node.emit(relax.op.add(tensor, node.cast(bias, dtype_of(tensor))))
     return tensor
-
-
-def _per_channel(node: Node, values: relax.Expr, rank: int) -> relax.Expr:
-    """Values of the channels, shaped to meet a tensor of `rank` whose second dimension they are."""
-    return node.emit(relax.op.reshape(values, [1, -1] + [1] * (rank - 2)))
 
 
 def _from(axis: int, rank: int) -> list[int]:
@@ -71,27 +39,27 @@ def _layer_normalization(node: Node) -> relax.Expr:
     shape, dtype = shape_of(data), dtype_of(data)
     axes = _from(int(node.attributes.get("axis", -1)), len(shape))
     epsilon = float(node.attributes.get("epsilon", 1e-5))
-    wide = _wide(node, data)
+    wide = node.wide(data)
     normed_shape = shape[axes[0] :]
     fits = scale is not None and shape_of(scale) == normed_shape
     if node.outputs == 1 and fits and (bias is None or shape_of(bias) == normed_shape):
         kind = dtype_of(wide)
-        scale = _as(node, scale, kind)
-        bias = relax.op.zeros(normed_shape, kind) if bias is None else _as(node, bias, kind)
+        scale = node.cast(scale, kind)
+        bias = relax.op.zeros(normed_shape, kind) if bias is None else node.cast(bias, kind)
         result = node.emit(relax.op.nn.layer_norm(wide, scale, node.emit(bias), axes, epsilon))
-        return _as(node, result, dtype)
-    normed = _normed(node, wide, axes, epsilon)
-    result = _as(node, _scaled(node, normed.result, scale, bias), dtype)
+        return node.cast(result, dtype)
+    normed = _standardised(node, wide, axes, epsilon)
+    result = node.cast(_scaled(node, normed.result, scale, bias), dtype)
     return relax.Tuple([result, normed.mean, normed.inverse_deviation])
 
 
-def _rms(node: Node, data: relax.Expr, scale: relax.Expr | None, axes: Sequence[int], epsilon: float) -> _Normed:
+def _rms(node: Node, data: relax.Expr, scale: relax.Expr | None, axes: Sequence[int], epsilon: float) -> Standardised:
     """The tensor over the root of its mean square; the mean in the answer is the mean square."""
-    wide = _wide(node, data)
+    wide = node.wide(data)
     square = node.emit(relax.op.mean(node.emit(relax.op.multiply(wide, wide)), list(axes), keepdims=True))
-    inverse = node.emit(relax.op.rsqrt(node.emit(relax.op.add(square, _like(epsilon, square)))))
+    inverse = node.emit(relax.op.rsqrt(node.emit(relax.op.add(square, like(epsilon, square)))))
     result = _scaled(node, node.emit(relax.op.multiply(wide, inverse)), scale, None)
-    return _Normed(_as(node, result, dtype_of(data)), square, inverse)
+    return Standardised(node.cast(result, dtype_of(data)), square, inverse)
 
 
 def _rms_normalization(node: Node) -> relax.Expr:
@@ -115,8 +83,8 @@ def _skip_layer_normalization(node: Node) -> relax.Expr:
     given = Node(node.builder, (data, *node.operands[2:4]), {"axis": -1, "epsilon": epsilon}, node.opset, 1)
     if node.outputs == 1:
         return _layer_normalization(given)
-    normed = _normed(node, _wide(node, data), axes, epsilon)
-    result = _as(node, _scaled(node, normed.result, node.operand(2), node.operand(3)), dtype_of(data))
+    normed = _standardised(node, node.wide(data), axes, epsilon)
+    result = node.cast(_scaled(node, normed.result, node.operand(2), node.operand(3)), dtype_of(data))
     return relax.Tuple([result, normed.mean, normed.inverse_deviation, data])
 
 
@@ -135,82 +103,82 @@ def _batch_normalization(node: Node) -> relax.Expr:
         return _batch_normalization_in_training(node, epsilon)
     if node.opset < 14 and node.outputs > 1:
         raise ValueError("it trains (outputs beyond the first); export the network in evaluation mode")
-    wide = _wide(node, data)
+    wide = node.wide(data)
     kind = dtype_of(wide)
-    scale, bias, mean, variance = (_as(node, values, kind) for values in (scale, bias, mean, variance))
+    scale, bias, mean, variance = (node.cast(values, kind) for values in (scale, bias, mean, variance))
     if len(shape_of(mean)) == 1:
         normed = node.emit(relax.op.nn.batch_norm(wide, scale, bias, mean, variance, axis=1, epsilon=epsilon))
-        return _as(node, node.emit(relax.TupleGetItem(normed, 0)), dtype)
-    inverse = node.emit(relax.op.rsqrt(node.emit(relax.op.add(variance, _like(epsilon, variance)))))
+        return node.cast(node.emit(relax.TupleGetItem(normed, 0)), dtype)
+    inverse = node.emit(relax.op.rsqrt(node.emit(relax.op.add(variance, like(epsilon, variance)))))
     factor = node.emit(relax.op.multiply(inverse, scale))  # statistics of each element: `spatial` is 0
     result = _scaled(node, node.emit(relax.op.subtract(wide, mean)), factor, bias)
-    return _as(node, result, dtype)
+    return node.cast(result, dtype)
 
 
 def _batch_normalization_in_training(node: Node, epsilon: float) -> relax.Expr:
     data, scale, bias, *running = (node.required(index) for index in range(5))
     rank = len(shape_of(data))
     axes = [axis for axis in range(rank) if axis != 1]
-    wide = _wide(node, data)
-    normed = _normed(node, wide, axes, epsilon)
-    result = _scaled(node, normed.result, _per_channel(node, scale, rank), _per_channel(node, bias, rank))
+    wide = node.wide(data)
+    normed = _standardised(node, wide, axes, epsilon)
+    result = _scaled(node, normed.result, node.per_channel(scale, rank), node.per_channel(bias, rank))
     centred = node.emit(relax.op.subtract(wide, normed.mean))
     variance = node.emit(relax.op.mean(node.emit(relax.op.multiply(centred, centred)), axes))
     momentum = float(node.attributes.get("momentum", 0.9))
     updated = []
     for old, new in zip(running, (node.emit(relax.op.squeeze(normed.mean, axes)), variance), strict=True):
-        kept = node.emit(relax.op.multiply(_wide(node, old), _like(momentum, _wide(node, old))))
-        new = node.emit(relax.op.multiply(_as(node, new, dtype_of(kept)), _like(1 - momentum, kept)))
-        updated.append(_as(node, node.emit(relax.op.add(kept, new)), dtype_of(old)))
-    return relax.Tuple([_as(node, result, dtype_of(data)), *updated])
+        kept = node.emit(relax.op.multiply(node.wide(old), like(momentum, node.wide(old))))
+        new = node.emit(relax.op.multiply(node.cast(new, dtype_of(kept)), like(1 - momentum, kept)))
+        updated.append(node.cast(node.emit(relax.op.add(kept, new)), dtype_of(old)))
+    return relax.Tuple([node.cast(result, dtype_of(data)), *updated])
 
 
 def _instance_normalization(node: Node) -> relax.Expr:
     data = node.required(0)
     rank = len(shape_of(data))
-    normed = _normed(node, _wide(node, data), range(2, rank), float(node.attributes.get("epsilon", 1e-5)))
-    scale, bias = (_per_channel(node, node.required(index), rank) for index in (1, 2))
-    return _as(node, _scaled(node, normed.result, scale, bias), dtype_of(data))
+    normed = _standardised(node, node.wide(data), range(2, rank), float(node.attributes.get("epsilon", 1e-5)))
+    scale, bias = (node.per_channel(node.required(index), rank) for index in (1, 2))
+    return node.cast(_scaled(node, normed.result, scale, bias), dtype_of(data))
 
 
 def _group_normalization(node: Node) -> relax.Expr:
     data = node.required(0)
     shape = shape_of(data)
     groups = int(node.attributes["num_groups"])
-    wide = node.emit(relax.op.reshape(_wide(node, data), [shape[0], groups, -1]))
-    normed = _normed(node, wide, [2], float(node.attributes.get("epsilon", 1e-5))).result
+    wide = node.emit(relax.op.reshape(node.wide(data), [shape[0], groups, -1]))
+    normed = _standardised(node, wide, [2], float(node.attributes.get("epsilon", 1e-5))).result
     scale, bias = node.required(1), node.required(2)
     if shape_of(scale) == (shape[1],):  # since operator set 21
         normed = node.emit(relax.op.reshape(normed, shape))
-        scale, bias = (_per_channel(node, values, len(shape)) for values in (scale, bias))
+        scale, bias = (node.per_channel(values, len(shape)) for values in (scale, bias))
     else:
-        scale, bias = (_per_channel(node, values, 3) for values in (scale, bias))
+        scale, bias = (node.per_channel(values, 3) for values in (scale, bias))
     result = _scaled(node, normed, scale, bias)
-    return _as(node, node.emit(relax.op.reshape(result, shape)), dtype_of(data))
+    return node.cast(node.emit(relax.op.reshape(result, shape)), dtype_of(data))
 
 
 def _mean_variance_normalization(node: Node) -> relax.Expr:
     data = node.required(0)
     axes = list(node.integers("axes", (0, 2, 3)))
-    wide = _wide(node, data)
+    wide = node.wide(data)
     centred = node.emit(relax.op.subtract(wide, node.emit(relax.op.mean(wide, axes, keepdims=True))))
     variance = node.emit(relax.op.mean(node.emit(relax.op.multiply(centred, centred)), axes, keepdims=True))
-    deviation = node.emit(relax.op.add(node.emit(relax.op.sqrt(variance)), _like(1e-9, variance)))
-    return _as(node, node.emit(relax.op.divide(centred, deviation)), dtype_of(data))
+    deviation = node.emit(relax.op.add(node.emit(relax.op.sqrt(variance)), like(1e-9, variance)))
+    return node.cast(node.emit(relax.op.divide(centred, deviation)), dtype_of(data))
 
 
 def _lp_normalization(node: Node) -> relax.Expr:
     data = node.required(0)
     axis = int(node.attributes.get("axis", -1))
-    wide = _wide(node, data)
+    wide = node.wide(data)
     if int(node.attributes.get("p", 2)) == 1:
         norm = node.emit(relax.op.sum(node.emit(relax.op.abs(wide)), axis, keepdims=True))
     else:
         squares = node.emit(relax.op.sum(node.emit(relax.op.multiply(wide, wide)), axis, keepdims=True))
         norm = node.emit(relax.op.sqrt(squares))
-    empty = node.emit(relax.op.equal(norm, _like(0.0, norm)))
-    divisor = node.emit(relax.op.where(empty, _like(1.0, norm), norm))  # all elements are 0 then, and stay so
-    return _as(node, node.emit(relax.op.divide(wide, divisor)), dtype_of(data))
+    empty = node.emit(relax.op.equal(norm, like(0.0, norm)))
+    divisor = node.emit(relax.op.where(empty, like(1.0, norm), norm))  # all elements are 0 then, and stay so
+    return node.cast(node.emit(relax.op.divide(wide, divisor)), dtype_of(data))
 
 
 def _local_response_normalization(node: Node) -> relax.Expr:
@@ -218,7 +186,7 @@ def _local_response_normalization(node: Node) -> relax.Expr:
     shape = shape_of(data)
     size = int(node.attributes["size"])
     before, after = (size - 1) // 2, size // 2
-    wide = _wide(node, data)
+    wide = node.wide(data)
     squares = node.emit(relax.op.multiply(wide, wide))
     widths = [0, 0, before, after] + [0, 0] * (len(shape) - 2)
     padded = node.emit(relax.op.nn.pad(squares, widths))
@@ -227,10 +195,10 @@ def _local_response_normalization(node: Node) -> relax.Expr:
         part = node.emit(relax.op.strided_slice(padded, [1], [start], [start + shape[1]], assume_inbound=True))
         total = part if total is None else node.emit(relax.op.add(total, part))
     alpha = float(node.attributes.get("alpha", 1e-4)) / size
-    scaled = node.emit(relax.op.multiply(total, _like(alpha, total)))
-    scaled = node.emit(relax.op.add(scaled, _like(float(node.attributes.get("bias", 1.0)), total)))
-    power = node.emit(relax.op.power(scaled, _like(float(node.attributes.get("beta", 0.75)), total)))
-    return _as(node, node.emit(relax.op.divide(wide, power)), dtype_of(data))
+    scaled = node.emit(relax.op.multiply(total, like(alpha, total)))
+    scaled = node.emit(relax.op.add(scaled, like(float(node.attributes.get("bias", 1.0)), total)))
+    power = node.emit(relax.op.power(scaled, like(float(node.attributes.get("beta", 0.75)), total)))
+    return node.cast(node.emit(relax.op.divide(wide, power)), dtype_of(data))
 
 
 def _dropout(node: Node) -> relax.Expr:
@@ -250,21 +218,18 @@ def _dropout(node: Node) -> relax.Expr:
     return relax.Tuple([data, node.emit(mask)])
 
 
-CONVERTERS: dict[str, Any] = {
-    name: Converter(convert)
-    for name, convert in {
-        "BatchNormalization": _batch_normalization,
-        "Dropout": _dropout,
-        "GroupNormalization": _group_normalization,
-        "InstanceNormalization": _instance_normalization,
-        "LRN": _local_response_normalization,
-        "LayerNormalization": _layer_normalization,
-        "LpNormalization": _lp_normalization,
-        "MeanVarianceNormalization": _mean_variance_normalization,
-        "RMSNormalization": _rms_normalization,
-        "SimplifiedLayerNormalization": _rms_normalization,
-        "SkipLayerNormalization": _skip_layer_normalization,
-        "SkipSimplifiedLayerNormalization": _skip_rms_normalization,
-    }.items()
+CONVERTERS: dict[str, Convert] = {
+    "BatchNormalization": _batch_normalization,
+    "Dropout": _dropout,
+    "GroupNormalization": _group_normalization,
+    "InstanceNormalization": _instance_normalization,
+    "LRN": _local_response_normalization,
+    "LayerNormalization": _layer_normalization,
+    "LpNormalization": _lp_normalization,
+    "MeanVarianceNormalization": _mean_variance_normalization,
+    "RMSNormalization": _rms_normalization,
+    "SimplifiedLayerNormalization": _rms_normalization,
+    "SkipLayerNormalization": _skip_layer_normalization,
+    "SkipSimplifiedLayerNormalization": _skip_rms_normalization,
 }
-"""Operator name -> the converter to use for it."""
+"""Operator -> what converts it."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from kintune.models.converters.node import Converter, Node, constant_of, dtype_of, shape_of
+from kintune.models.converters.node import Convert, Node
+from kintune.models.expressions import constant_of, dtype_of, shape_of
 
 __all__ = ["CONVERTERS"]
 
@@ -74,5 +75,5 @@ def _number(value: object, dtype: str) -> float | int:
     return float(value) if dtype.startswith(("float", "bfloat")) else int(value)  # type: ignore[arg-type,call-overload]
 
 
-CONVERTERS: dict[str, Converter] = {"Pad": Converter(_pad)}
-"""Operator name -> the converter to use for it."""
+CONVERTERS: dict[str, Convert] = {"Pad": _pad}
+"""Operator -> what converts it."""

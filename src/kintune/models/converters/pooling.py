@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import relax, te, tirx
 
-from kintune.models.converters.node import Converter, Node, dtype_of, shape_of
+from kintune.models.converters.node import Convert, Node
 from kintune.models.converters.windows import Windows, windows_of
+from kintune.models.expressions import dtype_of, shape_of
 
 __all__ = ["CONVERTERS"]
 
 _LARGEST = (relax.op.nn.max_pool1d, relax.op.nn.max_pool2d, relax.op.nn.max_pool3d)
 _MEANS = (relax.op.nn.avg_pool1d, relax.op.nn.avg_pool2d, relax.op.nn.avg_pool3d)
-_NARROW = frozenset({"float16", "bfloat16"})
 
 
 def _windows(node: Node, data: relax.Expr) -> Windows:
@@ -24,14 +24,6 @@ def _windows(node: Node, data: relax.Expr) -> Windows:
     if not 1 <= len(sizes) <= 3:
         raise ValueError(f"it has {len(sizes)} spatial dimensions; 1, 2 and 3 can be computed")
     return windows_of(node, sizes, node.integers("kernel_shape", ()), bool(node.attributes.get("ceil_mode", 0)))
-
-
-def _in_float32(node: Node, tensor: relax.Expr) -> relax.Expr:
-    return node.emit(relax.op.astype(tensor, "float32")) if dtype_of(tensor) in _NARROW else tensor
-
-
-def _back(node: Node, tensor: relax.Expr, dtype: str) -> relax.Expr:
-    return tensor if dtype_of(tensor) == dtype else node.emit(relax.op.astype(tensor, dtype))
 
 
 def _max_pool(node: Node) -> relax.Expr:
@@ -100,14 +92,14 @@ def _sum_over(node: Node, data: relax.Expr, windows: Windows) -> relax.Expr:
 def _average_pool(node: Node) -> relax.Expr:
     data = node.required(0)
     windows = _windows(node, data)
-    sums = _sum_over(node, _in_float32(node, data), windows)
+    sums = _sum_over(node, node.wide(data), windows)
     padded = bool(node.attributes.get("count_include_pad", 0))
     counts = _counts(windows, shape_of(data)[2:], padded)
     factor = math.prod(windows.kernel) / counts
     if (factor != 1).any():
         shaped = relax.const(factor.reshape(1, 1, *factor.shape).astype(dtype_of(sums)))
         sums = node.emit(relax.op.multiply(sums, shaped))
-    return _back(node, sums, dtype_of(data))
+    return node.cast(sums, dtype_of(data))
 
 
 def _counts(windows: Windows, sizes: tuple[int, ...], padded: bool) -> NDArray[np.float64]:
@@ -135,10 +127,10 @@ def _lp_pool(node: Node) -> relax.Expr:
     data = node.required(0)
     windows = _windows(node, data)
     exponent = float(node.attributes.get("p", 2))
-    powers = _power(node, node.emit(relax.op.abs(_in_float32(node, data))), exponent)
+    powers = _power(node, node.emit(relax.op.abs(node.wide(data))), exponent)
     means = _sum_over(node, powers, windows)
     sums = node.emit(relax.op.multiply(means, relax.const(math.prod(windows.kernel), dtype_of(means))))
-    return _back(node, _power(node, sums, 1 / exponent), dtype_of(data))
+    return node.cast(_power(node, sums, 1 / exponent), dtype_of(data))
 
 
 def _whole(data: relax.Expr) -> list[int]:
@@ -147,8 +139,8 @@ def _whole(data: relax.Expr) -> list[int]:
 
 def _global_average_pool(node: Node) -> relax.Expr:
     data = node.required(0)
-    mean = node.emit(relax.op.mean(_in_float32(node, data), _whole(data), keepdims=True))
-    return _back(node, mean, dtype_of(data))
+    mean = node.emit(relax.op.mean(node.wide(data), _whole(data), keepdims=True))
+    return node.cast(mean, dtype_of(data))
 
 
 def _global_max_pool(node: Node) -> relax.Expr:
@@ -159,9 +151,9 @@ def _global_max_pool(node: Node) -> relax.Expr:
 def _global_lp_pool(node: Node) -> relax.Expr:
     data = node.required(0)
     exponent = float(node.attributes.get("p", 2))
-    powers = _power(node, node.emit(relax.op.abs(_in_float32(node, data))), exponent)
+    powers = _power(node, node.emit(relax.op.abs(node.wide(data))), exponent)
     sums = node.emit(relax.op.sum(powers, _whole(data), keepdims=True))
-    return _back(node, _power(node, sums, 1 / exponent), dtype_of(data))
+    return node.cast(_power(node, sums, 1 / exponent), dtype_of(data))
 
 
 def _max_unpool(node: Node) -> relax.Expr:
@@ -183,16 +175,13 @@ def _max_unpool(node: Node) -> relax.Expr:
     return node.emit(relax.op.reshape(filled, shape))
 
 
-CONVERTERS: dict[str, Any] = {
-    name: Converter(convert)
-    for name, convert in {
-        "AveragePool": _average_pool,
-        "GlobalAveragePool": _global_average_pool,
-        "GlobalLpPool": _global_lp_pool,
-        "GlobalMaxPool": _global_max_pool,
-        "LpPool": _lp_pool,
-        "MaxPool": _max_pool,
-        "MaxUnpool": _max_unpool,
-    }.items()
+CONVERTERS: dict[str, Convert] = {
+    "AveragePool": _average_pool,
+    "GlobalAveragePool": _global_average_pool,
+    "GlobalLpPool": _global_lp_pool,
+    "GlobalMaxPool": _global_max_pool,
+    "LpPool": _lp_pool,
+    "MaxPool": _max_pool,
+    "MaxUnpool": _max_unpool,
 }
-"""Operator name -> the converter to use for it."""
+"""Operator -> what converts it."""

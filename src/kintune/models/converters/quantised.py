@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from tvm import relax
 
-from kintune.models.converters.node import Converter, Node, dtype_of, is_integer, numpy_type, shape_of
+from kintune.models.converters.node import Convert, Node, axis_of, like
+from kintune.models.expressions import dtype_of, is_integer, shape_of
 
 __all__ = ["CONVERTERS"]
 
@@ -15,22 +14,11 @@ _QUANTISED = frozenset({"int8", "uint8", "int16", "uint16"})
 _DEQUANTISED = _QUANTISED | {"int32"}
 
 
-def _like(value: float, tensor: relax.Expr) -> relax.Expr:
-    return relax.const(np.array(value).astype(numpy_type(dtype_of(tensor))), dtype_of(tensor))
-
-
-def _as(node: Node, tensor: relax.Expr, dtype: str) -> relax.Expr:
-    return tensor if dtype_of(tensor) == dtype else node.emit(relax.op.astype(tensor, dtype))
-
-
 def _axis(node: Node, data: relax.Expr) -> int:
     rank = len(shape_of(data))
     if rank <= 1:
         return 0
-    axis = int(node.attributes.get("axis", 1))
-    if not -rank <= axis < rank:
-        raise ValueError(f"axis {axis} is out of range for a tensor of {rank} dimensions")
-    return axis % rank
+    return axis_of(int(node.attributes.get("axis", 1)), rank)
 
 
 def _spread(node: Node, values: relax.Expr, data: relax.Expr, axis: int, block: int) -> relax.Expr:
@@ -48,15 +36,15 @@ def _spread(node: Node, values: relax.Expr, data: relax.Expr, axis: int, block: 
 def _saturated(node: Node, rounded: relax.Expr, dtype: str) -> relax.Expr:
     """Whole numbers as integers of `dtype`; those beyond its bounds become the bounds."""
     limits = np.iinfo(dtype)
-    above = node.emit(relax.op.maximum(rounded, _like(limits.min, rounded)))
-    return relax.op.astype(node.emit(relax.op.minimum(above, _like(limits.max, rounded))), dtype)
+    above = node.emit(relax.op.maximum(rounded, like(limits.min, rounded)))
+    return relax.op.astype(node.emit(relax.op.minimum(above, like(limits.max, rounded))), dtype)
 
 
 def _quantised(node: Node, data: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, dtype: str) -> relax.Expr:
     """`data / scale`, rounded to the nearest and then to the even number, and moved by the zero point."""
     rounded = node.emit(relax.op.round(node.emit(relax.op.divide(data, scale))))
     if zero is not None:
-        rounded = node.emit(relax.op.add(rounded, _as(node, zero, dtype_of(rounded))))
+        rounded = node.emit(relax.op.add(rounded, node.cast(zero, dtype_of(rounded))))
     return _saturated(node, rounded, dtype)
 
 
@@ -67,8 +55,8 @@ def _quantize(node: Node) -> relax.Expr:
         raise ValueError(f"quantisation to {dtype} is not supported")
     axis, block = _axis(node, data), int(node.attributes.get("block_size", 0))
     if block:
-        wide = _as(node, data, "float32")
-        scale = _spread(node, _as(node, scale, "float32"), data, axis, block)
+        wide = node.cast(data, "float32")
+        scale = _spread(node, node.cast(scale, "float32"), data, axis, block)
         point = None if zero is None else _spread(node, zero, data, axis, block)
         return _quantised(node, wide, scale, point, dtype)
     return relax.op.quantize(data, scale, _like_zero(zero, dtype), axis=axis, out_dtype=dtype)
@@ -86,21 +74,21 @@ def _dequantize(node: Node) -> relax.Expr:
     axis, block = _axis(node, data), int(node.attributes.get("block_size", 0))
     if not block:
         return relax.op.dequantize(data, scale, _like_zero(zero, dtype_of(data)), axis=axis, out_dtype=dtype)
-    whole = _as(node, data, "int32")
+    whole = node.cast(data, "int32")
     if zero is not None:
-        moved = _spread(node, _as(node, zero, "int32"), data, axis, block)
+        moved = _spread(node, node.cast(zero, "int32"), data, axis, block)
         whole = node.emit(relax.op.subtract(whole, moved))
-    scale = _spread(node, _as(node, scale, "float32"), data, axis, block)
-    return _as(node, node.emit(relax.op.multiply(_as(node, whole, "float32"), scale)), dtype)
+    scale = _spread(node, node.cast(scale, "float32"), data, axis, block)
+    return node.cast(node.emit(relax.op.multiply(node.cast(whole, "float32"), scale)), dtype)
 
 
 def _dynamic_quantize(node: Node) -> relax.Expr:
     """To bytes, over the range of the elements with 0; of zeros alone the scale is 1."""
     data, emit = node.required(0), node.emit
-    zero = _like(0, data)
+    zero = like(0, data)
     greatest, least = emit(relax.op.maximum(zero, relax.op.max(data))), emit(relax.op.minimum(zero, relax.op.min(data)))
-    extent = emit(relax.op.divide(emit(relax.op.subtract(greatest, least)), _like(255, data)))
-    scale = emit(relax.op.where(emit(relax.op.equal(extent, zero)), _like(1, data), extent))
+    extent = emit(relax.op.divide(emit(relax.op.subtract(greatest, least)), like(255, data)))
+    scale = emit(relax.op.where(emit(relax.op.equal(extent, zero)), like(1, data), extent))
     offset = emit(relax.op.round(emit(relax.op.divide(emit(relax.op.negative(least)), scale))))
     scale = node.builder.emit(scale)
     point = node.builder.emit(_saturated(node, offset, "uint8"))
@@ -109,10 +97,10 @@ def _dynamic_quantize(node: Node) -> relax.Expr:
 
 def _centred(node: Node, data: relax.Expr, zero: relax.Expr | None, rows: bool) -> relax.Expr:
     """The integers less their zero point, which may be one for each row or column."""
-    whole = _as(node, data, "int32")
+    whole = node.cast(data, "int32")
     if zero is None:
         return whole
-    point = _as(node, zero, "int32")
+    point = node.cast(zero, "int32")
     shape = shape_of(point)
     if len(shape) == 1 and shape[0] > 1:
         point = node.emit(relax.op.expand_dims(point, [1] if rows else [0]))
@@ -129,7 +117,7 @@ def _integer_product(node: Node) -> relax.Expr:
 
 def _per_row(node: Node, values: relax.Expr) -> relax.Expr:
     """Scales of rows, shaped to meet a product."""
-    values = _as(node, values, "float32")
+    values = node.cast(values, "float32")
     shape = shape_of(values)
     return node.emit(relax.op.expand_dims(values, [1])) if len(shape) == 1 and shape[0] > 1 else values
 
@@ -140,20 +128,17 @@ def _quantised_product(node: Node) -> relax.Expr:
     if not all(is_integer(dtype_of(tensor)) for tensor in (a, b, zero)):
         raise ValueError("it multiplies tensors that are no integers")
     left, right = _centred(node, a, a_zero, rows=True), _centred(node, b, b_zero, rows=False)
-    product = _as(node, node.emit(relax.op.matmul(left, right, out_dtype="int32")), "float32")
-    factor = node.emit(relax.op.multiply(_per_row(node, a_scale), _as(node, b_scale, "float32")))
-    factor = node.emit(relax.op.divide(factor, _as(node, scale, "float32")))
-    return _quantised(node, node.emit(relax.op.multiply(product, factor)), _like(1, product), zero, dtype_of(zero))
+    product = node.cast(node.emit(relax.op.matmul(left, right, out_dtype="int32")), "float32")
+    factor = node.emit(relax.op.multiply(_per_row(node, a_scale), node.cast(b_scale, "float32")))
+    factor = node.emit(relax.op.divide(factor, node.cast(scale, "float32")))
+    return _quantised(node, node.emit(relax.op.multiply(product, factor)), like(1, product), zero, dtype_of(zero))
 
 
-CONVERTERS: dict[str, Any] = {
-    name: Converter(convert)
-    for name, convert in {
-        "DequantizeLinear": _dequantize,
-        "DynamicQuantizeLinear": _dynamic_quantize,
-        "MatMulInteger": _integer_product,
-        "QLinearMatMul": _quantised_product,
-        "QuantizeLinear": _quantize,
-    }.items()
+CONVERTERS: dict[str, Convert] = {
+    "DequantizeLinear": _dequantize,
+    "DynamicQuantizeLinear": _dynamic_quantize,
+    "MatMulInteger": _integer_product,
+    "QLinearMatMul": _quantised_product,
+    "QuantizeLinear": _quantize,
 }
-"""Operator name -> the converter to use for it."""
+"""Operator -> what converts it."""

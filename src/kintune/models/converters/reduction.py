@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from kintune.models.converters.node import Converter, Node, dtype_of, is_float, shape_of
+from kintune.models.converters.node import Convert, Node, axis_of
+from kintune.models.expressions import HALVES, dtype_of, is_float, shape_of
 
 __all__ = ["CONVERTERS"]
 
-_NARROW = frozenset({"float16", "bfloat16"})
 
 Reduce = Callable[[Any, Sequence[int], bool], Any]
 """A reduction of a tensor over axes, which are kept with one element or dropped."""
@@ -23,19 +23,13 @@ def _axes(node: Node, rank: int) -> list[int]:
     """The axes to reduce, none where nothing is reduced."""
     given = node.given_integers("axes", 1)
     if given:
-        return sorted({axis % rank for axis in given if _within(axis, rank)})
+        return sorted({axis_of(axis, rank) for axis in given})
     return [] if node.attributes.get("noop_with_empty_axes", 0) else list(range(rank))
-
-
-def _within(axis: int, rank: int) -> bool:
-    if not -rank <= axis < rank:
-        raise ValueError(f"axis {axis} is out of range for a tensor of {rank} dimensions")
-    return True
 
 
 def _reduction(
     reduce: Callable[[Node, Any, Sequence[int], bool], Any], element: Callable[[Node, Any], Any] | None = None
-) -> Converter:
+) -> Convert:
     """A converter of a reduction; `element` is what is left of it where nothing is reduced (default: the operand)."""
 
     def convert(node: Node) -> relax.Expr:
@@ -45,7 +39,7 @@ def _reduction(
             return data if element is None else element(node, data)
         return reduce(node, data, axes, bool(node.attributes.get("keepdims", 1)))
 
-    return Converter(convert)
+    return convert
 
 
 def _in(dtypes: Callable[[str], str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -66,11 +60,11 @@ def _in(dtypes: Callable[[str], str]) -> Callable[[Callable[..., Any]], Callable
 
 
 def _summing_type(dtype: str) -> str:
-    return "float32" if dtype in _NARROW else dtype
+    return "float32" if dtype in HALVES else dtype
 
 
 def _real_type(dtype: str) -> str:
-    if dtype in _NARROW:
+    if dtype in HALVES:
         return "float32"
     return dtype if is_float(dtype) else "float64"
 
@@ -138,52 +132,45 @@ def _log(_node: Node, data: Any) -> Any:
     return relax.op.log(data)
 
 
-def _arg(operator: Callable[..., Any]) -> Converter:
+def _arg(operator: Callable[..., Any]) -> Convert:
     def convert(node: Node) -> relax.Expr:
         data = node.required(0)
         shape = shape_of(data)
-        axis = int(node.attributes.get("axis", 0))
-        _within(axis, len(shape))
-        axis %= len(shape)
+        axis = axis_of(int(node.attributes.get("axis", 0)), len(shape))
         keep = bool(node.attributes.get("keepdims", 1))
         if not node.attributes.get("select_last_index", 0):
             return operator(data, axis, keep)
         found = node.emit(operator(node.emit(relax.op.flip(data, axis)), axis, keep))
         return relax.op.subtract(relax.const(shape[axis] - 1, "int64"), found)
 
-    return Converter(convert)
+    return convert
 
 
-def _running(operator: Callable[..., Any]) -> Converter:
+def _running(operator: Callable[..., Any]) -> Convert:
     """A running sum or product: reversed means from the end, exclusive leaves the element itself out."""
 
     def convert(node: Node) -> relax.Expr:
         data = node.required(0)
         given = node.constant(1, "axis")
-        rank = len(shape_of(data))
-        axis = int(np.reshape(given if given is not None else 0, -1)[0])
-        _within(axis, rank)
-        axis %= rank
+        axis = axis_of(int(np.reshape(given if given is not None else 0, -1)[0]), len(shape_of(data)))
         dtype = dtype_of(data)
         wide = _summing_type(dtype)
-        data = data if wide == dtype else node.emit(relax.op.astype(data, wide))
+        data = node.cast(data, wide)
         backwards = bool(node.attributes.get("reverse", 0))
         data = node.emit(relax.op.flip(data, axis)) if backwards else data
         result = node.emit(operator(data, axis, wide, bool(node.attributes.get("exclusive", 0))))
         result = node.emit(relax.op.flip(result, axis)) if backwards else result
         return result if wide == dtype else relax.op.astype(result, dtype)
 
-    return Converter(convert)
+    return convert
 
 
 def _greatest(node: Node) -> relax.Expr:
     """The k greatest (or least) elements along an axis, in order, and where they are."""
     data = node.required(0)
     given = node.given_integers("k", 1)
-    axis = int(node.attributes.get("axis", -1))
     shape = shape_of(data)
-    _within(axis, len(shape))
-    axis %= len(shape)
+    axis = axis_of(int(node.attributes.get("axis", -1)), len(shape))
     count = 1 if given is None else given[0]
     if not 0 <= count <= shape[axis]:
         raise ValueError(f"k is {count}, but dimension {axis} has {shape[axis]} elements")
@@ -194,7 +181,7 @@ def _greatest(node: Node) -> relax.Expr:
     return relax.op.topk(data, count, axis, ret_type="both", largest=largest, dtype="int64")
 
 
-CONVERTERS: dict[str, Converter] = {
+CONVERTERS: dict[str, Convert] = {
     "ArgMax": _arg(relax.op.argmax),
     "ArgMin": _arg(relax.op.argmin),
     "CumProd": _running(relax.op.cumprod),
@@ -209,6 +196,6 @@ CONVERTERS: dict[str, Converter] = {
     "ReduceProd": _reduction(_product),
     "ReduceSum": _reduction(_sum),
     "ReduceSumSquare": _reduction(_sum_of_squares, lambda _, data: relax.op.multiply(data, data)),
-    "TopK": Converter(_greatest),
+    "TopK": _greatest,
 }
-"""Operator name -> the converter to use for it."""
+"""Operator -> what converts it."""

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import relax, te, tirx
 
-from kintune.models.converters.node import Converter, Node, dtype_of, shape_of
+from kintune.models.converters.node import Convert, Node
+from kintune.models.expressions import dtype_of, shape_of
 
 __all__ = ["CONVERTERS"]
 
-_NARROW = frozenset({"float16", "bfloat16"})
 _F = np.float32
 
 
@@ -234,5 +234,5 @@ def _summed(
     return node.builder.emit_te(summed, *operands, primfunc_name_hint="resize")
 
 
-CONVERTERS: dict[str, Any] = {"Resize": Converter(_resize), "Upsample": Converter(_upsample)}
-"""Operator name -> the converter to use for it."""
+CONVERTERS: dict[str, Convert] = {"Resize": _resize, "Upsample": _upsample}
+"""Operator -> what converts it."""

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from kintune.models.converters.node import Converter, Node, dtype_of, numpy_type, shape_of
+from kintune.models.converters.node import Convert, Node, empty
+from kintune.models.expressions import dtype_of, shape_of
 
 __all__ = ["CONVERTERS"]
 
@@ -92,20 +93,17 @@ def _part(node: Node, data: Any, axis: int, start: int, end: int) -> Any:
     if start < end:
         return node.emit(relax.op.strided_slice(data, [axis], [start], [end], [1]))
     shape = [0 if i == axis else size for i, size in enumerate(shape_of(data))]
-    return relax.const(np.zeros(shape, numpy_type(dtype_of(data))), dtype_of(data))
+    return empty(shape, dtype_of(data))
 
 
-CONVERTERS: dict[str, Converter] = {
-    name: Converter(convert)
-    for name, convert in {
-        "ConcatFromSequence": _concat,
-        "SequenceAt": _at,
-        "SequenceConstruct": _construct,
-        "SequenceEmpty": _construct,
-        "SequenceErase": _erase,
-        "SequenceInsert": _insert,
-        "SequenceLength": _length,
-        "SplitToSequence": _split,
-    }.items()
+CONVERTERS: dict[str, Convert] = {
+    "ConcatFromSequence": _concat,
+    "SequenceAt": _at,
+    "SequenceConstruct": _construct,
+    "SequenceEmpty": _construct,
+    "SequenceErase": _erase,
+    "SequenceInsert": _insert,
+    "SequenceLength": _length,
+    "SplitToSequence": _split,
 }
-"""Operator name -> the converter to use for it."""
+"""Operator -> what converts it."""

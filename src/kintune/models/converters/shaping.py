@@ -8,16 +8,11 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from kintune.models.converters.node import Converter, Node, constant_of, dtype_of, numpy_type, shape_of
+from kintune.core.dtypes import numpy_dtype
+from kintune.models.converters.node import Convert, Node, axis_of, empty
+from kintune.models.expressions import constant_of, dtype_of, shape_of
 
 __all__ = ["CONVERTERS"]
-
-
-def _axis(axis: int, rank: int) -> int:
-    """An axis that may count from the end, from the start."""
-    if not -rank <= axis < rank:
-        raise ValueError(f"axis {axis} is out of range for a tensor of {rank} dimensions")
-    return axis % rank
 
 
 def _known(node: Node, name: str, index: int) -> tuple[int, ...]:
@@ -26,10 +21,6 @@ def _known(node: Node, name: str, index: int) -> tuple[int, ...]:
     if given is None:
         raise ValueError(f"it has no {name}")
     return given
-
-
-def _empty(shape: tuple[int, ...] | list[int], dtype: str) -> relax.Expr:
-    return relax.const(np.zeros(shape, numpy_type(dtype)), dtype)
 
 
 def _shape(node: Node) -> relax.Expr:
@@ -72,7 +63,7 @@ def _squeeze(node: Node) -> relax.Expr:
     shape = shape_of(data)
     given = node.given_integers("axes", 1)
     axes = [i for i, size in enumerate(shape) if size == 1] if given is None else []
-    axes = axes if given is None else sorted({_axis(axis, len(shape)) for axis in given})
+    axes = axes if given is None else sorted({axis_of(axis, len(shape)) for axis in given})
     if any(shape[axis] != 1 for axis in axes):
         raise ValueError(f"axes {axes} of shape {list(shape)} do not all have one element")
     return relax.op.squeeze(data, axes) if axes else data
@@ -81,7 +72,7 @@ def _squeeze(node: Node) -> relax.Expr:
 def _unsqueeze(node: Node) -> relax.Expr:
     data = node.required(0)
     given = _known(node, "axes", 1)
-    axes = sorted({_axis(axis, len(shape_of(data)) + len(given)) for axis in given})
+    axes = sorted({axis_of(axis, len(shape_of(data)) + len(given)) for axis in given})
     if len(axes) != len(given):
         raise ValueError(f"axes {list(given)} are not all different")
     return relax.op.expand_dims(data, axes) if axes else data
@@ -98,19 +89,19 @@ def _transpose(node: Node) -> relax.Expr:
 
 def _concat(node: Node) -> relax.Expr:
     parts = [part for part in node.operands if part is not None]
-    axis = _axis(int(node.attributes.get("axis", 1 if node.opset < 4 else 0)), len(shape_of(parts[0])))
+    axis = axis_of(int(node.attributes.get("axis", 1 if node.opset < 4 else 0)), len(shape_of(parts[0])))
     filled = [part for part in parts if 0 not in shape_of(part)]
     if not filled:
         shape = list(shape_of(parts[0]))
         shape[axis] = sum(shape_of(part)[axis] for part in parts)
-        return _empty(shape, dtype_of(parts[0]))
+        return empty(shape, dtype_of(parts[0]))
     return filled[0] if len(filled) == 1 else relax.op.concat(filled, axis)
 
 
 def _split(node: Node) -> relax.Expr:
     data = node.required(0)
     shape = shape_of(data)
-    axis = _axis(int(node.attributes.get("axis", 0)), len(shape))
+    axis = axis_of(int(node.attributes.get("axis", 0)), len(shape))
     given = node.given_integers("split", 1)
     if given is None:
         count = int(node.attributes.get("num_outputs", node.outputs))
@@ -139,7 +130,7 @@ def _slice(node: Node) -> relax.Expr:
         raise ValueError("a step is 0")
     kept = {}
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        axis = _axis(axis, len(shape))
+        axis = axis_of(axis, len(shape))
         kept[axis] = range(*_bounds(start, end, step, shape[axis]), step)
     return _cut(data, kept)
 
@@ -156,7 +147,7 @@ def _cut(data: relax.Expr, kept: dict[int, range]) -> relax.Expr:
     """The elements of `data` at these positions of some axes."""
     shape = list(shape_of(data))
     if any(len(positions) == 0 for positions in kept.values()):
-        return _empty([len(kept.get(i, range(size))) for i, size in enumerate(shape)], dtype_of(data))
+        return empty([len(kept.get(i, range(size))) for i, size in enumerate(shape)], dtype_of(data))
     kept = {axis: positions for axis, positions in kept.items() if positions != range(shape[axis])}
     if not kept:
         return data
@@ -187,7 +178,7 @@ def _tile(node: Node) -> relax.Expr:
     if len(repeats) != len(shape):
         raise ValueError(f"{len(repeats)} repeats are not one for each of {len(shape)} dimensions")
     if 0 in repeats:
-        return _empty([size * times for size, times in zip(shape, repeats, strict=True)], dtype_of(data))
+        return empty([size * times for size, times in zip(shape, repeats, strict=True)], dtype_of(data))
     return data if set(repeats) <= {1} else relax.op.tile(data, list(repeats))
 
 
@@ -195,7 +186,7 @@ def _eye_like(node: Node) -> relax.Expr:
     data = node.required(0)
     dtype = node.element_type("dtype") or dtype_of(data)
     rows, columns = shape_of(data)
-    return relax.const(np.eye(rows, columns, int(node.attributes.get("k", 0))).astype(numpy_type(dtype)), dtype)
+    return relax.const(np.eye(rows, columns, int(node.attributes.get("k", 0))).astype(numpy_dtype(dtype)), dtype)
 
 
 def _trilu(node: Node) -> relax.Expr:
@@ -205,7 +196,7 @@ def _trilu(node: Node) -> relax.Expr:
     offset = int(given.reshape(-1)[0]) if given is not None else 0
     part = np.triu if node.attributes.get("upper", 1) else np.tril
     mask = relax.const(part(np.ones((rows, columns), np.bool_), offset), "bool")
-    return relax.op.where(mask, data, relax.const(np.zeros((), numpy_type(dtype_of(data))), dtype_of(data)))
+    return relax.op.where(mask, data, relax.const(np.zeros((), numpy_dtype(dtype_of(data))), dtype_of(data)))
 
 
 def _range(node: Node) -> relax.Expr:
@@ -233,9 +224,9 @@ def _compress(node: Node) -> relax.Expr:
     axis = node.attributes.get("axis")
     if axis is None:
         data = node.emit(relax.op.reshape(data, [-1]))
-    axis = _axis(int(axis or 0), len(shape_of(data)))
+    axis = axis_of(int(axis or 0), len(shape_of(data)))
     if not taken.size:
-        return _empty([0 if i == axis else size for i, size in enumerate(shape_of(data))], dtype_of(data))
+        return empty([0 if i == axis else size for i, size in enumerate(shape_of(data))], dtype_of(data))
     return relax.op.take(data, relax.const(taken, "int64"), axis)
 
 
@@ -290,34 +281,31 @@ def _where(node: Node) -> relax.Expr:
     return relax.op.where(condition, taken, other)
 
 
-CONVERTERS: dict[str, Converter] = {
-    name: Converter(convert)
-    for name, convert in {
-        "Compress": _compress,
-        "Concat": _concat,
-        "Constant": _constant,
-        "ConstantOfShape": _constant_of_shape,
-        "DepthToSpace": _depth_to_space,
-        "Expand": _expand,
-        "EyeLike": _eye_like,
-        "Flatten": _flatten,
-        "Identity": _identity,
-        "NonMaxSuppression": _of_the_data,
-        "NonZero": _of_the_data,
-        "Range": _range,
-        "Reshape": _reshape,
-        "Shape": _shape,
-        "Size": _size,
-        "Slice": _slice,
-        "SpaceToDepth": _space_to_depth,
-        "Split": _split,
-        "Squeeze": _squeeze,
-        "Tile": _tile,
-        "Transpose": _transpose,
-        "Trilu": _trilu,
-        "Unique": _of_the_data,
-        "Unsqueeze": _unsqueeze,
-        "Where": _where,
-    }.items()
+CONVERTERS: dict[str, Convert] = {
+    "Compress": _compress,
+    "Concat": _concat,
+    "Constant": _constant,
+    "ConstantOfShape": _constant_of_shape,
+    "DepthToSpace": _depth_to_space,
+    "Expand": _expand,
+    "EyeLike": _eye_like,
+    "Flatten": _flatten,
+    "Identity": _identity,
+    "NonMaxSuppression": _of_the_data,
+    "NonZero": _of_the_data,
+    "Range": _range,
+    "Reshape": _reshape,
+    "Shape": _shape,
+    "Size": _size,
+    "Slice": _slice,
+    "SpaceToDepth": _space_to_depth,
+    "Split": _split,
+    "Squeeze": _squeeze,
+    "Tile": _tile,
+    "Transpose": _transpose,
+    "Trilu": _trilu,
+    "Unique": _of_the_data,
+    "Unsqueeze": _unsqueeze,
+    "Where": _where,
 }
-"""Operator name -> the converter to use for it."""
+"""Operator -> what converts it."""

@@ -10,18 +10,8 @@ from typing import Any
 import torch
 from tvm import relax
 
-from kintune.models.torch_converters.translation import (
-    HALVES,
-    Converter,
-    Expression,
-    NotConvertible,
-    Translation,
-    dtype_of,
-    is_float,
-    is_integer,
-    shape_of,
-    torch_type,
-)
+from kintune.models.expressions import HALVES, dtype_of, gelu_curve, is_float, is_integer, shape_of
+from kintune.models.torch_converters.translation import Converter, Expression, NotConvertible, Translation, torch_type
 
 __all__ = ["CONVERTERS", "operands"]
 
@@ -310,15 +300,8 @@ def _elu(t: Translation, a: SimpleNamespace) -> Expression:
 def _gelu(t: Translation, a: SimpleNamespace) -> Expression:
     value = t.wide(a.self)
     dtype = dtype_of(value)
-    half = t.const(0.5, dtype)
-    one = t.const(1, dtype)
-    if a.approximate == "tanh":
-        cube = t.emit(relax.op.multiply(t.emit(relax.op.multiply(value, value)), value))
-        inner = t.emit(relax.op.add(value, t.emit(relax.op.multiply(cube, t.const(0.044715, dtype)))))
-        grown = t.emit(relax.op.tanh(t.emit(relax.op.multiply(inner, t.const(math.sqrt(2 / math.pi), dtype)))))
-    else:
-        grown = t.emit(relax.op.erf(t.emit(relax.op.multiply(value, t.const(math.sqrt(0.5), dtype)))))
-    factor = t.emit(relax.op.multiply(t.emit(relax.op.add(grown, one)), half))
+    curve = gelu_curve(t.emit, lambda number: t.const(number, dtype), value, a.approximate)
+    factor = t.emit(relax.op.multiply(t.emit(relax.op.add(curve, t.const(1, dtype))), t.const(0.5, dtype)))
     return t.finish(t.emit(relax.op.multiply(value, factor)))
 
 

@@ -9,14 +9,8 @@ import numpy as np
 import torch
 from tvm import relax
 
-from kintune.models.torch_converters.translation import (
-    Converter,
-    Expression,
-    NotConvertible,
-    Translation,
-    dtype_of,
-    shape_of,
-)
+from kintune.models.expressions import dtype_of, shape_of
+from kintune.models.torch_converters.translation import Converter, Expression, NotConvertible, Translation
 
 __all__ = ["CONVERTERS"]
 

@@ -11,15 +11,8 @@ import torch
 import tvm
 from tvm import relax
 
-from kintune.models.torch_converters.translation import (
-    HALVES,
-    Converter,
-    Expression,
-    NotConvertible,
-    Translation,
-    dtype_of,
-    shape_of,
-)
+from kintune.models.expressions import HALVES, dtype_of, shape_of, standardised
+from kintune.models.torch_converters.translation import Converter, Expression, NotConvertible, Translation
 
 __all__ = ["CONVERTERS"]
 
@@ -252,11 +245,7 @@ def _batch_statistics(t: Translation, a: SimpleNamespace) -> Expression:
     shape = shape_of(value)
     axes = [0, *range(2, len(shape))]
     one = [1, shape[1], *[1] * (len(shape) - 2)]
-    mean = t.emit(relax.op.mean(value, axis=axes, keepdims=True))
-    offset = t.emit(relax.op.subtract(value, mean))
-    variance = t.emit(relax.op.mean(t.emit(relax.op.multiply(offset, offset)), axis=axes, keepdims=True))
-    free = t.emit(relax.op.add(variance, t.const(a.eps, dtype_of(value))))
-    result = t.emit(relax.op.multiply(offset, t.emit(relax.op.rsqrt(free))))
+    result = standardised(t.emit, value, axes, t.const(a.eps, dtype_of(value))).result
     if a.weight is not None:
         result = t.emit(relax.op.multiply(result, t.reshape(t.wide(a.weight), one)))
     if a.bias is not None:

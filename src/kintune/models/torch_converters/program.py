@@ -18,15 +18,9 @@ from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from kintune.errors import ModelError, UnsupportedOperators, cause_line
+from kintune.models.expressions import dtype_of, shape_of
 from kintune.models.torch_converters import CONVERTERS
-from kintune.models.torch_converters.translation import (
-    NotConvertible,
-    TranslatedNode,
-    Translation,
-    constant,
-    dtype_of,
-    shape_of,
-)
+from kintune.models.torch_converters.translation import NotConvertible, TranslatedNode, Translation, constant
 
 __all__ = ["ImportedTorch", "describe", "translate"]
 

@@ -9,14 +9,8 @@ from typing import Any
 
 from tvm import relax
 
-from kintune.models.torch_converters.translation import (
-    Converter,
-    Expression,
-    Translation,
-    dtype_of,
-    is_float,
-    shape_of,
-)
+from kintune.models.expressions import dtype_of, is_float, shape_of
+from kintune.models.torch_converters.translation import Converter, Expression, Translation
 
 __all__ = ["CONVERTERS"]
 

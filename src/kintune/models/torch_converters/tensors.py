@@ -10,16 +10,8 @@ import numpy as np
 import torch
 from tvm import relax
 
-from kintune.models.scatter import scatter_elements
-from kintune.models.torch_converters.translation import (
-    Converter,
-    Expression,
-    NotConvertible,
-    Translation,
-    dtype_of,
-    is_integer,
-    shape_of,
-)
+from kintune.models.expressions import dtype_of, is_integer, scatter_elements, shape_of
+from kintune.models.torch_converters.translation import Converter, Expression, NotConvertible, Translation
 
 __all__ = ["CONVERTERS"]
 

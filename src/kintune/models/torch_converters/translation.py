@@ -10,27 +10,15 @@ import torch
 import tvm
 from tvm import relax
 
+from kintune.models.expressions import HALVES, dtype_of, is_integer, shape_of
 from kintune.models.index_marks import mark_index
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
 
-__all__ = [
-    "HALVES",
-    "Converter",
-    "NotConvertible",
-    "TranslatedNode",
-    "Translation",
-    "dtype_of",
-    "is_float",
-    "is_integer",
-    "shape_of",
-]
+__all__ = ["Converter", "NotConvertible", "TranslatedNode", "Translation"]
 
 _ALIGNMENT = 64  # bytes; the compiler takes no other memory
-
-HALVES = frozenset({"float16", "bfloat16"})
-"""Element types in which nothing is summed and no transcendental function is computed."""
 
 Expression: TypeAlias = Any
 """A Relax expression; TVM has no types to check."""
@@ -49,26 +37,6 @@ class TranslatedNode:
 
     shape: tuple[int, ...]
     dtype: str
-
-
-def shape_of(value: Expression) -> tuple[int, ...]:
-    """The sizes of a tensor, all of them fixed."""
-    return tuple(int(size) for size in value.ty.shape.values)
-
-
-def dtype_of(value: Expression) -> str:
-    """The element type of a tensor as text, like "float32"."""
-    return str(value.ty.dtype)
-
-
-def is_float(dtype: str) -> bool:
-    """Whether `dtype` is a floating-point type."""
-    return "float" in dtype
-
-
-def is_integer(dtype: str) -> bool:
-    """Whether `dtype` is an integer type; bool is none."""
-    return "int" in dtype
 
 
 def torch_type(dtype: str) -> torch.dtype:

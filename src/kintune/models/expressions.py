@@ -1,0 +1,129 @@
+"""Relax expressions as both importers look at them, and operators that both write out in the same way.
+
+Functions that compute take `emit`, which binds or normalises an expression, and return an expression.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax
+
+__all__ = [
+    "HALVES",
+    "Standardised",
+    "constant_of",
+    "dtype_of",
+    "gelu_curve",
+    "is_float",
+    "is_integer",
+    "scatter_elements",
+    "shape_of",
+    "standardised",
+]
+
+Emit: TypeAlias = "Callable[[relax.Expr], relax.Expr]"
+
+HALVES = frozenset({"float16", "bfloat16"})
+"""Element types in which nothing is summed and no transcendental function is computed: float32 takes their place."""
+
+
+class Standardised(NamedTuple):
+    """A tensor less its mean, over its deviation; both statistics keep their dimensions."""
+
+    result: relax.Expr
+    mean: relax.Expr
+    inverse_deviation: relax.Expr
+
+
+def shape_of(expression: relax.Expr) -> tuple[int, ...]:
+    """The tensor's shape.
+
+    Raises:
+        ValueError: a size is not known while the model is imported.
+    """
+    shape = expression.ty.shape
+    if shape is None or not all(isinstance(size, tvm.tirx.IntImm) for size in shape):
+        raise ValueError("the shape of an input depends on data")
+    return tuple(int(size) for size in shape)
+
+
+def dtype_of(expression: relax.Expr) -> str:
+    """The tensor's element type."""
+    return str(expression.ty.dtype)
+
+
+def constant_of(expression: Any) -> NDArray[Any] | None:
+    """The value of a constant, None of anything else."""
+    return np.asarray(expression.value.numpy()) if isinstance(expression, tvm.ir.GenericConst) else None
+
+
+def is_float(dtype: str) -> bool:
+    """Whether an element type is a floating-point one."""
+    return dtype.startswith(("float", "bfloat"))
+
+
+def is_integer(dtype: str) -> bool:
+    """Whether an element type is an integer, signed or not; bool is none."""
+    return dtype.startswith(("int", "uint"))
+
+
+def standardised(emit: Emit, tensor: relax.Expr, axes: Sequence[int], epsilon: relax.Expr) -> Standardised:
+    """The tensor less its mean over `axes`, over its deviation; `epsilon` is added to the variance.
+
+    The variance is formed from differences to the mean, so that a mean far from zero costs no digits.
+    """
+    mean = emit(relax.op.mean(tensor, list(axes), keepdims=True))
+    centred = emit(relax.op.subtract(tensor, mean))
+    variance = emit(relax.op.mean(emit(relax.op.multiply(centred, centred)), list(axes), keepdims=True))
+    inverse = emit(relax.op.rsqrt(emit(relax.op.add(variance, epsilon))))
+    return Standardised(emit(relax.op.multiply(centred, inverse)), mean, inverse)
+
+
+def gelu_curve(emit: Emit, scalar: Callable[[float], relax.Expr], data: relax.Expr, approximation: str) -> relax.Expr:
+    """The factor `2 * gelu(x) / x - 1`: the error function of `x / sqrt(2)`, or its "tanh" approximation.
+
+    `scalar` makes a constant of the element type of `data`.
+    """
+    if approximation == "tanh":
+        cube = emit(relax.op.multiply(emit(relax.op.multiply(data, data)), data))
+        inner = emit(relax.op.add(data, emit(relax.op.multiply(cube, scalar(0.044715)))))
+        return emit(relax.op.tanh(emit(relax.op.multiply(inner, scalar(math.sqrt(2 / math.pi))))))
+    return emit(relax.op.erf(emit(relax.op.multiply(data, scalar(math.sqrt(0.5))))))
+
+
+def scatter_elements(
+    emit: Emit,
+    data: relax.Expr,
+    index: relax.Expr,
+    updates: relax.Expr,
+    axis: int,
+    reduction: str,
+) -> relax.Expr:
+    """`data` with `updates` written where `index` says along `axis` (not negative), by the compiler's `reduction`.
+
+    ONNX's `ScatterElements` and PyTorch's `scatter`.
+
+    `index` and `updates` have one shape; along other axes than `axis` it may be smaller than that of `data`.  The
+    compiler's kernel writes at wrong places when two axes lie on one side of `axis` and the inner one is smaller.  So
+    it is given the part of `data` that can be written, and the rest is put around it.
+    """
+    sizes = [int(size) for size in data.ty.shape]
+    wanted = [int(size) for size in index.ty.shape]
+    smaller = [at for at, size in enumerate(sizes) if at != axis and wanted[at] < size]
+    part = data
+    for at in smaller:
+        part = emit(relax.op.strided_slice(part, [at], [0], [wanted[at]]))
+    written = emit(relax.op.scatter_elements(part, index, updates, axis, reduction))
+    for place in reversed(range(len(smaller))):
+        at = smaller[place]
+        rest = emit(relax.op.strided_slice(data, [at], [wanted[at]], [sizes[at]]))
+        for before in smaller[:place]:
+            rest = emit(relax.op.strided_slice(rest, [before], [0], [wanted[before]]))
+        written = emit(relax.op.concat([written, rest], at))
+    return written
