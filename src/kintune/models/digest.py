@@ -15,7 +15,7 @@ from onnx import ModelProto
 from kintune.core.candidate import digest_of
 from kintune.core.model import Constant
 from kintune.models.graph_file import GraphFile
-from kintune.models.walk import nodes
+from kintune.models.onnx_nodes import nodes
 
 __all__ = ["exported_digest", "onnx_digest"]
 

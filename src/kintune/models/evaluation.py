@@ -1,22 +1,28 @@
-"""Nodes whose inputs are all constant, computed while the model is imported."""
+"""What onnxruntime computes, without optimisation: of nodes whose inputs are all constant, and of whole graphs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TypeProto, helper
 
-__all__ = ["evaluate"]
+if TYPE_CHECKING:
+    import onnxruntime
 
-_RANDOM = frozenset({"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}) | {
-    "RandomUniformLike"
-}
+__all__ = ["LOG_FATAL", "RANDOM", "evaluate", "open_session"]
+
+LOG_FATAL = 4
+"""onnxruntime's level of messages at which it writes nothing but what ends the process."""
+
+RANDOM = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
+"""Operators whose results are drawn."""
+
 _NUMERIC = "biuf"
-_LOG_FATAL = 4
 
 
 def evaluate(node: NodeProto, values: Sequence[NDArray[Any] | None], opset: int) -> list[NDArray[Any]] | None:
@@ -25,12 +31,12 @@ def evaluate(node: NodeProto, values: Sequence[NDArray[Any] | None], opset: int)
     None where it cannot say, or where the outputs are no ordinary tensors; the node's outputs that have no name are
     None in the list's place as an empty array.
     """
-    if node.op_type in _RANDOM or any(value is not None and value.dtype.kind not in _NUMERIC for value in values):
+    if node.op_type in RANDOM | {"Dropout"} or any(
+        value is not None and value.dtype.kind not in _NUMERIC for value in values
+    ):
         return None
     try:
-        session = onnxruntime.InferenceSession(
-            _model(node, values, opset).SerializeToString(), _options(), providers=["CPUExecutionProvider"]
-        )
+        session = open_session(_model(node, values, opset))
         feeds = {name: value for name, value in zip(node.input, values, strict=True) if value is not None}
         names = [name for name in node.output if name]
         computed = dict(zip(names, session.run(names, feeds), strict=True))
@@ -60,10 +66,13 @@ def _model(node: NodeProto, values: Sequence[NDArray[Any] | None], opset: int) -
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
-def _options() -> onnxruntime.SessionOptions:
+def open_session(model: ModelProto) -> onnxruntime.InferenceSession:
+    """A session that computes what the graph says, without optimisation, on one thread, and logs nothing."""
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = _LOG_FATAL
+    options.log_severity_level = LOG_FATAL
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
-    return options
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])

@@ -17,8 +17,7 @@ from onnx import ModelProto, TensorProto, helper, inliner, numpy_helper
 
 from kintune.errors import ModelError, cause_line
 from kintune.models.external import ExternalData
-from kintune.models.sorting import sort_nodes
-from kintune.models.walk import nested_tensors, nodes
+from kintune.models.onnx_nodes import nested_tensors, nodes, sort_nodes
 
 if TYPE_CHECKING:
     from typing import Any

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tvm
@@ -13,54 +13,32 @@ from tvm import relax
 from kintune.errors import ModelError, UnsupportedOperators, cause_line
 from kintune.models.accumulate import accumulate_in_float32
 from kintune.models.conversion import KNOWN, Conversion
+from kintune.models.imported_module import ImportedModule, trace
+from kintune.models.onnx_nodes import described_nodes, nodes
 from kintune.models.quiet import quiet
 from kintune.models.slimming import slim
-from kintune.models.sources import described_nodes, trace
-from kintune.models.walk import nodes
 
 if TYPE_CHECKING:
     from kintune.models.onnx import OnnxModel
 
-__all__ = ["ImportedOnnx", "import_onnx"]
+__all__ = ["import_onnx"]
 
 _DEFAULT_DOMAINS = frozenset({"", "ai.onnx"})
 _CONTRIB_DOMAIN = "com.microsoft"
-_CONTRIB = frozenset(
+_CONTRIB_ALONE = frozenset(
     {
-        "Attention",
-        "BiasGelu",
-        "EmbedLayerNormalization",
-        "FastGelu",
-        "Gelu",
-        "MatMulInteger16",
-        "SkipLayerNormalization",
-        "SkipSimplifiedLayerNormalization",
+        *("Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "MatMulInteger16"),
+        *("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
     }
 )
+_CONTRIB = _CONTRIB_ALONE | {"Gelu"}
 """Operators of ONNX Runtime's own set that the importer knows; it looks at names alone, so others must be kept out."""
 
-_CONTRIB_ONLY = frozenset({"AllClassNMS", "Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu"}) | {
-    "MatMulInteger16",
-    "SkipLayerNormalization",
-    "SkipSimplifiedLayerNormalization",
-}
+_CONTRIB_ONLY = _CONTRIB_ALONE | {"AllClassNMS"}
 """Names of which the importer does not know the standard's operator, where there is one."""
 
 
-class ImportedOnnx(NamedTuple):
-    """An imported graph.
-
-    `module` holds one function `main`, whose weights are constants.  `sources` maps the names of variables of `main` to
-    the ONNX tensor that they hold, or help to compute; `nodes` maps each ONNX tensor that a node computes to how
-    messages name that node (`Conv 'layer1/conv'`).
-    """
-
-    module: tvm.IRModule
-    sources: dict[str, str]
-    nodes: dict[str, str]
-
-
-def import_onnx(model: OnnxModel) -> ImportedOnnx:
+def import_onnx(model: OnnxModel) -> ImportedModule:
     """Import a prepared model; all weights become constants of `main`.
 
     Raises:
@@ -82,7 +60,7 @@ def import_onnx(model: OnnxModel) -> ImportedOnnx:
         raise ModelError(f"{label}: cannot be imported: {cause_line(error)}") from error
     module = _bind_weights(module, model, [value.name for value in proto.graph.input])
     module = accumulate_in_float32(module)
-    return ImportedOnnx(module, trace(module["main"], conversion.sources), described_nodes(proto, model.proto))
+    return ImportedModule(module, trace(module["main"], conversion.sources), described_nodes(proto, model.proto))
 
 
 def _unsupported(model: ModelProto) -> Counter[str]:

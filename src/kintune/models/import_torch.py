@@ -7,25 +7,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kintune.core.model import ModelRef
 from kintune.errors import ModelError, cause_line
-from kintune.models.constants import store_constant
 from kintune.models.digest import exported_digest
-from kintune.models.index_guard import guard_indices
+from kintune.models.imported_module import complete_model
 from kintune.models.model import ImportedModel
 from kintune.models.quiet import quiet
-from kintune.models.signature import signature
 from kintune.models.torch_export import require_torch
 
 if TYPE_CHECKING:
     import torch
 
-    from kintune.core.model import Constant, ModelRef
-
-
-from kintune.core.model import ModelRef
-
-if TYPE_CHECKING:
-    import torch
+    from kintune.core.model import Constant
 
 __all__ = ["load_exported"]
 
@@ -61,20 +54,7 @@ def load_exported(ref: ModelRef) -> ImportedModel:
             raise
         except Exception as error:  # reader and importer raise whatever they stumble over
             raise ModelError(f"{path}: cannot be imported: {cause_line(error)}") from error
-    inputs, outputs = signature(label, imported.module, *names)
-    guarded = guard_indices(imported.module, inputs, imported.sources, imported.nodes)
-    return ImportedModel(
-        name=ref.name,
-        digest=digest,
-        module=guarded.module,
-        inputs=inputs,
-        outputs=outputs,
-        exported_path=str(path),
-        sources=guarded.sources,
-        nodes=imported.nodes,
-        constants={name: store_constant(name, array, typed=True) for name, array in values.items()},
-        checks=guarded.checks,
-    )
+    return complete_model(ref, imported, *names, digest=digest, constants=values, exported_path=label)
 
 
 def _digest(path: Path, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Constant]) -> str:

@@ -9,13 +9,11 @@ import platformdirs
 from kintune.core.model import ModelRef
 from kintune.errors import ModelError
 from kintune.models import zoo
-from kintune.models.constants import store_constant
 from kintune.models.import_onnx import import_onnx
-from kintune.models.index_guard import guard_indices
+from kintune.models.imported_module import complete_model
 from kintune.models.model import ImportedModel
 from kintune.models.onnx import read
 from kintune.models.ref import EXPORTED, ONNX, ZOO
-from kintune.models.signature import signature
 
 __all__ = ["load"]
 
@@ -47,20 +45,13 @@ def load(ref: ModelRef, cache: Path | None = None) -> ImportedModel:
 
 def _load_onnx(ref: ModelRef, path: Path) -> ImportedModel:
     source = read(path, ref.shapes, ref.constants, own=ref.own)
-    names = [value.name for value in source.proto.graph.output]
-    imported = import_onnx(source)
-    inputs, outputs = signature(str(path), imported.module, tuple(source.inputs), names)
-    guarded = guard_indices(imported.module, inputs, imported.sources, imported.nodes)
-    return ImportedModel(
-        name=ref.name,
+    return complete_model(
+        ref,
+        import_onnx(source),
+        tuple(source.inputs),
+        [value.name for value in source.proto.graph.output],
         digest=source.digest,
-        module=guarded.module,
-        inputs=inputs,
-        outputs=outputs,
+        constants=source.constants,
         onnx_path=str(path),
         opset=source.opset,
-        sources=guarded.sources,
-        nodes=imported.nodes,
-        constants={name: store_constant(name, values, typed=True) for name, values in source.constants.items()},
-        checks=guarded.checks,
     )

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, numpy_helper, shape_inference
 
 from kintune.errors import ModelError
-from kintune.models.sorting import describe_node
-from kintune.models.walk import subgraphs
+from kintune.models.onnx_nodes import describe_node, subgraphs
 
 if TYPE_CHECKING:
     from typing import Any

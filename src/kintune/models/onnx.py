@@ -13,9 +13,9 @@ from onnx import ModelProto
 from kintune.models.digest import onnx_digest
 from kintune.models.graph_file import GraphFile, open_graph, readable_names
 from kintune.models.index_check import check_constant_indices
+from kintune.models.onnx_nodes import nodes
 from kintune.models.shapes import bind, fit_constants, with_constants
 from kintune.models.slimming import slim
-from kintune.models.walk import nodes
 
 if TYPE_CHECKING:
     from typing import Any

@@ -1,34 +1,33 @@
 """Simplify a graph before import: shapes computed at run time become constants, and constants are folded.
 
 Exporters leave chains of Shape, Gather and Concat that say nothing new once the input shapes are known; the importer
-cannot follow them.
+cannot follow them.  The simplified graph is compared with the original in onnxruntime.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, helper, numpy_helper
 
+from kintune.models.evaluation import LOG_FATAL, RANDOM, open_session
+from kintune.models.onnx_nodes import nodes
 from kintune.models.quiet import quiet
-from kintune.models.walk import nodes
 
 if TYPE_CHECKING:
-    from typing import Any
-
     import onnxruntime
 
 __all__ = ["Original", "Unchecked", "slim"]
 
+Arrays: TypeAlias = "Mapping[str, NDArray[Any]]"
 
 _LOGGER = logging.getLogger(__name__)
-
-
 _LIBRARY_LOGGER = logging.getLogger("onnxslim")
 
 _WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -39,6 +38,14 @@ _WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 """Ways to simplify, those that leave the least first."""
 
+_NEWEST_FORMAT = 10  # of ONNX files; what came later adds nothing to what the graphs compute
+_SECONDS = 10.0  # for one run of the original
+_QUICK_SECONDS = 0.1  # of a run, up to which there are several draws
+_DRAWS = 3
+_LARGEST_INPUTS = 1 << 28  # bytes
+_NOISE = 1e-6  # relative disturbance of inputs that stands for another order of sums
+_AMPLIFIED = 64.0  # so many times what the disturbance does to the outputs may they differ
+_TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "float16": 2e-2}
 _SHORTHANDS = {"value_float": "<f4", "value_floats": "<f4", "value_int": "<i8", "value_ints": "<i8"}
 """Attribute of a Constant node -> the element type of the tensor it stands for."""
 
@@ -113,40 +120,6 @@ def _keep_inputs(original: ModelProto, slimmed: ModelProto) -> None:
     slimmed.graph.input.extend(original.graph.input)
 
 
-_NEWEST_FORMAT = 10  # of ONNX files; what came later adds nothing to what the graphs compute
-
-
-_SECONDS = 10.0  # for one run of the original
-
-
-_QUICK_SECONDS = 0.1  # of a run, up to which there are several draws
-
-
-_DRAWS = 3
-
-
-_LARGEST_INPUTS = 1 << 28  # bytes
-
-
-_LOG_FATAL = 4
-
-
-_NOISE = 1e-6  # relative disturbance of inputs that stands for another order of sums
-
-
-_AMPLIFIED = 64.0  # so many times what the disturbance does to the outputs may they differ
-
-
-_TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "float16": 2e-2}
-
-
-_RANDOM = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}) | {
-    "RandomUniformLike"
-}
-
-Arrays = Mapping[str, NDArray["Any"]]
-
-
 class Unchecked(Exception):
     """The original cannot be run; the text says why."""
 
@@ -160,7 +133,7 @@ class Original:
         Raises:
             Unchecked: onnxruntime cannot run it, or it takes too long.
         """
-        if any(node.op_type in _RANDOM for node in nodes(model)):
+        if any(node.op_type in RANDOM for node in nodes(model)):
             raise Unchecked("it draws random numbers")
         self._model = model
         self._outside = outside
@@ -245,18 +218,11 @@ def _drawn(draw: np.random.Generator, number: int, shape: tuple[int, ...], dtype
 
 
 def _session(model: ModelProto) -> onnxruntime.InferenceSession:
-    """A session that computes what the graph says, without optimisation, on one thread."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = _LOG_FATAL
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
+    """A session for a model of any version of the format; see `open_session`."""
     version = model.ir_version
     try:
         model.ir_version = min(version, _NEWEST_FORMAT)
-        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return open_session(model)
     except Exception as error:
         raise Unchecked(f"onnxruntime does not take it: {_first(error)}") from error
     finally:
@@ -265,13 +231,11 @@ def _session(model: ModelProto) -> onnxruntime.InferenceSession:
 
 def _timed(session: onnxruntime.InferenceSession, feeds: Arrays) -> tuple[list[Any], float]:
     """The outputs and the seconds of a run, which is ended when it takes too long."""
-    import time
-
     import onnxruntime
 
     wanted = {port.name for port in session.get_inputs()}
     options = onnxruntime.RunOptions()
-    options.log_severity_level = _LOG_FATAL
+    options.log_severity_level = LOG_FATAL
     timer = threading.Timer(_SECONDS, lambda: setattr(options, "terminate", True))
     timer.daemon = True
     timer.start()

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from kintune.errors import ModelError
-from kintune.models.digest import exported_digest
-
-if TYPE_CHECKING:
-    import torch
-
-    from kintune.core.model import ModelRef
 import os
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import platformdirs
 
 from kintune.core.model import ModelRef
-from kintune.errors import OrderError
+from kintune.errors import ModelError, OrderError
 from kintune.hardware.software import allow_torch
+from kintune.models.digest import exported_digest
 from kintune.models.ref import EXPORTED
 
 if TYPE_CHECKING:
@@ -30,7 +22,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     import torch
-
 
 __all__ = ["export_module", "require_torch"]
 

@@ -302,3 +302,12 @@ def test_drawn_nodes_agree_or_refuse_as_the_reference_does(tmp_path: Path, data:
             executable.run(feeds)
         return
     np.testing.assert_allclose(executable.run(feeds)["y0"], wanted["y0"], 1e-5, 1e-6)
+
+
+def test_one_hot(compare: Any, make_case: Any) -> None:
+    indices = np.array([[0, 2, -1], [4, -5, 7]], np.int64)
+    depth = np.array(5, np.int64)
+    values = np.array([0.5, 2], np.float32)
+    cases = [make_case("OneHot", indices, depth, values, constant=[1], axis=axis) for axis in (-1, 0, 1)]
+    cases.append(make_case("OneHot", indices, depth, values.astype(np.int64), constant=[1, 2]))
+    compare(cases, 11)

@@ -84,3 +84,15 @@ def test_bounds_of_slices_are_python_s(start: int, end: int, step: int, size: in
     """But for a start before the first element when a slice runs backwards: ONNX begins with the first element then."""
     assume(step > 0 or start >= -size)
     assert list(range(*_bounds(start, end, step, size), step)) == list(range(size))[start:end:step]
+
+
+def test_pads(compare: Any, make_case: Any) -> None:
+    pads = np.array([0, 1, 2, 0, 1, 1], np.int64)
+    cases = [make_case("Pad", X, pads, constant=[1], mode=mode) for mode in ("constant", "reflect", "edge", "wrap")]
+    cases += [
+        make_case("Pad", X, pads, np.float32(2.5), constant=[1, 2]),
+        make_case("Pad", X, np.array([2, 2], np.int64), None, np.array([-1], np.int64), constant=[1, 3], mode="wrap"),
+        make_case("Pad", X, np.array([0, -1, 1, 0, 1, -2], np.int64), constant=[1]),
+        make_case("Pad", X.astype(np.int64), pads, np.int64(-7), constant=[1, 2]),
+    ]
+    compare(cases, 19)

@@ -1,4 +1,4 @@
-"""Element-wise arithmetic of one and of several operands.
+"""Element-wise arithmetic of one and of several operands, conversions of element types, and determinants.
 
 Bounds and pairwise extremes are binary operators of Relax, which layout conversion and fusion can see; lowering keeps
 what is not a number in them (`compiler/graph/lowering_rules.py`).
@@ -15,11 +15,12 @@ from tvm import relax, te, tirx, topi
 
 from kintune.core.dtypes import numpy_dtype
 from kintune.models.converters.node import Convert, Node, like
-from kintune.models.expressions import HALVES, constant_of, dtype_of, is_float, shape_of
+from kintune.models.expressions import HALVES, constant_of, dtype_of, is_float, is_integer, shape_of
 
 __all__ = ["CONVERTERS"]
 
 _MOST_FACTORS = 8  # up to which a power of integers is written out as products
+_MOST_ROWS = 4  # up to which a determinant is written out
 
 
 def _clip(node: Node) -> relax.Expr:
@@ -227,6 +228,52 @@ def _bit_cast(node: Node) -> relax.Expr:
     return _elementwise(node, lambda x: tirx.reinterpret(dtype, x), "bit_cast", data)
 
 
+def _cast(node: Node) -> relax.Expr:
+    return _to(node, node.element_type("to"))
+
+
+def _cast_like(node: Node) -> relax.Expr:
+    return _to(node, dtype_of(node.required(1)))
+
+
+def _to(node: Node, dtype: str) -> relax.Expr:
+    data = node.required(0)
+    if dtype.startswith("float8") or not (dtype == "bool" or is_float(dtype) or is_integer(dtype)):
+        raise ValueError(f"element type {dtype} is not supported")
+    if dtype.endswith(("int4", "int2")):
+        raise ValueError(f"element type {dtype} is not supported")
+    return data if dtype == dtype_of(data) else relax.op.astype(data, dtype)
+
+
+def _determinant(node: Node) -> relax.Expr:
+    data = node.required(0)
+    *batch, rows, columns = shape_of(data)
+    if rows != columns or not 1 <= rows <= _MOST_ROWS:
+        raise ValueError(
+            f"the determinant of {rows}x{columns} elements is not supported: at most {_MOST_ROWS}x{_MOST_ROWS}"
+        )
+    whole = node.emit(relax.op.reshape(data, [-1, rows, rows]))
+    flat = [[_element(node, whole, row, column) for column in range(rows)] for row in range(rows)]
+    return relax.op.reshape(_expanded(node, flat, 0, tuple(range(rows))), batch)
+
+
+def _element(node: Node, matrices: relax.Expr, row: int, column: int) -> relax.Expr:
+    part = relax.op.strided_slice(matrices, [1, 2], [row, column], [row + 1, column + 1], [1, 1])
+    return node.emit(relax.op.reshape(node.emit(part), [-1]))
+
+
+def _expanded(node: Node, elements: list[list[relax.Expr]], row: int, columns: tuple[int, ...]) -> relax.Expr:
+    """The determinant of the rows from `row` on and of these columns, along their first row."""
+    if len(columns) == 1:
+        return elements[row][columns[0]]
+    total = relax.const(0, dtype_of(elements[0][0]))
+    for index, column in enumerate(columns):
+        minor = _expanded(node, elements, row + 1, columns[:index] + columns[index + 1 :])
+        term = node.emit(relax.op.multiply(elements[row][column], minor))
+        total = node.emit((relax.op.subtract if index % 2 else relax.op.add)(total, term))
+    return total
+
+
 CONVERTERS: dict[str, Convert] = {
     "Abs": _absolute,
     "Acos": _real(relax.op.acos),
@@ -243,10 +290,13 @@ CONVERTERS: dict[str, Convert] = {
     "BitwiseNot": _unary(relax.op.bitwise_not),
     "BitwiseOr": _binary(relax.op.bitwise_or),
     "BitwiseXor": _binary(relax.op.bitwise_xor),
+    "Cast": _cast,
+    "CastLike": _cast_like,
     "Ceil": _unary(relax.op.ceil),
     "Clip": _clip,
     "Cos": _real(relax.op.cos),
     "Cosh": _real(relax.op.cosh),
+    "Det": _determinant,
     "Div": _divide,
     "Equal": _binary(relax.op.equal),
     "Erf": _real(relax.op.erf),

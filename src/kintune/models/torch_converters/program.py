@@ -5,13 +5,11 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
-import tvm
 from numpy.typing import NDArray
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from tvm import relax
@@ -19,10 +17,11 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 
 from kintune.errors import ModelError, UnsupportedOperators, cause_line
 from kintune.models.expressions import dtype_of, shape_of
+from kintune.models.imported_module import ImportedModule, trace
 from kintune.models.torch_converters import CONVERTERS
 from kintune.models.torch_converters.translation import NotConvertible, TranslatedNode, Translation, constant
 
-__all__ = ["ImportedTorch", "describe", "translate"]
+__all__ = ["describe", "translate"]
 
 _LARGEST_FOLDED = 1 << 24  # bytes that a constant may have which is larger than what it is computed from
 _RANDOM = ("rand", "randn", "randint", "randperm", "bernoulli", "multinomial", "normal", "uniform", "exponential")
@@ -50,18 +49,9 @@ def describe(node: torch.fx.Node) -> str:
     return f"aten.{name} in {trace[-1][:120]!r}" if trace else f"aten.{name} '{node.name}'"
 
 
-@dataclass(frozen=True)
-class ImportedTorch:
-    """A module of one function `main`; the node that each of its variables came from; each node as messages name it."""
-
-    module: tvm.IRModule
-    sources: dict[str, str]
-    nodes: dict[str, str]
-
-
 def translate(
     label: str, program: torch.export.ExportedProgram, constants: Mapping[str, NDArray[Any]]
-) -> ImportedTorch:
+) -> ImportedModule:
     """Import a prepared program; inputs that have values in `constants` are no parameters.
 
     Raises:
@@ -90,7 +80,7 @@ class _Program:
         self.values: dict[torch.fx.Node, Any] = {}
         self.materialised: dict[torch.fx.Node, Any] = {}
 
-    def translate(self) -> ImportedTorch:
+    def translate(self) -> ImportedModule:
         nodes = list(self.program.graph.nodes)
         parameters = self._bind_inputs(nodes)
         self._fold(nodes)
@@ -107,7 +97,7 @@ class _Program:
         module = self.builder.get()
         module["main"] = module["main"].with_attr("num_input", len(parameters))
         module = relax.transform.DeadCodeElimination()(module)
-        return ImportedTorch(module, self._sources(module["main"]), described)
+        return ImportedModule(module, trace(module["main"], self.t.sources), described)
 
     def _bind_inputs(self, nodes: list[torch.fx.Node]) -> list[Any]:
         parameters: list[Any] = []
@@ -303,17 +293,6 @@ class _Program:
         if not values:
             raise ModelError(f"{self.label}: returns no tensor")
         return values[0] if len(values) == 1 else relax.Tuple(values)
-
-    def _sources(self, main: Any) -> dict[str, str]:
-        """The node behind each variable; one that an operator made on the way belongs to the next that is known."""
-        names = [binding.var.name for block in main.body.blocks for binding in block.bindings]
-        sources: dict[str, str] = {}
-        last = ""
-        for name in reversed(names):
-            last = self.t.sources.get(name, last)
-            if last:
-                sources[name] = last
-        return sources
 
 
 def _tensor(array: NDArray[Any], dtype: torch.dtype) -> torch.Tensor:

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from kintune.errors import ModelError
 from kintune.models.graph_file import open_graph
-from kintune.models.sorting import sort_nodes
+from kintune.models.onnx_nodes import sort_nodes
 
 VALUE = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
 

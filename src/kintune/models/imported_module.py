@@ -1,0 +1,141 @@
+"""What becomes of a module that an importer has made: its inputs and outputs are described, and its indices guarded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import tvm
+from tvm import relax
+
+from kintune.core.model import ModelRef, Tensor
+from kintune.errors import ModelError
+from kintune.models.constants import store_constant
+from kintune.models.index_guard import guard_indices
+from kintune.models.input_kinds import with_kinds
+from kintune.models.model import ImportedModel
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["ImportedModule", "complete_model", "trace"]
+
+
+class ImportedModule(NamedTuple):
+    """What an importer makes of a graph.
+
+    `module` holds one function `main`, whose weights are constants.  `sources` maps the names of variables of `main` to
+    the tensor or node of the user's graph that they hold, or help to compute; `nodes` maps each of these to how
+    messages name the node (`Conv 'layer1/conv'`).
+    """
+
+    module: tvm.IRModule
+    sources: dict[str, str]
+    nodes: dict[str, str]
+
+
+def complete_model(
+    ref: ModelRef,
+    imported: ImportedModule,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    *,
+    digest: str,
+    constants: Mapping[str, NDArray[Any]],
+    onnx_path: str | None = None,
+    exported_path: str | None = None,
+    opset: int = 0,
+) -> ImportedModel:
+    """The model that `ref` names, from its imported module and the names of its inputs and outputs.
+
+    `constants` are the values of the inputs that became constants; the other arguments are those of `ImportedModel`.
+
+    Raises:
+        ModelError: when a shape anywhere in `main` is known only at run time, or an output is no tensor.
+    """
+    label = str(onnx_path or exported_path)
+    described, results = _signature(label, imported.module, inputs, outputs)
+    guarded = guard_indices(imported.module, described, imported.sources, imported.nodes)
+    return ImportedModel(
+        name=ref.name,
+        digest=digest,
+        module=guarded.module,
+        inputs=described,
+        outputs=results,
+        onnx_path=onnx_path,
+        exported_path=exported_path,
+        opset=opset,
+        sources=guarded.sources,
+        nodes=imported.nodes,
+        constants={name: store_constant(name, values, typed=True) for name, values in constants.items()},
+        checks=guarded.checks,
+    )
+
+
+def trace(main: relax.Function, known: Mapping[str, str]) -> dict[str, str]:
+    """Variable of `main` -> the user's tensor or node whose value it holds, or helps to compute.
+
+    `known` says it of some variables; those bound before one of them, and after the last other one, help to compute it.
+    """
+    bound = [str(binding.var.name) for block in main.body.blocks for binding in block.bindings]
+    unique = {name for name, count in Counter(bound).items() if count == 1}
+    traced = {name: tensor for name, tensor in known.items() if name not in bound or name in unique}
+    target = ""
+    for name in reversed(bound):
+        target = known.get(name, target)
+        if target and name in unique:
+            traced[name] = target
+    return traced
+
+
+def _signature(
+    label: str, module: tvm.IRModule, inputs: Sequence[str], outputs: Sequence[str]
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Inputs and outputs of `module`'s `main`, under the model's own names."""
+    main = module["main"]
+    _refuse_open_shapes(label, main)
+    returned = main.ret_ty
+    fields = list(returned.fields) if isinstance(returned, relax.TupleType) else [returned]
+    if len(fields) != len(outputs):
+        raise ModelError(f"{label}: has {len(outputs)} outputs, but {len(fields)} after import")
+    read = tuple(_tensor(label, name, parameter.ty) for name, parameter in zip(inputs, main.params, strict=True))
+    return (
+        with_kinds(module, read),
+        tuple(_tensor(label, name, field) for name, field in zip(outputs, fields, strict=True)),
+    )
+
+
+def _tensor(label: str, name: str, type_: Any) -> Tensor:
+    shape = _fixed_shape(type_)
+    if shape is None:
+        raise ModelError(f"{label}: {name} is not a tensor of fixed shape but {type_}")
+    return Tensor(name=name, shape=shape, dtype=str(type_.dtype))
+
+
+def _fixed_shape(type_: Any) -> tuple[int, ...] | None:
+    """The sizes of a tensor's type, or None when it is no tensor or leaves a size open."""
+    if not isinstance(type_, relax.TensorType) or not isinstance(type_.shape, relax.ShapeExpr):
+        return None
+    sizes = type_.shape.values
+    if not all(isinstance(size, tvm.tirx.IntImm) for size in sizes):
+        return None
+    return tuple(int(size) for size in sizes)
+
+
+def _refuse_open_shapes(label: str, main: relax.Function) -> None:
+    """Refuse shapes that depend on data: nothing that computes on them can be compiled ahead or tuned."""
+    open_results: list[str] = []  # collected, since an error raised inside the visit would arrive as another
+
+    def visit(expression: Any) -> None:
+        if isinstance(expression, relax.Call) and isinstance(expression.ty, relax.TensorType | relax.TupleType):
+            fields = expression.ty.fields if isinstance(expression.ty, relax.TupleType) else [expression.ty]
+            if any(isinstance(field, relax.TensorType) and _fixed_shape(field) is None for field in fields):
+                open_results.append(getattr(expression.op, "name", "an operator").removeprefix("relax."))
+
+    relax.analysis.post_order_visit(main.body, visit)
+    if open_results:
+        raise ModelError(
+            f"{label}: the shape of a result of {open_results[0]} depends on the data, so the model cannot be "
+            "compiled; export it with fixed sizes"
+        )
