@@ -147,7 +147,7 @@ def _functions(model: str, target: str) -> tuple[dict[str, str], dict[str, int]]
     from kintune.models.importer import load
 
     lowered = lower(load(parse_ref(model)).module, tvm.target.Target(json.loads(target)))
-    return lowered.functions, {w.digest: w.weight for w in lowered.workloads}
+    return lowered.functions, {w.digest: w.occurrences for w in lowered.workloads}
 
 
 def _take_apart(

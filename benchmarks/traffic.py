@@ -23,8 +23,8 @@ from kintune.runtime.target import resolve_target
 def share_without_reduction(lowered: Lowered) -> float:
     """The part of the network's bytes that kernels without a reduction move, from 0 to 1."""
     kernels = _kernels(lowered)
-    total = sum(w.weight * w.bytes for w in kernels)
-    return sum(w.weight * w.bytes for w in kernels if not w.reduces) / total if total else 0.0
+    total = sum(w.occurrences * w.bytes for w in kernels)
+    return sum(w.occurrences * w.bytes for w in kernels if not w.reduces) / total if total else 0.0
 
 
 def _kernels(lowered: Lowered) -> list[StandaloneWorkload]:
@@ -40,13 +40,13 @@ def main() -> None:
     options = parser.parse_args()
     target = tvm.target.Target(json.loads(resolve_target("native", 1)))
     lowered = lower(load(parse_ref(options.model, options.shape)).module, target, conservative=options.conservative)
-    total = sum(w.weight * w.bytes for w in _kernels(lowered))
+    total = sum(w.occurrences * w.bytes for w in _kernels(lowered))
     print(f"{'MB':>9} {'share':>6} {'calls':>5}  reduces  kernel")
-    for w in sorted(_kernels(lowered), key=lambda w: -w.weight * w.bytes):
-        moved = w.weight * w.bytes
+    for w in sorted(_kernels(lowered), key=lambda w: -w.occurrences * w.bytes):
+        moved = w.occurrences * w.bytes
         shape = "x".join(str(int(extent)) for extent in w.module["main"].params[-1].shape)
         mark = "yes" if w.reduces else "-"
-        print(f"{moved / 1e6:9.2f} {moved / total:6.1%} {w.weight:5}  {mark:7}  {w.signature} -> {shape}")
+        print(f"{moved / 1e6:9.2f} {moved / total:6.1%} {w.occurrences:5}  {mark:7}  {w.signature} -> {shape}")
     print(f"{total / 1e6:.1f} MB, without a reduction {share_without_reduction(lowered):.1%}")
 
 

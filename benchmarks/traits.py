@@ -23,7 +23,7 @@ import tvm
 from numpy.typing import NDArray
 
 from kintune.compiler.space.features import FeatureExtractor
-from kintune.compiler.space.loop_analysis import dissect, tiled_block
+from kintune.compiler.space.loop_analysis import access_patterns, tiled_block
 from kintune.compiler.space.replay import Replayer, load_workload
 from kintune.core.candidate import Candidate
 from kintune.hardware.cpu import data_caches, inspect_machine
@@ -70,7 +70,7 @@ def read(path: Path) -> Iterator[Subgraph]:
             sketches = {sketch.digest: sketch for sketch in store.workloads.sketches([workload.digest])}
             module = load_workload(store.workloads.module(workload.digest))
             block = next(filter(None, map(tiled_block, sketches.values())), None)
-            fields = fields_of(tuple(sketches.values()), dissect(module, block) if block else None, machine)
+            fields = fields_of(tuple(sketches.values()), access_patterns(module, block) if block else None, machine)
             found = store.measurements.find(workloads=[workload.digest], device_type=device.digest)
             times = {row.candidate: row.outcome.median_us for row in found}
             for field in fields:

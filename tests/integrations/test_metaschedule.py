@@ -99,7 +99,7 @@ def test_stock_metaschedule_finds_the_best_program(tuned: Tuned, tmp_path: Path)
     from tvm import relax
     from tvm.s_tir import meta_schedule as ms
 
-    from kintune.compiler.space.sketches import take_apart
+    from kintune.compiler.space.sketches import parse_trace
 
     export(tmp_path, tuned.database)
     best = tuned.database.measured[-1]
@@ -108,7 +108,7 @@ def test_stock_metaschedule_finds_the_best_program(tuned: Tuned, tmp_path: Path)
     record = stock.query_tuning_record(tuned.module, tuned.target, "main")
     assert [float(s) for s in record.run_secs] == pytest.approx([time * 1e-6 for time in best.times_us])
     schedule = stock.query_schedule(tuned.module, tuned.target, "main")
-    sketch, decisions = take_apart(best.candidate.workload, tuned.module, schedule.trace)
+    sketch, decisions = parse_trace(best.candidate.workload, tuned.module, schedule.trace)
     assert Candidate(best.candidate.workload, sketch.digest, decisions) == best.candidate
     with tuned.target, stock:
         applied = relax.transform.MetaScheduleApplyDatabase()(tuned.module)

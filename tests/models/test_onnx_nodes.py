@@ -66,7 +66,7 @@ def test_a_cycle_is_refused_with_a_node_on_it(samples: Any) -> None:
         helper.make_node("Neg", ["b"], ["c"], name="second"),
     ]
     path = samples.write(samples.make_model(nodes, [("x", TensorProto.FLOAT, [2])], [("y", TensorProto.FLOAT, [2])]))
-    with pytest.raises(ModelError, match="node (Add 'first'|Neg 'second') needs its own result"):
+    with pytest.raises(ModelError, match=r"node (Add 'first'|Neg 'second') needs its own result"):
         open_graph(path)
 
 

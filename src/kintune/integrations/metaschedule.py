@@ -22,7 +22,7 @@ from tvm.s_tir import meta_schedule as ms
 from kintune.compiler.graph.workload import describe, standalone
 from kintune.compiler.space.generator import load_intrinsics
 from kintune.compiler.space.replay import Replayer, load_workload, save_workload
-from kintune.compiler.space.sketches import take_apart
+from kintune.compiler.space.sketches import parse_trace
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.core.workload import Subgraph
 from kintune.errors import BuildError, InputError, TargetError
@@ -41,8 +41,10 @@ _FAILED_SECONDS = 1e9  # stock MetaSchedule notes a failure as a run of 1e10 sec
 def export_database(directory: str | os.PathLike[str], database: TuningDatabase) -> Exported:
     """Write a stock database into `directory`, which is made if need be; both files appear whole or not at all.
 
-    The untuned program has no trace and is left out, as is what can no longer be replayed.  Raises InputError when the
-    directory holds a database already or cannot be written.
+    The untuned program has no trace and is left out, as is what can no longer be replayed.
+
+    Raises:
+        InputError: the directory holds a database already or cannot be written.
     """
     directory = Path(directory)
     taken = [name for name in (WORKLOADS_FILE, RECORDS_FILE) if (directory / name).exists()]
@@ -63,8 +65,10 @@ def read_database(directory: str | os.PathLike[str]) -> TuningDatabase:
     """Read a stock database.
 
     Failed measurements, other targets than CPUs and traces with unknown ways of sampling are skipped and counted, as is
-    a last line cut short, which an interrupted tuning run leaves behind.  Raises InputError when there is no such
-    database or a line of it is no record.
+    a last line cut short, which an interrupted tuning run leaves behind.
+
+    Raises:
+        InputError: there is no such database, or a line of it is no record.
     """
     directory = Path(directory)
     skipped: Counter[str] = Counter()
@@ -87,7 +91,7 @@ def read_database(directory: str | os.PathLike[str]) -> TuningDatabase:
         try:
             target = _target(record.target)
             seconds = _seconds(record.run_secs)
-            sketch, decisions = take_apart(digest, modules[digest], record.trace)
+            sketch, decisions = parse_trace(digest, modules[digest], record.trace)
         except (TargetError, NotImplementedError, BuildError) as error:
             skipped[str(error)] += 1
             continue
@@ -184,17 +188,7 @@ def _subgraph(module: tvm.IRModule) -> tuple[Subgraph, tvm.IRModule]:
     schedule = tvm.s_tir.Schedule(alone, debug_mask=0, error_render_level="none")
     blocks = schedule.get_child_blocks(schedule.get_sblock("root", func_name="main"))
     name = "_".join(schedule.get(block).name_hint.removeprefix("T_") for block in blocks)
-    workload = describe(name, alone, weight=1)
-    subgraph = Subgraph(
-        name=workload.name,
-        workload=workload.digest,
-        weight=workload.weight,
-        flops=workload.flops,
-        operator=workload.operator,
-        signature=workload.signature,
-        tunable=True,
-    )
-    return subgraph, alone
+    return describe(name, alone).subgraph(tunable=True), alone
 
 
 def _target(target: tvm.target.Target | None) -> str:

@@ -85,7 +85,11 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Several such texts, by input.  Raises ShapeError for one that does not read so, or two that contradict."""
+    """Several such texts, by input.
+
+    Raises:
+        ShapeError: one does not read so, or two contradict.
+    """
     bound: dict[str, tuple[int, ...]] = {}
     for text in texts:
         name, shape = parse_shape(text)

@@ -15,7 +15,6 @@ from kintune.compiler.graph.workload import is_tunable, standalone
 from kintune.compiler.space.generator import load_intrinsics
 from kintune.compiler.space.replay import save_workload
 from kintune.core.model import ModelRef
-from kintune.core.workload import Subgraph
 from kintune.models.importer import load
 from kintune.models.model import ImportedModel
 from kintune.runtime.target import NATIVE, resolve_target
@@ -39,20 +38,7 @@ class ContestGround(NamedTuple):
         tunable = is_tunable(workloads)
         return Ready(
             target=self.canonical,
-            subgraphs=tuple(
-                Subgraph(
-                    w.name,
-                    w.digest,
-                    w.weight,
-                    w.flops,
-                    w.operator,
-                    w.signature,
-                    w.digest in tunable,
-                    weight_bytes=w.weight_bytes,
-                    bytes=w.bytes,
-                )
-                for w in workloads
-            ),
+            subgraphs=tuple(w.subgraph(tunable=w.digest in tunable) for w in workloads),
             modules={w.digest: save_workload(w.module) for w in workloads},
             tasks=len(ms.relax_integration.extract_tasks(self.lowered.module, self.target, {})),
             search_threads=cpu_count(logical=False),

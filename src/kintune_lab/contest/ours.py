@@ -90,7 +90,10 @@ class OurTuner:
         for candidate, outcome in zip(measured, outcomes, strict=True):
             new = candidate not in again
             self._incumbents.observe(candidate.workload, candidate, outcome, trial=new and candidate.sketch != UNTUNED)
-        return [Timed(c, outcome, self._bench.build_seconds(c)) for c, outcome in zip(picks, outcomes[: len(picks)], strict=True)]
+        return [
+            Timed(c, outcome, self._bench.build_seconds(c))
+            for c, outcome in zip(picks, outcomes[: len(picks)], strict=True)
+        ]
 
     def tell(self) -> Turned:
         """What the last turn brought."""
@@ -122,7 +125,9 @@ class OurTuner:
             space = TvmSpace(modules, sketches, ground.target, machine, ground.threads)
             tunable = is_tunable(workloads)
             subjects = [
-                Subject(w.digest, w.weight, w.flops, w.operator, w.signature) for w in workloads if w.digest in tunable
+                Subject(w.digest, w.occurrences, w.flops, w.operator, w.signature)
+                for w in workloads
+                if w.digest in tunable
             ]
             strategy = self._ours.strategy
             if self._ours.tools != "own":  # there, a known program would be built anew to be timed again

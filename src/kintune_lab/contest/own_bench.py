@@ -80,7 +80,7 @@ class OwnMeasurements:
         with self._laps.stage("profile"):
             best = {w: best_us[w] for w in workloads if math.isfinite(best_us.get(w, math.inf))}
             references = {workload: self._references[workload] for workload in workloads}
-            protocol = self._about.protocol_for(self._ground.lowered.workloads)
+            protocol = self._about.protocol_for([w.subgraph(tunable=True) for w in self._ground.lowered.workloads])
             digests = tuple(candidate.digest for candidate in again)
             context = _encode(ProfileContext(protocol, references, best_us=best, slow=SLOW, again=digests))
             outcomes = list(self._profiled(candidates, built[len(untuned) :], context))

@@ -15,7 +15,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
 from kintune.compiler.graph.workload import StandaloneWorkload, describe, standalone
-from kintune.compiler.space.sketches import take_apart
+from kintune.compiler.space.sketches import parse_trace
 from kintune.core.candidate import Candidate, Sketch
 from kintune.core.outcome import Outcome
 from kintune.errors import EngineError
@@ -79,7 +79,7 @@ class StockTuner:
         sketches: list[Sketch] = []
         for digest, (candidate, time_us) in changed.items():
             workload = next(w for w in self._workloads.values() if w.digest == digest)
-            sketch, decisions = take_apart(digest, workload.module, candidate.sch.trace)
+            sketch, decisions = parse_trace(digest, workload.module, candidate.sch.trace)
             programs.append(
                 ContestProgram(Candidate(digest, sketch.digest, decisions), time_us, structure_of(candidate.sch.mod))
             )

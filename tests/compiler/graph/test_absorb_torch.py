@@ -41,7 +41,7 @@ def test_each_block_is_one_kernel(cpu: tvm.target.Target, run_program: RunsProgr
     x = torch.randn(1, 3, 12, 10)
     torch.export.save(torch.export.export(net.eval(), (x,)), tmp_path / "net.pt2")
     lowered = lower(load(parse_ref(str(tmp_path / "net.pt2"))).module, cpu)
-    calls = [workload.signature for workload in lowered.workloads for _ in range(workload.weight)]
+    calls = [workload.signature for workload in lowered.workloads for _ in range(workload.occurrences)]
     assert sorted(call.split("-")[0] for call in calls) == ["conv2d"] * 3 + ["transpose"] * 2, calls
     assert not any("sqrt" in call or call.startswith("conv2d-subtract") for call in calls)
     (found,) = run_program(assemble(lowered, {}, cpu), x.numpy())

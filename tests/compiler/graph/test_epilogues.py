@@ -127,4 +127,4 @@ def _kernels(path: Path, cpu: tvm.target.Target) -> list[str]:
     from kintune.models.ref import parse_ref
 
     workloads = lower(load(parse_ref(str(path))).module, cpu).workloads
-    return [workload.signature for workload in workloads for _ in range(workload.weight)]
+    return [workload.signature for workload in workloads for _ in range(workload.occurrences)]

@@ -42,7 +42,7 @@ def test_only_the_input_is_transposed(small_conv: Small) -> None:
 def test_every_convolution_is_one_kernel_with_what_follows_it(small_conv: Small) -> None:
     """Batch norms are folded away, and the bounds of a ReLU6 are no operands."""
     convolutions = [workload for workload in small_conv.lowered.workloads if "conv2d" in workload.signature]
-    assert sum(workload.weight for workload in convolutions) == 4
+    assert sum(workload.occurrences for workload in convolutions) == 4
     for workload in convolutions:
         assert "batch" not in workload.signature
         shapes = [tuple(map(int, p.shape)) for p in workload.module["main"].params]
@@ -55,7 +55,7 @@ def test_equal_subgraphs_are_one_workload_with_their_count(small_conv: Small) ->
     assert len({workload.digest for workload in lowered.workloads}) == len(lowered.workloads)
     assert {workload.digest for workload in lowered.workloads} == set(lowered.functions.values())
     called = Counter(lowered.functions[name] for name in _calls(lowered))
-    assert {workload.digest: workload.weight for workload in lowered.workloads} == called
+    assert {workload.digest: workload.occurrences for workload in lowered.workloads} == called
 
 
 def test_weights_are_parameters_after_the_inputs(small_conv: Small) -> None:

@@ -31,8 +31,8 @@ def chain() -> object:
     return builder.get()
 
 
-@pytest.mark.parametrize("culprit", OPERATORS)
-def test_the_first_node_that_fails_is_named(culprit: str) -> None:
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_the_first_node_that_fails_is_named(operator: str) -> None:
     from kintune.compiler.graph.source_nodes import first_failing_node
     from kintune.models.model import ImportedModel
 
@@ -42,10 +42,10 @@ def test_the_first_node_that_fails_is_named(culprit: str) -> None:
     model = ImportedModel("chain", "", module, (), (), sources=sources, nodes=nodes)
 
     def attempt(part: object) -> None:
-        if f"R.{culprit}(" in str(part) or f"R.nn.{culprit}(" in str(part):
+        if f"R.{operator}(" in str(part) or f"R.nn.{operator}(" in str(part):
             raise RuntimeError("it fails")
 
-    assert first_failing_node(model, attempt) == f"Op '{culprit}'"
+    assert first_failing_node(model, attempt) == f"Op '{operator}'"
 
 
 def test_beginnings_lower(  # as any module does

@@ -11,12 +11,12 @@ pytestmark = pytest.mark.tvm
 
 
 def _workload(
-    digest: str, *, flops: float = 0.0, moved: float = 0.0, weight: int = 1, reduces: bool = True
+    digest: str, *, flops: float = 0.0, moved: float = 0.0, occurrences: int = 1, reduces: bool = True
 ) -> StandaloneWorkload:
     from kintune.compiler.graph.workload import StandaloneWorkload
 
     module: Any = None
-    return StandaloneWorkload(digest, digest, module, weight, flops, moved, 0.0, "conv2d", "conv2d", reduces)
+    return StandaloneWorkload(digest, digest, module, occurrences, flops, moved, 0.0, "conv2d", "conv2d", reduces)
 
 
 def test_what_takes_time_and_reduces_is_worth_a_search() -> None:
@@ -34,7 +34,7 @@ def test_what_takes_time_and_reduces_is_worth_a_search() -> None:
 def test_often_and_little_is_much() -> None:
     from kintune.compiler.graph.workload import is_tunable
 
-    assert is_tunable([_workload("conv", flops=1e9), _workload("mean", flops=1e6, weight=100)]) == {"conv", "mean"}
+    assert is_tunable([_workload("conv", flops=1e9), _workload("mean", flops=1e6, occurrences=100)]) == {"conv", "mean"}
 
 
 def test_moving_much_is_work() -> None:

@@ -51,12 +51,12 @@ def test_another_workload_has_other_digests(tiny_conv: TinyConv) -> None:
 
 def test_a_schedule_is_taken_apart_into_the_sketch_and_decisions_it_came_from(tiny_conv: TinyConv) -> None:
     from kintune.compiler.space.replay import Replayer
-    from kintune.compiler.space.sketches import take_apart
+    from kintune.compiler.space.sketches import parse_trace
 
     replay = Replayer(tiny_conv.module, tiny_conv.target)
     rng = np.random.default_rng(0)
     for sketch in tiny_conv.sketches:
         taken = replay(sketch, draw(sketch, rng))
-        found, decisions = take_apart("conv", tiny_conv.module, taken.schedule.trace)
+        found, decisions = parse_trace("conv", tiny_conv.module, taken.schedule.trace)
         assert found == sketch
         assert decisions == taken.candidate.decisions

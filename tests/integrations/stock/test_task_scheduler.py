@@ -37,21 +37,25 @@ def tune(bench: Any, tmp_path: Path) -> Callable[..., Any]:
 
 def test_a_sibling_is_foreseen_after_each_full_round(task: Any, tune: Any, bench: Any) -> None:
     from kintune.integrations.stock import FamilyCostModel, FamilyTaskScheduler
-    from kintune.integrations.stock.budget import How
+    from kintune.integrations.stock.task_history import RoundReason
 
     tasks = [task("matmul", 16), task("sum", 512), task("matmul", 32)]
     model = FamilyCostModel("op", warmup_samples=8, threads=1)
     scheduler = FamilyTaskScheduler("published", foresee_size=3)
     database = tune(tasks, model, scheduler, 64, task_weights=[5.0, 1.0, 1.0])
     turns = scheduler.turns
-    assert [(turn.task, turn.how) for turn in turns[:3]] == [(0, How.FIRST), (1, How.FIRST), (2, How.FIRST)]
-    full = [i for i, turn in enumerate(turns) if turn.how is How.FULL]
+    assert [(turn.task, turn.how) for turn in turns[:3]] == [
+        (0, RoundReason.FIRST),
+        (1, RoundReason.FIRST),
+        (2, RoundReason.FIRST),
+    ]
+    full = [i for i, turn in enumerate(turns) if turn.how is RoundReason.FULL]
     assert full
     for i in full:
         if turns[i].task == 1:
-            assert all(turn.how is not How.FORESEE for turn in turns[i + 1 : i + 2])
+            assert all(turn.how is not RoundReason.FORESEE for turn in turns[i + 1 : i + 2])
         elif i + 1 < len(turns):
-            assert (turns[i + 1].how, turns[i + 1].task) == (How.FORESEE, 2 - turns[i].task)
+            assert (turns[i + 1].how, turns[i + 1].task) == (RoundReason.FORESEE, 2 - turns[i].task)
             assert turns[i + 1].trials <= 3
     assert [turn.trials for turn in turns] == bench.built
     assert sum(bench.built) >= 64 > sum(bench.built) - 8

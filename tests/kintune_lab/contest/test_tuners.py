@@ -87,7 +87,7 @@ def test_every_candidate_of_a_stock_round_can_be_replayed_as_it_was(ground: Cont
     from tvm.s_tir import meta_schedule as ms
 
     from kintune.compiler.space.replay import Replayer
-    from kintune.compiler.space.sketches import take_apart
+    from kintune.compiler.space.sketches import parse_trace
     from kintune.core.candidate import Candidate
     from kintune_lab.contest.ground import structure_of
 
@@ -109,7 +109,7 @@ def test_every_candidate_of_a_stock_round_can_be_replayed_as_it_was(ground: Cont
     assert len(candidates) == 16
     for candidate in candidates:
         assert isinstance(candidate.sch, tvm.s_tir.Schedule)
-        sketch, decisions = take_apart(workload.digest, workload.module, candidate.sch.trace)
+        sketch, decisions = parse_trace(workload.digest, workload.module, candidate.sch.trace)
         replayed = replay(sketch, Candidate(workload.digest, sketch.digest, decisions))
         assert structure_of(replayed.schedule.mod) == structure_of(candidate.sch.mod)
 

@@ -235,7 +235,7 @@ def _takes_the_same(function: tvm.tirx.PrimFunc, built: Built) -> bool:
 
 
 def _with_a_kernel(module: tvm.IRModule) -> tvm.IRModule:
-    """The module; with a kernel that nobody calls where it has none, since what has no code at all cannot be linked."""
+    """The module; with an unused kernel where it has none, since a module without code cannot be linked."""
     if any(isinstance(function, tvm.tirx.PrimFunc) for _, function in module.functions_items()):
         return module
     source = te.placeholder((1,), "int8", "source")

@@ -1,4 +1,4 @@
-"""From an imported model to a network of subgraphs that is worth searching.
+"""Lowering: from an imported model to a network of fused functions, its subgraphs.
 
 What the order of the passes is for: constants are folded first (batch norms vanish), layouts are converted before
 operators become loops, and weights turn into parameters after folding, so that they can be packed once, at build time,
@@ -70,7 +70,7 @@ def lower(module: tvm.IRModule, target: tvm.target.Target, *, conservative: bool
         workload = describe(name, standalone(module[name]), count)
         functions[name] = workload.digest
         known = grouped.get(workload.digest)
-        grouped[workload.digest] = known._replace(weight=known.weight + count) if known else workload
+        grouped[workload.digest] = known._replace(occurrences=known.occurrences + count) if known else workload
     return Lowered(module, weights, tuple(grouped.values()), functions)
 
 

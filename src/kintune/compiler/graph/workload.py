@@ -15,6 +15,7 @@ from kintune.compiler.space.replay import weight_positions
 from kintune.compiler.space.sketches import is_schedulable
 from kintune.core.candidate import digest_of
 from kintune.core.dtypes import numpy_dtype
+from kintune.core.workload import Subgraph
 
 __all__ = ["StandaloneWorkload", "describe", "is_tunable", "standalone"]
 
@@ -40,7 +41,7 @@ _LEAST_SHARE = 0.002
 class StandaloneWorkload(NamedTuple):
     """A distinct subgraph: `module` holds it as `main`.
 
-    `weight` is how often the network calls it, `flops` and `bytes` what one run computes and at least moves,
+    `occurrences` is how often the network calls it, `flops` and `bytes` what one run computes and at least moves,
     `weight_bytes` how much of that are weights; `operator` is its core operator, `signature` its operators in order,
     `reduces` says whether it has any reduction.
     """
@@ -48,13 +49,29 @@ class StandaloneWorkload(NamedTuple):
     name: str
     digest: str
     module: tvm.IRModule
-    weight: int
+    occurrences: int
     flops: float
     bytes: float
     weight_bytes: float
     operator: str
     signature: str
     reduces: bool
+
+    def subgraph(self, *, tunable: bool, sketches: Sequence[str] = (), nodes: Sequence[str] = ()) -> Subgraph:
+        """What processes without the compiler know of it; `sketches` are digests, `nodes` those of the user's graph."""
+        return Subgraph(
+            name=self.name,
+            workload=self.digest,
+            weight=self.occurrences,
+            flops=self.flops,
+            operator=self.operator,
+            signature=self.signature,
+            tunable=tunable,
+            sketches=tuple(sketches),
+            weight_bytes=self.weight_bytes,
+            bytes=self.bytes,
+            nodes=tuple(nodes),
+        )
 
 
 def standalone(function: tvm.tirx.PrimFunc) -> tvm.IRModule:
@@ -65,7 +82,7 @@ def standalone(function: tvm.tirx.PrimFunc) -> tvm.IRModule:
     return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
 
 
-def describe(name: str, module: tvm.IRModule, weight: int) -> StandaloneWorkload:
+def describe(name: str, module: tvm.IRModule, occurrences: int = 1) -> StandaloneWorkload:
     """Describe the workload `module`; `name` is the name it had in its network (`fused_conv2d1_add_relu`)."""
     function = module["main"]
     operands = [(tuple(int(d) for d in p.shape), str(p.dtype)) for p in function.params]
@@ -78,7 +95,7 @@ def describe(name: str, module: tvm.IRModule, weight: int) -> StandaloneWorkload
         name=name,
         digest=digest_of(structure, repr(operands).encode(), repr(flops).encode()),
         module=module,
-        weight=weight,
+        occurrences=occurrences,
         flops=flops,
         bytes=sum(moved),
         weight_bytes=sum(moved[i] for i in sorted(weight_positions(function))),
@@ -94,7 +111,7 @@ def is_tunable(workloads: Sequence[StandaloneWorkload]) -> frozenset[str]:
     The share is a rough one, from FLOPs and bytes alone; what falls below it (reshapes, transposes, tiny reductions)
     would cost more to search than it could ever give back.
     """
-    work = {w.digest: w.weight * max(w.flops / _FLOPS_PER_US, w.bytes / _BYTES_PER_US) for w in workloads}
+    work = {w.digest: w.occurrences * max(w.flops / _FLOPS_PER_US, w.bytes / _BYTES_PER_US) for w in workloads}
     total = sum(work.values())
     return frozenset(w.digest for w in workloads if w.reduces and work[w.digest] >= _LEAST_SHARE * total)
 

@@ -1,4 +1,4 @@
-"""MetaSchedule's rules and post-processors for a target, and the schedule of what nobody has tuned."""
+"""MetaSchedule's rules and post-processors for a target, default schedules, and tensor intrinsics."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def space_generator(target: tvm.target.Target) -> Any:
 
 
 def default_schedules(target: tvm.target.Target) -> list[tvm.transform.Pass]:
-    """The passes, to be run within the target, that schedule what is not scheduled yet as far as it must be.
+    """The passes, to be run within the target, that give unscheduled functions the schedule they need to run.
 
-    A CPU runs a function as it is; on a GPU somebody must say what its threads do.
+    A CPU needs none; on a GPU loops must be bound to threads.
     """
     if target.kind.name != GPU:
         return []

@@ -16,7 +16,7 @@ from kintune.core.candidate import Sketch
 from kintune.core.dtypes import numpy_dtype
 from kintune.search.access_patterns import Access, AccessPatterns
 
-__all__ = ["dissect", "tiled_block"]
+__all__ = ["access_patterns", "tiled_block"]
 
 _TILED = "meta_schedule.tiling_structure"
 
@@ -32,7 +32,7 @@ def tiled_block(sketch: Sketch) -> str | None:
     return None
 
 
-def dissect(module: tvm.IRModule, block: str) -> AccessPatterns | None:
+def access_patterns(module: tvm.IRModule, block: str) -> AccessPatterns | None:
     """The access patterns of a block of `module`'s function `main`; None when an operand is not of constant shape.
 
     Raises:

@@ -13,7 +13,7 @@ from tvm.s_tir import meta_schedule as ms
 from kintune.compiler.space.generator import load_intrinsics, space_generator
 from kintune.core.candidate import Axis, Choice, Decision, Location, Sketch, Tile, digest_of
 
-__all__ = ["generate_sketches", "is_schedulable", "take_apart"]
+__all__ = ["generate_sketches", "is_schedulable", "parse_trace"]
 
 _LOCATIONS = 24  # an upper bound for the number of loops a producer can be computed at
 
@@ -32,7 +32,7 @@ def generate_sketches(workload: str, module: tvm.IRModule, target: tvm.target.Ta
     names = _LoopNames(module)
     found: dict[str, Sketch] = {}
     for schedule in context.generate_design_space():
-        sketch, _ = _take_apart(workload, schedule.trace, names)
+        sketch, _ = _parse(workload, schedule.trace, names)
         found.setdefault(sketch.digest, sketch)
     return tuple(found.values())
 
@@ -46,16 +46,16 @@ def is_schedulable(module: tvm.IRModule) -> bool:
     return True
 
 
-def take_apart(workload: str, module: tvm.IRModule, trace: tvm.s_tir.Trace) -> tuple[Sketch, tuple[Decision, ...]]:
+def parse_trace(workload: str, module: tvm.IRModule, trace: tvm.s_tir.Trace) -> tuple[Sketch, tuple[Decision, ...]]:
     """A trace of MetaSchedule's as a sketch and its decisions; what post-processors added is left out.
 
     Raises:
         NotImplementedError: the trace samples in a way that has no axis.
     """
-    return _take_apart(workload, trace, _LoopNames(module))
+    return _parse(workload, trace, _LoopNames(module))
 
 
-def _take_apart(workload: str, trace: tvm.s_tir.Trace, names: _LoopNames) -> tuple[Sketch, tuple[Decision, ...]]:
+def _parse(workload: str, trace: tvm.s_tir.Trace, names: _LoopNames) -> tuple[Sketch, tuple[Decision, ...]]:
     simplified = trace.simplified(remove_postproc=True)
     instructions, decided = (_plain(part) for part in simplified.as_json(remove_postproc=True))
     sampled = [index for index, _ in decided]

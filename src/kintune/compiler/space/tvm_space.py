@@ -12,7 +12,7 @@ import tvm
 from numpy.typing import NDArray
 
 from kintune.compiler.space.features import FeatureExtractor
-from kintune.compiler.space.loop_analysis import dissect, tiled_block
+from kintune.compiler.space.loop_analysis import access_patterns, tiled_block
 from kintune.compiler.space.replay import Replayer
 from kintune.core.candidate import Candidate, Sketch, fits
 from kintune.errors import BuildError
@@ -67,8 +67,8 @@ class TvmSpace:
         if workload not in self._fields:
             sketches = self._sketches[workload]
             block = next(filter(None, map(tiled_block, sketches)), None)
-            anatomy = dissect(self._modules[workload], block) if block is not None else None
-            self._fields[workload] = fields_of(sketches, anatomy, self._machine)
+            patterns = access_patterns(self._modules[workload], block) if block is not None else None
+            self._fields[workload] = fields_of(sketches, patterns, self._machine)
         return self._fields[workload]
 
     def rules(self, workload: str, limit: int) -> Sequence[Candidate]:
@@ -103,11 +103,11 @@ class TvmSpace:
         """What is settled needs no replay: a candidate that fits its axes makes a program."""
         fitting = [c for c in candidates if fits(field.frame.axes, c.decisions)]
         rows = field.features(field.frame.herd(fitting)) if fitting else ()
-        drafts = {c: CandidateBatch(c, row) for c, row in zip(fitting, rows, strict=True)}
-        return [drafts.get(candidate) for candidate in candidates]
+        batches = {c: CandidateBatch(c, row) for c, row in zip(fitting, rows, strict=True)}
+        return [batches.get(candidate) for candidate in candidates]
 
     def _replay(self, candidates: Sequence[Candidate]) -> list[CandidateBatch | None]:
-        """Replay; what has no traits is described by the compiler."""
+        """Replay; candidates outside of all fields are described by the compiler's features."""
         replayed: list[_Replayed | None] = []
         with ThreadPoolExecutor(self._threads) as pool:
             for workload, group in groupby(candidates, key=lambda c: c.workload):
@@ -116,14 +116,14 @@ class TvmSpace:
                 done = list(pool.map(self._replay_share, [workload] * len(shares), range(len(shares)), shares))
                 replayed += [done[i % self._threads][i // self._threads] for i in range(len(members))]
         bare = [r.candidate for r in replayed if r is not None and r.features is None]
-        drafts: dict[Candidate, CandidateBatch | None] = {}
+        batches: dict[Candidate, CandidateBatch | None] = {}
         for field, numbers in self._by_field(bare):
             members = [bare[i] for i in numbers]
-            drafts.update(zip(members, self._describe(field, members), strict=True) if field is not None else ())
+            batches.update(zip(members, self._describe(field, members), strict=True) if field is not None else ())
         return [
             None
             if r is None
-            else drafts[r.candidate]
+            else batches[r.candidate]
             if r.features is None
             else CandidateBatch(r.candidate, r.features)
             for r in replayed

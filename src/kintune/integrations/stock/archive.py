@@ -60,7 +60,11 @@ class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def write_archive(path: str | os.PathLike[str], archive: Archive) -> None:
-    """Write a file, whole or not at all; raises InputError when it cannot be written."""
+    """Write a file, whole or not at all.
+
+    Raises:
+        InputError: it cannot be written.
+    """
     target = check_writable(path, "the cost model's file")
     header = _Header(
         _FORMAT, tvm.__version__, archive.algorithm, archive.members, list(archive.samples), list(archive.trees)
@@ -78,7 +82,11 @@ def write_archive(path: str | os.PathLike[str], archive: Archive) -> None:
 
 
 def read_archive(path: str | os.PathLike[str]) -> Archive:
-    """Read a file; raises InputError when it is none of ours, damaged, or written with another compiler."""
+    """Read a file.
+
+    Raises:
+        InputError: it is none of ours, is damaged, or was written with another compiler.
+    """
     source = check_readable(path, "the cost model's file")
     try:
         with np.load(io.BytesIO(source.read_bytes()), allow_pickle=False) as arrays:

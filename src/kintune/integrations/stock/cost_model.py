@@ -21,7 +21,7 @@ __all__ = ["FamilyCostModel"]
 
 
 @derived_object
-class _Router(ms.cost_model.PyCostModel):  # type: ignore[misc]
+class _FamilyRouter(ms.cost_model.PyCostModel):  # type: ignore[misc]
     """Hands each task's samples and questions to the model of its family.
 
     What was measured may change the families; then samples move, and the models that they leave or join train anew.
@@ -128,7 +128,7 @@ class _Router(ms.cost_model.PyCostModel):  # type: ignore[misc]
 
 
 def _grouping_of(algorithm: str, settings: FamilyModelSettings) -> Families:
-    """The family algorithm of that name; raises InputError for an unknown one."""
+    """The family algorithm of that name."""
     return families(algorithm, seed=settings.seed, threads=settings.threads or 1)
 
 
@@ -138,13 +138,13 @@ def _evidence(members: TaskMembers, samples: Mapping[str, FeatureGroup]) -> list
     return list(found.values())
 
 
-class FamilyCostModel(_Router):
+class FamilyCostModel(_FamilyRouter):
     """A cost model for `tune_relax(cost_model=...)`: one of stock's XGBoost models a family.
 
-    `families` names the algorithm that says which tasks are kin: `op` (the same core operator), `hash` (the same
-    operators in the same order), `ind` (none), `none` (all, as in stock), `measured` (whose samples rank one another
-    well, revised as samples arrive).  A family is guessed at random until it has
-    `warmup_samples`; stock's single model waits for 100.  `threads` are for training, one a physical core unless given.
+    `families` names the algorithm that says which tasks belong to one family: `op` (the same core operator), `hash`
+    (the same operators in the same order), `ind` (each task alone), `none` (all, as in stock), `measured` (whose samples
+    rank one another well, revised as samples arrive).  Scores are drawn at random until a family has `warmup_samples`;
+    stock's single model waits for 100.  `threads` are for training, one a physical core unless given.
 
     Works with any task scheduler.  Not to be shared by tuning runs that proceed at the same time.
     """
@@ -157,15 +157,27 @@ class FamilyCostModel(_Router):
         seed: int = 43,
         threads: int | None = None,
     ) -> None:
-        """Raises InputError for an unknown family algorithm or a number out of range."""
+        """Check the settings.
+
+        Raises:
+            InputError: the family algorithm is unknown, or a number is out of range.
+        """
         if warmup_samples < 1 or (threads is not None and threads < 1):
             raise InputError(f"warmup_samples={warmup_samples}, threads={threads}: use at least 1")
         super().__init__(families, FamilyModelSettings(warmup_samples, seed, threads))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write samples and models to a file; raises InputError when it cannot be written."""
+        """Write samples and models to a file.
+
+        Raises:
+            InputError: it cannot be written.
+        """
         write_archive(path, self._inst.archive())
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Know what was saved, and nothing else; raises InputError when the file is damaged or foreign."""
+        """Know what was saved, and nothing else.
+
+        Raises:
+            InputError: the file is damaged, or no file of family models.
+        """
         self._inst.restore(read_archive(path))

@@ -97,7 +97,8 @@ class FamilyModel:
     def adopt(self, blob: bytes) -> None:
         """Use the model of `to_bytes`, which was trained on the samples that it has now.
 
-        Raises InputError when the bytes are no model.
+        Raises:
+            InputError: the bytes are no model.
         """
         try:
             self._stock.booster = xgb.Booster(model_file=bytearray(blob)) if blob else None

@@ -38,7 +38,7 @@ class TaskMembers:
         member = self._known.get(key)
         if member is None:
             name = str(context.task_name)
-            workload = describe(name, standalone(context.mod["main"]), weight=1)
+            workload = describe(name, standalone(context.mod["main"]))
             flops = workload.flops if math.isfinite(workload.flops) else 0.0
             subject = Subject(workload.digest, 1, flops, workload.operator, workload.signature)
             member = self._known[key] = TaskMember(key, name, subject)

@@ -1,4 +1,4 @@
-"""A search strategy whose rounds may be smaller than the tuner's: stock's own, with a reserve.
+"""A search strategy whose rounds may be smaller than the tuner's, and tuning contexts that use it.
 
 Stock fixes the size of a round before tuning starts, and never proposes again what it has proposed once.  So when a
 round is cut to the few that the model ranks best, the others are kept and compete in the task's next round.
@@ -6,6 +6,7 @@ round is cut to the few that the model ranks best, the others are kept and compe
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,9 @@ import numpy as np
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
-__all__ = ["Rounds"]
+from kintune.errors import InputError
+
+__all__ = ["Rounds", "with_rounds"]
 
 
 @derived_object
@@ -90,3 +93,38 @@ class Rounds(ms.search_strategy.PySearchStrategy):  # type: ignore[misc]
             return candidates
         scores = self._model.predict(self._context, candidates)
         return [candidates[i] for i in np.argsort(-scores, kind="stable")]
+
+
+def with_rounds(contexts: Sequence[ms.TuneContext]) -> tuple[list[ms.TuneContext], list[Rounds]]:
+    """Contexts equal to the given ones, each with a strategy of ours around a clone of its own; those stay as they are.
+
+    Raises:
+        InputError: a context has nothing to tune, or no way of tuning it.
+    """
+    copies, strategies = [], []
+    for position, context in enumerate(contexts):
+        for needed in ("mod", "target", "space_generator", "search_strategy"):
+            if getattr(context, needed) is None:
+                raise InputError(f"task #{position} ({context.task_name}) has no {needed}; create its context with one")
+        strategy = Rounds(context.search_strategy.clone())
+        strategies.append(strategy)
+        copies.append(
+            ms.TuneContext(
+                context.mod,
+                target=context.target,
+                space_generator=context.space_generator.clone(),
+                search_strategy=strategy,
+                task_name=context.task_name,
+                rand_state=context.rand_state,
+                num_threads=context.num_threads,
+                logger=_logger(position, len(contexts), str(context.task_name)),
+            )
+        )
+    return copies, strategies
+
+
+def _logger(position: int, count: int, name: str) -> logging.Logger:
+    """The task's own log as stock names it, if it has one; a context does not tell."""
+    own = f"{ms.logging.__name__}.task_{position:0{len(str(count - 1))}d}_{name[:100]}"
+    known = own in logging.root.manager.loggerDict
+    return logging.getLogger(own if known else ms.tune_context.__name__)

@@ -13,10 +13,9 @@ from tvm.s_tir import meta_schedule as ms
 
 from kintune.core.config import Foresee
 from kintune.errors import EngineError, InputError
-from kintune.integrations.stock.budget import How, RoundTaken, TaskHistory
-from kintune.integrations.stock.contexts import with_rounds
 from kintune.integrations.stock.cost_model import FamilyCostModel
-from kintune.integrations.stock.rounds import Rounds
+from kintune.integrations.stock.rounds import Rounds, with_rounds
+from kintune.integrations.stock.task_history import RoundReason, RoundTaken, TaskHistory
 from kintune.search.cost_model import Trust
 
 __all__ = ["FamilyTaskScheduler"]
@@ -55,7 +54,7 @@ class _Chooser(ms.task_scheduler.PyTaskScheduler):  # type: ignore[misc]
         self._model = model
         self._trust = Trust()
         self._predicted: list[float] = []
-        self._running: tuple[int, How, int] | None = None
+        self._running: tuple[int, RoundReason, int] | None = None
         self._first_pass = iter(range(len(weights)))
 
     def next_task_id(self) -> int:
@@ -65,21 +64,21 @@ class _Chooser(ms.task_scheduler.PyTaskScheduler):  # type: ignore[misc]
         if first is not None:
             if first == 0:
                 self._outer().print_tuning_statistics()
-            return self._start(first, How.FIRST, self._round_size)
+            return self._start(first, RoundReason.FIRST, self._round_size)
         foreseen = self._sibling(tuned) if tuned is not None else None
         if foreseen is not None:
             task, size = foreseen
             self._strategies[task].cut(size)
-            return self._start(task, How.FORESEE, size)
+            return self._start(task, RoundReason.FORESEE, size)
         alive = self._alive()
         if not alive:
             return _DONE
         steepest = max(alive, key=self._steepness)
         if math.isinf(self._gradient(steepest)):
             steepest = min(alive, key=lambda task: self._histories[task].rounds)
-        return self._start(steepest, How.FULL, self._round_size)
+        return self._start(steepest, RoundReason.FULL, self._round_size)
 
-    def _start(self, task: int, how: How, size: int) -> int:
+    def _start(self, task: int, how: RoundReason, size: int) -> int:
         self._running = task, how, size
         return task
 
@@ -100,9 +99,9 @@ class _Chooser(ms.task_scheduler.PyTaskScheduler):  # type: ignore[misc]
         history = self._histories[task]
         if self._predicted:
             improved = min(times) < history.best_ms
-            foreseen = how is How.FORESEE
+            foreseen = how is RoundReason.FORESEE
             self._trust.judge(self._family(task), self._predicted, times, foreseen=foreseen, improved=improved)
-        history.close_round(times, size / self._round_size if how is How.FORESEE else 1.0)
+        history.close_round(times, size / self._round_size if how is RoundReason.FORESEE else 1.0)
         self._trials_left -= len(times)
         self.turns.append(RoundTaken(task, how, len(times), history.best_ms))
 
@@ -115,7 +114,7 @@ class _Chooser(ms.task_scheduler.PyTaskScheduler):  # type: ignore[misc]
         if measured:
             self._outer().join_running_task(task)
         self._running = None
-        return task if measured and how is How.FULL else None
+        return task if measured and how is RoundReason.FULL else None
 
     def _sibling(self, tuned: int) -> tuple[int, int] | None:
         """The steepest other member of the tuned task's family, and how many candidates it gets."""
@@ -123,11 +122,11 @@ class _Chooser(ms.task_scheduler.PyTaskScheduler):  # type: ignore[misc]
             return None
         family = self._family(tuned)
         size = min(self._trusted(family), self._round_size, self._trials_left)
-        kin = [t for t in self._alive() if t != tuned and self._family(t) == family and self._strategies[t].left() > 0]
-        kin = [task for task in kin if math.isfinite(self._gradient(task))]
-        if not kin or size < 1:
+        members = [t for t in self._alive() if t != tuned and self._family(t) == family]
+        open_ = [t for t in members if self._strategies[t].left() > 0 and math.isfinite(self._gradient(t))]
+        if not open_ or size < 1:
             return None
-        task = max(kin, key=self._steepness)
+        task = max(open_, key=self._steepness)
         _log.info("Foresee: task #%d gets %d candidates, as kin of task #%d (%s)", task, size, tuned, family)
         return task, size
 
@@ -204,7 +203,11 @@ class FamilyTaskScheduler(_Chooser):
         alpha: float = 0.2,
         window: int = 3,
     ) -> None:
-        """Raises InputError for an unknown kind of foresee or a number out of range."""
+        """Check the settings.
+
+        Raises:
+            InputError: the kind of foresee is unknown, or a number is out of range.
+        """
         if foresee not in get_args(Foresee):
             raise InputError(f"unknown kind of foresee {foresee!r}; use one of: {', '.join(get_args(Foresee))}")
         if foresee_size < 1 or window < 1 or not 0 <= alpha <= 1:
@@ -228,7 +231,8 @@ class FamilyTaskScheduler(_Chooser):
     ) -> None:
         """Tune; see stock's `TaskScheduler.tune`.
 
-        Raises InputError when `cost_model` knows no families, unless foresee is off.
+        Raises:
+            InputError: `cost_model` knows no families, and foresee is not off.
         """
         chooser: Any = self._inst
         families = isinstance(cost_model, FamilyCostModel)

@@ -31,7 +31,6 @@ from kintune.core.stage_results import (
     PerProgramCheck,
     Prepared,
 )
-from kintune.core.workload import Subgraph
 from kintune.errors import BuildError, KintuneError, ModelError, OrderError, cause_line
 from kintune.models.importer import load
 from kintune.models.model import ImportedModel
@@ -78,17 +77,9 @@ class TvmBackend:
         )
         nodes = nodes_of(model, lowered.workloads)
         subgraphs = [
-            Subgraph(
-                name=workload.name,
-                workload=workload.digest,
-                weight=workload.weight,
-                flops=workload.flops,
-                operator=workload.operator,
-                signature=workload.signature,
+            workload.subgraph(
                 tunable=workload.digest in tunable,
-                sketches=tuple(s.digest for s in sketches if s.workload == workload.digest),
-                weight_bytes=workload.weight_bytes,
-                bytes=workload.bytes,
+                sketches=[s.digest for s in sketches if s.workload == workload.digest],
                 nodes=nodes[workload.digest],
             )
             for workload in lowered.workloads

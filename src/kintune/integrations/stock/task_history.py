@@ -12,7 +12,7 @@ from enum import Enum
 
 import msgspec
 
-__all__ = ["How", "RoundTaken", "TaskHistory"]
+__all__ = ["RoundReason", "RoundTaken", "TaskHistory"]
 
 
 class TaskHistory:
@@ -48,7 +48,7 @@ class TaskHistory:
         return self.weight * (alpha * past + (1 - alpha) * best / self.rounds)
 
 
-class How(Enum):
+class RoundReason(Enum):
     """Why a task got a round: the first pass over all tasks, the steepest gradient, or kinship."""
 
     FIRST = "first"
@@ -63,6 +63,6 @@ class RoundTaken(msgspec.Struct, frozen=True):
     """
 
     task: int
-    how: How
+    how: RoundReason
     trials: int
     best_ms: float

@@ -3,7 +3,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.integrations.stock.budget import TaskHistory
+from kintune.integrations.stock.task_history import TaskHistory
 
 times = st.floats(0.001, 1e3)
 
