@@ -194,7 +194,7 @@ def store_constant(name: str, array: NDArray[Any], *, typed: bool = False) -> Co
 def _plain(name: str, array: NDArray[Any]) -> NDArray[Any]:
     """The same numbers in one of few types."""
     if array.size == 0 and array.dtype == np.float64:
-        return array.astype(np.int64)  # of an empty list nobody knows the type; integers fit all
+        return array.astype(np.int64)  # an empty list has no type; integers fit all
     if array.dtype.kind == "b":
         return array
     if array.dtype.kind in "iu":

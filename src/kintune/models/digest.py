@@ -1,4 +1,4 @@
-"""What a model is, as one digest: of its content alone, the same on every machine, whoever computes it."""
+"""Digests of models: of their content alone, the same on every machine."""
 
 from __future__ import annotations
 

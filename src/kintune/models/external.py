@@ -165,7 +165,7 @@ def _open_below(directory: Path, parts: tuple[str, ...], label: str) -> int:
     at = -1
     try:
         at = _open_folder(directory, parts[:-1])
-        # Without O_NONBLOCK, opening a pipe would wait for somebody to write into it.
+        # Without O_NONBLOCK, opening a pipe would block until it has a writer.
         return os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
     except FileNotFoundError as error:
         raise ModelError(f"{label}: its data file {'/'.join(parts)} is missing beside the model") from error

@@ -11,8 +11,8 @@ from onnx import ModelProto, defs, inliner
 from tvm import relax
 
 from kintune.errors import ModelError, UnsupportedOperators, cause_line
-from kintune.models.accumulate import accumulate_in_float32
 from kintune.models.conversion import KNOWN, Conversion
+from kintune.models.half_precision import accumulate_in_float32
 from kintune.models.imported_module import ImportedModule, trace
 from kintune.models.onnx_nodes import described_nodes, nodes
 from kintune.models.quiet import quiet

@@ -1,4 +1,4 @@
-"""Constant indices must lie inside of what they index: a compiled program would read, or write, something else."""
+"""Checks that constant indices of ONNX nodes lie inside of what they index, since compiled programs do not check."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _Shapes = Mapping[str, "tuple[int | None, ...]"]
 
 
 def check_constant_indices(label: str, model: ModelProto, weights: Mapping[str, NDArray[Any]]) -> None:
-    """Look at all nodes that index by a constant, inside of branches and loops as well.
+    """Check all nodes that index by a constant, also in branches and loops.
 
-    `weights` has the values of inputs that are weights.  What is not known of a shape is not checked.
+    `weights` has the values of inputs that are weights.  Axes of unknown size are not checked.
 
     Raises:
-        ModelError: an index is outside; the node, the index and the size are named.
+        ModelError: an index is outside; the message names the node, the index and the size.
     """
     unknown = False
 

@@ -1,8 +1,8 @@
-"""No kernel reads or writes by an index that is outside: what is not known to lie inside is clamped, and checked.
+"""Guards indices, so that no kernel reads or writes outside of a tensor.
 
 An index that an input holds is checked before a run (`kintune.models.input_kinds`).  One that the network computes is
-a further result of `main`, after the outputs, for `runtime.index_checks` to look at after a run; what the network
-itself reads by is the index clamped.  One that lies inside whatever the inputs are needs neither.
+clamped, and returned by `main` after the outputs, for `runtime.index_checks` to check after a run.  One that range
+analysis proves to be inside needs neither.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class GuardedModule(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What becomes of an index: counted from the start where it may be negative, clamped where it may be outside."""
+    """What to do with an index: `wrap` negative values to count from the start, `clamp` values outside."""
 
     mark: Mark
     wrap: bool

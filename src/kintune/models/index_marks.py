@@ -1,4 +1,4 @@
-"""Marks on indices: what an index may be, written where it is read, and settled once the ranges are known."""
+"""Marks on indices: converters note the bounds of an index as a call, which `index_guard` replaces later."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def mark_index(
 
 
 def read_mark(call: Any) -> Mark | None:
-    """What a mark says, None of any other expression."""
+    """The mark that the expression is; None where it is none."""
     if not isinstance(call, relax.Call) or getattr(call.op, "name", "") != "relax.call_pure_packed":
         return None
     function = call.args[0]

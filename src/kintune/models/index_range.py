@@ -1,4 +1,4 @@
-"""Between which numbers the integers in a graph lie, as far as the operators that compute them tell."""
+"""Range analysis of the integers in a graph: the interval of each variable, from the operators that compute it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Ranges:
 
     def __init__(self) -> None:
         self._known: dict[Any, Interval] = {}
-        self._places: dict[Any, Interval] = {}  # of pairs, whose second half are places
+        self._places: dict[Any, Interval] = {}  # of the indices in pairs of values and indices (topk)
 
     def note(self, variable: Any, value: Any) -> None:
         """Work out the interval of what `variable` is bound to."""

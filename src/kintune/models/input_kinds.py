@@ -1,8 +1,8 @@
-"""What values each input of an imported module stands for, found by what is done with it.
+"""Finds what the values of each input of an imported module mean, from the operators that use it.
 
-Whoever draws inputs needs that: an index has to lie in its table, and a mask of random numbers masks nothing.  See
-`kintune.runtime.inputs.draw_inputs`.  An input whose every element is an index of a table also gets `bounds`, which are
-checked before each run, since kernels do not check what they read.
+`kintune.runtime.inputs.draw_inputs` needs that: an index has to lie in its table, and a mask of random numbers masks
+nothing.  An input all of whose elements are indices of a table also gets `bounds`, which are checked before each run,
+since kernels do not check what they read.
 """
 
 from __future__ import annotations

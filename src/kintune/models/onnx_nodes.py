@@ -132,7 +132,7 @@ def _ordered(needed: list[set[int]]) -> Iterable[int]:
 
 
 def _on_cycle(graph: GraphProto, needed: list[set[int]], done: set[int], start: int) -> NodeProto:
-    """A node on a cycle: whoever follows what is needed from a node that is stuck comes back to one."""
+    """A node on a cycle: a walk along what each node needs, from one that is never ready, ends in a cycle."""
     seen: set[int] = set()
     index = start
     while index not in seen:

@@ -1,4 +1,4 @@
-"""Silence for libraries that print and warn on their way."""
+"""Suppresses the output and warnings of libraries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["quiet"]
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Swallow what Python code prints and warns; what matters arrives as an exception."""
+    """Discard what Python code prints and warns within the block; exceptions pass."""
     with (
         warnings.catch_warnings(),
         contextlib.redirect_stdout(io.StringIO()),

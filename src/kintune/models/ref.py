@@ -144,7 +144,7 @@ def _kind_of(path: Path) -> str:
 
 
 def _spelling_hint(text: str) -> str:
-    """Offer the zoo to whoever names one of its networks without the prefix."""
+    """A hint to write `zoo:` before the name of one of the zoo's networks; empty for any other text."""
     try:
         zoo.check(text, {})
     except InputError:

@@ -1,7 +1,7 @@
-"""What stands beside a convolution becomes part of it: scales and offsets of its channels, and zeros around its input.
+"""Folds scales and offsets of channels after a convolution, and zero padding before it, into the convolution.
 
-A batch norm of a .pt2 file, a learnable scale and whatever else multiplies a channel by one number and adds another are
-folded into the weights and one bias.  A padding with zeros before a convolution is its own padding.
+A batch norm of a .pt2 file, a learnable scale and any other chain that multiplies a channel by one number and adds
+another are folded into the weights and one bias.  A zero padding becomes the convolution's own padding.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ __all__ = ["AbsorbIntoConvolutions"]
 _CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
 _TYPE = "float32"
 _LARGEST = 1e18
-"""Scales above it, or below its inverse, and offsets above it stay: weights or sums could leave single precision."""
+"""Larger scales and offsets, and scales below its inverse, are not folded: weights or sums could overflow float32."""
 
 _Numbers = NDArray[Any]
 
 
 class _Affine(NamedTuple):
-    """What becomes of a convolution's result: channels times `scale` plus `offset`, in double precision."""
+    """An affine map of a convolution's result: channels times `scale` plus `offset`, in double precision."""
 
     scale: _Numbers
     offset: _Numbers
 
 
 class _Chain(NamedTuple):
-    """Scales and offsets after a convolution; `end` is the variable of the last."""
+    """Scales and offsets after a convolution; `end` is the variable of the last, `between` those on the way to it."""
 
     convolution: relax.Var
     end: relax.Var

@@ -49,12 +49,12 @@ def assemble(
 ) -> Program:
     """Compile the network with the `chosen` program for each workload digest; a workload without one stays untuned.
 
-    Weights are packed here, once, into the layouts that the chosen programs want; programs for GPUs take them as they
-    are.  Of `kernels`, by the digest of their candidate, those that the network needs are not compiled again.
+    Weights are packed here, once, into the layouts that the chosen programs want; programs for GPUs take them
+    unchanged.  `kernels`, by the digest of their candidate, are compiled already and are linked, not compiled again.
 
     Raises:
-        BuildError: when a program cannot be applied or the network cannot be compiled.
-        OrderError: when what programs for GPUs are compiled with is missing.
+        BuildError: a program cannot be applied, or the network cannot be compiled.
+        OrderError: the compiler for GPU programs is missing.
     """
     if not chosen:
         target = untuned_target(target)
@@ -103,7 +103,7 @@ def _scheduled(
 
 @mutator
 class _AllocateEmptyTensors(PyExprMutator):  # type: ignore[misc]
-    """Tensors without elements are made when they are wanted: a library's constants cannot be empty."""
+    """Allocates tensors without elements at run time, since a library's constants cannot be empty."""
 
     def visit_generic_const_(self, constant: tvm.ir.GenericConst) -> relax.Expr:
         shape = [int(size) for size in getattr(constant.value, "shape", ())]
@@ -188,7 +188,7 @@ def _compile(module: tvm.IRModule, target: tvm.target.Target, kernels: Mapping[s
 
 
 def _link_compiled(kernels: Mapping[str, Built], linked: dict[str, bytes]) -> tvm.transform.Pass:
-    """A pass that calls the functions marked as compiled from outside, and drops them; it adds to `linked`."""
+    """A pass that calls functions marked as compiled by their external name, and removes them; it fills `linked`."""
 
     def link(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         names: dict[tvm.ir.GlobalVar, str] = {}

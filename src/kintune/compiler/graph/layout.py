@@ -1,9 +1,9 @@
-"""Chooses how each tensor of a network lies in memory.
+"""Chooses the memory layout of each tensor of a network.
 
-Convolutions want their channels to be the contiguous axis, which is what vector registers want.  What follows a
-convolution, element by element or along an axis that can be named, is computed in the order in which its operand lies;
-a transpose only changes how an order is spoken of, and so those that an exporter wrote around each convolution vanish.
-Where an operator is met that no rule knows (`layout_rules`), its operands are transposed to what the network says.
+Convolutions get channels as the contiguous axis, which suits vector registers.  Operators after a convolution that work
+element by element or along named axes are computed in the axis order of their operand.  A transpose becomes a change of
+the recorded order, so the transposes that an exporter wrote around each convolution vanish.  Before an operator that no
+rule knows (`layout_rules`), operands are transposed to the network's own order.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.layout_rules import RULES
+from kintune.compiler.graph.layout_views import LayoutResult, TensorView, TensorViews
 from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, static_shape
-from kintune.compiler.graph.views import LayoutResult, Tensors, TensorView
 
 __all__ = ["ChooseLayouts"]
 
@@ -28,7 +28,7 @@ def ChooseLayouts() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names it
 class _ChooseLayouts(PyExprMutator):  # type: ignore[misc]
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
-        self._tensors = Tensors(self.builder_, self.visit_expr)
+        self._tensors = TensorViews(self.builder_, self.visit_expr)
 
     def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
         done = super().visit_dataflow_block_(block)

@@ -1,9 +1,9 @@
-"""Takes the mark "free in its layout" off the weights whose layout no schedule may choose.
+"""Removes the mark `layout_free_buffers` from the weights whose layout no schedule may choose.
 
-A packed weight is written once in another order, and the reads of it are rewritten from the index expression of one
-read.  That is sound where an index is arithmetic on loop variables.  It is not where an index is data: for the table of
-a lookup, and for every tensor from which an index is computed, be it by way of other blocks, since inlining may later
-move the reads of that tensor into the index.
+A packed weight is written once in another order, and its reads are rewritten from the index expression of one read.
+That is sound where an index is arithmetic on loop variables.  It is unsound where an index is data: for the table of a
+lookup, and for every tensor from which an index is computed, also through other blocks, since inlining may later move
+the reads of that tensor into the index.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kintune.compiler.space.replay import LAYOUT_FREE, weight_positions
 
 __all__ = ["CheckLayoutMarks", "fixed_layouts"]
 
-_UPDATES_STATE = 3  # of the compiler's kinds of effects: such calls, and opaque ones above, may read anything anyhow
+_UPDATES_STATE = 3  # in TVM's order of call effects; calls with this effect or a stronger one may read any buffer
 
 
 def CheckLayoutMarks() -> tvm.transform.Pass:  # noqa: N802 - named like the compiler's own passes
@@ -41,8 +41,7 @@ def fixed_layouts(function: tvm.tirx.PrimFunc) -> frozenset[int]:
 
     They are: what is read or written at an index that depends on data; what such an index is computed from, through
     any number of blocks; what a block reads without declaring it; and what one block reads at several places, since the
-    new layout follows one of them.  Where the function branches on data, or calls
-    code that the compiler does not see, they are all.
+    new layout follows one of them.  Where the function branches on data, or calls external code, they are all.
     """
     reading = _Reading(function.body)
     if reading.opaque:

@@ -1,7 +1,7 @@
-"""How operators are computed on tensors that lie in another order than the network speaks of.
+"""Layout rules: how operators are computed on tensors that are stored in another axis order than the network's.
 
-A rule gets a call and gives what computes it on what is stored, with the order of the result; or None, where the
-operands should be brought into the network's order instead.  It never computes anything else than the call.
+A rule takes a call and returns the equivalent expression on the stored operands, with the order of its result; or None,
+where the operands must be brought into the network's order instead.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import tvm
 from tvm import relax
 
 from kintune.compiler.graph import permutations
+from kintune.compiler.graph.layout_views import LayoutResult, TensorView, TensorViews
 from kintune.compiler.graph.rewriting import operator_of, static_shape
-from kintune.compiler.graph.views import LayoutResult, Tensors, TensorView
 
 __all__ = ["BROADCAST", "RULES", "UNARY"]
 
-Rule = Callable[[Tensors, relax.Call], "LayoutResult | None"]
+Rule = Callable[[TensorViews, relax.Call], "LayoutResult | None"]
 Order = tuple[int, ...]
 
 _NHWC: Order = (0, 3, 1, 2)
@@ -36,8 +36,8 @@ BROADCAST = (
 )  # fmt: skip
 
 
-def _lying_otherwise(tensors: Tensors, expression: relax.Expr) -> TensorView | None:
-    """The operand, when it does not lie as the network speaks of it."""
+def _rearranged(tensors: TensorViews, expression: relax.Expr) -> TensorView | None:
+    """The operand's view, when it is stored in another axis order than the network's; None otherwise."""
     view = tensors.view(expression)
     return None if view is None or view.is_plain else view
 
@@ -50,8 +50,8 @@ def _axis(axis: int, rank: int) -> int:
     return int(axis) % rank
 
 
-def _unary(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
-    view = _lying_otherwise(tensors, call.args[0])
+def _unary(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
+    view = _rearranged(tensors, call.args[0])
     return None if view is None else LayoutResult(_call(call, view.stored, *call.args[1:]), view.order, view.firm)
 
 
@@ -88,7 +88,7 @@ def _size(shape: Sequence[int]) -> int:
     return size
 
 
-def _broadcast(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
+def _broadcast(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     shape = static_shape(relax.Var("result", call.ty))
     views = [tensors.view(argument) for argument in call.args]
     if shape is None or any(view is None for view in views):
@@ -109,7 +109,7 @@ def _is_constant(expression: relax.Expr) -> bool:
     return isinstance(expression, tvm.ir.GenericConst)
 
 
-def _transpose(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
+def _transpose(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     view = tensors.view(call.args[0])
     if view is None or _is_constant(view.stored):
         return None
@@ -118,8 +118,8 @@ def _transpose(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     return LayoutResult(view.stored, permutations.compose(view.order, axes), view.firm)
 
 
-def _reshape(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
-    view = _lying_otherwise(tensors, call.args[0])
+def _reshape(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
+    view = _rearranged(tensors, call.args[0])
     wanted = static_shape(relax.Var("result", call.ty))
     if view is None or wanted is None:
         return None
@@ -133,8 +133,8 @@ def _reshape(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     return LayoutResult(relax.op.reshape(data, permutations.stored(wanted, order)), order, view.firm)
 
 
-def _reduce(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
-    view = _lying_otherwise(tensors, call.args[0])
+def _reduce(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
+    view = _rearranged(tensors, call.args[0])
     if view is None or call.attrs.axis is None:
         return None
     rank = len(view.shape)
@@ -148,8 +148,8 @@ def _short(call: relax.Call) -> str:
     return operator_of(call).removeprefix("relax.")
 
 
-def _arg_reduce(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
-    view = _lying_otherwise(tensors, call.args[0])
+def _arg_reduce(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
+    view = _rearranged(tensors, call.args[0])
     if view is None or call.attrs.axis is None:
         return None
     axis = _axis(call.attrs.axis, len(view.shape))
@@ -162,8 +162,8 @@ def _arg_reduce(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
 def _along(build: Callable[[relax.Call, relax.Expr, int], relax.Expr]) -> Rule:
     """An operator along one axis, whose result has the operand's axes."""
 
-    def rule(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
-        view = _lying_otherwise(tensors, call.args[0])
+    def rule(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
+        view = _rearranged(tensors, call.args[0])
         if view is None or call.attrs.axis is None:
             return None
         place = view.order[_axis(call.attrs.axis, len(view.shape))]
@@ -182,7 +182,7 @@ def _split(call: relax.Call, data: relax.Expr, axis: int) -> relax.Expr:
     return relax.op.split(data, sections, axis)
 
 
-def _concat(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
+def _concat(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     (group,) = call.args
     if not isinstance(group, relax.Tuple):
         return None
@@ -199,8 +199,8 @@ def _concat(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     return LayoutResult(relax.op.concat(fields, order[_axis(call.attrs.axis, rank)]), order, firm)
 
 
-def _strided_slice(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
-    view = _lying_otherwise(tensors, call.args[0])
+def _strided_slice(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
+    view = _rearranged(tensors, call.args[0])
     if view is None or not isinstance(call.args[1], relax.Tuple):
         return None
     axes = [view.order[_axis(_integer(field), len(view.shape))] for field in call.args[1].fields]
@@ -212,8 +212,8 @@ def _integer(expression: Any) -> int:
     return int(getattr(expression, "value", expression))
 
 
-def _take(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
-    view = _lying_otherwise(tensors, call.args[0])
+def _take(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
+    view = _rearranged(tensors, call.args[0])
     indices = static_shape(call.args[1])
     if view is None or indices is None or len(indices) > 1 or call.attrs.axis is None:
         return None
@@ -222,8 +222,8 @@ def _take(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     return LayoutResult(found, view.order if indices else permutations.reduced(view.order, [axis]), view.firm)
 
 
-def _pad(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
-    view = _lying_otherwise(tensors, call.args[0])
+def _pad(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
+    view = _rearranged(tensors, call.args[0])
     if view is None:
         return None
     widths = [int(width) for width in call.attrs.pad_width]
@@ -232,16 +232,16 @@ def _pad(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     return LayoutResult(found, view.order, view.firm)
 
 
-def _tile(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
-    view = _lying_otherwise(tensors, call.args[0])
+def _tile(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
+    view = _rearranged(tensors, call.args[0])
     if view is None or len(call.attrs.repeats) != len(view.shape):
         return None
     repeats = [int(call.attrs.repeats[axis]) for axis in permutations.inverse(view.order)]
     return LayoutResult(relax.op.tile(view.stored, repeats), view.order, view.firm)
 
 
-def _broadcast_to(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
-    view = _lying_otherwise(tensors, call.args[0])
+def _broadcast_to(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
+    view = _rearranged(tensors, call.args[0])
     wanted = static_shape(relax.Var("result", call.ty))
     if view is None or wanted is None or len(wanted) != len(view.shape):
         return None
@@ -249,7 +249,7 @@ def _broadcast_to(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     return LayoutResult(found, view.order, view.firm)
 
 
-def _conv2d(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
+def _conv2d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     data, weight = tensors.view(call.args[0]), tensors.view(call.args[1])
     attributes = call.attrs
     layouts = (attributes.data_layout, attributes.kernel_layout, attributes.out_layout)
@@ -270,15 +270,15 @@ def _conv2d(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     return LayoutResult(found, _NHWC)
 
 
-def _channels_last(tensors: Tensors, call: relax.Call) -> relax.Expr | None:
+def _channels_last(tensors: TensorViews, call: relax.Call) -> relax.Expr | None:
     """The operand of a pooling or resizing operator, stored with its channels last; None when it is not."""
-    view = _lying_otherwise(tensors, call.args[0])
+    view = _rearranged(tensors, call.args[0])
     if view is None or len(view.shape) != len(_NHWC) or call.attrs.layout != "NCHW":
         return None
     return tensors.arrange(view, _NHWC) if _lies_in(view, _NHWC) else None
 
 
-def _pool2d(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
+def _pool2d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     data = _channels_last(tensors, call)
     if data is None or call.attrs.out_layout != "NCHW":
         return None
@@ -288,14 +288,14 @@ def _pool2d(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     return LayoutResult(found, _NHWC)
 
 
-def _adaptive_pool2d(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
+def _adaptive_pool2d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     data = _channels_last(tensors, call)
     if data is None or call.attrs.out_layout != "NCHW":
         return None
     return LayoutResult(relax.op.nn.adaptive_avg_pool2d(data, call.attrs.output_size, "NHWC", "NHWC"), _NHWC)
 
 
-def _resize2d(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
+def _resize2d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     data = _channels_last(tensors, call)
     if data is None:
         return None
@@ -316,9 +316,9 @@ def _resize2d(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     return LayoutResult(found, _NHWC)
 
 
-def _normalise(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
+def _normalise(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     """A norm whose scale and offset are tensors along its channels, or over the axes that it reduces."""
-    view = _lying_otherwise(tensors, call.args[0])
+    view = _rearranged(tensors, call.args[0])
     if view is None:
         return None
     a, rank = call.attrs, len(view.shape)
@@ -335,16 +335,16 @@ def _normalise(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
     return LayoutResult(getattr(relax.op.nn, name)(view.stored, *operands, *last), view.order, view.firm)
 
 
-def _prelu(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
-    view = _lying_otherwise(tensors, call.args[0])
+def _prelu(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
+    view = _rearranged(tensors, call.args[0])
     if view is None:
         return None
     axis = view.order[_axis(call.attrs.axis, len(view.shape))]
     return LayoutResult(relax.op.nn.prelu(view.stored, tensors.operand(call.args[1]), axis), view.order, view.firm)
 
 
-def _quantise(tensors: Tensors, call: relax.Call) -> LayoutResult | None:
-    view = _lying_otherwise(tensors, call.args[0])
+def _quantise(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
+    view = _rearranged(tensors, call.args[0])
     if view is None:
         return None
     axis = view.order[_axis(call.attrs.axis, len(view.shape))]
@@ -383,4 +383,4 @@ RULES: dict[str, Rule] = {
     "relax.strided_slice": _strided_slice,
     "relax.take": _take,
 }
-"""By operator; what is missing here is computed as the network speaks of it."""
+"""By operator; an operator without a rule is computed in the network's own axis order."""

@@ -16,11 +16,11 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.absorb import AbsorbIntoConvolutions
 from kintune.compiler.graph.fold import FoldTensors
+from kintune.compiler.graph.fusion_patterns import InlineRepeats, RepeatsBroadcast, ResizedInjective
 from kintune.compiler.graph.layout import ChooseLayouts
 from kintune.compiler.graph.layout_marks import CheckLayoutMarks
 from kintune.compiler.graph.lowering_rules import divide_exactly, keep_nan
 from kintune.compiler.graph.normalise import CountAxesFromFront, LowerScalars
-from kintune.compiler.graph.patterns import InlineRepeats, RepeatsBroadcast, ResizedInjective
 from kintune.compiler.graph.reshaping import DelayReshapes
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
 from kintune.compiler.graph.workload import StandaloneWorkload, describe, standalone

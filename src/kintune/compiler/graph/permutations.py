@@ -1,7 +1,7 @@
-"""Orders of axes: how a tensor lies in memory against how a network speaks of it.
+"""Axis orders: where each axis of a tensor lies in what is stored of it.
 
-An order `p` of a tensor says that its axis `i` is the axis `p[i]` of what is stored.  A convolution's result of shape
-(N, C, H, W) that is stored as (N, H, W, C) has the order (0, 3, 1, 2).
+An order `p` says that axis `i` of the network's tensor is axis `p[i]` of the stored one.  A convolution's result of
+shape (N, C, H, W) that is stored as (N, H, W, C) has the order (0, 3, 1, 2).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Shape = tuple[int, ...]
 
 
 def identity(rank: int) -> Order:
-    """The order of a tensor that is stored as the network speaks of it."""
+    """The order of a tensor that is stored with its axes as the network has them."""
     return tuple(range(rank))
 
 
 def inverse(order: Sequence[int]) -> Order:
-    """The axes of the tensor in the order in which they are stored: what to transpose by to store it so."""
+    """The axes of the tensor as they are stored: the axes to transpose it by to store it in this order."""
     return tuple(sorted(range(len(order)), key=lambda axis: order[axis]))
 
 
@@ -42,17 +42,17 @@ def compose(order: Sequence[int], axes: Sequence[int]) -> Order:
 
 
 def stored(shape: Sequence[int], order: Sequence[int]) -> Shape:
-    """The shape of what is stored of a tensor of a shape."""
+    """The stored shape of a tensor of `shape`."""
     return tuple(shape[axis] for axis in inverse(order))
 
 
 def arranged(shape: Sequence[int], order: Sequence[int]) -> Order:
-    """The axes of more than one element as they lie in memory: all that an order says of the elements' places."""
+    """The axes of more than one element as they lie in memory; axes of one element do not move anything."""
     return tuple(axis for axis in inverse(order) if shape[axis] != 1)
 
 
 def is_copy_free(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
-    """Whether a tensor stored in one order has its elements where it has them stored in the other."""
+    """Whether two orders store a tensor of `shape` alike, so that going from one to the other is a reshape."""
     return arranged(shape, one) == arranged(shape, other)
 
 
@@ -108,7 +108,7 @@ def regrouped(shape: Shape, order: Order, wanted: Shape) -> Order | None:
 
 
 def spread(before: Shape, after: Shape, operand: Shape) -> Shape | None:
-    """The shape for an operand that broadcasts to `after`, to broadcast alike to what was reshaped, of shape `before`.
+    """The shape in which an operand of a reshape's result, of shape `after`, broadcasts to the shape `before` it.
 
     None when there is none: where axes are merged or split, the operand must have all of them or none.
     """

@@ -1,7 +1,7 @@
-"""Reshapes move past what is computed element by element.
+"""Moves reshapes behind the element-wise operators that follow them.
 
-Exporters flatten tokens for a matrix product and shape its result again before the bias is added.  Such a reshape
-stands between the product and its epilogue; computed after them it moves nothing, and they become one kernel.
+Exporters flatten tokens for a matrix product and reshape its result before the bias is added.  Such a reshape separates
+the product from its epilogue; after it, the reshape copies nothing, and product and epilogue become one kernel.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Shape = tuple[int, ...]
 
 
 class _Delayed(NamedTuple):
-    """A reshape that was not made yet: of `source`, from its shape to the network's."""
+    """A delayed reshape of `source`, from the shape `before` to the network's shape `after`."""
 
     source: relax.Var
     before: Shape

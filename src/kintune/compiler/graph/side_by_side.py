@@ -1,7 +1,7 @@
 """A network whose outputs are those of its subgraphs, each computed by two programs from the same inputs.
 
-Where rounding alone moves a network's outputs, these say little of a single program.  Here each subgraph that has a
-chosen program is computed by it, as part of the network, and once more by the untuned program, from what it gets there.
+Where rounding errors dominate a network's outputs, a comparison of them says little about a single program.  So each
+subgraph with a chosen program is computed by that program and, from the same inputs, by the untuned one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kintune.core.stage_requests import output_name
 __all__ = ["MOST_FLOPS", "ComparisonNetwork", "choose_alone", "side_by_side"]
 
 MOST_FLOPS = 5e9
-"""What the untuned programs of all subgraphs that are compared may compute together: some seconds of work."""
+"""FLOPs that the untuned programs of all compared subgraphs may take together: some seconds of work."""
 
 
 class ComparisonNetwork(NamedTuple):

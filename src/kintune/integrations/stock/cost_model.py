@@ -142,9 +142,9 @@ class FamilyCostModel(_FamilyRouter):
     """A cost model for `tune_relax(cost_model=...)`: one of stock's XGBoost models a family.
 
     `families` names the algorithm that says which tasks belong to one family: `op` (the same core operator), `hash`
-    (the same operators in the same order), `ind` (each task alone), `none` (all, as in stock), `measured` (whose samples
-    rank one another well, revised as samples arrive).  Scores are drawn at random until a family has `warmup_samples`;
-    stock's single model waits for 100.  `threads` are for training, one a physical core unless given.
+    (the same operators in the same order), `ind` (each task alone), `none` (all, as in stock), `measured` (tasks whose
+    samples rank one another well, revised as samples arrive).  Scores are drawn at random until a family has
+    `warmup_samples`; stock's single model waits for 100.  `threads` are for training, one a physical core unless given.
 
     Works with any task scheduler.  Not to be shared by tuning runs that proceed at the same time.
     """

@@ -1,10 +1,11 @@
-"""What may be fused, where the compiler's own analysis says less than is true, or more.
+"""Corrections to the fusion patterns that the compiler's own analysis gives to functions.
 
-What puts values behind a tensor, or cuts its end off, reads each element at its own place: the analysis takes that for
-element-wise, but a convolution whose epilogue it became would not write what is behind its own result.
+Padding or cutting the end of a tensor reads each element at its own index, so the analysis takes it for element-wise.
+As the epilogue of a convolution it would leave elements behind the convolution's own result unwritten; so it is marked
+injective.
 
-An element that is repeated along an axis is read like one that is broadcast along it.  Feature pyramids add a map that
-is enlarged so to what a convolution gives: as its epilogue, which reads the small map.
+Repeating elements along an axis reads like broadcasting along it, so it is marked broadcast.  Feature pyramids enlarge
+a map in this way and add it to the result of a convolution, whose epilogue then reads the small map.
 """
 
 from __future__ import annotations

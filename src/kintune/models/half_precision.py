@@ -1,7 +1,7 @@
-"""Sums of half precision in float32, as the other runtimes form them.
+"""Half precision: products, norms, sums and functions are computed in float32, as other runtimes do, and rounded once.
 
-A float16 or bfloat16 product that is also summed in its own type loses a digit over a few hundred terms; so do norms,
-means and softmax.
+A float16 or bfloat16 product that is summed in its own type loses a digit over a few hundred terms; so do norms, means
+and softmax.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tensors of a network while its layouts are chosen: what is stored of each, and in which order of axes."""
+"""Views: what is stored of each tensor of a network, and in which axis order, while layouts are chosen."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tvm import relax
 from kintune.compiler.graph import permutations
 from kintune.compiler.graph.rewriting import static_shape
 
-__all__ = ["LayoutResult", "TensorView", "Tensors"]
+__all__ = ["LayoutResult", "TensorView", "TensorViews"]
 
 Order = tuple[int, ...]
 
@@ -19,7 +19,7 @@ Order = tuple[int, ...]
 class TensorView(NamedTuple):
     """A tensor of the network: what is stored of it, its shape and its order (see `permutations`).
 
-    It is `firm` when an operator, rather than a transpose that the network asks for, stored it so.
+    `firm` says that an operator chose the order, as convolutions do; other orders come from the network's transposes.
     """
 
     stored: relax.Expr
@@ -29,23 +29,23 @@ class TensorView(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the tensor lies as the network speaks of it."""
+        """Whether the axes are stored as the network has them."""
         return self.order == permutations.identity(len(self.shape))
 
 
 class LayoutResult(NamedTuple):
-    """What computes an operator in another order: the expression, and the order of its result or its results."""
+    """An operator computed in another axis order: the expression, and the order of its result or results."""
 
     expression: relax.Expr
     order: Order
     firm: bool = True
 
 
-class Tensors:
-    """What the rules of operators may ask for: operands as views, and in the order that they want."""
+class TensorViews:
+    """The views of all tensors; rules take operands from it, in the order that they want."""
 
     def __init__(self, builder: relax.BlockBuilder, visit: Callable[[relax.Expr], relax.Expr]) -> None:
-        """`builder` emits what orders need, `visit` gives an expression of the new network for one of the old."""
+        """`builder` emits transposes and reshapes, `visit` maps an expression of the old network to the new one."""
         self._builder = builder
         self._visit = visit
         self._views: dict[relax.Var, TensorView] = {}
@@ -53,7 +53,7 @@ class Tensors:
         self._converted: dict[tuple[object, Order, Order], relax.Expr] = {}
 
     def view(self, expression: relax.Expr) -> TensorView | None:
-        """How the tensor lies; None where the expression is no tensor of known shape."""
+        """The view of a tensor; None where the expression is no tensor of known shape."""
         if isinstance(expression, relax.Var) and expression in self._views:
             return self._views[expression]
         shape = static_shape(expression)
@@ -76,13 +76,13 @@ class Tensors:
         return variable in self._views or variable in self._groups
 
     def forget(self) -> None:
-        """At the end of a block: its variables cannot be seen from elsewhere."""
+        """Drop all views at the end of a block, whose variables cannot be used elsewhere."""
         self._views.clear()
         self._groups.clear()
         self._converted.clear()
 
     def plain(self, variable: relax.Var) -> relax.Expr:
-        """The variable's tensor, or tuple of tensors, as the network speaks of it."""
+        """The variable's tensor, or tuple of tensors, in the network's own axis order."""
         if variable not in self._groups:
             view = self._views[variable]
             return self.arrange(view, permutations.identity(len(view.shape)))
@@ -95,7 +95,7 @@ class Tensors:
         return relax.Tuple(fields)
 
     def operand(self, expression: relax.Expr) -> relax.Expr:
-        """An operand that is wanted as the network speaks of it."""
+        """An operand in the network's own axis order."""
         return self._visit(expression)
 
     def arrange(self, view: TensorView, order: Sequence[int]) -> relax.Expr:
