@@ -1,20 +1,25 @@
-"""Files that users name for our output: checked before any work, written all at once or not at all."""
+"""Files that users name: checked before any work, hashed, written all at once or not at all."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from pathlib import Path
+from typing import IO
 
 from kintune.errors import InputError
 
-__all__ = ["check_readable", "check_writable", "readable_files", "write_whole"]
+__all__ = ["check_readable", "check_writable", "readable_files", "sha256_of", "write_whole"]
+
+_BLOCK = 1 << 20  # bytes that are hashed at once
 
 
 def check_writable(path: str | os.PathLike[str], what: str) -> Path:
     """The absolute path of a file that can be created or replaced; `what` names it in errors.  Leaves nothing behind.
 
-    Raises InputError when the directory is missing or cannot be written to, or when `path` is a directory itself.
+    Raises:
+        InputError: the directory is missing or cannot be written to, or `path` is a directory itself.
     """
     target = _absolute(path)
     if target.is_dir():
@@ -37,7 +42,8 @@ def check_writable(path: str | os.PathLike[str], what: str) -> Path:
 def check_readable(path: str | os.PathLike[str], what: str) -> Path:
     """The absolute path of an existing file that can be read; `what` names it in errors.
 
-    Raises InputError when there is none.
+    Raises:
+        InputError: there is none.
     """
     target = _absolute(path)
     if target.is_dir():
@@ -52,7 +58,10 @@ def check_readable(path: str | os.PathLike[str], what: str) -> Path:
 def readable_files(path: str | os.PathLike[str], suffix: str, what: str) -> tuple[Path, ...]:
     """The absolute path of a file, or those of the files with this suffix in a directory, in the order of their names.
 
-    Raises InputError when there is none, or one cannot be read; `what` names them in errors.
+    `what` names them in errors.
+
+    Raises:
+        InputError: there is none, or one cannot be read.
     """
     target = _absolute(path)
     if not target.is_dir():
@@ -66,10 +75,19 @@ def readable_files(path: str | os.PathLike[str], suffix: str, what: str) -> tupl
     return tuple(check_readable(target / name, what) for name in names)
 
 
+def sha256_of(file: IO[bytes]) -> bytes:
+    """The SHA-256 digest of the rest of an open file, which is read in blocks."""
+    digest = hashlib.sha256()
+    while block := file.read(_BLOCK):
+        digest.update(block)
+    return digest.digest()
+
+
 def write_whole(path: Path, data: bytes) -> None:
     """Write `data` to `path` so that a reader, or a crash, sees the old file or the new one and nothing between.
 
-    Raises InputError when the disk refuses; nothing half-written is left.
+    Raises:
+        InputError: the disk refuses; nothing half-written is left.
     """
     try:
         if path.exists() and not path.is_file():

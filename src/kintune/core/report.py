@@ -9,6 +9,7 @@ from enum import Enum
 import msgspec
 
 from kintune.core.config import Options
+from kintune.core.quantiles import quantile
 from kintune.core.stage_results import KnowledgeUse
 
 __all__ = [
@@ -76,9 +77,7 @@ class Latencies(msgspec.Struct, frozen=True):
         """Medians and spreads of `samples`: times in milliseconds by contender; who has none is left out."""
         known = {name: sorted(times) for name, times in samples.items() if times}
         medians = {name: statistics.median(times) for name, times in known.items()}
-        spread = {
-            name: Spread(_quantile(times, 0.1), _quantile(times, 0.9), len(times)) for name, times in known.items()
-        }
+        spread = {name: Spread(quantile(times, 0.1), quantile(times, 0.9), len(times)) for name, times in known.items()}
         return cls(**medians, spread=spread)
 
     @property
@@ -92,14 +91,6 @@ class Latencies(msgspec.Struct, frozen=True):
         times = {"onnxruntime": self.onnxruntime, "openvino": self.openvino, "torch": self.torch}
         ran = ((name, time) for name, time in times.items() if time is not None)
         return dict(sorted(ran, key=lambda item: item[1]))
-
-
-def _quantile(ordered: Sequence[float], q: float) -> float:
-    """The q-quantile of ascending values, linear between neighbours."""
-    place = q * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
 class StageSeconds(msgspec.Struct, frozen=True):

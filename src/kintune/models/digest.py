@@ -14,6 +14,7 @@ from onnx import ModelProto
 
 from kintune.core.candidate import digest_of
 from kintune.core.model import Constant
+from kintune.files import sha256_of
 from kintune.models.graph_file import GraphFile
 from kintune.models.onnx_nodes import nodes
 
@@ -54,14 +55,12 @@ def exported_digest(
             inner = name.partition("/")[2] or name
             if inner == ".data/serialization_id" or inner.startswith("data/sample_inputs/"):
                 continue
-            content = hashlib.sha256()
             if inner.startswith("models/") and inner.endswith(".json"):
-                content.update(_without_origins(archive.read(name)))
+                content = hashlib.sha256(_without_origins(archive.read(name))).digest()
             else:
                 with archive.open(name) as member:
-                    while chunk := member.read(1 << 20):
-                        content.update(chunk)
-            parts += [inner.encode(), content.digest()]
+                    content = sha256_of(member)
+            parts += [inner.encode(), content]
     parts += [f"{name}={shape}".encode() for name, shape in sorted(shapes.items())]
     parts += [f"{name}={constant.digest}".encode() for name, constant in sorted((constants or {}).items())]
     return digest_of(*parts)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-import numpy as np
+
+from kintune.core.quantiles import quantile
 
 __all__ = ["Evaluation"]
 
@@ -25,5 +26,6 @@ class Evaluation(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, times_ms: Sequence[float]) -> Evaluation:
         """Summarise at least one latency."""
-        p10, median, p90 = (float(q) for q in np.percentile(times_ms, (10, 50, 90)))
+        ordered = sorted(times_ms)
+        p10, median, p90 = (quantile(ordered, q) for q in (0.1, 0.5, 0.9))
         return cls(median, p10, p90, (p90 - p10) / median if median else 0.0, tuple(times_ms))

@@ -22,6 +22,7 @@ from typing import Any
 
 import httpx
 
+from kintune.core.backoff import BackOff
 from kintune.errors import InputError, JobFailed, KintuneError, StorageError
 from kintune.files import check_readable, check_writable
 
@@ -179,7 +180,7 @@ class Client:
 
         Raises InputError for what the service refuses, ServiceError for what it cannot do.
         """
-        wait = 0.5
+        waits = BackOff(0.5)
         for number in range(_TRIES):
             try:
                 body = None if content is None else content()
@@ -194,8 +195,7 @@ class Client:
                     if response.is_error:
                         raise _error(response)
                     return response.json() if response.content else None
-            time.sleep(wait)
-            wait *= 2
+            time.sleep(waits.next_wait())
         raise AssertionError("unreachable")
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
+from kintune.core.backoff import BackOff
+
 __all__ = ["RestartPolicy"]
 
 
@@ -31,7 +33,7 @@ class RestartPolicy:
     def __init__(self) -> None:
         self.deaths = 0
         self.due = 0.0
-        self._wait = _FIRST_WAIT_S
+        self._waits = BackOff(_FIRST_WAIT_S, _LONGEST_WAIT_S)
         self._started = 0.0
 
     @property
@@ -47,10 +49,9 @@ class RestartPolicy:
         """It has ended with this exit code, negative for a signal."""
         steady = now - self._started >= _STEADY_S
         if code in _KILLED or steady:
-            self._wait = _FIRST_WAIT_S
+            self._waits.reset()
         if steady:
             self.deaths = 0
         if code not in _KILLED and code != os.EX_TEMPFAIL:
             self.deaths += 1
-        self.due = now + self._wait
-        self._wait = min(_LONGEST_WAIT_S, 2 * self._wait)
+        self.due = now + self._waits.next_wait()

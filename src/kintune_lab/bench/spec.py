@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import msgspec
 
 from kintune.errors import InputError
+from kintune.files import sha256_of
 from kintune.models.ref import ZOO, parse_ref
 from kintune_lab.bench.experiments import experiment_of
 from kintune_lab.bench.matrix import product_of, size_of
@@ -244,9 +244,6 @@ def _plain(value: Value) -> str:
 def _digest_of(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            digest = hashlib.sha256()
-            while block := file.read(1 << 20):
-                digest.update(block)
+            return sha256_of(file).hex()
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}") from error
-    return digest.hexdigest()

@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
+from kintune.core.quantiles import quantile
 from kintune_lab.experiment.panels import by, slug, words
 from kintune_lab.experiment.section import Grid, LineChart, Section, Series
 from kintune_lab.experiment.tables import Row, Tables
@@ -65,8 +66,8 @@ def _chart(rows: Sequence[Row], title: str) -> LineChart:
                     label=str(method),
                     x=tuple(grid[begun:]),
                     y=tuple(100 * statistics.median(values) for values in kept),
-                    low=tuple(100 * _quantile(values, 0.25) for values in kept),
-                    high=tuple(100 * _quantile(values, 0.75) for values in kept),
+                    low=tuple(100 * quantile(values, 0.25) for values in kept),
+                    high=tuple(100 * quantile(values, 0.75) for values in kept),
                 )
             )
     name = f"replay-{slug(title)}"
@@ -96,10 +97,6 @@ def _trials(rows: Sequence[Row], quality: float) -> list[float]:
 def _number(row: Row, column: str, missing: float = 0.0) -> float:
     value = row.get(column)
     return float(value) if isinstance(value, (int, float)) else missing
-
-
-def _quantile(ordered: Sequence[float], q: float) -> float:
-    return ordered[round(q * (len(ordered) - 1))]
 
 
 def _whole(trials: float) -> str:

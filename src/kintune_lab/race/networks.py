@@ -12,6 +12,7 @@ import msgspec
 
 from kintune.core.candidate import Candidate
 from kintune.core.model import ModelRef
+from kintune.core.quantiles import quantile
 from kintune.core.stage_requests import ValidationContext
 from kintune.errors import EngineError
 from kintune.hardware.cores import choose_cores
@@ -48,8 +49,7 @@ class NetworkTime(msgspec.Struct, frozen=True):
 
     def quantile_ms(self, share: float) -> float | None:
         """The latency that this share of the runs did not exceed."""
-        ordered = sorted(self.times_ms)
-        return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None
+        return quantile(sorted(self.times_ms), share) if self.times_ms else None
 
 
 class Assembler:

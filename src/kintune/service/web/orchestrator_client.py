@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from kintune.core.backoff import BackOff
 from kintune.errors import WireError
 from kintune.service.orchestrator.events import News, Poke, decode_news, encode
 from kintune.wire.channel import FrameReader, frame
@@ -53,15 +54,14 @@ class OrchestratorClient:
                 await self._task
 
     async def _run(self) -> None:
-        wait = _FIRST_WAIT_S
+        waits = BackOff(_FIRST_WAIT_S, _LONGEST_WAIT_S)
         while True:
             try:
                 reader, writer = await asyncio.open_unix_connection(str(self._path))
             except OSError:
-                await asyncio.sleep(wait)
-                wait = min(_LONGEST_WAIT_S, 2 * wait)
+                await asyncio.sleep(waits.next_wait())
                 continue
-            wait = _FIRST_WAIT_S
+            waits.reset()
             self._poke.set()  # one that was written just before the orchestrator hung up is lost
             self.connected = True
             try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 from pathlib import Path
@@ -16,7 +15,7 @@ from kintune.core.measurement_protocol import OPERANDS, MeasurementProtocol
 from kintune.core.model import ModelRef
 from kintune.core.version import ELEMENTARY, FEATURES
 from kintune.errors import InputError
-from kintune.files import check_writable, readable_files
+from kintune.files import check_writable, readable_files, sha256_of
 from kintune.hardware.software import TVM_VERSION
 from kintune.models.constants import describe_constants
 from kintune.search.family import check_algorithm
@@ -198,7 +197,4 @@ def run_key(request: TuneRequest, threads: int, cpu: str, owner: str = "") -> st
 
 def _content(path: Path) -> str:
     with path.open("rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return sha256_of(file).hex()

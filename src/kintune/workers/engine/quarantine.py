@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kintune.core.backoff import BackOff
 from kintune.workers.engine.inventory import Inventory
 from kintune.workers.engine.process_log import ProcessLog
 from kintune.workers.engine.reactor import Reactor
@@ -41,7 +42,7 @@ class Quarantine:
         self._given_back = given_back
         self._guarded: set[str] = set()
         self._losses: dict[str, int] = {}
-        self._waits: dict[str, float] = {}
+        self._waits: dict[str, BackOff] = {}
 
     def guard(self, place: str) -> None:
         """Look after this place from now on."""
@@ -68,8 +69,8 @@ class Quarantine:
     def isolate(self, place: str, cause: str) -> None:
         """Leave it alone for a while."""
         self._losses.pop(place, None)
-        wait = self._waits.get(place, self._settings.quarantine_s)
-        self._waits[place] = min(2 * wait, self._settings.longest_quarantine_s)
+        settings = self._settings
+        wait = self._waits.setdefault(place, BackOff(settings.quarantine_s, settings.longest_quarantine_s)).next_wait()
         self._log.write("engine", f"{place} is left alone for {wait:g} s: {cause}")
         self._reactor.set_alarm((_REASON, place), self._clock() + wait, lambda: self._give_back(place))
         self._inventory.lose(place, cause, _REASON)

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager
 
+from kintune.core.backoff import BackOff
 from kintune.errors import InputError, WireError
 from kintune.workers.fleet.messages import (
     Beat,
@@ -50,18 +51,18 @@ class Agent:
         Raises:
             InputError: it does not want this machine, and will not want it later.
         """
-        wait = _FIRST_WAIT_S
+        waits = BackOff(_FIRST_WAIT_S, _LONGEST_WAIT_S)
         while True:
             try:
                 async with connect() as line:
                     if await self.attend(line):
-                        wait = _FIRST_WAIT_S
+                        waits.reset()
                     self._note("the line to the service was cut")
             except OSError as error:
                 self._note(f"the service cannot be reached: {error}")
+            wait = waits.next_wait()
             self._note(f"trying again in {wait:g} s")
             await sleep(wait)
-            wait = min(2 * wait, _LONGEST_WAIT_S)
 
     async def attend(self, line: Transport) -> bool:
         """Join over this line, and do as one is told until it is cut; whether one was welcome.

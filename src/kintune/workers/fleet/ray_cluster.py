@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from kintune.core.backoff import BackOff
 from kintune.errors import EngineError, EnvironmentProblem, InputError
 from kintune.workers.fleet.agent_registry import TUNING, Admit, AgentRegistry, Front, WorkerCommands
 from kintune.workers.fleet.backlog import Backlog
@@ -110,7 +111,7 @@ class RayCluster:
         self._loop = asyncio.new_event_loop()
         self._leaving = asyncio.Event()
         self._attended: dict[str, asyncio.Task[None]] = {}
-        self._waits: dict[str, float] = {}
+        self._waits: dict[str, BackOff] = {}
         self._thread = threading.Thread(target=self._run, name="ray", daemon=True)
         self._thread.start()
 
@@ -199,10 +200,11 @@ class RayCluster:
             return
         began = self._loop.time()
         await self._attend(node, offer)
-        wait = _AGAIN_S if self._loop.time() - began > _STAYED_S else self._waits.get(offer.name, _AGAIN_S)
-        self._waits[offer.name] = min(2 * wait, _LONGEST_AGAIN_S)
+        waits = self._waits.setdefault(offer.name, BackOff(_AGAIN_S, _LONGEST_AGAIN_S))
+        if self._loop.time() - began > _STAYED_S:
+            waits.reset()
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._leaving.wait(), wait)
+            await asyncio.wait_for(self._leaving.wait(), waits.next_wait())
 
     async def _attend(self, node: Mapping[str, Any], offer: NodeOffer) -> None:
         actor = await asyncio.to_thread(self._start, node["NodeID"], offer)
