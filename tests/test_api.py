@@ -96,10 +96,22 @@ def test_a_senseless_budget_is_refused_before_any_work(fake_front: FakeFront, wr
     assert fake_front.requests == []
 
 
-@pytest.mark.parametrize("call", ["run", "evaluate", "save", "build"])
-def test_a_model_says_that_it_must_be_tuned_first(call: str) -> None:
-    with pytest.raises(OrderError, match="first"):
-        getattr(kt.load(ZOO), call)()
+def test_what_must_be_done_first_is_not_there_yet(fake_front: FakeFront) -> None:
+    assert not any(hasattr(kt.load(ZOO), name) for name in ("run", "evaluate", "save", "build"))
+    assert not any(hasattr(kt.load(ZOO).tune(progress=False), name) for name in ("run", "evaluate", "save"))
+
+
+def test_options_may_come_as_a_configuration(fake_front: FakeFront) -> None:
+    config = kt.TuneConfig(trials=8, seed=3)
+    kt.load(ZOO).tune(config=config, seed=4, progress=False)
+    (request,) = fake_front.requests
+    assert (request.options.trials, request.options.seed, request.target) == (8, 4, "native")
+
+
+@pytest.mark.parametrize("call", ["tune", "compile"])
+def test_an_option_that_is_not_there_is_named(call: str) -> None:
+    with pytest.raises(TypeError, match="'trails'"):
+        getattr(kt.load(ZOO), call)(trails=3)
 
 
 def test_sets_of_inputs_may_be_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,12 +133,6 @@ def test_sets_of_inputs_may_be_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(InputError, match="array"):
             model.tune(inputs=nothing, progress=False)
     assert len(seen) == 3
-
-
-@pytest.mark.parametrize("call", ["run", "evaluate", "save"])
-def test_a_result_says_that_it_must_be_built_first(fake_front: FakeFront, call: str) -> None:
-    with pytest.raises(OrderError, match=r"result\.build\(\)"):
-        getattr(kt.load(ZOO).tune(progress=False), call)()
 
 
 @pytest.mark.tvm

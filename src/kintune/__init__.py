@@ -18,18 +18,44 @@ from kintune.core.version import __version__
 
 if TYPE_CHECKING:
     from kintune.api import Model, Result, load, open, tune_all
+    from kintune.core.config import TuneConfig
+    from kintune.core.report import ProgressReport, RunReport
     from kintune.errors import InputError, KintuneError
+    from kintune.runtime.evaluation import Evaluation
+    from kintune.runtime.executable import Executable
+    from kintune.service.client import Client
 
-__all__ = ["InputError", "KintuneError", "Model", "Result", "__version__", "load", "open", "tune_all"]
+__all__ = [
+    "Client",
+    "Evaluation",
+    "Executable",
+    "InputError",
+    "KintuneError",
+    "Model",
+    "ProgressReport",
+    "Result",
+    "RunReport",
+    "TuneConfig",
+    "__version__",
+    "load",
+    "open",
+    "tune_all",
+]
 
 _HOMES = {
+    "Client": "kintune.service.client",
+    "Evaluation": "kintune.runtime.evaluation",
+    "Executable": "kintune.runtime.executable",
     "InputError": "kintune.errors",
     "KintuneError": "kintune.errors",
     "Model": "kintune.api",
+    "ProgressReport": "kintune.core.report",
     "Result": "kintune.api",
+    "RunReport": "kintune.core.report",
+    "TuneConfig": "kintune.core.config",
     "load": "kintune.api",
-    "tune_all": "kintune.api",
     "open": "kintune.api",
+    "tune_all": "kintune.api",
 }
 
 

@@ -18,21 +18,22 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import msgspec
 
+from kintune.core.config import COMPILE_FIELDS, DEFAULT_TRIALS, PolicyName, TuneConfig
 from kintune.core.model import ModelRef
 from kintune.core.report import ProgressReport, RunReport
 from kintune.errors import InputError, KintuneError, ModelError, OrderError
-from kintune.tuning.front.request import DEFAULT_TRIALS, compile_request, tune_request
+from kintune.tuning.front.request import request_of
 
 if TYPE_CHECKING:
     import torch
 
     from kintune.runtime.executable import Executable
 
-__all__ = ["DEFAULT_TRIALS", "Model", "Result", "load", "open", "tune_all"]
+__all__ = ["DEFAULT_TRIALS", "Model", "Result", "TuneConfig", "load", "open", "tune_all"]
 
 Shapes = Mapping[str, Sequence[int]]
 Inputs = str | os.PathLike[str] | Sequence[Mapping[str, Any]]
@@ -51,8 +52,10 @@ def load(
     fixes the inputs whose dimensions are dynamic: `{"input": (1, 3, 224, 224)}`.  `constants` fixes the values of
     inputs for good, which the result then no longer has: numbers, lists, arrays, or paths of `.npy` files.
 
-    Raises ModelError or ShapeError when the model cannot be used, InputError for a constant that is none, and
-    OrderError for a module without example inputs.
+    Raises:
+        ModelError: the model cannot be used; `ShapeError` where a shape is missing or wrong.
+        InputError: a constant is no tensor.
+        OrderError: a PyTorch module comes without example inputs.
     """
     from kintune.models.constants import constant_of
 
@@ -76,7 +79,8 @@ def load(
 def open(path: str | os.PathLike[str]) -> Executable:
     """The executable that was saved at `path`, ready to run.
 
-    Raises InputError when there is none, or when it is damaged or made for another version or CPU.
+    Raises:
+        InputError: there is none, or it is damaged, or made for another version or CPU.
     """
     from kintune.runtime.executable import Executable
 
@@ -110,132 +114,66 @@ class Model:
 
     def tune(
         self,
-        target: str = "native",
+        target: str | None = None,
         *,
-        device: str = "cpu",
-        threads: int | None = None,
-        trials: int | None = None,
-        minutes: float | None = None,
-        until_ms: float | None = None,
-        families: str = "op",
-        foresee: str = "guarded",
-        carry: bool = True,
-        kin: bool = True,
-        round_size: int | None = None,
-        seed: int = 0,
-        inputs: Inputs | None = None,
-        rtol: float = 1e-3,
-        atol: float = 1e-3,
-        records: str | os.PathLike[str] | None = None,
-        output: str | os.PathLike[str] | None = None,
-        fresh: bool = False,
-        log: str | os.PathLike[str] | None = None,
+        config: TuneConfig | None = None,
         progress: bool | Callable[[ProgressReport], None] = True,
+        **options: Any,
     ) -> Result:
         """Search for faster programs and write the best to `output` (`NAME.kt` in the working directory by default).
 
-        The search ends when `trials` programs were measured, after `minutes`, or once the network is estimated to take
-        at most `until_ms`, whichever comes first; with none of the three it is 1000 trials.  `threads` is all physical
-        cores by default.  `device` "cpu" is these cores, on which nothing else runs while they measure; "cpu:1" is core
-        1 alone, and the others choose and build meanwhile ("cpu:2+cpu:3": two such devices; "cuda": the first GPU).
-        `families` says which subgraphs learn together: those with the same core operator ("op") or the same sequence of
-        operators ("hash"), those whose programs rank each other's well ("measured"), none of them ("ind"), or all
-        ("none").
+        Options are the fields of `TuneConfig`, by name or as a `config`; those that are named replace its own.  The
+        search ends when `trials` programs were measured, after `minutes`, or once the network is estimated to take at
+        most `until_ms`, whichever comes first; with none of the three it is 1000 trials.  What earlier runs measured is
+        reused, and an unfinished run of the same model, target and options goes on, unless `fresh`.
 
-        A full round measures `round_size` programs of one subgraph (32 unless told otherwise).  `foresee` says what
-        follows it: a round of half of that, 16 at most, for a sibling ("published"), the same as long as such rounds
-        keep their promise ("guarded"), or nothing ("none").  With `carry`, good programs of a subgraph are tried on its
-        siblings; with `kin`, the search starts from programs and models of other networks in the records.
+        `inputs` is the path of an `.npz` file or of a directory of such files, or a list of mappings of names to
+        arrays, a set of inputs each.  `progress` shows on the terminal, or calls a function with each report.
 
-        Outputs are compared within `rtol` and `atol`, on `inputs` or on random ones.  `inputs` is the path of an `.npz`
-        file, or has several sets, on all of which outputs are compared: the path of a directory of such files, or a
-        list of mappings of names to arrays.  What earlier runs measured is reused, and an unfinished run of the same
-        model, target and options goes on, unless `fresh`.  `progress` shows on the terminal, or calls a function with
-        each report.
-
-        Raises InputError (or a child) when something handed in is wrong, before any work; JobFailed when nothing could
-        be measured; NumericsError when the result does not compute what the model computes.
+        Raises:
+            InputError: something handed in is wrong; it is raised before any work.
+            JobFailed: nothing could be measured.
+            NumericsError: the result does not compute what the model computes.
+            StorageError: records or the result cannot be written.
         """
-        from kintune.tuning.front import run
-
-        with _as_files(inputs) as files:
-            request = tune_request(
-                self.ref,
-                target,
-                device=device,
-                threads=threads,
-                trials=trials,
-                minutes=minutes,
-                until_ms=until_ms,
-                families=families,
-                foresee=foresee,
-                carry=carry,
-                kin=kin,
-                round_size=round_size,
-                seed=seed,
-                inputs=files,
-                rtol=rtol,
-                atol=atol,
-                records=records,
-                output=output,
-                fresh=fresh,
-                log=log,
-            )
-            with _watching(progress, f"{self.name}, target {target}") as watch:
-                return Result(run.tune(request, watch))
+        return self._run(_config(config, target, options), progress, search=True)
 
     def compile(
         self,
-        target: str = "native",
+        target: str | None = None,
         *,
-        device: str = "cpu",
-        threads: int | None = None,
-        seed: int = 0,
-        inputs: Inputs | None = None,
-        rtol: float = 1e-3,
-        atol: float = 1e-3,
-        records: str | os.PathLike[str] | None = None,
-        output: str | os.PathLike[str] | None = None,
-        log: str | os.PathLike[str] | None = None,
+        config: TuneConfig | None = None,
         progress: bool | Callable[[ProgressReport], None] = True,
+        **options: Any,
     ) -> Result:
         """Compile without measuring anything, in seconds, and write the executable to `output`.
 
         Each subgraph gets the fastest program that the records know for this device, else the first one of the rule,
         else the compiler's default.  The executable runs once, and its outputs are compared with onnxruntime's or
-        PyTorch's; the arguments mean what they mean to `tune`.
+        PyTorch's.  Options are those fields of `TuneConfig` that `COMPILE_FIELDS` names, as for `tune`.
 
-        Raises InputError (or a child) when something handed in is wrong or the model cannot be compiled, JobFailed when
-        the work could not be done.
+        Raises:
+            InputError: something handed in is wrong, or the model cannot be compiled.
+            JobFailed: the work could not be done.
         """
+        wrong = sorted(set(options) - {*COMPILE_FIELDS})
+        if wrong:
+            raise TypeError(f"compile() takes no option {wrong[0]!r}; it takes: {', '.join(COMPILE_FIELDS)}")
+        return self._run(_config(config, target, options), progress, search=False)
+
+    def _run(
+        self,
+        config: Mapping[str, Any],
+        progress: bool | Callable[[ProgressReport], None],
+        *,
+        search: bool,
+    ) -> Result:
         from kintune.tuning.front import run
 
-        with _as_files(inputs) as files:
-            request = compile_request(
-                self.ref,
-                target,
-                device=device,
-                threads=threads,
-                seed=seed,
-                inputs=files,
-                rtol=rtol,
-                atol=atol,
-                records=records,
-                output=output,
-                log=log,
-            )
-            with _watching(progress, f"{self.name}, target {target}") as watch:
+        with _as_files(config["inputs"]) as files:
+            request = request_of(self.ref, TuneConfig(**{**config, "inputs": files}), search=search)
+            with _watching(progress, f"{self.name}, target {request.target}") as watch:
                 return Result(run.tune(request, watch))
-
-    def build(self) -> NoReturn:
-        """Raise OrderError: there is nothing to build before tuning."""
-        raise OrderError(f"{self.name} was not tuned; tune it first: result = model.tune(), then result.build()")
-
-    def run(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise OrderError: a model runs once it is tuned and built."""
-        raise OrderError(f"{self.name} was not built; tune and build it first: model.tune().build().run(...)")
-
-    evaluate = save = run
 
 
 class Result:
@@ -252,54 +190,86 @@ class Result:
         """The executable with the best programs found, opened from where the run has written it."""
         return open(self.report.output)
 
-    def run(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise OrderError: a result runs once it is built."""
-        raise OrderError(f"the result of {self.report.model.name} was not built; build it first: exe = result.build()")
 
-    evaluate = save = run
+@overload
+def tune_all(
+    models: Sequence[Model], target: str | None = None, *, return_exceptions: Literal[True], **settings: Any
+) -> list[Result | KintuneError]: ...
+
+
+@overload
+def tune_all(
+    models: Sequence[Model], target: str | None = None, *, return_exceptions: Literal[False] = ..., **settings: Any
+) -> list[Result]: ...
 
 
 def tune_all(
     models: Sequence[Model],
-    target: str = "native",
+    target: str | None = None,
     *,
-    policy: str = "predictive",
+    config: TuneConfig | None = None,
+    policy: PolicyName = "predictive",
     priorities: Sequence[float] | None = None,
     bundling: bool = False,
     pipelined: bool = True,
     schedule: str | os.PathLike[str] | None = None,
-    output: str | os.PathLike[str] | None = None,
     progress: bool | Callable[[int, ProgressReport], None] = True,
+    return_exceptions: bool = False,
     **options: Any,
-) -> list[Result | KintuneError]:
-    """Tune several models at once on this machine: what came of each, in their order.
+) -> list[Result] | list[Result | KintuneError]:
+    """Tune several models at once on this machine, and return what came of each, in their order.
 
-    One that fails does not end the others; its place holds the error.  `options` are those of `Model.tune`; `output` is
-    the directory that the executables go to (the working directory by default), or, for a single model, the file.
-    `policy` says who goes first when several could; `priorities` has a weight for each model: of what is scarce, one of
-    weight 2 gets twice as much as one of weight 1.  With `bundling`, a model keeps a resource that its next step wants
-    as well; `pipelined` models prepare a round while another is measured, where the device is not the host.  What the
-    scheduler heard and decided is recorded in the file `schedule`.
+    One that fails does not end the others.  When all are over, the first error is raised; with `return_exceptions`, its
+    place in the list holds the error instead.  Options are those of `Model.tune`; `output` is the directory that the
+    executables go to (the working directory by default), or, for a single model, the file.  `policy` says which model
+    goes first when several could; `priorities` has a weight for each model: of what is scarce, one of weight 2 gets
+    twice as much as one of weight 1.  With `bundling`, a model keeps a resource that its next step wants as well;
+    `pipelined` models prepare a round while another is measured, where the device is not the host.  What the scheduler
+    is told and decides is recorded in the file `schedule`.
 
-    Raises InputError (or a child) when something is wrong with what is asked, StorageError when records cannot be
-    written.
+    Raises:
+        InputError: something is wrong with what is asked; it is raised before any work.
+        StorageError: records cannot be written.
+        KintuneError: a model failed, and `return_exceptions` was not set.
     """
     from kintune.tuning.front.driver import Scheduling, tune_all
 
-    outputs = _outputs(models, output)
+    chosen = _config(config, target, options)
+    outputs = _outputs(models, chosen["output"])
     weights = priorities if priorities is not None else [1.0] * len(models)
     if len(weights) != len(models):
         raise InputError(f"priorities: there are {len(weights)} of them for {len(models)} models; name one for each")
-    with _as_files(options.pop("inputs", None)) as files:
+    with _as_files(chosen["inputs"]) as files:
         requests = [
-            tune_request(model.ref, target, output=out, priority=weight, inputs=files, **options)
+            request_of(
+                model.ref, TuneConfig(**{**chosen, "inputs": files, "output": os.fspath(out), "priority": weight})
+            )
             for model, out, weight in zip(models, outputs, weights, strict=True)
         ]
         log = None if schedule is None else os.fspath(schedule)
         scheduling = Scheduling(policy, bundling=bundling, pipelined=pipelined, log=log)
-        with _watching_all(progress, target, policy, [model.name for model in models]) as watch:
+        with _watching_all(progress, chosen["target"], policy, [model.name for model in models]) as watch:
             endings = tune_all(requests, scheduling, watch)
+    failed = next((ending for ending in endings if isinstance(ending, KintuneError)), None)
+    if failed is not None and not return_exceptions:
+        raise failed
     return [ending if isinstance(ending, KintuneError) else Result(ending) for ending in endings]
+
+
+def _config(config: TuneConfig | None, target: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the configuration by name; paths are texts, `inputs` may still be arrays.
+
+    Raises:
+        TypeError: there is no option of a name.
+    """
+    chosen = msgspec.structs.asdict(config or TuneConfig())
+    unknown = [name for name in options if name not in chosen]
+    if unknown:
+        raise TypeError(f"there is no option {unknown[0]!r}; there are: {', '.join(chosen)}")
+    chosen.update({} if target is None else {"target": target}, **options)
+    for name in ("records", "output", "log"):
+        chosen[name] = None if chosen[name] is None else os.fspath(chosen[name])
+    return chosen
 
 
 def _outputs(models: Sequence[Model], output: str | os.PathLike[str] | None) -> list[str | os.PathLike[str]]:
@@ -319,10 +289,10 @@ def _is_torch_module(source: object) -> bool:
 
 
 @contextlib.contextmanager
-def _as_files(inputs: Inputs | None) -> Iterator[str | os.PathLike[str] | None]:
+def _as_files(inputs: Inputs | None) -> Iterator[str | None]:
     """The path of the inputs' file or directory; of arrays one that is there as long as they are needed."""
     if inputs is None or isinstance(inputs, (str, os.PathLike)):
-        yield inputs
+        yield None if inputs is None else os.fspath(inputs)
         return
     from kintune.runtime.inputs import write_arrays
 

@@ -1,8 +1,28 @@
-"""Every error Kintune raises on purpose, drawn once.
+"""Every error that Kintune raises on purpose.
 
-`KintuneError` is the root.  `InputError` and its children mean that something from outside was wrong: the command
-line prints their one line and exits with code 2.  The others mean that work which was asked for could not be done.
-Messages say what happened, to which thing, with which value, and what to do next.
+    KintuneError                    root of all
+    |-- InputError                  something from outside is wrong; nothing was changed (exit code 2)
+    |   |-- ModelError              a model file or object cannot be used
+    |   |   |-- UnsupportedOperators
+    |   |   `-- ShapeError          an input shape is missing, or contradicts the model
+    |   |-- TargetError             an unknown target or device
+    |   |-- RecordsError            a records file cannot be used
+    |   |   `-- DamagedRecord
+    |   |-- EnvironmentProblem      what is installed cannot work
+    |   `-- OrderError              a call that makes no sense yet
+    |-- StorageError                records or results cannot be read or written now (exit code 2)
+    |   `-- StorageFull             there is no space left
+    |-- BuildError                  a program could not be compiled
+    |-- DeviceError                 a device cannot be used
+    |   `-- DeviceUnwell            what a device measures or a host builds is of no use for now
+    |-- EngineError                 a process could not be started or kept running
+    |-- SchedulerError              an event or a decision that the scheduler's state does not allow
+    |-- WireError                   a peer sent something that is not a message
+    |-- JobFailed                   a tuning job ended without a result
+    `-- NumericsError               a tuned program does not compute what the model computes
+
+Messages say what happened, to which thing, with which value, and what to do next.  The command line prints them in one
+line, and exits with code 1 where no other is named.
 """
 
 from __future__ import annotations
@@ -99,12 +119,12 @@ class DamagedRecord(RecordsError):
         super().__init__(f"records: {table} {id}: {problem}; `kintune records check` lists all damage")
 
 
-class StorageError(RecordsError):
-    """The records could not be read or written now; nothing was changed, and the same call may be made again."""
+class StorageError(KintuneError):
+    """Records or results could not be read or written now; nothing was changed, and the same call may be made again."""
 
 
 class StorageFull(StorageError):
-    """There is no space left to write records; nothing was changed, and the same call works once there is."""
+    """There is no space left to write; nothing was changed, and the same call works once there is."""
 
 
 class EnvironmentProblem(InputError):

@@ -38,7 +38,7 @@ def test_what_was_asked_for_reaches_the_job(kintune: Kintune, fake_front: FakeFr
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((ZOO, "--seed", -1), "seed must not be negative"),
+        ((ZOO, "--seed", -1), "seed must be 0 or more"),
         ((ZOO, "--output", "nowhere/out.kt"), "nowhere"),
         (("no.onnx",), "no.onnx"),
     ],

@@ -10,7 +10,7 @@ from enum import IntEnum
 import click
 
 from kintune.cli.root import root
-from kintune.errors import InputError, KintuneError
+from kintune.errors import InputError, KintuneError, StorageError
 
 __all__ = ["ExitCode", "main"]
 
@@ -56,7 +56,7 @@ def _explain(error: Exception) -> ExitCode:
     if isinstance(error, click.ClickException):
         _say(f"error: {error.format_message()}")
         return ExitCode.WRONG_INPUT
-    if isinstance(error, InputError):
+    if isinstance(error, InputError | StorageError):
         _say(f"error: {error}")
         return ExitCode.WRONG_INPUT
     if isinstance(error, KintuneError):

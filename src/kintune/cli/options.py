@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
-import click
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
-__all__ = ["constant_option", "records_option", "shape_option"]
+import click
+import msgspec
+
+from kintune.core.config import DEFAULT_TRIALS, Strategy, TuneConfig
+from kintune.core.constraints import Field, fields_of
+
+__all__ = ["config_options", "constant_option", "records_option", "shape_option"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_SPELLED = {"inputs": "--input"}
+_METAVARS = {"inputs": "FILE.npz|DIR", "records": "FILE", "output": "FILE.kt", "log": "FILE", "webhook": "URL"}
+_WITHOUT = {
+    "threads": "all physical cores",
+    "trials": f"{DEFAULT_TRIALS} if no other limit",
+    "round_size": str(Strategy().round_size),
+    "inputs": "random ones",
+    "records": "one in your data directory",
+}
+"""What happens without an option of `TuneConfig` whose default is None."""
+
+_SWITCHED_OFF = {
+    "carry": "Do not try a subgraph's good programs on its siblings.",
+    "kin": "Do not start from what other networks' subgraphs have taught.",
+}
+"""The help of an option that switches off what is on by default."""
 
 shape_option = click.option(
     "--shape",
@@ -22,6 +48,51 @@ constant_option = click.option(
     help="Fix the value of an input for good: sizes=1,3,8,8, flag=true or table=FILE.npy; once for each.",
 )
 
-records_option = click.option(
-    "--records", metavar="FILE", help="The records file.  [default: one in your data directory]"
-)
+
+def config_options(
+    names: Sequence[str],
+    config: type[msgspec.Struct] = TuneConfig,
+    help: Mapping[str, str] | None = None,
+    optional: Sequence[str] = (),
+) -> Callable[[Command], Command]:
+    """Return a decorator that adds an option for each of the named fields of `config`, in their order.
+
+    Name, type, default and help come from the struct; `help` replaces some of the texts.  An option that is `optional`
+    is None where it is not given.
+    """
+    fields = fields_of(config)
+
+    def add(command: Command) -> Command:
+        for name in reversed(names):
+            field = fields[name]._replace(default=None) if name in optional else fields[name]
+            command = _option(field, (help or {}).get(name), config)(command)
+        return command
+
+    return add
+
+
+def _option(field: Field, text: str | None, config: type[msgspec.Struct]) -> Callable[[Command], Command]:
+    spelled = _SPELLED.get(field.name, f"--{field.name.replace('_', '-')}")
+    if field.kind is bool and field.default:
+        off = text or _SWITCHED_OFF[field.name]
+        flag = f"--no-{field.name.replace('_', '-')}"
+        return click.option(
+            flag, field.name, is_flag=True, help=off, callback=lambda _context, _option, given: not given
+        )
+    if field.kind is bool:
+        return click.option(spelled, field.name, is_flag=True, help=text or field.help)
+    text = text or field.help
+    if config is TuneConfig and field.default is None and field.name in _WITHOUT:
+        text += f"  [default: {_WITHOUT[field.name]}]"
+    return click.option(
+        spelled,
+        field.name,
+        type=field.kind,
+        default=field.default,
+        show_default=field.default is not None,
+        metavar=_METAVARS.get(field.name),
+        help=text,
+    )
+
+
+records_option = config_options(["records"])

@@ -8,12 +8,13 @@ import click
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.following import Following
-from kintune.cli.options import constant_option, shape_option
+from kintune.cli.options import config_options, constant_option, shape_option
 from kintune.cli.remote import JobDocument, service_options
 from kintune.files import check_writable
 from kintune.models.constants import constant_values, parse_constants
 from kintune.models.ref import parse_shapes
 from kintune.service.client import Client
+from kintune.service.job_request import JobRequest
 
 __all__ = ["command"]
 
@@ -23,13 +24,9 @@ __all__ = ["command"]
 @service_options
 @shape_option
 @constant_option
-@click.option("--device", default="local-cpu", show_default=True, help="The type of device that it must be fast on.")
-@click.option("--target-ms", type=float, help="It is done once it is estimated to take at most this long.")
-@click.option("--minutes", type=float, help="It is done after this long.")
-@click.option("--trials", type=int, help="It is done after measuring so many programs.")
-@click.option("--priority", type=float, help="Of what is scarce, priority 2 gets twice as much as 1.")
-@click.option("--webhook", metavar="URL", help="Called when the job is over.")
-@click.option("--share", is_flag=True, help="Let others' jobs use what this one measures.")
+@config_options(
+    ["device", "target_ms", "minutes", "trials", "priority", "webhook", "share"], JobRequest, optional=["priority"]
+)
 @click.option("--compile-only", is_flag=True, help="Compile it in seconds from what is known; measure nothing.")
 @click.option("--wait", is_flag=True, help="Wait until it is over, and show how it goes.")
 @click.option("--output", metavar="FILE.kt", help="Download the result there; waits for it.")

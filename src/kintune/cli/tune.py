@@ -9,9 +9,11 @@ import click
 
 from kintune import api
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
-from kintune.cli.options import constant_option, records_option, shape_option
+from kintune.cli.options import config_options, constant_option, shape_option
+from kintune.core.config import TuneConfig
+from kintune.core.constraints import fields_of
 from kintune.core.report import CampaignReport, FailedRun, RunReport
-from kintune.errors import InputError, JobFailed, KintuneError
+from kintune.errors import InputError, JobFailed, KintuneError, StorageError
 from kintune.files import check_writable
 from kintune.terminal.summary import summarize
 
@@ -24,35 +26,7 @@ Ending: TypeAlias = "api.Result | KintuneError"
 @click.argument("models", metavar="MODEL...", nargs=-1, required=True)
 @shape_option
 @constant_option
-@click.option("--target", default="native", show_default=True, help="What to tune for; 'native' is this machine.")
-@click.option(
-    "--device",
-    default="cpu",
-    show_default=True,
-    help="What times programs: 'cpu', which is all cores by turns, or cores of its own: cpu:1, cpu:2-3, cpu:2+cpu:3;"
-    " a GPU: cuda, cuda:1.",
-)
-@click.option("--threads", type=int, help="Threads that the model will run on.  [default: all physical cores]")
-@click.option("--trials", type=int, help="Stop after measuring this many programs.  [default: 1000 if no other limit]")
-@click.option("--minutes", type=float, help="Stop after this long.")
-@click.option("--until-ms", type=float, help="Stop once the model is estimated to take at most this long.")
-@click.option(
-    "--families", default="op", show_default=True, help="Which subgraphs learn together: op, hash, measured, ind, none."
-)
-@click.option(
-    "--foresee", default="guarded", show_default=True, help="Short rounds for siblings: guarded, published or none."
-)
-@click.option("--no-carry", is_flag=True, help="Do not try a subgraph's good programs on its siblings.")
-@click.option("--no-kin", is_flag=True, help="Do not start from what other networks' subgraphs have taught.")
-@click.option("--round-size", type=int, help="Programs of a full round.  [default: 32]")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything drawn at random.")
-@click.option("--input", "inputs", metavar="FILE.npz|DIR", help="Compare on these inputs.  [default: random ones]")
-@click.option("--rtol", type=float, default=1e-3, show_default=True, help="Relative tolerance of outputs.")
-@click.option("--atol", type=float, default=1e-3, show_default=True, help="Absolute tolerance of outputs.")
-@records_option
-@click.option("--output", metavar="FILE.kt", help="Where the executable goes; a directory if there are several.")
-@click.option("--fresh", is_flag=True, help="Neither go on with an unfinished run nor reuse what was measured.")
-@click.option("--log", metavar="FILE", help="Where the details go.")
+@config_options([name for name in fields_of(TuneConfig) if name != "priority"])
 @click.option("--policy", default="predictive", show_default=True, help="Who goes first among several models.")
 @click.option("--priority", "priorities", type=float, multiple=True, help="A weight for each model, in their order.")
 @click.option("--bundling", is_flag=True, help="A model keeps what its next step needs as well.")
@@ -64,25 +38,6 @@ def command(
     models: tuple[str, ...],
     shapes: tuple[str, ...],
     constants: tuple[str, ...],
-    target: str,
-    device: str,
-    threads: int | None,
-    trials: int | None,
-    minutes: float | None,
-    until_ms: float | None,
-    families: str,
-    foresee: str,
-    no_carry: bool,
-    no_kin: bool,
-    round_size: int | None,
-    seed: int,
-    inputs: str | None,
-    rtol: float,
-    atol: float,
-    records: str | None,
-    output: str | None,
-    fresh: bool,
-    log: str | None,
     policy: str,
     priorities: tuple[float, ...],
     bundling: bool,
@@ -90,6 +45,7 @@ def command(
     schedule: str | None,
     quiet: bool,
     json_target: JsonTarget,
+    **options: Any,
 ) -> None:
     """Make each MODEL fast on this machine: an ONNX file, a PyTorch exported program (.pt2), or zoo:NAME.
 
@@ -97,41 +53,21 @@ def command(
     the search and keeps what was found.  The same command again goes on from what is known.  Several models are tuned
     at once.
     """
-    options: dict[str, Any] = {
-        "device": device,
-        "threads": threads,
-        "trials": trials,
-        "minutes": minutes,
-        "until_ms": until_ms,
-        "families": families,
-        "foresee": foresee,
-        "carry": not no_carry,
-        "kin": not no_kin,
-        "round_size": round_size,
-        "seed": seed,
-        "inputs": inputs,
-        "rtol": rtol,
-        "atol": atol,
-        "records": records,
-        "fresh": fresh,
-        "log": log,
-    }
-    if len(models) > 1 and (shapes or constants or inputs):
+    if len(models) > 1 and (shapes or constants or options["inputs"]):
         raise InputError(
             "--shape, --constant and --input are for one model; tune the models that need them by themselves"
         )
     loaded = [api.Model.parse(model, shapes, constants) for model in models]
     endings = api.tune_all(
         loaded,
-        target,
+        config=TuneConfig(**options),
         policy=policy,
         priorities=priorities or None,
         bundling=bundling,
         pipelined=not no_pipeline,
         schedule=None if schedule is None else str(check_writable(schedule, "--schedule")),
-        output=output,
         progress=not quiet,
-        **options,
+        return_exceptions=True,
     )
     document: RunReport | CampaignReport
     if len(endings) == 1:
@@ -164,6 +100,6 @@ def _complain(models: Sequence[api.Model], endings: Sequence[Ending]) -> None:
     """Raise what says of which models nothing came, and why; InputError if nothing but their input was wrong."""
     failed = [(m.name, e) for m, e in zip(models, endings, strict=True) if isinstance(e, KintuneError)]
     if failed:
-        kind = InputError if all(isinstance(error, InputError) for _, error in failed) else JobFailed
+        kind = InputError if all(isinstance(error, InputError | StorageError) for _, error in failed) else JobFailed
         causes = "; ".join(f"{name}: {error}" for name, error in failed)
         raise kind(f"{len(failed)} of {len(models)} models failed: {causes}")

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol, operands_for
 from kintune.core.model import ModelRef
 from kintune.core.workload import Subgraph
 
-__all__ = ["Budget", "Foresee", "JobSpec", "Options", "Strategy"]
+__all__ = [
+    "COMPILE_FIELDS",
+    "DEFAULT_TRIALS",
+    "Budget",
+    "Foresee",
+    "JobSpec",
+    "Options",
+    "PolicyName",
+    "Strategy",
+    "TuneConfig",
+]
 
 Foresee: TypeAlias = Literal["none", "published", "guarded"]
 """What happens after a full round: nothing; a small round for the steepest sibling, as FamilySeer does; or the same as
@@ -21,6 +32,10 @@ Budget: TypeAlias = Literal["gradient", "balanced", "prospect"]
 """Who gets the next round: the subgraph with the steepest expected gain, or the one with the fewest trials.  With
 "prospect" it is the steepest one, as far as what the device reaches at its best leaves a gain, and its round is sized
 by that."""
+
+
+PolicyName: TypeAlias = Literal["sequential", "synchronous", "uncontrolled", "greedy", "fair", "predictive"]
+"""The scheduling policies (`kintune.scheduler.policies`)."""
 
 
 class Strategy(msgspec.Struct, frozen=True):
@@ -66,6 +81,57 @@ class Options(msgspec.Struct, frozen=True):
     atol: float = 1e-3
     compare: tuple[str, ...] = ("onnxruntime", "openvino", "torch")
     search: bool = True  # False: nothing is measured, what is known ships
+
+
+class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How a model is tuned: everything that may be chosen beside the model.
+
+    This is the one place of these options.  The command line, the Python interface and the service take names,
+    defaults, limits and help from here (`kintune.core.constraints`).  Paths are texts.  The fields in `COMPILE_FIELDS`
+    hold for a compilation without search as well.
+    """
+
+    target: Annotated[str, Meta(description="What to tune for; 'native' is this machine.")] = "native"
+    device: Annotated[
+        str,
+        Meta(
+            description="What times programs: 'cpu', which is all cores by turns, or cores of its own: cpu:1, cpu:2-3,"
+            " cpu:2+cpu:3; a GPU: cuda, cuda:1."
+        ),
+    ] = "cpu"
+    threads: Annotated[int, Meta(ge=1, description="Threads that the model will run on.")] | None = None
+    trials: Annotated[int, Meta(ge=1, description="Stop after measuring this many programs.")] | None = None
+    minutes: Annotated[float, Meta(gt=0, description="Stop after this long.")] | None = None
+    until_ms: (
+        Annotated[float, Meta(gt=0, description="Stop once the model is estimated to take at most this long.")] | None
+    ) = None
+    families: Annotated[str, Meta(description="Which subgraphs learn together: op, hash, measured, ind, none.")] = "op"
+    foresee: Annotated[Foresee, Meta(description="Short rounds for siblings: guarded, published or none.")] = "guarded"
+    carry: Annotated[bool, Meta(description="Try a subgraph's good programs on its siblings.")] = True
+    kin: Annotated[bool, Meta(description="Start from what other networks' subgraphs have taught.")] = True
+    round_size: Annotated[int, Meta(ge=1, description="Programs of a full round.")] | None = None
+    seed: Annotated[int, Meta(ge=0, description="Seed of everything drawn at random.")] = 0
+    inputs: Annotated[str, Meta(description="Compare on these inputs.")] | None = None
+    rtol: Annotated[float, Meta(ge=0, description="Relative tolerance of outputs.")] = 1e-3
+    atol: Annotated[float, Meta(ge=0, description="Absolute tolerance of outputs.")] = 1e-3
+    records: Annotated[str, Meta(description="The records file.")] | None = None
+    output: Annotated[str, Meta(description="Where the executable goes; a directory if there are several.")] | None = (
+        None
+    )
+    fresh: Annotated[bool, Meta(description="Neither go on with an unfinished run nor reuse what was measured.")] = (
+        False
+    )
+    log: Annotated[str, Meta(description="Where the details go.")] | None = None
+    priority: Annotated[
+        float, Meta(gt=0, description="Of what is scarce, a model of priority 2 gets twice as much as one of 1.")
+    ] = 1.0
+
+
+COMPILE_FIELDS = ("target", "device", "threads", "seed", "inputs", "rtol", "atol", "records", "output", "log")
+"""The fields of `TuneConfig` that a compilation without search uses."""
+
+DEFAULT_TRIALS = 1000
+"""The budget in trials where no limit is given."""
 
 
 class JobSpec(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kintune.errors import RecordsError
+from kintune.errors import RecordsError, StorageError
 from kintune.hardware.check import Check, Verdict
 from kintune.records import Store
 
@@ -24,5 +24,5 @@ def check_records(location: str | None) -> list[Check]:
             finding = f"{store.where}: {counts.runs} runs, {counts.measurements} measurements"
             notices = [Check(_NAME, Verdict.NOTE, store.notice)] if store.notice else []
             return [Check(_NAME, Verdict.GOOD, finding), *notices]
-    except RecordsError as error:
+    except (RecordsError, StorageError) as error:
         return [Check(_NAME, Verdict.PROBLEM, str(error), "choose another with --records, or move this one away")]

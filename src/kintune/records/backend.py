@@ -67,7 +67,7 @@ class Backend:
     def after_commit(self, number: int) -> None:
         """The first thing done after every transaction that wrote, which has this number.  Never raises."""
 
-    def explain(self, error: BaseException) -> RecordsError:
+    def explain(self, error: BaseException) -> RecordsError | StorageError:
         """What a driver's `error` means."""
         state = str(getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or "")
         line = " ".join(str(error).split())

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from sqlalchemy import Connection, ExceptionContext, event
 
-from kintune.errors import OrderError, RecordsError
+from kintune.errors import OrderError, RecordsError, StorageError
 from kintune.records.backend import Backend
 
 __all__ = ["Clock", "Database", "now"]
@@ -22,7 +22,7 @@ class _Open:
     def __init__(self, connection: Connection, writes: bool) -> None:
         self.connection = connection
         self.writes = writes
-        self.failure: RecordsError | None = None
+        self.failure: RecordsError | StorageError | None = None
 
 
 class Database:

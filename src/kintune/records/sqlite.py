@@ -62,7 +62,7 @@ class SQLiteMemory(Backend):
             damages.append(Damage(table, _key_of(connection, table, row), f"names a row of {parent} that is not there"))
         return damages
 
-    def explain(self, error: BaseException) -> RecordsError:
+    def explain(self, error: BaseException) -> RecordsError | StorageError:
         """What SQLite's `error` means, by its text, which is the same in all versions."""
         line = str(error)
         if "disk is full" in line:

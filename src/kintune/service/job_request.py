@@ -6,11 +6,13 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import Meta
 
+from kintune.core.constraints import check_fields
 from kintune.errors import InputError
 from kintune.models.constants import constant_of, constant_values, parse_constant
 
@@ -34,16 +36,22 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     jobs use what this one measures.  Without `search` the model is only compiled, in seconds, from what is known.
     """
 
-    device: str = "local-cpu"
-    target_ms: float | None = None
-    minutes: float | None = None
-    trials: int | None = None
-    priority: float = 1.0
+    device: Annotated[str, Meta(description="The type of device that it must be fast on.")] = "local-cpu"
+    target_ms: (
+        Annotated[float, Meta(gt=0, description="It is done once it is estimated to take at most this long.")] | None
+    ) = None
+    minutes: Annotated[float, Meta(gt=0, le=MOST_MINUTES, description="It is done after this long.")] | None = None
+    trials: (
+        Annotated[int, Meta(gt=0, le=1_000_000, description="It is done after measuring so many programs.")] | None
+    ) = None
+    priority: Annotated[
+        float, Meta(gt=0, le=100, description="Of what is scarce, priority 2 gets twice as much as 1.")
+    ] = 1.0
     shapes: dict[str, tuple[int, ...]] = {}
     constants: dict[str, Any] = {}
-    seed: int = 0
-    webhook: str | None = None
-    share: bool = False
+    seed: Annotated[int, Meta(ge=0, description="Seed of everything drawn at random.")] = 0
+    webhook: Annotated[str, Meta(description="Called when the job is over.")] | None = None
+    share: Annotated[bool, Meta(description="Let others' jobs use what this one measures.")] = False
     search: bool = True
 
 
@@ -55,12 +63,7 @@ def check(wanted: JobRequest, minutes: float | None = None) -> JobRequest:
     """
     if not TYPE_NAME.fullmatch(wanted.device):
         raise InputError(f"device {wanted.device[:64]!r} is no name of a device type")
-    _positive("target_ms", wanted.target_ms, math.inf)
-    _positive("minutes", wanted.minutes, MOST_MINUTES)
-    _positive("trials", wanted.trials, 1_000_000)
-    _positive("priority", wanted.priority, 100.0)
-    if not 0 <= wanted.seed < 1 << 63:
-        raise InputError(f"seed must be 0 or more, and is {wanted.seed}")
+    check_fields(wanted)
     for name, shape in wanted.shapes.items():
         whole = all(0 <= extent < _LARGEST for extent in shape)
         if not name or len(name) > 256 or len(shape) > _MOST_DIMENSIONS or not whole:
@@ -101,12 +104,6 @@ def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
         return
     for item in value:
         yield from _leaves(item, depth + 1)
-
-
-def _positive(name: str, value: float | None, most: float) -> None:
-    if value is not None and not (math.isfinite(value) and 0 < value <= most):
-        limit = "" if math.isinf(most) else f" and at most {most:g}"
-        raise InputError(f"{name} must be more than 0{limit}, and is {value:g}")
 
 
 def _check_webhook(url: str) -> None:

@@ -17,7 +17,7 @@ from kintune.core.device import Peak
 from kintune.core.knowledge import Knowledge, KnownModel, KnownProgram, TrainedModel, TrainingConditions
 from kintune.core.stage_results import Taught
 from kintune.core.version import ModelVersion
-from kintune.errors import RecordsError
+from kintune.errors import RecordsError, StorageError
 from kintune.records import Measurement, Store, WorkloadRecord
 from kintune.search.family import Samples, Subject, families
 
@@ -156,7 +156,7 @@ def _described(store: Store, workload: str) -> tuple[Subject, dict[str, Sketch]]
     try:
         sketches = store.workloads.sketches([workload])
         return subject_of(store.workloads.get(workload)), {sketch.digest: sketch for sketch in sketches}
-    except RecordsError:
+    except (RecordsError, StorageError):
         return None
 
 
@@ -173,7 +173,7 @@ def _program(
 def _model(store: Store, version: ModelVersion) -> KnownModel | None:
     try:
         kept = TrainedModel.from_bytes(store.blobs.get(version.blob))
-    except RecordsError:
+    except (RecordsError, StorageError):
         return None
     return KnownModel(version, kept.trees, kept.subjects)
 

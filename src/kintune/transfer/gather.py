@@ -9,7 +9,7 @@ import numpy as np
 
 from kintune.core.candidate import UNTUNED
 from kintune.core.knowledge import Knowledge, TrainingConditions
-from kintune.errors import RecordsError
+from kintune.errors import RecordsError, StorageError
 from kintune.records import Measurement, OnDamage, RunState, Store
 from kintune.search.cost_model import relative_speeds
 from kintune.search.family import Samples, Subject
@@ -118,6 +118,6 @@ class Doubt:
         if run_id not in self._failed:
             try:
                 self._failed[run_id] = self._store.runs.get(run_id).state is RunState.FAILED
-            except RecordsError:  # damaged: nobody knows
+            except (RecordsError, StorageError):  # damaged: nobody knows
                 self._failed[run_id] = True
         return self._failed[run_id]

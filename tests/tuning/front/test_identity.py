@@ -59,7 +59,7 @@ def test_what_another_version_has_begun_is_other_work(constant: str, monkeypatch
 def test_what_was_timed_by_another_protocol_is_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
     before = key()
     newer = partial(MeasurementProtocol, version=MeasurementProtocol(threads=1).version + 1)
-    monkeypatch.setattr("kintune.tuning.front.request.Protocol", newer)
+    monkeypatch.setattr("kintune.tuning.front.request.MeasurementProtocol", newer)
     assert key() != before
 
 

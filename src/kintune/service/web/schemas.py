@@ -6,38 +6,45 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from kintune.core.constraints import fields_of
 from kintune.service.job_repository import Job, JobStep
 from kintune.service.job_request import JobRequest
 from kintune.service.model_store import StoredModel
 
 __all__ = ["ErrorOut", "JobIn", "JobOut", "JobPage", "JobRequestIn", "ModelOut", "ModelPage", "PriorityIn", "StepOut"]
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+def _field(name: str, **limits: Any) -> Any:
+    """A field of `JobRequest`, with its default, limits and help."""
+    field = fields_of(JobRequest)[name]
+    declared = {limit: getattr(field.meta, limit) for limit in ("gt", "ge", "le", "lt")}
+    limits = {**{limit: value for limit, value in declared.items() if value is not None}, **limits}
+    if field.kind is float:
+        limits["allow_inf_nan"] = False
+    return Field(field.default, description=field.help, **limits)
+
+
 class JobRequestIn(_Strict):
     """What is wanted of a model."""
 
-    device: str = Field("local-cpu", max_length=64, description="The type of device that it must be fast on.")
-    target_ms: Positive | None = Field(None, description="It is done once it is estimated to take at most this long.")
-    minutes: Positive | None = Field(None, description="It is done after this many minutes.")
-    trials: int | None = Field(None, gt=0, le=1_000_000, description="It is done after measuring so many programs.")
-    priority: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] = Field(
-        1.0, description="Of what is scarce, priority 2 gets twice as much as 1."
-    )
+    device: str = _field("device", max_length=64)
+    target_ms: float | None = _field("target_ms")
+    minutes: float | None = _field("minutes")
+    trials: int | None = _field("trials")
+    priority: float = _field("priority")
     shapes: dict[str, list[int]] = Field(
         {}, max_length=64, description="Shapes of inputs whose dimensions are dynamic."
     )
     constants: dict[str, bool | int | float | list[Any]] = Field(
         {}, max_length=64, description="Values of inputs that are fixed for good: numbers, true or false, or lists."
     )
-    seed: int = Field(0, ge=0, lt=1 << 63)
-    webhook: str | None = Field(None, max_length=2048, description="Called when the job is over.")
-    share: bool = Field(False, description="Whether others' jobs may use what this one measures.")
+    seed: int = _field("seed", lt=1 << 63)
+    webhook: str | None = _field("webhook", max_length=2048)
+    share: bool = _field("share")
     search: bool = Field(True, description="False: compile it in seconds from what is known, measuring nothing.")
 
     def wanted(self) -> JobRequest:
