@@ -15,7 +15,7 @@ from kintune.core.model import ModelRef, Tensor
 from kintune.errors import ModelError, ShapeError, UnsupportedOperators
 from kintune.models.importer import load
 from kintune.models.ref import parse_ref
-from kintune.models.zoo import bert, gpt2, mobilenet_v1, mobilenet_v2, resnet, vit
+from kintune.models.zoo import bert, gpt2, mobilenet, resnet, vit
 from kintune.models.zoo.render import render
 
 pytestmark = pytest.mark.tvm
@@ -32,8 +32,8 @@ def draw(*shape: int, scale: float = 1.0) -> Any:
 SMALL = {"layers": 2, "hidden": 128, "heads": 2}
 NETWORKS = {
     "resnet18": lambda: resnet.build(replace(resnet.RESNET18, image=64), 1),
-    "mobilenet_v1": lambda: mobilenet_v1.build(replace(mobilenet_v1.MOBILENET_V1_0_5, image=32), 1),
-    "mobilenet_v2": lambda: mobilenet_v2.build(replace(mobilenet_v2.MOBILENET_V2, image=32), 2),
+    "mobilenet_v1": lambda: mobilenet.build(replace(mobilenet.MOBILENET_V1_0_5, image=32), 1),
+    "mobilenet_v2": lambda: mobilenet.build(replace(mobilenet.MOBILENET_V2, image=32), 2),
     "bert": lambda: bert.build(replace(bert.BERT_BASE, vocabulary=512, sequence=16, **SMALL), 1),
     "roberta": lambda: bert.build(replace(bert.ROBERTA_LARGE, vocabulary=512, sequence=16, **SMALL), 2),
     "gpt2": lambda: gpt2.build(replace(gpt2.GPT2, vocabulary=512, sequence=16, **SMALL), 2),

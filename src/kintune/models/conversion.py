@@ -19,7 +19,7 @@ from kintune.errors import ModelError, cause_line
 from kintune.models.converters import CONVERTERS
 from kintune.models.converters.node import attribute_value, empty
 from kintune.models.evaluation import evaluate
-from kintune.models.expressions import constant_of, dtype_of, shape_of
+from kintune.models.expressions import constant_of, dtype_of, shape_of, static_shape
 
 __all__ = ["KNOWN", "Conversion"]
 
@@ -141,8 +141,7 @@ class Conversion:
             return relax.const(np.array([int(size) for size in result.values], np.int64), "int64")
         if not isinstance(result.ty, relax.TensorType):
             raise ValueError(f"its result {name} is no tensor but {result.ty}")
-        sizes = result.ty.shape
-        if not isinstance(sizes, relax.ShapeExpr) or not all(isinstance(size, tvm.tirx.IntImm) for size in sizes):
+        if static_shape(result.ty) is None:
             raise ValueError(f"the shape of its result {name} depends on the data")
         return _empty_as_constant(result)
 

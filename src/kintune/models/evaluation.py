@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TypeProto, helper
 
+from kintune.models.onnx_nodes import DEFAULT_DOMAINS
+
 if TYPE_CHECKING:
     import onnxruntime
 
@@ -61,7 +63,7 @@ def _model(node: NodeProto, values: Sequence[NDArray[Any] | None], opset: int) -
         if name:
             graph.output.append(helper.make_value_info(name, TypeProto()))
     opsets = [helper.make_opsetid("", opset)]
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain not in DEFAULT_DOMAINS:
         opsets.append(helper.make_opsetid(node.domain, 1))
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 

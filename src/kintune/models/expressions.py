@@ -17,6 +17,7 @@ from tvm import relax
 __all__ = [
     "HALVES",
     "Standardised",
+    "along_axis",
     "constant_of",
     "dtype_of",
     "gelu_curve",
@@ -25,6 +26,7 @@ __all__ = [
     "scatter_elements",
     "shape_of",
     "standardised",
+    "static_shape",
 ]
 
 Emit: TypeAlias = "Callable[[relax.Expr], relax.Expr]"
@@ -41,16 +43,29 @@ class Standardised(NamedTuple):
     inverse_deviation: relax.Expr
 
 
+def static_shape(kind: relax.Type) -> tuple[int, ...] | None:
+    """The sizes of a tensor's type; None when it is no tensor, or a size is not known while the model is imported."""
+    if not isinstance(kind, relax.TensorType) or not isinstance(kind.shape, relax.ShapeExpr):
+        return None
+    sizes = kind.shape.values
+    return tuple(map(int, sizes)) if all(isinstance(size, tvm.tirx.IntImm) for size in sizes) else None
+
+
 def shape_of(expression: relax.Expr) -> tuple[int, ...]:
     """The tensor's shape.
 
     Raises:
         ValueError: a size is not known while the model is imported.
     """
-    shape = expression.ty.shape
-    if shape is None or not all(isinstance(size, tvm.tirx.IntImm) for size in shape):
+    shape = static_shape(expression.ty)
+    if shape is None:
         raise ValueError("the shape of an input depends on data")
-    return tuple(int(size) for size in shape)
+    return shape
+
+
+def along_axis(values: NDArray[Any], axis: int, rank: int) -> NDArray[Any]:
+    """A vector as an array of `rank` dimensions, all but `axis` of size 1."""
+    return values.reshape([-1 if i == axis else 1 for i in range(rank)])
 
 
 def dtype_of(expression: relax.Expr) -> str:

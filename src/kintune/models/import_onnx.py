@@ -14,7 +14,7 @@ from kintune.errors import ModelError, UnsupportedOperators, cause_line
 from kintune.models.conversion import KNOWN, Conversion
 from kintune.models.half_precision import accumulate_in_float32
 from kintune.models.imported_module import ImportedModule, trace
-from kintune.models.onnx_nodes import described_nodes, nodes
+from kintune.models.onnx_nodes import DEFAULT_DOMAINS, described_nodes, nodes
 from kintune.models.quiet import quiet
 from kintune.models.slimming import slim
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["import_onnx"]
 
-_DEFAULT_DOMAINS = frozenset({"", "ai.onnx"})
 _CONTRIB_DOMAIN = "com.microsoft"
 _CONTRIB_ALONE = frozenset(
     {
@@ -67,7 +66,7 @@ def _unsupported(model: ModelProto) -> Counter[str]:
     """How often each operator occurs, at any depth, that cannot be imported."""
     counts: Counter[str] = Counter()
     for node in nodes(model):
-        if node.domain in _DEFAULT_DOMAINS:
+        if node.domain in DEFAULT_DOMAINS:
             if node.op_type not in KNOWN - _CONTRIB_ONLY:
                 counts[node.op_type] += 1
         elif node.domain != _CONTRIB_DOMAIN or node.op_type not in _CONTRIB & KNOWN:
@@ -95,7 +94,7 @@ def _expand(model: OnnxModel) -> ModelProto:
 def _state_defaults(model: ModelProto, operators: set[str], opset: int) -> None:
     """Give nodes of `operators` the attributes they leave at their default: the inliner does not know those."""
     for node in nodes(model):
-        if node.op_type in operators and node.domain in _DEFAULT_DOMAINS:
+        if node.op_type in operators and node.domain in DEFAULT_DOMAINS:
             given = {attribute.name for attribute in node.attribute}
             for name, attribute in defs.get_schema(node.op_type, opset).attributes.items():
                 if name not in given and attribute.default_value.name:

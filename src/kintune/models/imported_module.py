@@ -12,6 +12,7 @@ from tvm import relax
 from kintune.core.model import ModelRef, Tensor
 from kintune.errors import ModelError
 from kintune.models.constants import store_constant
+from kintune.models.expressions import static_shape
 from kintune.models.index_guard import guard_indices
 from kintune.models.input_kinds import with_kinds
 from kintune.models.model import ImportedModel
@@ -107,20 +108,10 @@ def _signature(
 
 
 def _tensor(label: str, name: str, type_: Any) -> Tensor:
-    shape = _fixed_shape(type_)
+    shape = static_shape(type_)
     if shape is None:
         raise ModelError(f"{label}: {name} is not a tensor of fixed shape but {type_}")
     return Tensor(name=name, shape=shape, dtype=str(type_.dtype))
-
-
-def _fixed_shape(type_: Any) -> tuple[int, ...] | None:
-    """The sizes of a tensor's type, or None when it is no tensor or leaves a size open."""
-    if not isinstance(type_, relax.TensorType) or not isinstance(type_.shape, relax.ShapeExpr):
-        return None
-    sizes = type_.shape.values
-    if not all(isinstance(size, tvm.tirx.IntImm) for size in sizes):
-        return None
-    return tuple(int(size) for size in sizes)
 
 
 def _refuse_open_shapes(label: str, main: relax.Function) -> None:
@@ -130,7 +121,7 @@ def _refuse_open_shapes(label: str, main: relax.Function) -> None:
     def visit(expression: Any) -> None:
         if isinstance(expression, relax.Call) and isinstance(expression.ty, relax.TensorType | relax.TupleType):
             fields = expression.ty.fields if isinstance(expression.ty, relax.TupleType) else [expression.ty]
-            if any(isinstance(field, relax.TensorType) and _fixed_shape(field) is None for field in fields):
+            if any(isinstance(field, relax.TensorType) and static_shape(field) is None for field in fields):
                 open_results.append(getattr(expression.op, "name", "an operator").removeprefix("relax."))
 
     relax.analysis.post_order_visit(main.body, visit)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, numpy_helper, shape_inference
 
 from kintune.errors import ModelError
-from kintune.models.onnx_nodes import describe_node, subgraphs
+from kintune.models.onnx_nodes import DEFAULT_DOMAINS, describe_node, subgraphs
 
 if TYPE_CHECKING:
     from typing import Any
@@ -20,7 +20,6 @@ __all__ = ["check_constant_indices"]
 _BY_ELEMENT = frozenset({"GatherElements", "ScatterElements", "Scatter"})
 _BY_TUPLE = frozenset({"GatherND", "ScatterND"})
 _INDEXING = frozenset({"Gather"}) | _BY_ELEMENT | _BY_TUPLE
-_DEFAULT_DOMAINS = frozenset({"", "ai.onnx"})
 
 _Values = Mapping[str, "NDArray[Any] | None"]
 _Shapes = Mapping[str, "tuple[int | None, ...]"]
@@ -82,7 +81,7 @@ def _walk(
         **{name: tuple(tensor.dims) for name, tensor in tensors.items()},
     }
     for node in graph.node:
-        if node.op_type in _INDEXING and node.domain in _DEFAULT_DOMAINS and len(node.input) > 1:
+        if node.op_type in _INDEXING and node.domain in DEFAULT_DOMAINS and len(node.input) > 1:
             name = node.input[1]
             indices = numpy_helper.to_array(tensors[name]) if name in tensors else values.get(name)
             if indices is not None and indices.dtype.kind in "iu":

@@ -13,7 +13,7 @@ from onnx import ModelProto
 from kintune.models.digest import onnx_digest
 from kintune.models.graph_file import GraphFile, open_graph, readable_names
 from kintune.models.index_check import check_constant_indices
-from kintune.models.onnx_nodes import nodes
+from kintune.models.onnx_nodes import DEFAULT_DOMAINS, nodes
 from kintune.models.shapes import bind, fit_constants, with_constants
 from kintune.models.slimming import slim
 
@@ -87,7 +87,7 @@ def _prepare(file: GraphFile, shapes: Mapping[str, tuple[int, ...]], constants: 
         inputs=fixed,
         weights={name: values for name, values in file.weights.items() if name in outside},
         digest=digest,
-        opset=next((entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")), 0),
+        opset=next((entry.version for entry in proto.opset_import if entry.domain in DEFAULT_DOMAINS), 0),
         constants=values,
     )
 

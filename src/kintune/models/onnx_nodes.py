@@ -12,7 +12,10 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from kintune.errors import ModelError
 
-__all__ = ["describe_node", "described_nodes", "nested_tensors", "nodes", "sort_nodes", "subgraphs"]
+__all__ = ["DEFAULT_DOMAINS", "describe_node", "described_nodes", "nested_tensors", "nodes", "sort_nodes", "subgraphs"]
+
+DEFAULT_DOMAINS = frozenset({"", "ai.onnx"})
+"""The names of the standard's own set of operators."""
 
 
 def nodes(model: ModelProto) -> Iterator[NodeProto]:

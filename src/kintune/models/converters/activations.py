@@ -10,7 +10,7 @@ import numpy as np
 from tvm import relax
 
 from kintune.models.converters.node import Convert, Node, like
-from kintune.models.expressions import dtype_of, gelu_curve, shape_of
+from kintune.models.expressions import along_axis, dtype_of, gelu_curve, shape_of
 
 __all__ = ["CONVERTERS"]
 
@@ -169,8 +169,8 @@ def _hardmax(node: Node, data: Any, axis: int) -> Any:
     """1 at the first greatest element, else 0."""
     shape, dtype = shape_of(data), dtype_of(data)
     found = node.emit(relax.op.argmax(data, axis, True))
-    positions = np.arange(shape[axis]).reshape([-1 if i == axis else 1 for i in range(len(shape))])
-    hit = node.emit(relax.op.equal(found, relax.const(positions.astype(np.int64), "int64")))
+    positions = along_axis(np.arange(shape[axis], dtype=np.int64), axis, len(shape))
+    hit = node.emit(relax.op.equal(found, relax.const(positions, "int64")))
     return relax.op.astype(hit, dtype)
 
 

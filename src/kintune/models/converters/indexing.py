@@ -6,7 +6,7 @@ import numpy as np
 from tvm import relax
 
 from kintune.models.converters.node import Convert, Node, axis_of
-from kintune.models.expressions import dtype_of, is_integer, scatter_elements, shape_of
+from kintune.models.expressions import along_axis, dtype_of, is_integer, scatter_elements, shape_of
 from kintune.models.index_marks import mark_index
 
 __all__ = ["CONVERTERS"]
@@ -26,7 +26,7 @@ def _one_hot(node: Node) -> relax.Expr:
     wrapped = node.emit(relax.op.add(indices, relax.const(np.int64(size), "int64")))
     negative = node.emit(relax.op.less(indices, relax.const(np.int64(0), "int64")))
     indices = node.emit(relax.op.where(negative, wrapped, indices))
-    places = np.arange(size, dtype=np.int64).reshape([-1 if i == axis else 1 for i in range(rank)])
+    places = along_axis(np.arange(size, dtype=np.int64), axis, rank)
     found = node.emit(relax.op.equal(node.emit(relax.op.expand_dims(indices, [axis])), relax.const(places, "int64")))
     off, on = (node.emit(relax.op.reshape(_element(node, values, place), ())) for place in (0, 1))
     return relax.op.where(found, on, off)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tvm import relax, te, tirx
 
 from kintune.models.converters.node import Convert, Node
-from kintune.models.expressions import dtype_of, shape_of
+from kintune.models.expressions import along_axis, dtype_of, shape_of
 
 __all__ = ["CONVERTERS"]
 
@@ -161,7 +161,7 @@ def _resized(
         x = _coordinates(axis, transformation)
         if cropped:
             within = (x >= 0) & (x <= axis.size - 1)
-            inside = inside & within.reshape([-1 if place == axis.axis else 1 for place in range(len(shape))])
+            inside = inside & along_axis(within, axis.axis, len(shape))
         if mode == "nearest":
             chosen = _nearest(x, rounding, axis.scale < 1).astype(np.int64)
             result = _summed(node, result, axis.axis, x, chosen, None)

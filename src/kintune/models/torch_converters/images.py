@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from tvm import relax
 
-from kintune.models.expressions import dtype_of, shape_of
+from kintune.models.expressions import along_axis, dtype_of, shape_of
 from kintune.models.torch_converters.translation import Converter, Expression, NotConvertible, Translation
 
 __all__ = ["CONVERTERS"]
@@ -74,7 +74,7 @@ def _bilinear(t: Translation, a: SimpleNamespace) -> Expression:
         else:
             at = np.maximum((np.arange(wanted) + 0.5) * (1 / scale if scale else size / wanted) - 0.5, 0)
         low = np.minimum(np.floor(at + 1e-9).astype(np.int64), size - 1)
-        share = t.const(np.clip(at - low, 0, 1).reshape([-1 if j == axis else 1 for j in range(4)]), dtype)
+        share = t.const(along_axis(np.clip(at - low, 0, 1), axis, 4), dtype)
         first, second = t.take(value, low, axis), t.take(value, np.minimum(low + 1, size - 1), axis)
         step = t.emit(relax.op.multiply(t.emit(relax.op.subtract(second, first)), share))
         value = t.emit(relax.op.add(first, step))

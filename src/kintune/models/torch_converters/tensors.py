@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from tvm import relax
 
-from kintune.models.expressions import dtype_of, is_integer, scatter_elements, shape_of
+from kintune.models.expressions import along_axis, dtype_of, is_integer, scatter_elements, shape_of
 from kintune.models.torch_converters.translation import Converter, Expression, NotConvertible, Translation
 
 __all__ = ["CONVERTERS"]
@@ -310,7 +310,7 @@ def _gather(t: Translation, a: SimpleNamespace) -> Expression:
     base = np.zeros(where, np.int64)
     for i, size in enumerate(where):
         if i != axis:
-            base += (np.arange(size) * strides[i]).reshape([-1 if j == i else 1 for j in range(len(where))])
+            base += along_axis(np.arange(size) * strides[i], i, len(where))
     index = t.cast(t.index(a.index, shape[axis], axis), "int64")
     moved = t.emit(relax.op.multiply(index, t.const(strides[axis], "int64")))
     at = t.emit(relax.op.add(moved, t.const(base, "int64")))

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["build", "check", "names"]
 
-_HOMES = {
+_NETWORKS = {
     "bert_base": ("bert", "BERT_BASE"),
     "bert_large": ("bert", "BERT_LARGE"),
     "gpt2": ("gpt2", "GPT2"),
-    "mobilenet_v1_0.5": ("mobilenet_v1", "MOBILENET_V1_0_5"),
-    "mobilenet_v2": ("mobilenet_v2", "MOBILENET_V2"),
-    "mobilenet_v2_0.5": ("mobilenet_v2", "MOBILENET_V2_0_5"),
+    "mobilenet_v1_0.5": ("mobilenet", "MOBILENET_V1_0_5"),
+    "mobilenet_v2": ("mobilenet", "MOBILENET_V2"),
+    "mobilenet_v2_0.5": ("mobilenet", "MOBILENET_V2_0_5"),
     "resnet18": ("resnet", "RESNET18"),
     "resnet50": ("resnet", "RESNET50"),
     "resnet152": ("resnet", "RESNET152"),
@@ -36,8 +36,7 @@ _HOMES = {
 _OPTIONS = {
     "bert": ("batch", "sequence", "layers"),
     "gpt2": ("batch", "sequence", "layers"),
-    "mobilenet_v1": ("batch", "image"),
-    "mobilenet_v2": ("batch", "image"),
+    "mobilenet": ("batch", "image"),
     "resnet": ("batch", "image"),
     "vit": ("batch", "image", "layers"),
 }
@@ -50,7 +49,7 @@ _LARGEST_IMAGE = 4096
 
 def names() -> tuple[str, ...]:
     """All names, in alphabetical order."""
-    return tuple(sorted(_HOMES))
+    return tuple(sorted(_NETWORKS))
 
 
 def check(name: str, options: Mapping[str, int]) -> None:
@@ -59,11 +58,11 @@ def check(name: str, options: Mapping[str, int]) -> None:
     Raises:
         ModelError: naming what is wrong and what there is.
     """
-    if name not in _HOMES:
+    if name not in _NETWORKS:
         close = difflib.get_close_matches(name, names(), n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(close)}? " if close else ""
         raise ModelError(f"zoo:{name}: no such network; {hint}there are {', '.join(names())}")
-    module, _ = _HOMES[name]
+    module, _ = _NETWORKS[name]
     known = _OPTIONS[module]
     for option, value in options.items():
         if option not in known:
@@ -84,8 +83,8 @@ def build(name: str, **options: int) -> Network:
         ModelError: for an unknown name or an option it cannot have.
     """
     check(name, options)
-    home, constant = _HOMES[name]
-    module = import_module(f"kintune.models.zoo.{home}")
+    module_name, constant = _NETWORKS[name]
+    module = import_module(f"kintune.models.zoo.{module_name}")
     config: Any = getattr(module, constant)
     for option, value in options.items():
         if option != "batch":
