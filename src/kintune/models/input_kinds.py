@@ -7,6 +7,7 @@ since kernels do not check what they read.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -274,14 +275,7 @@ def _size(name: str, call: relax.Call) -> int | None:
     if name == "relax.gather_nd":
         return min(sizes)
     axis = getattr(call.attrs, "axis", None)
-    return sizes[int(axis)] if axis is not None else max(1, _product(sizes))
-
-
-def _product(sizes: Sequence[int]) -> int:
-    product = 1
-    for size in sizes:
-        product *= size
-    return product
+    return sizes[int(axis)] if axis is not None else max(1, math.prod(sizes))
 
 
 def _choices(expression: Any) -> int:

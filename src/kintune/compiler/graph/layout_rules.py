@@ -6,7 +6,8 @@ where the operands must be brought into the network's order instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tvm
@@ -36,23 +37,23 @@ BROADCAST = (
 )  # fmt: skip
 
 
-def _rearranged(tensors: TensorViews, expression: relax.Expr) -> TensorView | None:
-    """The operand's view, when it is stored in another axis order than the network's; None otherwise."""
-    view = tensors.view(expression)
-    return None if view is None or view.is_plain else view
+def _on_view(rule: Callable[[TensorViews, TensorView, relax.Call], LayoutResult | None]) -> Rule:
+    """A rule for calls whose first operand is stored in another axis order than the network's; it gets its view."""
+
+    def apply(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
+        view = tensors.view(call.args[0])
+        return None if view is None or view.is_plain else rule(tensors, view, call)
+
+    return apply
 
 
 def _call(call: relax.Call, *arguments: relax.Expr) -> relax.Call:
     return relax.Call(call.op, list(arguments), call.attrs, call.ty_args)
 
 
-def _axis(axis: int, rank: int) -> int:
-    return int(axis) % rank
-
-
-def _unary(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
-    view = _rearranged(tensors, call.args[0])
-    return None if view is None else LayoutResult(_call(call, view.stored, *call.args[1:]), view.order, view.firm)
+@_on_view
+def _unary(_tensors: TensorViews, view: TensorView, call: relax.Call) -> LayoutResult | None:
+    return view.keeping(_call(call, view.stored, *call.args[1:]))
 
 
 def _best_order(views: Sequence[TensorView], rank: int) -> tuple[Order, bool] | None:
@@ -66,7 +67,7 @@ def _best_order(views: Sequence[TensorView], rank: int) -> tuple[Order, bool] | 
         return None
 
     def moved(order: Order) -> int:
-        return sum(_size(view.shape) for view in views if not _lies_in(view, order))
+        return sum(math.prod(view.shape) for view in views if not _lies_in(view, order))
 
     best = min(orders, key=lambda order: (moved(order), not orders[order]))
     least, others = moved(best), moved(plain)
@@ -81,13 +82,6 @@ def _lies_in(view: TensorView, order: Order) -> bool:
     return permutations.is_copy_free(shape, permutations.expanded(view.order, rank), order)
 
 
-def _size(shape: Sequence[int]) -> int:
-    size = 1
-    for extent in shape:
-        size *= extent
-    return size
-
-
 def _broadcast(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     shape = static_shape(relax.Var("result", call.ty))
     views = [tensors.view(argument) for argument in call.args]
@@ -99,7 +93,7 @@ def _broadcast(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
         return None
     order, firm = chosen
     operands = [
-        view.stored if _size(view.shape) == 1 and _is_constant(view.stored) else tensors.arrange(view, order)
+        view.stored if math.prod(view.shape) == 1 and _is_constant(view.stored) else tensors.arrange(view, order)
         for view in known
     ]
     return LayoutResult(_call(call, *operands), order, firm)
@@ -114,14 +108,14 @@ def _transpose(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     if view is None or _is_constant(view.stored):
         return None
     rank = len(view.shape)
-    axes = range(rank)[::-1] if call.attrs.axes is None else [_axis(axis, rank) for axis in call.attrs.axes]
+    axes = range(rank)[::-1] if call.attrs.axes is None else [int(axis) % rank for axis in call.attrs.axes]
     return LayoutResult(view.stored, permutations.compose(view.order, axes), view.firm)
 
 
-def _reshape(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
-    view = _rearranged(tensors, call.args[0])
+@_on_view
+def _reshape(tensors: TensorViews, view: TensorView, call: relax.Call) -> LayoutResult | None:
     wanted = static_shape(relax.Var("result", call.ty))
-    if view is None or wanted is None:
+    if wanted is None:
         return None
     data, order = view.stored, permutations.reshaped(view.shape, view.order, wanted)
     if order is None:
@@ -133,43 +127,45 @@ def _reshape(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     return LayoutResult(relax.op.reshape(data, permutations.stored(wanted, order)), order, view.firm)
 
 
-def _reduce(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
-    view = _rearranged(tensors, call.args[0])
-    if view is None or call.attrs.axis is None:
+@_on_view
+def _reduce(_tensors: TensorViews, view: TensorView, call: relax.Call) -> LayoutResult | None:
+    if call.attrs.axis is None:
         return None
-    rank = len(view.shape)
-    axes = [_axis(axis, rank) for axis in call.attrs.axis]
-    places = sorted(view.order[axis] for axis in axes)
+    places = sorted(map(view.place, call.attrs.axis))
+    return _reduced(view, call, places, call.attrs.axis)
+
+
+def _reduced(view: TensorView, call: relax.Call, places: Any, axes: Iterable[int]) -> LayoutResult:
+    """A reduction over axes of the network, which are `places` of what is stored."""
     found = getattr(relax.op, _short(call))(view.stored, places, bool(call.attrs.keepdims))
-    return LayoutResult(found, view.order if call.attrs.keepdims else permutations.reduced(view.order, axes), view.firm)
+    if call.attrs.keepdims:
+        return view.keeping(found)
+    return LayoutResult(
+        found, permutations.reduced(view.order, [int(axis) % len(view.shape) for axis in axes]), view.firm
+    )
 
 
 def _short(call: relax.Call) -> str:
     return operator_of(call).removeprefix("relax.")
 
 
-def _arg_reduce(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
-    view = _rearranged(tensors, call.args[0])
-    if view is None or call.attrs.axis is None:
+@_on_view
+def _arg_reduce(_tensors: TensorViews, view: TensorView, call: relax.Call) -> LayoutResult | None:
+    if call.attrs.axis is None:
         return None
-    axis = _axis(call.attrs.axis, len(view.shape))
-    found = getattr(relax.op, _short(call))(view.stored, view.order[axis], bool(call.attrs.keepdims))
-    return LayoutResult(
-        found, view.order if call.attrs.keepdims else permutations.reduced(view.order, [axis]), view.firm
-    )
+    axis = int(call.attrs.axis)
+    return _reduced(view, call, view.place(axis), [axis])
 
 
 def _along(build: Callable[[relax.Call, relax.Expr, int], relax.Expr]) -> Rule:
     """An operator along one axis, whose result has the operand's axes."""
 
-    def rule(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
-        view = _rearranged(tensors, call.args[0])
-        if view is None or call.attrs.axis is None:
+    def rule(_tensors: TensorViews, view: TensorView, call: relax.Call) -> LayoutResult | None:
+        if call.attrs.axis is None:
             return None
-        place = view.order[_axis(call.attrs.axis, len(view.shape))]
-        return LayoutResult(build(call, view.stored, place), view.order, view.firm)
+        return view.keeping(build(call, view.stored, view.place(call.attrs.axis)))
 
-    return rule
+    return _on_view(rule)
 
 
 def _scan(call: relax.Call, data: relax.Expr, axis: int) -> relax.Expr:
@@ -196,57 +192,53 @@ def _concat(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
         return None
     order, firm = chosen
     fields = [tensors.arrange(view, order) for view in known]
-    return LayoutResult(relax.op.concat(fields, order[_axis(call.attrs.axis, rank)]), order, firm)
+    return LayoutResult(relax.op.concat(fields, order[int(call.attrs.axis) % rank]), order, firm)
 
 
-def _strided_slice(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
-    view = _rearranged(tensors, call.args[0])
-    if view is None or not isinstance(call.args[1], relax.Tuple):
+@_on_view
+def _strided_slice(_tensors: TensorViews, view: TensorView, call: relax.Call) -> LayoutResult | None:
+    if not isinstance(call.args[1], relax.Tuple):
         return None
-    axes = [view.order[_axis(_integer(field), len(view.shape))] for field in call.args[1].fields]
-    moved = relax.Tuple([relax.prim_value(axis) for axis in axes])
-    return LayoutResult(_call(call, view.stored, moved, *call.args[2:]), view.order, view.firm)
+    places = [view.place(_integer(field)) for field in call.args[1].fields]
+    moved = relax.Tuple([relax.prim_value(place) for place in places])
+    return view.keeping(_call(call, view.stored, moved, *call.args[2:]))
 
 
 def _integer(expression: Any) -> int:
     return int(getattr(expression, "value", expression))
 
 
-def _take(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
-    view = _rearranged(tensors, call.args[0])
+@_on_view
+def _take(tensors: TensorViews, view: TensorView, call: relax.Call) -> LayoutResult | None:
     indices = static_shape(call.args[1])
-    if view is None or indices is None or len(indices) > 1 or call.attrs.axis is None:
+    if indices is None or len(indices) > 1 or call.attrs.axis is None:
         return None
-    axis = _axis(call.attrs.axis, len(view.shape))
+    axis = int(call.attrs.axis) % len(view.shape)
     found = relax.op.take(view.stored, tensors.operand(call.args[1]), view.order[axis], call.attrs.mode)
     return LayoutResult(found, view.order if indices else permutations.reduced(view.order, [axis]), view.firm)
 
 
-def _pad(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
-    view = _rearranged(tensors, call.args[0])
-    if view is None:
-        return None
+@_on_view
+def _pad(_tensors: TensorViews, view: TensorView, call: relax.Call) -> LayoutResult | None:
     widths = [int(width) for width in call.attrs.pad_width]
     moved = [width for axis in permutations.inverse(view.order) for width in widths[2 * axis : 2 * axis + 2]]
-    found = relax.op.nn.pad(view.stored, moved, str(call.attrs.pad_mode), float(call.attrs.pad_value))
-    return LayoutResult(found, view.order, view.firm)
+    return view.keeping(relax.op.nn.pad(view.stored, moved, str(call.attrs.pad_mode), float(call.attrs.pad_value)))
 
 
-def _tile(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
-    view = _rearranged(tensors, call.args[0])
-    if view is None or len(call.attrs.repeats) != len(view.shape):
+@_on_view
+def _tile(_tensors: TensorViews, view: TensorView, call: relax.Call) -> LayoutResult | None:
+    if len(call.attrs.repeats) != len(view.shape):
         return None
     repeats = [int(call.attrs.repeats[axis]) for axis in permutations.inverse(view.order)]
-    return LayoutResult(relax.op.tile(view.stored, repeats), view.order, view.firm)
+    return view.keeping(relax.op.tile(view.stored, repeats))
 
 
-def _broadcast_to(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
-    view = _rearranged(tensors, call.args[0])
+@_on_view
+def _broadcast_to(_tensors: TensorViews, view: TensorView, call: relax.Call) -> LayoutResult | None:
     wanted = static_shape(relax.Var("result", call.ty))
-    if view is None or wanted is None or len(wanted) != len(view.shape):
+    if wanted is None or len(wanted) != len(view.shape):
         return None
-    found = relax.op.broadcast_to(view.stored, permutations.stored(wanted, view.order))
-    return LayoutResult(found, view.order, view.firm)
+    return view.keeping(relax.op.broadcast_to(view.stored, permutations.stored(wanted, view.order)))
 
 
 def _conv2d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
@@ -272,8 +264,8 @@ def _conv2d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
 
 def _channels_last(tensors: TensorViews, call: relax.Call) -> relax.Expr | None:
     """The operand of a pooling or resizing operator, stored with its channels last; None when it is not."""
-    view = _rearranged(tensors, call.args[0])
-    if view is None or len(view.shape) != len(_NHWC) or call.attrs.layout != "NCHW":
+    view = tensors.view(call.args[0])
+    if view is None or view.is_plain or len(view.shape) != len(_NHWC) or call.attrs.layout != "NCHW":
         return None
     return tensors.arrange(view, _NHWC) if _lies_in(view, _NHWC) else None
 
@@ -316,41 +308,32 @@ def _resize2d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     return LayoutResult(found, _NHWC)
 
 
-def _normalise(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
+@_on_view
+def _normalise(tensors: TensorViews, view: TensorView, call: relax.Call) -> LayoutResult | None:
     """A norm whose scale and offset are tensors along its channels, or over the axes that it reduces."""
-    view = _rearranged(tensors, call.args[0])
-    if view is None:
-        return None
-    a, rank = call.attrs, len(view.shape)
-    axes = [view.order[_axis(axis, rank)] for axis in a.axes]
+    a = call.attrs
+    axes = [view.place(axis) for axis in a.axes]
     operands = [tensors.operand(argument) for argument in call.args[1:]]
     name = _short(call).removeprefix("nn.")
     last: tuple[Any, ...] = (axes, a.epsilon, a.center, a.scale)
     if name == "layer_norm" and axes != sorted(axes):
         return None
     if name != "layer_norm":
-        channels = view.order[_axis(a.channel_axis, rank)]
         groups = (a.num_groups,) if name == "group_norm" else ()
-        last = (*groups, channels, *last)
-    return LayoutResult(getattr(relax.op.nn, name)(view.stored, *operands, *last), view.order, view.firm)
+        last = (*groups, view.place(a.channel_axis), *last)
+    return view.keeping(getattr(relax.op.nn, name)(view.stored, *operands, *last))
 
 
-def _prelu(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
-    view = _rearranged(tensors, call.args[0])
-    if view is None:
-        return None
-    axis = view.order[_axis(call.attrs.axis, len(view.shape))]
-    return LayoutResult(relax.op.nn.prelu(view.stored, tensors.operand(call.args[1]), axis), view.order, view.firm)
+@_on_view
+def _prelu(tensors: TensorViews, view: TensorView, call: relax.Call) -> LayoutResult | None:
+    return view.keeping(relax.op.nn.prelu(view.stored, tensors.operand(call.args[1]), view.place(call.attrs.axis)))
 
 
-def _quantise(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
-    view = _rearranged(tensors, call.args[0])
-    if view is None:
-        return None
-    axis = view.order[_axis(call.attrs.axis, len(view.shape))]
+@_on_view
+def _quantise(tensors: TensorViews, view: TensorView, call: relax.Call) -> LayoutResult | None:
     steps = [tensors.operand(argument) for argument in call.args[1:]]
-    found = getattr(relax.op, _short(call))(view.stored, *steps, axis, str(call.attrs.out_dtype))
-    return LayoutResult(found, view.order, view.firm)
+    place, dtype = view.place(call.attrs.axis), str(call.attrs.out_dtype)
+    return view.keeping(getattr(relax.op, _short(call))(view.stored, *steps, place, dtype))
 
 
 RULES: dict[str, Rule] = {

@@ -32,6 +32,14 @@ class TensorView(NamedTuple):
         """Whether the axes are stored as the network has them."""
         return self.order == permutations.identity(len(self.shape))
 
+    def place(self, axis: int) -> int:
+        """The stored axis that an axis of the network's tensor is; it may count from the end."""
+        return self.order[int(axis) % len(self.shape)]
+
+    def keeping(self, expression: relax.Expr) -> LayoutResult:
+        """The result of an operator that keeps the order of this operand."""
+        return LayoutResult(expression, self.order, self.firm)
+
 
 class LayoutResult(NamedTuple):
     """An operator computed in another axis order: the expression, and the order of its result or results."""
