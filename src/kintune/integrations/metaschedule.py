@@ -188,7 +188,8 @@ def _subgraph(module: tvm.IRModule) -> tuple[Subgraph, tvm.IRModule]:
     schedule = tvm.s_tir.Schedule(alone, debug_mask=0, error_render_level="none")
     blocks = schedule.get_child_blocks(schedule.get_sblock("root", func_name="main"))
     name = "_".join(schedule.get(block).name_hint.removeprefix("T_") for block in blocks)
-    return describe(name, alone).subgraph(tunable=True), alone
+    subgraph = describe(name, alone).subgraph(tunable=True)
+    return msgspec.structs.replace(subgraph, weight_bytes=0.0, bytes=0.0), alone  # records keep no sizes
 
 
 def _target(target: tvm.target.Target | None) -> str:
