@@ -106,6 +106,6 @@ class FakeFront:
 def fake_front(monkeypatch: pytest.MonkeyPatch) -> FakeFront:
     """Tuning without a tuner."""
     fake = FakeFront()
-    monkeypatch.setattr("kintune.tuning.front.run.tune", fake.tune)
+    monkeypatch.setattr("kintune.tuning.front.driver.tune", fake.tune)
     monkeypatch.setattr("kintune.tuning.front.driver.tune_all", fake.tune_all)
     return fake

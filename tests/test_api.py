@@ -123,7 +123,7 @@ def test_sets_of_inputs_may_be_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
                 seen.append({name: arrays[name].tolist() for name in arrays.files})
         return example_report()
 
-    monkeypatch.setattr("kintune.tuning.front.run.tune", look)
+    monkeypatch.setattr("kintune.tuning.front.driver.tune", look)
     model = kt.load(ZOO)
     model.tune(inputs=[{"x": np.zeros(2)}, {"x": np.ones(2)}], progress=False)
     model.compile(inputs={"file": np.ones(1)}, progress=False)  # type: ignore[arg-type]

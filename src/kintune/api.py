@@ -168,12 +168,12 @@ class Model:
         *,
         search: bool,
     ) -> Result:
-        from kintune.tuning.front import run
+        from kintune.tuning.front import driver
 
         with _as_files(config["inputs"]) as files:
             request = request_of(self.ref, TuneConfig(**{**config, "inputs": files}), search=search)
             with _watching(progress, f"{self.name}, target {request.target}") as watch:
-                return Result(run.tune(request, watch))
+                return Result(driver.tune(request, watch))
 
 
 class Result:

@@ -104,12 +104,12 @@ class PlainJournal:
         self._events = list(history)
         self._known = _encode(tuple(known))
         self._taught = _encode(Taught(knowledge or Knowledge(), peak=peak))
-        self._works: dict[str, Work] = {}
+        self._stages: dict[str, Work] = {}
 
     def watch(self, job: str, work: Work) -> None:
         """A stage begins."""
         del job
-        self._works[work.stage.id] = work
+        self._stages[work.stage.id] = work
 
     def history(self, job: str) -> Sequence[Committed]:
         """All events, without what can be made again."""
@@ -159,7 +159,7 @@ class PlainJournal:
         return msgspec.structs.replace(event, payload=told)
 
     def _candidate(self, entry: JournalEntry) -> str:
-        item = self._works[entry.stage].items[entry.index]
+        item = self._stages[entry.stage].items[entry.index]
         if entry.kind == StageName.BUILD:
             return str(_decode(item, BuildItem).candidate.digest)
         return str(_decode(item, ProfileItem).built.candidate)
@@ -174,7 +174,7 @@ class Rehearsal:
 
     def __init__(
         self,
-        tools: Callable[[], CompilerBackend],
+        backend: Callable[[], CompilerBackend],
         spec: JobSpec,
         cast: Cast | None = None,
         *,
@@ -184,7 +184,7 @@ class Rehearsal:
     ) -> None:
         self.finished: Finished | None = None
         self.timed: Counter[tuple[str, str]] = Counter()
-        self._new_tools = tools
+        self._new_tools = backend
         self._spec = spec
         self._cast = cast or Cast()
         self._journal = journal or PlainJournal()

@@ -92,8 +92,10 @@ def estimate_model(
 ) -> Estimate:
     """Import and lower the model, measure the machine's peak unless it is known, and look into the records.
 
-    No records are created.  It waits for whoever is timing on the cores, and `on_wait` is told who.  Raises InputError
-    (or a child) when model, target or records cannot be used.
+    No records are created.  It waits for whoever is timing on the cores, and `on_wait` is told who.
+
+    Raises:
+        InputError: model, target or records cannot be used.
     """
     require_tried_versions()
     weights = weight_bytes(ref)
@@ -238,7 +240,9 @@ Prepare = Callable[[ModelRef], Prepared]
 def prepare(ref: ModelRef, about: DeviceDescription) -> Prepared:
     """The model's subgraphs as a job on this device would see them.
 
-    Raises InputError when the model cannot be used, EngineError when its import crashes.
+    Raises:
+        InputError: the model cannot be used.
+        EngineError: its import crashes.
     """
     spec = JobSpec(
         run_id="estimate",
@@ -258,7 +262,10 @@ def preparing(
 ) -> Iterator[Prepare]:
     """A function that prepares models one after the other, on cores of which nobody else is timing anything.
 
-    `on_wait` is told who holds them.  Raises InputError for a target or a number of threads that cannot be.
+    `on_wait` is told who holds them.
+
+    Raises:
+        InputError: for a target or a number of threads that cannot be.
     """
     require_tried_versions()
     cores = choose_cores(threads or 0)
@@ -271,7 +278,8 @@ def preparing(
 def weight_bytes(ref: ModelRef) -> int:
     """Bytes of the model's weights as stored; of an exported program, the size of its file.
 
-    Raises ModelError when the model cannot be used.
+    Raises:
+        ModelError: the model cannot be used.
     """
     if ref.kind == ZOO:
         return zoo.build(ref.source, **ref.options).nbytes

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import kintune.tuning.front.run as front
+import kintune.tuning.front.driver as front
 from kintune.core.config import Options, Strategy
 from kintune.core.model import ModelRef
 from kintune.core.report import ProgressReport, StopReason

@@ -23,7 +23,7 @@ from kintune.models.ref import parse_ref
 from kintune.records import Store
 from kintune.search.family import Subject
 from kintune.transfer.gather import gather_knowledge
-from kintune.tuning.front import run
+from kintune.tuning.front import driver
 from kintune.tuning.front.request import TuneRequest
 from kintune_lab.contest.orders import Ready, Teach
 from kintune_lab.race.side import Lesson
@@ -85,7 +85,7 @@ def teach(curriculum: Curriculum, directory: Path, show: Callable[[str, float], 
             show(f"teaching: tuning {teacher}, {report.trials} trials", (number + share) / len(curriculum.teachers))
 
         try:
-            report = run.tune(_request(curriculum, teacher, minutes, records, work), progress)
+            report = driver.tune(_request(curriculum, teacher, minutes, records, work), progress)
         finally:
             shutil.rmtree(work, ignore_errors=True)
         if report.reason is StopReason.INTERRUPTED:

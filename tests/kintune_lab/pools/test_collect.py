@@ -57,7 +57,7 @@ def collection(monkeypatch: pytest.MonkeyPatch) -> Collection:
         subgraphs = tuple(subgraph(name) for name in NAMES)
         yield lambda ref: Prepared(ref.name, "d" * 32, (), (), subgraphs, {}, ())
 
-    monkeypatch.setattr("kintune.tuning.front.run.tune", fake.tune)
+    monkeypatch.setattr("kintune.tuning.front.driver.tune", fake.tune)
     monkeypatch.setattr(module, "preparing", preparing)
     return fake
 

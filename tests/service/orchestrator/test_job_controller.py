@@ -90,7 +90,7 @@ class Play:
         self.came_of: Callable[[Job], Any] = lambda job: None
         journal = SimpleNamespace(enter=lambda *_, **__: None, watch=lambda *_: None, leave=self.closed.append)
         intake = SimpleNamespace(
-            ticket=self.ticket,
+            tuning_run=self.ticket,
             came_of=lambda job: self.came_of(job),
             clean_up=lambda job: self.cleaned.append(job.id),
             cores=1,

@@ -58,8 +58,8 @@ class Office:
             0
         ]
 
-    def ticket(self, device: str, usable: int = 0) -> tuple[Any, FakeTicket]:
-        about, ticket = self.intake.ticket(self.job(device), lambda type: usable)
+    def tuning_run(self, device: str, usable: int = 0) -> tuple[Any, FakeTicket]:
+        about, ticket = self.intake.tuning_run(self.job(device), lambda type: usable)
         assert isinstance(ticket, FakeTicket)
         return about, ticket
 
@@ -75,7 +75,7 @@ def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_job_for_this_machine_s_own_device(office: Office) -> None:
-    about, ticket = office.ticket("local-cpu")
+    about, ticket = office.tuning_run("local-cpu")
     assert about is OWN
     assert (ticket.station.device, ticket.station.threads, ticket.station.shared) == ("cpu", 2, True)
     assert (ticket.request.target, ticket.request.device) == ("native", "cpu")
@@ -84,7 +84,7 @@ def test_a_job_for_this_machine_s_own_device(office: Office) -> None:
 @pytest.mark.needs("aarch64-linker")
 def test_a_job_for_devices_elsewhere_is_compiled_for_what_those_are(office: Office) -> None:
     office.types.put("pi5", "board-1", PI, 1.0)
-    about, ticket = office.ticket("pi5", usable=3)
+    about, ticket = office.tuning_run("pi5", usable=3)
     assert about == PI
     assert ticket.station == MeasurementSite("pi5", 3, 4, "Cortex-A76")
     assert (ticket.request.target, ticket.request.device) == (PI.device_type.target, "pi5")
@@ -93,13 +93,13 @@ def test_a_job_for_devices_elsewhere_is_compiled_for_what_those_are(office: Offi
 @pytest.mark.needs("aarch64-linker")
 def test_a_type_of_which_no_device_is_there_now_is_waited_for(office: Office) -> None:
     office.types.put("pi5", "board-1", PI, 1.0)
-    assert office.ticket("pi5", usable=0)[1].station.count == 1
+    assert office.tuning_run("pi5", usable=0)[1].site.count == 1
 
 
 def test_a_type_that_nobody_has_brought(office: Office) -> None:
     office.types.put("pi5", "board-1", msgspec.structs.replace(PI), 1.0)
     with pytest.raises(InputError, match=r"no device of type 'pi6' .*; there is 'local-cpu', 'pi5'"):
-        office.ticket("pi6")
+        office.tuning_run("pi6")
 
 
 def run_of(office: Office, state: RunState, output: Path) -> Job:

@@ -19,7 +19,6 @@ from kintune.core.stage_results import Profiled, StageName, Updated
 from kintune.errors import OrderError
 from kintune.records import Store
 from kintune.testing.journal_suite import JournalSuite
-from kintune.tuning.front import run_log as book
 from kintune.tuning.front.journal import TuningJournal
 from kintune.workers.engine.journal import JournalEntry
 from tests.support.rehearsal import Cast, Rehearsal
@@ -274,7 +273,7 @@ def test_a_finalist_is_known_however_many_were_built_since(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, again: bool
 ) -> None:
     """Whether it is built once more at the end, or was kept by the job."""
-    monkeypatch.setattr(book, "_REMEMBERED", 2)
+    monkeypatch.setattr(run_log, "_REMEMBERED", 2)
     journal = desk.journal(toy_spec())
     journal.commit("run", preparation())
     first, *others = toy_space().rules("w0", 4)

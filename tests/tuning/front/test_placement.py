@@ -90,7 +90,7 @@ def test_gpus_have_a_core_each_to_start_kernels(monkeypatch: pytest.MonkeyPatch)
     assert choose_placement("cuda:1", None).devices == ((4,),)  # whatever is done with the other one meanwhile
     assert (place.shared, place.threads, place.type) == (False, 1, "cuda")
     assert all(r.type == "cuda" and r.host is None for r in place.resources() if isinstance(r, Device))
-    assert (place.station().cpu, place.station().device, place.station().count) == ("GPU sm_90", "cuda", 2)
+    assert (place.site().cpu, place.site().device, place.site().count) == ("GPU sm_90", "cuda", 2)
     commands = place.commands("native")
     assert commands["device@cuda:1"].argv[-2:] == ("--gpu", "1")
     assert commands["device@cuda:1"].limits.cores == (4,)

@@ -7,7 +7,7 @@ import pytest
 from kintune.errors import StorageError
 from kintune.scheduler.events import JobAdded
 from kintune.scheduler.recording import Header, RecordedStep
-from kintune.tuning.front.schedule_log import ScheduleLog
+from kintune.tuning.front.driver import ScheduleLog
 from kintune_lab.simulate.recorded import read_recording
 
 HEADER = Header("fair", names={"a": "net"})

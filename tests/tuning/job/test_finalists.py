@@ -43,9 +43,9 @@ def confirmed(rehearsal: Rehearsal) -> dict[str, list[str]]:
 
 
 def test_who_was_not_the_fastest_at_first_can_win() -> None:
-    cast, tools = Alike(), ToyTools()
-    rehearsal = Rehearsal(lambda: tools, toy_spec(), cast).run()
-    assert tools.packaged[0]["w0"] == cast.seen[FINALISTS - 1]
+    cast, backend = Alike(), ToyTools()
+    rehearsal = Rehearsal(lambda: backend, toy_spec(), cast).run()
+    assert backend.packaged[0]["w0"] == cast.seen[FINALISTS - 1]
     assert confirmed(rehearsal)["w0"] == [c.digest for c in cast.seen[:FINALISTS]]
 
 

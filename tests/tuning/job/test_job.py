@@ -47,9 +47,9 @@ class TestAWholeRun:
         assert all(later[:2] >= sooner[:2] for sooner, later in itertools.pairwise(curve))
 
     def test_the_best_program_known_is_packaged(self) -> None:
-        tools = ToyTools()
-        rehearsal = Rehearsal(lambda: tools, toy_spec()).run()
-        (chosen,) = tools.packaged
+        backend = ToyTools()
+        rehearsal = Rehearsal(lambda: backend, toy_spec()).run()
+        (chosen,) = backend.packaged
         measured = [candidate for picks in rehearsal.picks.values() for candidate in picks]
         for workload in ("w0", "w1", "w2"):
             assert time_us(chosen[workload]) == min(time_us(c) for c in measured if c.workload == workload)
@@ -78,13 +78,13 @@ class TestAWholeRun:
         assert (max(builds[digest] for digest in picked & confirmed) > 1) == killed
 
     def test_trivial_subgraphs_get_a_program_and_no_trials(self) -> None:
-        tools = ToyTools(tunable=1, trivial=3)
-        rehearsal = Rehearsal(lambda: tools, toy_spec()).run()
+        backend = ToyTools(tunable=1, trivial=3)
+        rehearsal = Rehearsal(lambda: backend, toy_spec()).run()
         assert {c.workload for picks in rehearsal.picks.values() for c in picks} == {"w0"}
         ends = {end.workload: end for end in ended(rehearsal).subgraphs}
         assert [ends[f"trivial{i}"].trials for i in range(3)] == [0, 0, 0]
         finalists = [toy_space().rules("trivial0", 1)[0], Candidate.untuned("trivial0")]
-        assert tools.packaged[0]["trivial0"] == min(finalists, key=time_us)
+        assert backend.packaged[0]["trivial0"] == min(finalists, key=time_us)
         assert ends["trivial0"].best_us == min(map(time_us, finalists))
 
     def test_a_network_without_anything_to_tune_is_packaged_at_once(self) -> None:
@@ -98,9 +98,9 @@ class TestAWholeRun:
                 del kind
                 return Outcome(Status.OK, (0.01 if candidate.sketch == UNTUNED else time_us(candidate),))
 
-        tools = ToyTools()
-        ended(Rehearsal(lambda: tools, toy_spec(), Slow()).run())
-        assert all(candidate.sketch == UNTUNED for candidate in tools.packaged[0].values())
+        backend = ToyTools()
+        ended(Rehearsal(lambda: backend, toy_spec(), Slow()).run())
+        assert all(candidate.sketch == UNTUNED for candidate in backend.packaged[0].values())
 
 
 class TestLimits:

@@ -47,11 +47,11 @@ class TestBeforeTuning:
         assert judge.checks == 1
 
     def test_a_subgraph_at_fault_ships_untuned_and_costs_no_trial(self) -> None:
-        tools = ToyTools()
+        backend = ToyTools()
         judge = Judge(lambda draft: not is_untuned(draft, "w1"))
-        summary = ended(Rehearsal(lambda: tools, with_limits(trials=20), judge).run())
-        assert all(chosen["w1"].sketch == UNTUNED for chosen in tools.packaged)
-        assert all(chosen["w0"].sketch != UNTUNED for chosen in tools.packaged)
+        summary = ended(Rehearsal(lambda: backend, with_limits(trials=20), judge).run())
+        assert all(chosen["w1"].sketch == UNTUNED for chosen in backend.packaged)
+        assert all(chosen["w0"].sketch != UNTUNED for chosen in backend.packaged)
         assert {end.workload: end.trials for end in summary.subgraphs}["w1"] == 0
         (note,) = summary.notes
         assert note == f"net_w1 keeps its untuned program: with another one, {WRONG.disagreement}"
@@ -59,19 +59,19 @@ class TestBeforeTuning:
     def test_where_only_rounding_excuses_the_outputs_subgraphs_are_compared_alone(self) -> None:
         class Noisy(Cast):
             def check(self, draft: Mapping[str, str]) -> ValidationResult:
-                if len(tools.apart) and not is_untuned(draft, "w1"):
+                if len(backend.apart) and not is_untuned(draft, "w1"):
                     return msgspec.structs.replace(WRONG, wrong_alone={"w1": "wrong numbers"})
                 return NOISY
 
             def prove(self) -> ValidationResult:
                 return NOISY
 
-        tools = ToyTools()
-        summary = ended(Rehearsal(lambda: tools, with_limits(trials=6), Noisy()).run())
-        assert [is_untuned({w: c.digest for w, c in chosen.items()}, "w1") for chosen in tools.apart] == [
+        backend = ToyTools()
+        summary = ended(Rehearsal(lambda: backend, with_limits(trials=6), Noisy()).run())
+        assert [is_untuned({w: c.digest for w, c in chosen.items()}, "w1") for chosen in backend.apart] == [
             False, True, True,
         ]  # fmt: skip
-        assert tools.packaged[0]["w1"].sketch == UNTUNED
+        assert backend.packaged[0]["w1"].sketch == UNTUNED
         assert summary.packaged is not None
         assert summary.packaged.alone == "toy.kt.alone"
         assert summary.notes == (
@@ -84,20 +84,20 @@ class TestBeforeTuning:
             def check(self, draft: Mapping[str, str]) -> ValidationResult:
                 return NOISY
 
-        tools = ToyTools()
-        (note,) = ended(Rehearsal(lambda: tools, COMPILED, Noisy()).run()).notes
+        backend = ToyTools()
+        (note,) = ended(Rehearsal(lambda: backend, COMPILED, Noisy()).run()).notes
         assert note.startswith("the outputs are near enough; 2 subgraphs agree by themselves")
-        assert (len(tools.drafted), len(tools.apart)) == (2, 1)
+        assert (len(backend.drafted), len(backend.apart)) == (2, 1)
 
     def test_a_proof_that_only_rounding_excuses_is_made_again_with_its_subgraphs(self) -> None:
         class Late(Cast):
             def prove(self) -> ValidationResult:
                 return NOISY
 
-        tools = ToyTools()
-        rehearsal = Rehearsal(lambda: tools, with_limits(trials=6), Late()).run()
+        backend = ToyTools()
+        rehearsal = Rehearsal(lambda: backend, with_limits(trials=6), Late()).run()
         assert ended(rehearsal).proof == NOISY
-        assert (len(tools.packaged), len(tools.apart)) == (2, 1)
+        assert (len(backend.packaged), len(backend.apart)) == (2, 1)
 
     def test_what_fails_however_it_is_lowered_is_refused_before_anything_is_measured(self) -> None:
         rehearsal = Rehearsal(ToyTools, with_limits(trials=3), Judge(lambda draft: True)).run()
@@ -207,16 +207,16 @@ class TestBeforeTuning:
 
 class TestAfterTuning:
     def test_a_winner_that_makes_the_network_wrong_is_found_and_replaced(self) -> None:
-        tools, proofs = ToyTools(), iter([WRONG])
+        backend, proofs = ToyTools(), iter([WRONG])
 
         class Late(Judge):
             def prove(self) -> ValidationResult:
                 return next(proofs, super().prove())
 
-        judge = Late(lambda draft: draft["w1"] != tools.drafted[0]["w1"].digest)
-        summary = ended(Rehearsal(lambda: tools, with_limits(trials=60), judge).run())
-        first, last = tools.packaged
-        assert last == {**first, "w1": tools.drafted[0]["w1"]}
+        judge = Late(lambda draft: draft["w1"] != backend.drafted[0]["w1"].digest)
+        summary = ended(Rehearsal(lambda: backend, with_limits(trials=60), judge).run())
+        first, last = backend.packaged
+        assert last == {**first, "w1": backend.drafted[0]["w1"]}
         assert first["w1"] != last["w1"]
         (note,) = summary.notes
         assert note.startswith("net_w1 keeps the program it had before the search: ")
@@ -235,11 +235,11 @@ class TestAfterTuning:
 
 class TestCompiling:
     def test_nothing_is_measured(self) -> None:
-        tools = ToyTools()
-        rehearsal = Rehearsal(lambda: tools, COMPILED).run()
+        backend = ToyTools()
+        rehearsal = Rehearsal(lambda: backend, COMPILED).run()
         summary = ended(rehearsal)
         assert summary.reason == "compiled"
-        assert summary.packaged == Packaged("toy.kt.unproven", {w: c.digest for w, c in tools.drafted[0].items()})
+        assert summary.packaged == Packaged("toy.kt.unproven", {w: c.digest for w, c in backend.drafted[0].items()})
         assert summary.proof is not None
         assert not summary.proof.latency_ms
         assert {event.kind for event in rehearsal.history} == {
@@ -247,10 +247,10 @@ class TestCompiling:
         }  # fmt: skip
 
     def test_what_ships_was_looked_at_as_it_is(self) -> None:
-        tools = ToyTools()
+        backend = ToyTools()
         judge = Judge(lambda draft: not is_untuned(draft, "w0") or not is_untuned(draft, "w2"))
-        summary = ended(Rehearsal(lambda: tools, COMPILED, judge).run())
+        summary = ended(Rehearsal(lambda: backend, COMPILED, judge).run())
         assert summary.packaged is not None
-        assert summary.packaged.chosen == {w: c.digest for w, c in tools.drafted[-1].items()}
+        assert summary.packaged.chosen == {w: c.digest for w, c in backend.drafted[-1].items()}
         assert is_untuned(summary.packaged.chosen, "w0")
         assert not is_untuned(summary.packaged.chosen, "w1")

@@ -127,11 +127,11 @@ class TestConfirming:
                     return Outcome(Status.OK, (1.0,))
                 return super().time(candidate, kind)
 
-        tools = ToyTools()
-        summary = ended(Rehearsal(lambda: tools, toy_spec(), Lucky()).run())
-        assert tools.packaged[0]["w0"] != lucky
+        backend = ToyTools()
+        summary = ended(Rehearsal(lambda: backend, toy_spec(), Lucky()).run())
+        assert backend.packaged[0]["w0"] != lucky
         assert next(end.best_us for end in summary.subgraphs if end.workload == "w0") == time_us(
-            tools.packaged[0]["w0"]
+            backend.packaged[0]["w0"]
         )
 
     def test_what_computes_something_else_the_second_time_is_replaced_and_not_shipped(self) -> None:
@@ -146,11 +146,11 @@ class TestConfirming:
                     return Outcome(Status.WRONG_RESULT, cause="wrong")
                 return super().time(candidate, kind)
 
-        tools = ToyTools()
-        ended(Rehearsal(lambda: tools, toy_spec(), Liars()).run())
+        backend = ToyTools()
+        ended(Rehearsal(lambda: backend, toy_spec(), Liars()).run())
         assert len(wrong) == 4
-        assert tools.packaged[0]["w2"] not in wrong
-        assert tools.packaged[0]["w2"].sketch != UNTUNED
+        assert backend.packaged[0]["w2"] not in wrong
+        assert backend.packaged[0]["w2"].sketch != UNTUNED
 
     def test_when_nothing_can_be_confirmed_the_untuned_programs_ship(self) -> None:
         class Nothing(Cast):
@@ -159,9 +159,9 @@ class TestConfirming:
                     return Outcome(Status.RUN_FAILED, cause="gone")
                 return super().time(candidate, kind)
 
-        tools = ToyTools()
-        rehearsal = Rehearsal(lambda: tools, toy_spec(), Nothing()).run()
-        assert all(candidate.sketch == UNTUNED for candidate in tools.packaged[0].values())
+        backend = ToyTools()
+        rehearsal = Rehearsal(lambda: backend, toy_spec(), Nothing()).run()
+        assert all(candidate.sketch == UNTUNED for candidate in backend.packaged[0].values())
         assert all(end.best_us is None for end in ended(rehearsal).subgraphs)
         assert rehearsal.counts(StageName.CONFIRM) <= 3 * (8 + 6) + 2
 
@@ -177,6 +177,6 @@ class TestConfirming:
                     return Built(candidate.digest, failure=BUILD_FAILED)
                 return super().build(candidate)
 
-        tools = ToyTools()
-        ended(Rehearsal(lambda: tools, toy_spec(), Once()).run())
-        assert tools.packaged[0]["trivial0"].sketch == UNTUNED
+        backend = ToyTools()
+        ended(Rehearsal(lambda: backend, toy_spec(), Once()).run())
+        assert backend.packaged[0]["trivial0"].sketch == UNTUNED

@@ -47,9 +47,9 @@ class TestKnown:
     def test_a_confirmed_time_counts_in_place_of_the_first_one(self) -> None:
         candidate = toy_space().rules("w0", 1)[0]
         fact = KnownCandidate(candidate, Outcome(Status.OK, (0.1,)), confirmed=Outcome(Status.OK, (500.0,)))
-        tools = ToyTools()
-        ended(Rehearsal(lambda: tools, with_limits(trials=20), journal=PlainJournal(known=[fact])).run())
-        assert tools.packaged[0]["w0"] != candidate
+        backend = ToyTools()
+        ended(Rehearsal(lambda: backend, with_limits(trials=20), journal=PlainJournal(known=[fact])).run())
+        assert backend.packaged[0]["w0"] != candidate
 
 
 class TestKin:

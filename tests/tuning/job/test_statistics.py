@@ -11,10 +11,10 @@ DISTURBED = Outcome(Status.OK, times_us=(1.0,), repeated=2)
 
 
 def test_disturbed_trials_are_counted_once_each_and_nothing_else() -> None:
-    ledger = JobStatistics()
+    statistics = JobStatistics()
     for outcome in (CALM, DISTURBED, DISTURBED):
-        ledger.count(TUNED, outcome, trial=True)
-    ledger.count(Candidate.untuned("dense"), DISTURBED, trial=True)  # no trial
-    ledger.count(TUNED, DISTURBED, trial=False)  # a finalist, which was a trial before
-    report = ledger.report("profile", "dense", Options(trials=8), None, None)
+        statistics.count(TUNED, outcome, trial=True)
+    statistics.count(Candidate.untuned("dense"), DISTURBED, trial=True)  # no trial
+    statistics.count(TUNED, DISTURBED, trial=False)  # a finalist, which was a trial before
+    report = statistics.report("profile", "dense", Options(trials=8), None, None)
     assert (report.trials, report.disturbed) == (3, 2)

@@ -224,7 +224,7 @@ class JobController:
     def _launch(self, job: Job) -> None:
         underway = _Underway(job, None, job.state, said_before=self._log.size if job.run_id is None else 0)
         try:
-            about, ticket = self._intake.ticket(job, self._engine.devices)
+            about, ticket = self._intake.tuning_run(job, self._engine.devices)
             spec = ticket.open(about, cores=self._intake.cores, pipelined=True)
         except StorageError:
             raise

@@ -42,7 +42,7 @@ class RunFactory:
         library: ModelStore,
         content: BlobStore,
         store: Store,
-        place: Placement,
+        placement: Placement,
         lodging: JobHosts,
         about: DeviceDescription,
         types: DeviceTypes,
@@ -54,7 +54,7 @@ class RunFactory:
         self._library = library
         self._content = content
         self._store = store
-        self._place = place
+        self._placement = placement
         self._lodging = lodging
 
     @property
@@ -72,7 +72,7 @@ class RunFactory:
         """The host that jobs' own processes live on, where it is always the same."""
         return self._lodging.home
 
-    def ticket(self, job: Job, usable: Callable[[str], int]) -> tuple[DeviceDescription, TuningRun]:
+    def tuning_run(self, job: Job, usable: Callable[[str], int]) -> tuple[DeviceDescription, TuningRun]:
         """What a job is measured on, and its run, to begin or to go on with.
 
         `usable` says how many devices of a type there are now.
@@ -82,7 +82,7 @@ class RunFactory:
             StorageError: it has no place to write.
         """
         wanted, settings = job.wanted, self._settings
-        about, station = self._station(wanted.device, usable)
+        about, site = self._site(wanted.device, usable)
         model = self._library.of_job(job.model)
         work = self._work(job)
         try:
@@ -105,14 +105,14 @@ class RunFactory:
                 wanted.shapes,
                 constants={name: constant_of(name, value) for name, value in wanted.constants.items()},
             ),
-            target=settings.target if station.device == self._place.type else about.device_type.target,
-            device=settings.device if station.device == self._place.type else station.device,
+            target=settings.target if site.device == self._placement.type else about.device_type.target,
+            device=settings.device if site.device == self._placement.type else site.device,
             options=options,
             records=settings.records,
             output=str(work / f"{model.name}.kt"),
             priority=job.priority,
         )
-        return about, TuningRun(request, self._store, station, owner=job.retry_of or job.id, details="the job's log")
+        return about, TuningRun(request, self._store, site, owner=job.retry_of or job.id, details="the job's log")
 
     def came_of(self, job: Job) -> RunReport | None:
         """The report of a job's run that is over though the job is not: nobody was there to write it down.
@@ -136,9 +136,9 @@ class RunFactory:
         """The job is over, and what it leaves is in the store."""
         shutil.rmtree(self._work(job), ignore_errors=True)
 
-    def _station(self, device: str, usable: Callable[[str], int]) -> tuple[DeviceDescription, MeasurementSite]:
+    def _site(self, device: str, usable: Callable[[str], int]) -> tuple[DeviceDescription, MeasurementSite]:
         if device == self._settings.device_name:
-            return self._about, self._place.station()
+            return self._about, self._placement.site()
         if (about := self._types.get(device)) is None:
             known = ", ".join(repr(name) for name in (self._settings.device_name, *self._types.all()))
             raise InputError(f"no device of type {device!r} belongs to this service; there is {known}")

@@ -9,29 +9,33 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from io import RawIOBase
 from pathlib import Path
+from types import TracebackType
 
 import msgspec
 
 from kintune.core.device import DeviceDescription
 from kintune.core.report import ProgressReport, RunReport
 from kintune.core.version import FEATURES
-from kintune.errors import InputError, KintuneError
+from kintune.errors import InputError, KintuneError, StorageError
 from kintune.hardware.software import require_tried_versions
 from kintune.records import Store
+from kintune.scheduler.decisions import Decision
+from kintune.scheduler.events import Event
 from kintune.scheduler.policies import POLICIES, policy
-from kintune.scheduler.recording import Header
+from kintune.scheduler.recording import Header, RecordedStep, encode_line
 from kintune.scheduler.scheduler import RetryLimits, Scheduler
 from kintune.tuning.front.journal import TuningJournal
 from kintune.tuning.front.placement import Placement, choose_placement, holding
 from kintune.tuning.front.publishing import discard
 from kintune.tuning.front.request import TuneRequest
-from kintune.tuning.front.schedule_log import ScheduleLog
 from kintune.tuning.front.tuning_run import TuningRun
 from kintune.workers.engine.job_run import JobEnd, JobLaunch
 from kintune.workers.engine.local import LocalEngine, Observe
 
-__all__ = ["Ending", "OnProgress", "Scheduling", "tune_all"]
+__all__ = ["Ending", "OnProgress", "ScheduleLog", "Scheduling", "tune", "tune_all"]
+
 
 OnProgress = Callable[[int, ProgressReport], None]
 """Told the number of a request, from 0 on, and where its run stands."""
@@ -64,14 +68,15 @@ def tune_all(
 
     Ctrl-C ends the searches and keeps what was found.
 
-    Raises InputError (or a child) when something is wrong with what the requests have in common, StorageError when the
-    records cannot be written (the runs can be gone on with).
+    Raises:
+        InputError: something is wrong with what the requests have in common.
+        StorageError: the records cannot be written (the runs can be gone on with).
     """
     scheduling = scheduling or Scheduling()
     _check(requests, scheduling)
     require_tried_versions()
     first = requests[0]
-    place = choose_placement(first.device, first.threads)
+    placement = choose_placement(first.device, first.threads)
     show = on_progress or _ignore
     with Store.open(first.records) as store:
         if store.notice:
@@ -80,54 +85,58 @@ def tune_all(
         def waiting(holder: str) -> None:
             _tell_all(show, requests, f"waiting for the cores, held by {holder}")
 
-        with holding(place.cores, [gpu.index for gpu in place.gpus], waiting):
+        with holding(placement.cores, [gpu.index for gpu in placement.gpus], waiting):
             owner = "crowded" if POLICIES[scheduling.policy].waives else ""
-            tickets = [TuningRun(request, store, place.station(), owner) for request in requests]
-            _check_distinct(tickets)
-            return _Campaign(tickets, store, place, scheduling, show).run()
+            runs = [TuningRun(request, store, placement.site(), owner) for request in requests]
+            _check_distinct(runs)
+            return _Campaign(runs, store, placement, scheduling, show).run()
 
 
 class _Campaign:
     """One process's work on some runs."""
 
     def __init__(
-        self, tickets: Sequence[TuningRun], store: Store, place: Placement, scheduling: Scheduling, show: OnProgress
+        self, runs: Sequence[TuningRun], store: Store, placement: Placement, scheduling: Scheduling, show: OnProgress
     ) -> None:
-        self._tickets = {ticket.run_id: ticket for ticket in tickets}
-        self._numbers = {ticket.run_id: number for number, ticket in enumerate(tickets)}
+        self._tickets = {tuning_run.run_id: tuning_run for tuning_run in runs}
+        self._numbers = {tuning_run.run_id: number for number, tuning_run in enumerate(runs)}
         self._store = store
-        self._place = place
+        self._placement = placement
         self._scheduling = scheduling
         self._show = show
 
     def run(self) -> list[Ending]:
-        tickets, place = list(self._tickets.values()), self._place
-        log = tickets[0].log
+        runs, placement = list(self._tickets.values()), self._placement
+        log = runs[0].log
         log.parent.mkdir(parents=True, exist_ok=True)
-        for ticket in tickets:
-            ticket.log = log
-            self._show(self._numbers[ticket.run_id], ProgressReport(stage="prepare", phase="starting"))
+        for tuning_run in runs:
+            tuning_run.log = log
+            self._show(self._numbers[tuning_run.run_id], ProgressReport(stage="prepare", phase="starting"))
         journal = TuningJournal(self._store, FEATURES)
-        with _on_cores(place), self._recording() as recording, self._engine(journal, log, recording.observe) as engine:
-            about = msgspec.msgpack.decode(engine.about("device", place.names[0]), type=DeviceDescription)
+        with (
+            _on_cores(placement),
+            self._recording() as recording,
+            self._engine(journal, log, recording.observe) as engine,
+        ):
+            about = msgspec.msgpack.decode(engine.about("device", placement.names[0]), type=DeviceDescription)
             if POLICIES[self._scheduling.policy].waives:
                 about = about.crowded()
-                _tell_all(self._show, [ticket.request for ticket in tickets], _CROWDED)
-            launches = [self._launch(ticket, journal, about) for ticket in tickets]
+                _tell_all(self._show, [tuning_run.request for tuning_run in runs], _CROWDED)
+            launches = [self._launch(tuning_run, journal, about) for tuning_run in runs]
             try:
                 ends = engine.run(launches, on_progress=self._progressed, on_stage=journal.watch)
-                return [self._conclude(ticket, ends) for ticket in tickets]
+                return [self._conclude(tuning_run, ends) for tuning_run in runs]
             except KeyboardInterrupt:
-                for ticket in tickets:
-                    ticket.interrupted()
+                for tuning_run in runs:
+                    tuning_run.interrupted()
                 raise
             finally:
-                for ticket in tickets:
-                    discard(ticket.request.output)
+                for tuning_run in runs:
+                    discard(tuning_run.request.output)
 
     def _recording(self) -> ScheduleLog:
         scheduling = self._scheduling
-        names = {run_id: ticket.request.model.name for run_id, ticket in self._tickets.items()}
+        names = {run_id: tuning_run.request.model.name for run_id, tuning_run in self._tickets.items()}
         return ScheduleLog(scheduling.log, Header(scheduling.policy, scheduling.bundling, names))
 
     def _engine(self, journal: TuningJournal, log: Path, observe: Observe) -> LocalEngine:
@@ -136,24 +145,24 @@ class _Campaign:
         return LocalEngine(
             Scheduler(chosen, RetryLimits(bundling=self._scheduling.bundling)),
             journal,
-            self._place.commands(target),
-            self._place.resources(),
+            self._placement.commands(target),
+            self._placement.resources(),
             log=log,
             observe=observe,
             crowded=chosen.waives,
         )
 
-    def _launch(self, ticket: TuningRun, journal: TuningJournal, about: DeviceDescription) -> JobLaunch:
-        scheduling, host = self._scheduling, self._place.host
+    def _launch(self, tuning_run: TuningRun, journal: TuningJournal, about: DeviceDescription) -> JobLaunch:
+        scheduling, host = self._scheduling, self._placement.host
         cores = max(1, len(host) // len(self._tickets))  # so that runs can be on the host side by side
-        spec = ticket.open(about, cores=cores, pipelined=scheduling.pipelined)
-        journal.enter(spec, about.compiler, use_known=not ticket.request.fresh)
-        command = self._place.on_host(scheduling.job_module)
-        return JobLaunch(ticket.run_id, command, msgspec.msgpack.encode(spec), ticket.request.priority)
+        spec = tuning_run.open(about, cores=cores, pipelined=scheduling.pipelined)
+        journal.enter(spec, about.compiler, use_known=not tuning_run.request.fresh)
+        command = self._placement.on_host(scheduling.job_module)
+        return JobLaunch(tuning_run.run_id, command, msgspec.msgpack.encode(spec), tuning_run.request.priority)
 
-    def _conclude(self, ticket: TuningRun, ends: Mapping[str, JobEnd]) -> Ending:
+    def _conclude(self, tuning_run: TuningRun, ends: Mapping[str, JobEnd]) -> Ending:
         try:
-            return ticket.conclude(ends[ticket.run_id])
+            return tuning_run.conclude(ends[tuning_run.run_id])
         except KintuneError as error:
             return error
 
@@ -181,24 +190,24 @@ def _check(requests: Sequence[TuneRequest], scheduling: Scheduling) -> None:
         outputs[request.output] = request.model.name
 
 
-def _check_distinct(tickets: Sequence[TuningRun]) -> None:
+def _check_distinct(runs: Sequence[TuningRun]) -> None:
     """Two requests cannot go on with the same run."""
     by_run: dict[str, TuningRun] = {}
-    for ticket in tickets:
-        other = by_run.setdefault(ticket.run_id, ticket)
-        if other is not ticket:
+    for tuning_run in runs:
+        other = by_run.setdefault(tuning_run.run_id, tuning_run)
+        if other is not tuning_run:
             raise InputError(
-                f"{other.request.output} and {ticket.request.output} are the same work, which is under way already; "
+                f"{other.request.output} and {tuning_run.request.output} are the same work, which is under way already; "
                 "ask for it once"
             )
 
 
 @contextlib.contextmanager
-def _on_cores(place: Placement) -> Iterator[None]:
+def _on_cores(placement: Placement) -> Iterator[None]:
     """Keep this process away from a device that has cores of its own; children begin where it is."""
     before = os.sched_getaffinity(0)
-    if not place.shared:
-        os.sched_setaffinity(0, place.host)
+    if not placement.shared:
+        os.sched_setaffinity(0, placement.host)
     try:
         yield
     finally:
@@ -212,3 +221,54 @@ def _tell_all(show: OnProgress, requests: Sequence[TuneRequest], phase: str) -> 
 
 def _ignore(number: int, report: ProgressReport) -> None:
     del number, report
+
+
+def tune(request: TuneRequest, on_progress: Callable[[ProgressReport], None] | None = None) -> RunReport:
+    """Tune as asked; Ctrl-C ends the search and keeps what was found.
+
+    Raises:
+        InputError: something handed in is wrong.
+        JobFailed: the run ended without a result.
+        NumericsError: the result does not compute what the model computes.
+        StorageError: records or the result cannot be written; the same request goes on with the run later.
+    """
+    show = None if on_progress is None else lambda _, report: on_progress(report)
+    (ending,) = tune_all([request], on_progress=show)
+    if isinstance(ending, KintuneError):
+        raise ending
+    return ending
+
+
+class ScheduleLog:
+    """Writes what the scheduler hears and decides, line by line, as it happens; without a path it writes nothing."""
+
+    def __init__(self, path: str | None, header: Header) -> None:
+        self._path = path
+        self._header = header
+        self._file: RawIOBase | None = None
+
+    def __enter__(self) -> ScheduleLog:
+        if self._path is not None:
+            try:
+                self._file = Path(self._path).open("wb", buffering=0)
+                self._file.write(encode_line(self._header))
+            except OSError as error:
+                raise StorageError(f"{self._path}: cannot be written ({error.strerror})") from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def observe(self, event: Event, decisions: Sequence[Decision]) -> None:
+        """Write one step.  A disk that refuses ends the recording, not the run."""
+        if self._file is None:
+            return
+        try:
+            self._file.write(encode_line(RecordedStep(event, tuple(decisions))))
+        except OSError:
+            self._file.close()
+            self._file = None

@@ -37,7 +37,7 @@ class TuningJournal:
 
     def conditions(self, job: str) -> TrainingConditions:
         """Under which a job measures."""
-        return self._book(job).conditions
+        return self._run_log(job).conditions
 
     def leave(self, job: str) -> None:
         """The job is over; its book is closed."""
@@ -45,11 +45,11 @@ class TuningJournal:
 
     def watch(self, job: str, work: Work) -> None:
         """A stage begins; the engine says so before any of its items ends."""
-        self._book(job).watch(work)
+        self._run_log(job).watch(work)
 
     def history(self, job: str) -> Sequence[Committed]:
         """All events of the job committed so far."""
-        return self._book(job).history()
+        return self._run_log(job).history()
 
     def active_seconds(self, job: str) -> float:
         """The active run time of the job's earlier sessions, in seconds."""
@@ -58,7 +58,7 @@ class TuningJournal:
     def commit(self, job: str, entry: JournalEntry) -> Sequence[Committed]:
         """Commit an entry with the facts it brings, after PREPARE also with what is known of the model's workloads."""
         with self.together():
-            return self._book(job).commit(entry)
+            return self._run_log(job).commit(entry)
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -70,16 +70,16 @@ class TuningJournal:
         try:
             with self._store.transaction():
                 yield
-                for book in self._books.values():
-                    book.write()
+                for run_log in self._books.values():
+                    run_log.write()
         except BaseException:
-            for book in self._books.values():
-                book.forget()
+            for run_log in self._books.values():
+                run_log.forget()
             raise
         finally:
             self._together = False
 
-    def _book(self, job: str) -> RunLog:
+    def _run_log(self, job: str) -> RunLog:
         try:
             return self._books[job]
         except KeyError:

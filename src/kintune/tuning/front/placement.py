@@ -99,7 +99,7 @@ class Placement(msgspec.Struct, frozen=True):
             return tuple(f"{GPU}:{gpu.index}" for gpu in self.gpus)
         return (DEVICE,) if self.shared else tuple(f"{DEVICE}:{_text(cores)}" for cores in self.devices)
 
-    def station(self) -> MeasurementSite:
+    def site(self) -> MeasurementSite:
         """This machine as what runs are measured on."""
         model = self.gpus[0].name if self.gpus else inspect_machine().cpu
         return MeasurementSite(self.type, len(self.devices), self.threads, model, self.shared)

@@ -30,8 +30,10 @@ def publish(output: str, summary: Summary) -> dict[str, str]:
 
     If the untuned network proved faster than the tuned one, that one ships.
 
-    Raises NumericsError when the outputs differ, JobFailed when there is no proof, and StorageError when the file
-    cannot be written.
+    Raises:
+        NumericsError: the outputs differ.
+        JobFailed: there is no proof.
+        StorageError: the file cannot be written.
     """
     proof, packaged = summary.proof, summary.packaged
     if packaged is None or proof is None:

@@ -113,7 +113,8 @@ class RunLog:
 
         Inside a transaction, before the end of which `write` must be called.
 
-        Raises WireError, and commits nothing, when what a worker answered is no answer.
+        Raises:
+            WireError: and commits nothing, when what a worker answered is no answer.
         """
         if entry.status is ItemStatus.OK:
             check_answer(entry.kind, entry.payload)

@@ -29,7 +29,7 @@ class TuningRun:
     """A request with its run in the records: one that goes on, or a new one."""
 
     def __init__(
-        self, request: TuneRequest, store: Store, station: MeasurementSite, owner: str = "", details: str = ""
+        self, request: TuneRequest, store: Store, site: MeasurementSite, owner: str = "", details: str = ""
     ) -> None:
         """Find the run to go on with, or name a new one; nothing is written yet.
 
@@ -38,8 +38,8 @@ class TuningRun:
         """
         self.request = request
         self._store = store
-        self._station = station
-        self._key = run_key(request, station.threads, station.cpu, owner)
+        self._site = site
+        self._key = run_key(request, site.threads, site.cpu, owner)
         self._unfinished = self._find_unfinished()
         self.run_id = self._unfinished.run_id if self._unfinished else secrets.token_hex(6)
         self.log = (
@@ -98,7 +98,7 @@ class TuningRun:
         return unfinished
 
     def _specify(self, about: DeviceDescription, cores: int, *, pipelined: bool) -> JobSpec:
-        request, station = self.request, self._station
+        request, site = self.request, self._site
         fresh = JobSpec(
             run_id=self.run_id,
             model=request.model,
@@ -108,10 +108,10 @@ class TuningRun:
             output=request.output,
             input_files=request.inputs,
             cores=cores,
-            device=station.device,
-            devices=station.count,
+            device=site.device,
+            devices=site.count,
             caches=data_caches(about.machine),
-            inflight=1 if station.shared or not pipelined else 1 + station.count,
+            inflight=1 if site.shared or not pipelined else 1 + site.count,
             cool_bytes=about.cool_bytes,
         )
         if self._unfinished is None:

@@ -18,7 +18,11 @@ class CompilerBackend(Protocol):
     """The compiler's side of one job.  `prepare` comes first; it may be asked again after a restart."""
 
     def prepare(self, spec: JobSpec) -> Prepared:
-        """Import and lower the model.  Raises InputError (or a child) when it cannot be used."""
+        """Import and lower the model.
+
+        Raises:
+            InputError: it cannot be used.
+        """
         ...
 
     def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> DraftResult:
@@ -42,7 +46,8 @@ class CompilerBackend(Protocol):
     def package(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> Packaged:
         """Compile the network with the chosen program for each workload, and the untuned one; write both.
 
-        Raises BuildError when the tuned network cannot be compiled.
+        Raises:
+            BuildError: the tuned network cannot be compiled.
         """
         ...
 

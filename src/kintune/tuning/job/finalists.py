@@ -101,7 +101,7 @@ class Finalists:
     def summary(
         self,
         prepared: Prepared,
-        ledger: JobStatistics,
+        statistics: JobStatistics,
         reason: str,
         packaged: Packaged | None,
         proof: ValidationResult | None,
@@ -132,15 +132,15 @@ class Finalists:
             model_name=prepared.model_name,
             model_digest=prepared.model_digest,
             reason=reason,
-            trials=ledger.trials,
-            reused=ledger.reused,
-            disturbed=ledger.disturbed,
+            trials=statistics.trials,
+            reused=statistics.reused,
+            disturbed=statistics.disturbed,
             subgraphs=tuple(ends),
-            curve=tuple(ledger.curve),
+            curve=tuple(statistics.curve),
             kernels_ms=total_us / 1e3,
             packaged=packaged,
             proof=proof,
-            knowledge=ledger.knowledge,
+            knowledge=statistics.knowledge,
             notes=tuple(notes),
         )
 
@@ -165,8 +165,8 @@ class Finalists:
             near_us = _NEAR * state.best_us
             return [
                 candidate
-                for place, candidate in enumerate(state.fastest(most + replaced))
-                if candidate not in failed and (place < _ALWAYS + replaced or state.times_us[candidate] <= near_us)
+                for placement, candidate in enumerate(state.fastest(most + replaced))
+                if candidate not in failed and (placement < _ALWAYS + replaced or state.times_us[candidate] <= near_us)
             ]
         if self._trivial is None:
             self._trivial = {s.workload: self._simple(s.workload) for s in self._subgraphs if not s.tunable}

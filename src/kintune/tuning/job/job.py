@@ -39,8 +39,8 @@ def _decode(payload: bytes, kind: Any) -> Any:
 class TuningJob:
     """Implements `kintune.wire.job_loop.JobHandler` for the tuning of one model."""
 
-    def __init__(self, tools: CompilerBackend, feature_version: str) -> None:
-        self._tools = tools
+    def __init__(self, backend: CompilerBackend, feature_version: str) -> None:
+        self._backend = backend
         self._feature_version = feature_version
         self._opened: JobState | None = None
         self._asked_to_stop = ""
@@ -52,15 +52,15 @@ class TuningJob:
         """Fold what was committed before, then say what is next."""
         del job
         asked = _decode(spec, JobSpec)
-        self._works = StageFactory(asked)
-        self._opened = state = JobState(asked, self._tools, self._works)
-        self._agenda = Planner(state, self._works)
+        self._stages = StageFactory(asked)
+        self._opened = state = JobState(asked, self._backend, self._stages)
+        self._planner = Planner(state, self._stages)
         for event in history:
-            self._works.used(event.stage)
+            self._stages.used(event.stage)
             state.fold(event)
-        if state.packaged is not None and not self._tools.kept(state.packaged):
+        if state.packaged is not None and not self._backend.kept(state.packaged):
             state.packaged, state.proof = None, None
-        if state.draft is not None and not self._tools.kept(state.draft):
+        if state.draft is not None and not self._backend.kept(state.draft):
             state.draft = None
         return self._next()
 
@@ -71,7 +71,7 @@ class TuningJob:
 
     def closed(self, closed: StageClosed) -> Iterable[Saying]:
         """A stage is over: say what is next."""
-        self._agenda.closed(closed.stage)
+        self._planner.closed(closed.stage)
         return self._next()
 
     def stop(self, reason: str) -> Iterable[Saying]:
@@ -135,33 +135,33 @@ class TuningJob:
 
     def _run_draft(self, payload: bytes) -> bytes:
         wanted = _decode(payload, DraftPrograms)
-        drafted = self._tools.draft(wanted.chosen, self._state.kernels)
+        drafted = self._backend.draft(wanted.chosen, self._state.kernels)
         if drafted.packaged is None or not wanted.alone:
             return _encode(drafted)
         return _encode(DraftResult(self._set_apart(drafted.packaged, wanted)))
 
     def _run_explain(self, payload: bytes) -> bytes:
         del payload
-        return _encode(self._tools.explain())
+        return _encode(self._backend.explain())
 
     def _run_package(self, payload: bytes) -> bytes:
         wanted = _decode(payload, DraftPrograms)
-        packaged = self._tools.package(wanted.chosen, self._state.kernels)
+        packaged = self._backend.package(wanted.chosen, self._state.kernels)
         return _encode(self._set_apart(packaged, wanted) if wanted.alone else packaged)
 
     def _set_apart(self, packaged: Packaged, wanted: DraftPrograms) -> Packaged:
         """The same with the network that computes subgraphs twice."""
-        apart = self._tools.set_apart(wanted.chosen, self._state.kernels)
+        apart = self._backend.set_apart(wanted.chosen, self._state.kernels)
         return msgspec.structs.replace(packaged, alone=apart.path, left_out=apart.left_out)
 
     # -- what is next -----------------------------------------------------------------------------------------
 
     def _next(self) -> Iterable[Saying]:
-        works = self._agenda.next(self._asked_to_stop)
+        works = self._planner.next(self._asked_to_stop)
         if works:
-            yield OfferStages(tuple(works), self._agenda.ahead(), self._agenda.seconds())
+            yield OfferStages(tuple(works), self._planner.ahead(), self._planner.seconds())
             yield self._progress(works[-1].stage.kind)
-        elif self._agenda.idle:
+        elif self._planner.idle:
             yield self._finish()
 
     def _finish(self) -> Finished:
@@ -178,16 +178,16 @@ class TuningJob:
             return Finished(True, f"{state.prepared.model_name} cannot be tuned{where}: {cause}", b"", refused=True)
         if not state.spec.options.search:
             summary = state.finalists.summary(
-                state.prepared, state.ledger, self._agenda.reason, state.draft, state.checked_proof, state.notes
+                state.prepared, state.statistics, self._planner.reason, state.draft, state.checked_proof, state.notes
             )
-            return Finished(False, self._agenda.reason, _encode(summary))
+            return Finished(False, self._planner.reason, _encode(summary))
         if not state.anything_measured():
-            why = state.ledger.story() or self._asked_to_stop or "no candidate was valid"
+            why = state.statistics.story() or self._asked_to_stop or "no candidate was valid"
             return Finished(True, f"nothing could be measured: {why}", b"")
         summary = state.finalists.summary(
-            state.prepared, state.ledger, self._agenda.reason, state.packaged, state.proof, state.notes
+            state.prepared, state.statistics, self._planner.reason, state.packaged, state.proof, state.notes
         )
-        return Finished(False, self._agenda.reason, _encode(summary))
+        return Finished(False, self._planner.reason, _encode(summary))
 
     # -- showing ----------------------------------------------------------------------------------------------
 
@@ -196,14 +196,16 @@ class TuningJob:
         session = state.session if state.prepared else None
         left = None
         if session is not None:
-            over = bool(self._agenda.reason)
+            over = bool(self._planner.reason)
             remaining = state.finalists.outstanding_trials if over else state.finalists.expected_trials
-            left = SearchLimits(state.spec.options, state.ledger, session, remaining).seconds_left(searching=not over)
+            left = SearchLimits(state.spec.options, state.statistics, session, remaining).seconds_left(
+                searching=not over
+            )
         entries = state.plan.entries if state.plan else ()
         name = ""
         if len(entries) == 1 and state.prepared is not None:
             name = next((s.name for s in state.prepared.subgraphs if s.workload == entries[0].workload), "")
-        return Progress(_encode(state.ledger.report(stage, name, state.spec.options, session, left)))
+        return Progress(_encode(state.statistics.report(stage, name, state.spec.options, session, left)))
 
     @property
     def _state(self) -> JobState:

@@ -17,17 +17,19 @@ _FIRST_GUESS_S = 0.3  # a trial, likewise
 class SearchLimits:
     """The limits of one job against what it has used; `closing_trials` is what timing the finalists will take."""
 
-    def __init__(self, options: Options, ledger: JobStatistics, session: SearchSession, closing_trials: float) -> None:
+    def __init__(
+        self, options: Options, statistics: JobStatistics, session: SearchSession, closing_trials: float
+    ) -> None:
         self._options = options
-        self._ledger = ledger
+        self._statistics = statistics
         self._session = session
         self._closing_s = closing_trials * self._trial_s + _PACKAGING_S
 
     @property
     def _trial_s(self) -> float:
         """Seconds a trial has taken so far, all stages of the search included."""
-        ledger = self._ledger
-        return ledger.search_s / ledger.trials if ledger.trials >= 16 else _FIRST_GUESS_S
+        statistics = self._statistics
+        return statistics.search_s / statistics.trials if statistics.trials >= 16 else _FIRST_GUESS_S
 
     def reached(self, asked: str) -> str:
         """Why the search must end now ("trials", "time", "target met", or what was `asked`), or nothing."""
@@ -36,7 +38,7 @@ class SearchLimits:
             return asked
         if options.until_ms is not None and self._session.latency_us() <= options.until_ms * 1e3:
             return "target met"
-        if options.trials is not None and self._ledger.trials >= options.trials:
+        if options.trials is not None and self._statistics.trials >= options.trials:
             return "trials"
         if self._session.round and self._seconds_for_search() <= 0:
             return "time"
@@ -46,7 +48,7 @@ class SearchLimits:
         """How many more trials the limits allow; None when nothing bounds them."""
         bounds: list[int] = []
         if self._options.trials is not None:
-            bounds.append(self._options.trials - self._ledger.trials - self._session.trials_under_way)
+            bounds.append(self._options.trials - self._statistics.trials - self._session.trials_under_way)
         if self._options.minutes is not None and self._session.round:
             bounds.append(max(1, int(self._seconds_for_search() / self._trial_s)))
         return min(bounds) if bounds else None
@@ -54,12 +56,12 @@ class SearchLimits:
     def rounds_left(self) -> int | None:
         """About how many more rounds the limits allow, those under way left out; None when nobody can tell yet."""
         bounds: list[float] = []
-        options, ledger, rounds = self._options, self._ledger, self._session.round
-        size = ledger.trials / rounds if rounds and ledger.trials else options.strategy.round_size
+        options, statistics, rounds = self._options, self._statistics, self._session.round
+        size = statistics.trials / rounds if rounds and statistics.trials else options.strategy.round_size
         if options.trials is not None:
-            bounds.append((options.trials - ledger.trials - self._session.trials_under_way) / size)
+            bounds.append((options.trials - statistics.trials - self._session.trials_under_way) / size)
         if options.minutes is not None and rounds:
-            bounds.append(self._seconds_for_search() * rounds / ledger.search_s if ledger.search_s else 0.0)
+            bounds.append(self._seconds_for_search() * rounds / statistics.search_s if statistics.search_s else 0.0)
         return max(0, math.ceil(min(bounds))) if bounds else None
 
     def seconds_left(self, *, searching: bool) -> float | None:
@@ -68,13 +70,13 @@ class SearchLimits:
             return self._closing_s
         bounds: list[float] = []
         if self._options.minutes is not None:
-            bounds.append(max(0.0, self._options.minutes * 60 - self._ledger.at))
-        if self._options.trials is not None and self._ledger.trials:
-            left = max(0, self._options.trials - self._ledger.trials)
+            bounds.append(max(0.0, self._options.minutes * 60 - self._statistics.at))
+        if self._options.trials is not None and self._statistics.trials:
+            left = max(0, self._options.trials - self._statistics.trials)
             bounds.append(left * self._trial_s + self._closing_s)
         return min(bounds) if bounds else None
 
     def _seconds_for_search(self) -> float:
         if self._options.minutes is None:
             return math.inf
-        return self._options.minutes * 60 - self._ledger.at - self._closing_s
+        return self._options.minutes * 60 - self._statistics.at - self._closing_s

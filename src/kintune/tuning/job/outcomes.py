@@ -26,7 +26,8 @@ _RUN = {ItemStatus.TIMED_OUT: Status.RUN_TIMED_OUT}
 def built_of(candidate: str, status: ItemStatus, payload: bytes, cause: str) -> Built:
     """BUILD's result for one candidate (digest): what the worker answered, or the outcome for how it failed to.
 
-    Raises WireError when what it answered is no result, or another candidate's.
+    Raises:
+        WireError: what it answered is no result, or another candidate's.
     """
     if status is ItemStatus.OK:
         built = _read(payload, Built)
@@ -37,7 +38,11 @@ def built_of(candidate: str, status: ItemStatus, payload: bytes, cause: str) -> 
 
 
 def profiled_of(candidate: str, status: ItemStatus, payload: bytes, cause: str) -> Profiled:
-    """The same for PROFILE and CONFIRM.  Raises WireError when what it answered is no outcome."""
+    """The same for PROFILE and CONFIRM.
+
+    Raises:
+        WireError: what it answered is no outcome.
+    """
     if status is ItemStatus.OK:
         outcome = _read(payload, Outcome)
         if not all(math.isfinite(us) and us > 0 for us in outcome.times_us):

@@ -42,7 +42,7 @@ class Planner:
     def __init__(self, state: JobState, works: StageFactory) -> None:
         self.reason = ""
         self._state = state
-        self._works = works
+        self._stages = works
         self._drafted: set[Candidate] = set()  # built for a draft, or in vain
         self._offered: dict[str, tuple[int, str]] = {}  # by stage: of which round, and of what kind
 
@@ -59,12 +59,12 @@ class Planner:
         """How many stages of each duration key will follow those that are offered; None while nobody can tell."""
         kinds = [kind for _, kind in self._offered.values()]
         counts = stages_ahead(self._state, kinds, searching=not self.reason)
-        return None if counts is None else {self._works.duration_key(kind): count for kind, count in counts.items()}
+        return None if counts is None else {self._stages.duration_key(kind): count for kind, count in counts.items()}
 
     def seconds(self) -> dict[str, float]:
         """Of duration keys that no stage was seen of, how long one takes, as far as can be told."""
         runs = seconds_of_a_run(self._state)
-        return {} if runs is None else {self._works.duration_key(StageName.PROVE): self._works.proof_s(*runs)}
+        return {} if runs is None else {self._stages.duration_key(StageName.PROVE): self._stages.proof_s(*runs)}
 
     def next(self, asked_to_stop: str) -> list[Work]:
         """The works to offer now; with none, and nothing open, the job is over."""
@@ -72,14 +72,14 @@ class Planner:
         if state.setbacks >= TRIES or state.failure:
             return []
         if state.prepared is None:
-            return [self._offer(self._works.prepare(), _OWN)] if self.idle else []
+            return [self._offer(self._stages.prepare(), _OWN)] if self.idle else []
         if state.is_checking or state.wants_conservative or state.is_wrong:
             return self._check()
         if not state.spec.options.search:
             self.reason = self.reason or COMPILED
             return []
         if state.wants_peak and not asked_to_stop:
-            return [self._offer(self._works.peak(), _OWN)] if self.idle else []
+            return [self._offer(self._stages.peak(), _OWN)] if self.idle else []
         if not self.reason:
             works = list(self._search(asked_to_stop))
             if works or not self.idle:
@@ -90,9 +90,9 @@ class Planner:
         if awaited:
             return [self._offer(work, _OWN) for work in self._measure(awaited, None)]
         if state.packaged is None:
-            return [self._offer(self._works.package(state.shipping(), alone=state.wants_alone), _OWN)]
+            return [self._offer(self._stages.package(state.shipping(), alone=state.wants_alone), _OWN)]
         if state.proof is None:
-            return [self._offer(self._works.prove(state.packaged), _OWN)]
+            return [self._offer(self._stages.prove(state.packaged), _OWN)]
         return []
 
     def _check(self) -> list[Work]:
@@ -101,9 +101,9 @@ class Planner:
         if not self.idle or (state.is_wrong and state.culprit is not None):
             return []
         if state.is_wrong:
-            return [self._offer(self._works.explain(), _OWN)]
+            return [self._offer(self._stages.explain(), _OWN)]
         if state.wants_conservative:
-            return [self._offer(self._works.prepare(conservative=True), _OWN)]
+            return [self._offer(self._stages.prepare(conservative=True), _OWN)]
         attempt = state.begin_check().attempt
         if attempt is None:
             return []
@@ -111,14 +111,14 @@ class Planner:
             missing = [c for c in attempt.values() if c not in self._drafted and c not in state.built]
             if missing and state.spec.options.search:  # else starting those who build would take longer
                 self._drafted.update(missing)
-                return [self._offer(self._works.build_draft(state.session.dearest_first(missing)), _OWN)]
-            return [self._offer(self._works.draft(attempt, alone=state.wants_alone), _OWN)]
-        return [self._offer(self._works.check(state.draft), _OWN)]
+                return [self._offer(self._stages.build_draft(state.session.dearest_first(missing)), _OWN)]
+            return [self._offer(self._stages.draft(attempt, alone=state.wants_alone), _OWN)]
+        return [self._offer(self._stages.check(state.draft), _OWN)]
 
     def _search(self, asked_to_stop: str) -> Iterator[Work]:
         """The works of the tuning loop; sets `reason` once the search is over."""
         state, session = self._state, self._state.session
-        limits = SearchLimits(state.spec.options, state.ledger, session, state.finalists.expected_trials)
+        limits = SearchLimits(state.spec.options, state.statistics, session, state.finalists.expected_trials)
         reason = limits.reached(asked_to_stop)
         fruitless = session.round >= _FRUITLESS and not state.anything_measured()
         measuring = {number for number, _ in self._offered.values()}
@@ -135,9 +135,9 @@ class Planner:
             if isinstance(step, Measure):
                 yield from (self._offer(work, step.number) for work in self._measure(step.candidates, step.number))
             elif isinstance(step, Learn):
-                yield self._offer(self._works.update(session.round), _OWN)
+                yield self._offer(self._stages.update(session.round), _OWN)
             else:
-                yield self._offer(self._works.select(step.plan), _OWN)
+                yield self._offer(self._stages.select(step.plan), _OWN)
         if not steps and self.idle and (asked_to_stop or not session.open_rounds):
             self.reason = reason or "converged"
 
@@ -154,7 +154,7 @@ class Planner:
             session = self._state.session
             wanted = session.dearest_first(list(dict.fromkeys(missing + untuned)))
             patience_s = BUILD_S if untuned or number is None else session.build_patience_s(BUILD_S)
-            return [self._works.build(wanted, number, patience_s)]
+            return [self._stages.build(wanted, number, patience_s)]
         best = {w: s.best_us for w, s in self._state.session.states.items() if math.isfinite(s.best_us)}
         again = [c for c in awaited if number is not None and self._state.session.knows(c)]
         parts = 1
@@ -162,12 +162,12 @@ class Planner:
             parts = self._state.spec.devices // max(1, len(self._state.session.open_rounds))
             parts = max(1, min(parts, len(awaited) // _LEAST_PART))
         if parts == 1:
-            return [self._works.profile(awaited, built, references, number, None, best, again)]
-        profile = self._works.profile
+            return [self._stages.profile(awaited, built, references, number, None, best, again)]
+        profile = self._stages.profile
         return [profile(awaited[at::parts], built, references, number, at, best, again) for at in range(parts)]
 
-    def _offer(self, work: Work, place: int) -> Work:
-        self._offered[work.stage.id] = (place, work.stage.kind)
+    def _offer(self, work: Work, placement: int) -> Work:
+        self._offered[work.stage.id] = (placement, work.stage.kind)
         return work
 
 
@@ -187,7 +187,7 @@ def stages_ahead(state: JobState, offered: Collection[str], *, searching: bool) 
     counts: Counter[str] = Counter()
     if searching:
         rounds = SearchLimits(
-            state.spec.options, state.ledger, state.session, state.finalists.expected_trials
+            state.spec.options, state.statistics, state.session, state.finalists.expected_trials
         ).rounds_left()
         if rounds is None:
             return None

@@ -87,9 +87,9 @@ class JobState:
     prepared.
     """
 
-    def __init__(self, spec: JobSpec, tools: CompilerBackend, works: StageFactory) -> None:
+    def __init__(self, spec: JobSpec, backend: CompilerBackend, works: StageFactory) -> None:
         self.spec = spec
-        self.ledger = JobStatistics()
+        self.statistics = JobStatistics()
         self.prepared: Prepared | None = None
         self.packaged: Packaged | None = None
         self.proof: ValidationResult | None = None
@@ -109,8 +109,8 @@ class JobState:
         self.culprit: str | None = None
         self.notes: list[str] = []
         self.wants_alone = False
-        self._tools = tools
-        self._works = works
+        self._backend = backend
+        self._stages = works
         self._session: SearchSession | None = None
         self._finalists: Finalists | None = None
         self._is_prepared_here = False
@@ -135,7 +135,7 @@ class JobState:
 
     def prepare(self, spec: JobSpec) -> Prepared:
         """Prepare the network in this process; what comes of it counts once it is committed."""
-        prepared = self._tools.prepare(spec)
+        prepared = self._backend.prepare(spec)
         self._is_prepared_here = True
         return prepared
 
@@ -182,7 +182,7 @@ class JobState:
 
     def fold(self, event: Committed) -> None:
         """Take in the next event."""
-        self.ledger.at = max(self.ledger.at, event.at)
+        self.statistics.at = max(self.statistics.at, event.at)
         ok = event.status is ItemStatus.OK
         if event.kind in _NEEDED:
             if event.status is ItemStatus.FAILED and event.cause.startswith(_VERDICTS):
@@ -221,20 +221,20 @@ class JobState:
         if prepared.conservative:
             self.spec = msgspec.structs.replace(self.spec, conservative=True)
         if not self._is_prepared_here:
-            self._tools.prepare(self.spec)
+            self._backend.prepare(self.spec)
         self.prepared = prepared
         self.check, self.draft = None, None
         self.notes += [note for note in prepared.notes if note not in self.notes]
         self.spec = self.spec.of_network(prepared.subgraphs)
-        self._works.prepared(prepared)
+        self._stages.prepared(prepared)
         subjects = [
             Subject(s.workload, s.weight, s.flops, s.operator, s.signature) for s in prepared.subgraphs if s.tunable
         ]
         options = self.spec.options
         self._session = SearchSession(
-            subjects, self._tools.space(), options.strategy, seed=options.seed, threads=self.spec.cores
+            subjects, self._backend.space(), options.strategy, seed=options.seed, threads=self.spec.cores
         )
-        self._finalists = Finalists(prepared.subgraphs, self._session, self._tools.space())
+        self._finalists = Finalists(prepared.subgraphs, self._session, self._backend.space())
 
     def _fold_known(self, known: Sequence[KnownCandidate]) -> None:
         for fact in known:
@@ -244,7 +244,7 @@ class JobState:
                 self.session.know(fact.candidate, fact.confirmed or fact.outcome, _features(fact.features))
                 if fact.confirmed is not None:
                     self.finalists.know(fact.candidate, fact.confirmed)
-                self.ledger.reused += 1
+                self.statistics.reused += 1
         self._stale_models.update(state.family for state in self.session.states.values())
         self._point()
 
@@ -253,7 +253,7 @@ class JobState:
         knowledge = msgspec.structs.replace(taught.knowledge, models=usable)
         lost = taught.lost + len(taught.knowledge.models) - len(usable)
         self.session.teach(knowledge)
-        self.ledger.taught(len(knowledge.programs), len(usable), lost)
+        self.statistics.taught(len(knowledge.programs), len(usable), lost)
         self.wants_peak = self.spec.options.strategy.budget == "prospect"
         if taught.peak is not None:
             self._fold_peak(taught.peak)
@@ -332,7 +332,7 @@ class JobState:
                 self.draft = None
                 self.check = NetworkCheck(check.settled, check.settled)
                 return
-            self.ledger.search_from = self.ledger.at
+            self.statistics.search_from = self.statistics.at
         self.checked = check.settled
 
     def _repair(self, cause: str, wrong: Collection[str] = ()) -> bool:
@@ -364,7 +364,7 @@ class JobState:
                 self.session.built(awaited, seconds)
         elif built.failure is None:
             self._drafted_s[built.candidate] = seconds
-        candidate = self._works.candidate(built.candidate)
+        candidate = self._stages.candidate(built.candidate)
         if built.failure is not None:
             if candidate is not None and candidate.sketch == UNTUNED:
                 self.unreferenced[candidate.workload] += 1
@@ -386,7 +386,7 @@ class JobState:
         if candidate is None:
             return False
         known = self.session.knows(candidate)
-        self.ledger.count(candidate, outcome, trial=not known, of_kin=candidate in self._of_kin)
+        self.statistics.count(candidate, outcome, trial=not known, of_kin=candidate in self._of_kin)
         self.session.observe(candidate, outcome)
         if all(other.workload != candidate.workload for other in self.session.pending):
             self._let_go_of_the_slow(candidate.workload)
@@ -396,7 +396,7 @@ class JobState:
 
     def _awaited(self, digest: str) -> Candidate | None:
         """The candidate of this digest, if the search awaits its outcome."""
-        known = self._works.candidate(digest)
+        known = self._stages.candidate(digest)
         if known is not None:
             return known if self.session.awaits(known) else None
         return next((c for c in self.session.pending if c.digest == digest), None)  # a process that is gone offered it
@@ -409,12 +409,12 @@ class JobState:
 
     def _confirmed(self, digest: str, outcome: Outcome) -> bool:
         """The same for a finalist."""
-        candidate = self._works.candidate(digest)
+        candidate = self._stages.candidate(digest)
         if candidate is None:  # a process that is gone offered it
             candidate = next((c for c in self.finalists.pending if c.digest == digest), None)
         if candidate is None or not self.finalists.awaits(candidate):
             return False
-        self.ledger.count(candidate, outcome, trial=False)
+        self.statistics.count(candidate, outcome, trial=False)
         self.finalists.observe(candidate, outcome)
         return True
 
@@ -431,7 +431,7 @@ class JobState:
 
     def _point(self) -> None:
         if self.session.states:
-            self.ledger.point(self.session.latency_us())
+            self.statistics.point(self.session.latency_us())
 
 
 def _noted(proof: ValidationResult) -> str:

@@ -216,7 +216,8 @@ def _lowered(
 ) -> tuple[Lowered, bool, tuple[str, ...]]:
     """The network lowered, whether that was done conservatively, and what the user should know of it.
 
-    Raises ModelError when it cannot be lowered in either way; the log has all that the compiler says.
+    Raises:
+        ModelError: it cannot be lowered in either way; the log has all that the compiler says.
     """
     try:
         return lower(model.module, target, conservative=conservative), conservative, ()

@@ -16,7 +16,7 @@ from kintune.errors import InputError
 from kintune.files import write_whole
 from kintune.hardware.cores import choose_cores
 from kintune.models.ref import parse_ref
-from kintune.tuning.front import run
+from kintune.tuning.front import driver
 from kintune.tuning.front.request import TuneRequest
 from kintune_lab.bench.report.curves import curve_charts
 from kintune_lab.bench.report.spread import numbers, spread_of
@@ -102,7 +102,7 @@ class Tune:
         work = directory / "executable"
         work.mkdir()
         try:
-            report = run.tune(_request(cell, directory, work), lambda progress: show(_progress(progress)))
+            report = driver.tune(_request(cell, directory, work), lambda progress: show(_progress(progress)))
         finally:
             shutil.rmtree(work, ignore_errors=True)
         if report.reason is StopReason.INTERRUPTED:
