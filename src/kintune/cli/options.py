@@ -63,6 +63,7 @@ def config_options(
     fields = fields_of(config)
 
     def add(command: Command) -> Command:
+        """Add the options to a command."""
         for name in reversed(names):
             field = fields[name]._replace(default=None) if name in optional else fields[name]
             command = _option(field, (help or {}).get(name), config)(command)

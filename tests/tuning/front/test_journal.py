@@ -19,6 +19,7 @@ from kintune.core.stage_results import Profiled, StageName, Updated
 from kintune.errors import OrderError
 from kintune.records import Store
 from kintune.testing.journal_suite import JournalSuite
+from kintune.tuning.front import run_log
 from kintune.tuning.front.journal import TuningJournal
 from kintune.workers.engine.journal import JournalEntry
 from tests.support.rehearsal import Cast, Rehearsal
