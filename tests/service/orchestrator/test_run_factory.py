@@ -34,8 +34,8 @@ OWN = board_about("this machine", threads=2)
 class FakeTicket:
     """Keeps what a run was asked for."""
 
-    def __init__(self, request: TuneRequest, store: Store, station: MeasurementSite, owner: str, details: str) -> None:
-        self.request, self.station, self.owner = request, station, owner
+    def __init__(self, request: TuneRequest, store: Store, site: MeasurementSite, owner: str, details: str) -> None:
+        self.request, self.site, self.owner = request, site, owner
         assert "/" not in details  # users are shown no path of the service
 
 
@@ -77,7 +77,7 @@ def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_job_for_this_machine_s_own_device(office: Office) -> None:
     about, ticket = office.tuning_run("local-cpu")
     assert about is OWN
-    assert (ticket.station.device, ticket.station.threads, ticket.station.shared) == ("cpu", 2, True)
+    assert (ticket.site.device, ticket.site.threads, ticket.site.shared) == ("cpu", 2, True)
     assert (ticket.request.target, ticket.request.device) == ("native", "cpu")
 
 
@@ -86,7 +86,7 @@ def test_a_job_for_devices_elsewhere_is_compiled_for_what_those_are(office: Offi
     office.types.put("pi5", "board-1", PI, 1.0)
     about, ticket = office.tuning_run("pi5", usable=3)
     assert about == PI
-    assert ticket.station == MeasurementSite("pi5", 3, 4, "Cortex-A76")
+    assert ticket.site == MeasurementSite("pi5", 3, 4, "Cortex-A76")
     assert (ticket.request.target, ticket.request.device) == (PI.device_type.target, "pi5")
 
 
