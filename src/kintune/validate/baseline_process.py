@@ -1,7 +1,7 @@
 """The process of one runtime whose latency is compared: started, given orders under deadlines, stopped in between.
 
 Why a process each, stopped by the kernel when it is not its turn: thread pools spin between runs, some for
-milliseconds and some for good, and would take the cores from whoever runs next; see docs/design/proof.md.
+milliseconds and some for good, and would take the cores from whoever runs next; see docs/design/validation.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The proof of a tuned network: that it computes what the model computes, and how fast it is beside others.
 
 Runs in the device worker, which stays idle meanwhile; every contender is a process of its own.  See
-docs/design/proof.md.
+docs/design/validation.md.
 """
 
 from __future__ import annotations
