@@ -4,7 +4,7 @@
     python benchmarks/soak.py --minutes 3 --output /tmp/soak
     python benchmarks/soak.py --show                # what the last one brought
 
-Real are the engine with its scheduler, the hub, the agents and their lines, and all processes; the jobs sleep instead
+Real are the engine with its scheduler, the registry, the agents and their lines, and all processes; the jobs sleep instead
 of tuning.  Twenty devices of two types hang on five machines, two more are hosts; each machine has an agent of its own.
 As many jobs as there are devices and half as many again are under way at any time, so that there is always work that
 waits for a device.  Every ten seconds something goes wrong, drawn from a seed.  When the time is over, no new job
@@ -158,7 +158,7 @@ class Soak:
             self._engine.leave()
 
     async def _play_the_world(self) -> None:
-        hub = AgentRegistry(self._engine, workers=WORKERS, lodges=True)
+        registry = AgentRegistry(self._engine, workers=WORKERS, places_jobs=True)
         attending: set[asyncio.Task[Any] | None] = set()
 
         def admit(join: Join) -> list[Admitted]:
@@ -168,7 +168,7 @@ class Soak:
             machine.line = line
             attending.add(asyncio.current_task())
             try:
-                await hub.attend(line, admit)
+                await registry.attend(line, admit)
             finally:
                 attending.discard(asyncio.current_task())
                 if machine.line is line:
@@ -316,7 +316,7 @@ def draw(place: Path) -> None:
         above.set_ylabel("devices")
         above.set_ylim(0, 1.05 * max(row["usable"] for row in rows))
         above.legend(loc="lower right", bbox_to_anchor=(1, 1), frameon=False, ncols=2)
-        below.plot(minutes, [row["memory_mb"] for row in rows], color="#a5461f", label="engine, hub and scheduler")
+        below.plot(minutes, [row["memory_mb"] for row in rows], color="#a5461f", label="engine, registry and scheduler")
         below.set_ylabel("memory, MB")
         below.set_ylim(0, 1.3 * max(row["memory_mb"] for row in rows))
         below.legend(loc="lower right", bbox_to_anchor=(1, 0.98), frameon=False)

@@ -1,4 +1,4 @@
-"""A keeper for tests: its processes are this machine's, but come and go as if they were another's."""
+"""A process host for tests: its processes are this machine's, but come and go as if they were another's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.engine.process import RemoteCommand
-from kintune.workers.fleet.file_transfer import parcel
+from kintune.workers.fleet.file_transfer import file_parts
 from kintune.workers.fleet.messages import Clear, Launch
 from kintune.workers.fleet.process_supervisor import ProcessSupervisor
 
@@ -16,7 +16,7 @@ __all__ = ["Neighbour"]
 
 
 class Neighbour:
-    """Implements `kintune.workers.engine.remote_process.ProcessHost` by a household in a thread of its own, until `close`.
+    """Implements `kintune.workers.engine.remote_process.ProcessHost` by a supervisor in its own thread, until `close`.
 
     While it is `deaf`, nothing that its processes say or print comes through, nor that they end.
     """
@@ -26,51 +26,51 @@ class Neighbour:
         self.deaf = False
         self._engine = engine
         self._loop = asyncio.new_event_loop()
-        self._household = ProcessSupervisor(self, programs)
+        self._supervisor = ProcessSupervisor(self, programs)
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
     def start(self, process: int, command: RemoteCommand) -> None:
-        """See `Keeper`."""
+        """See `ProcessHost`."""
         environment = dict(command.environment)
         launch = Launch(process, command.module, command.arguments, environment, command.limits)
-        self._loop.call_soon_threadsafe(self._household.start, launch)
+        self._loop.call_soon_threadsafe(self._supervisor.start, launch)
 
     def say(self, process: int, data: bytes) -> None:
-        """See `Keeper`."""
-        self._loop.call_soon_threadsafe(self._household.say, process, data)
+        """See `ProcessHost`."""
+        self._loop.call_soon_threadsafe(self._supervisor.say, process, data)
 
     def bring(self, process: int, paths: Sequence[str]) -> None:
-        """See `Keeper`."""
-        for part in parcel(process, paths):
+        """See `ProcessHost`."""
+        for part in file_parts(process, paths):
             if isinstance(part, Clear):
-                self._loop.call_soon_threadsafe(self._household.clear, part.process)
+                self._loop.call_soon_threadsafe(self._supervisor.clear, part.process)
             else:
-                self._loop.call_soon_threadsafe(self._household.bring, part)
+                self._loop.call_soon_threadsafe(self._supervisor.bring, part)
 
     def kill(self, process: int) -> None:
-        """See `Keeper`."""
-        self._loop.call_soon_threadsafe(self._household.kill, process)
+        """See `ProcessHost`."""
+        self._loop.call_soon_threadsafe(self._supervisor.kill, process)
 
     def heard(self, process: int, data: bytes) -> None:
-        """See `kintune.workers.fleet.process_supervisor.SupervisedProcess`."""
+        """See `kintune.workers.fleet.process_supervisor.ProcessListener`."""
         if not self.deaf:
             self._engine.heard(self.name, process, data)
 
     def printed(self, process: int, data: bytes) -> None:
-        """See `Relative`."""
+        """See `ProcessListener`."""
         if not self.deaf:
             self._engine.printed(self.name, process, data)
 
     def ended(self, process: int, how: str) -> None:
-        """See `Relative`."""
+        """See `ProcessListener`."""
         if not self.deaf:
             self._engine.ended(self.name, process, how)
 
     def close(self) -> None:
         """Kill what it keeps."""
         self.deaf = True
-        asyncio.run_coroutine_threadsafe(self._household.close(), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self._supervisor.close(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

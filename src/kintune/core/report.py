@@ -211,8 +211,9 @@ class ProgressReport(msgspec.Struct, frozen=True):
     """Where a tuning job stands.
 
     `stage` is the kind of the stage now running (see `kintune.core.stage_results.StageName`), `phase` a few words for
-    people ("waiting for the device, held by process 4711").  `trials` of `trials_total` are done; the total is None when the
-    budget is not counted in trials.  Times are seconds of active run time; `time_left_s` is None while it is unknown.
+    people ("waiting for the device, held by process 4711").  `trials` of `trials_total` are done; the total is None
+    when the budget is not counted in trials.  Times are seconds of active run time; `time_left_s` is None while it is
+    unknown.
     `best_ms` and `untuned_ms` estimate the network's latency in milliseconds as the weighted sum of its kernels'.
     `subgraph` is the one being worked on, `failures` counts candidates that failed by cause, `reused_records` those
     whose measurement was already known, `disturbed` those that were timed again since others used the cores.

@@ -18,8 +18,6 @@ _FEATURES = (
     "sse4_2", "avx", "f16c", "fma", "avx2", "avx_vnni", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16",
     "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16", "asimd", "asimdhp", "asimddp", "sve", "sve2", "bf16", "i8mm",
 )  # fmt: skip
-
-
 """Instruction set extensions that decide how fast a model runs, in the kernel's spelling."""
 
 

@@ -1,4 +1,4 @@
-"""Which GPUs this machine has, as its driver's own program says, and which targets are GPUs; free of TVM."""
+"""The GPUs of this machine, as nvidia-smi lists them; targets that are GPUs; the driver's library.  Free of TVM."""
 
 from __future__ import annotations
 
@@ -38,8 +38,6 @@ VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
 """Tells a process's CUDA runtime which GPUs there are, and in which order."""
 
 _PROGRAM = "nvidia-smi"
-
-
 _COLUMNS = (
     "index",
     "uuid",
@@ -50,15 +48,12 @@ _COLUMNS = (
     "compute_mode",
     "mig.mode.current",
 )
-
-
 _SECONDS = 20.0
+_SHARED = "Default"  # compute mode
+_IN_PARTS = "Enabled"  # MIG mode
 
-
-_SHARED = "Default"
-
-
-_IN_PARTS = "Enabled"
+_DRIVER = "libcuda.so.1"
+_NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 
 
 class Gpu(msgspec.Struct, frozen=True):
@@ -135,11 +130,6 @@ def _gpu(row: list[str]) -> Gpu | None:
     except ValueError:
         return None
 
-
-_DRIVER = "libcuda.so.1"
-
-
-_NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 
 _FUNCTIONS = (
     "cuDeviceGetName",

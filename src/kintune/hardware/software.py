@@ -27,18 +27,13 @@ TVM_FFI_RANGE = ((0, 1, 14), (0, 1, 15))
 """The versions of apache-tvm-ffi that were tried: from the first, below the second."""
 
 _TVM_FFI_REQUIREMENT = "apache-tvm-ffi>=0.1.14.post0,<0.1.15"
-
-
 _REQUIRED = ("msgspec", "numpy", "onnx", "onnxruntime", "onnxslim", "sqlalchemy", "xgboost-cpu")
-
-
 _OPTIONAL = ("openvino", "torch")
-
-
 _PYTHONS = ((3, 10), (3, 13))
-
-
 _LOAD_TIMEOUT_S = 120
+
+_MODULES = cast("dict[str, Any]", sys.modules)
+_FORBIDDEN: set[str] = set()  # "torch", if it is forbidden by this module: others may say that it is not installed
 
 VersionOf = Callable[[str], "str | None"]
 
@@ -64,7 +59,11 @@ def check_software(version_of: VersionOf = installed) -> list[Check]:
 
 
 def require_tried_versions(version_of: VersionOf = installed) -> None:
-    """Raise EnvironmentProblem when the compiler that is installed is known to crash or was never tried."""
+    """Check that the compiler that is installed is a version that was tried.
+
+    Raises:
+        EnvironmentProblem: it is known to crash, or was never tried.
+    """
     for check in (_tvm(version_of), _tvm_ffi(version_of)):
         if check.verdict is Verdict.PROBLEM:
             raise EnvironmentProblem(f"{check.name} {check.finding}; {check.remedy}")
@@ -162,12 +161,6 @@ def _numbers(text: str) -> tuple[int, ...]:
     """The leading numbers of a version: `0.1.14.post1` is (0, 1, 14)."""
     match = re.match(r"\d+(\.\d+)*", text)
     return tuple(int(part) for part in match.group().split(".")) if match else ()
-
-
-_MODULES = cast("dict[str, Any]", sys.modules)
-
-
-_FORBIDDEN: set[str] = set()  # "torch", if it is forbidden by this module: others may say that it is not installed
 
 
 def forbid_torch() -> None:

@@ -1,4 +1,4 @@
-"""What links the object files that the tensor compiler makes; free of TVM."""
+"""The C compiler and linker that link kernels, and the CUDA compiler that builds them for GPUs; free of TVM."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ __all__ = ["compile_cubin", "find_linker", "find_nvcc", "link", "linking_for"]
 
 
 _TELL_WHAT_IS_MISSING = ("--unresolved-symbols=report-all", "--warn-unresolved-symbols")
-
-
 _UNDEFINED = re.compile(r"undefined (?:reference to|symbol:) [`']?(\w+)")
-
-
 _IN_EVERY_PROCESS = ("TVM", "memcpy", "memset", "memmove")
+
+_CUDA_HOMES = ("CUDA_HOME", "CUDA_PATH")
+_CUDA_DIRECTORY = "/usr/local/cuda"
+_CUDA_MAJOR = "13"
+_CUDA_RELEASE = re.compile(r"release (\d+)\.")
+_NVCC_ERROR = re.compile(r"\b(?:error|fatal)\b")
 
 
 def find_linker(architecture: str = "") -> str:
@@ -129,21 +131,6 @@ def _asked(compiler: str, question: str) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-_HOMES = ("CUDA_HOME", "CUDA_PATH")
-
-
-_USUAL = "/usr/local/cuda"
-
-
-_MAJOR = "13"
-
-
-_RELEASE = re.compile(r"release (\d+)\.")
-
-
-_ERROR = re.compile(r"\b(?:error|fatal)\b")
-
-
 def find_nvcc() -> str:
     """The CUDA compiler: that of the toolkit in `CUDA_HOME` or `CUDA_PATH`, else the one on the path.
 
@@ -180,11 +167,11 @@ def compile_cubin(code: str, architecture: str) -> bytes:
 
 
 def _candidates() -> Iterator[str]:
-    for variable in _HOMES:
+    for variable in _CUDA_HOMES:
         if os.environ.get(variable):
             yield str(Path(os.environ[variable]) / "bin" / "nvcc")
     yield "nvcc"
-    yield f"{_USUAL}/bin/nvcc"
+    yield f"{_CUDA_DIRECTORY}/bin/nvcc"
 
 
 @cache
@@ -193,14 +180,14 @@ def _require_tried(nvcc: str) -> None:
         said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False).stdout
     except OSError as error:
         raise OrderError(f"the CUDA compiler {nvcc} cannot be run ({error.strerror}): install it again") from error
-    release = _RELEASE.search(said)
-    if release is None or release.group(1) != _MAJOR:
+    release = _CUDA_RELEASE.search(said)
+    if release is None or release.group(1) != _CUDA_MAJOR:
         found = "of an unknown version" if release is None else f"of version {release.group(1)}"
         raise OrderError(
-            f"the CUDA compiler {nvcc} is {found}: install version {_MAJOR}, or name its toolkit in CUDA_HOME"
+            f"the CUDA compiler {nvcc} is {found}: install version {_CUDA_MAJOR}, or name its toolkit in CUDA_HOME"
         )
 
 
 def _first_error(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return next((line for line in lines if _ERROR.search(line)), lines[0] if lines else "no message")[:300]
+    return next((line for line in lines if _NVCC_ERROR.search(line)), lines[0] if lines else "no message")[:300]

@@ -1,8 +1,8 @@
-"""Messages over a connected stream socket.
+"""Messages over a connected stream socket: frames, the decoders of each end, and the channel that both ends use.
 
 Both ends use the same `Channel`.  A child blocks: `send` returns when the kernel has taken the whole message, `recv`
-when one has come.  The front must never block on a child, which may be stuck or may itself be blocked in a large
-`send`: it uses `post`, `flush` and `receive`, which do what can be done now, and sleeps in a selector between them.
+when a message has come.  The front must never block on a child, which may hang or may itself be blocked in a large
+`send`: it uses `post`, `flush` and `receive`, which do what can be done at once, and waits in a selector between them.
 """
 
 from __future__ import annotations
@@ -38,9 +38,19 @@ Received = TypeVar("Received")
 
 HEADER_BYTES = 4
 
-
 DEFAULT_LIMIT = 512 * 1024 * 1024
-"""The largest body, in bytes, that is sent or believed unless a caller says otherwise."""
+"""The largest body, in bytes, that is sent or accepted unless a caller says otherwise."""
+
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding raises where bytes are no message; msgspec lets the last two of these through."""
+
+_LONGEST = 400  # characters of somebody else's text
+_CHUNK = 1 << 18
+
+_ENCODER = msgspec.msgpack.Encoder()
+_TO_WORKER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ToWorker)
+_FROM_WORKER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(FromWorker)
+_FROM_JOB: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(FromJob)
 
 
 def frame(body: bytes, limit: int = DEFAULT_LIMIT) -> bytes:
@@ -94,31 +104,10 @@ class FrameReader:
             raise WireError(f"the stream ended inside a frame, {len(self._buffer)} bytes after its start")
 
 
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoding raises where bytes are no message; msgspec lets the last two of these through."""
-
-_LONGEST = 400
-
-
 def tidy(text: str) -> str:
-    """Somebody else's words as one short line that can be printed and kept."""
+    """Text from another process as one line of at most 400 printable characters."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * _LONGEST]).split())
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
-
-
-_CHUNK = 1 << 18
-
-
-_ENCODER = msgspec.msgpack.Encoder()
-
-
-_TO_WORKER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ToWorker)
-
-
-_FROM_WORKER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(FromWorker)
-
-
-_FROM_JOB: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(FromJob)
 
 
 class MessageReader(Generic[Received]):
@@ -278,7 +267,7 @@ def child_end(sock: socket.socket, limit: int = DEFAULT_LIMIT) -> Channel[ToWork
 
 
 def front_end_of_worker(sock: socket.socket, limit: int = DEFAULT_LIMIT) -> Channel[FromWorker]:
-    """The end that the front holds of a worker: offers and the like are garbage here."""
+    """The end that the front holds of a worker, which may not send what only jobs say."""
     return Channel(sock, _FROM_WORKER, limit)
 
 

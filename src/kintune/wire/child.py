@@ -29,13 +29,11 @@ LIMITS_VARIABLE = "KINTUNE_RESOURCE_LIMITS"
 """The environment variable under which a child is told its `ResourceLimits`."""
 
 _PR_SET_PDEATHSIG = 1
-
-
 _MIB = 1 << 20
 
 
 class ResourceLimits(msgspec.Struct, frozen=True):
-    """Limits that a child lays on itself before it does anything else; its own children inherit them.
+    """Limits that a child sets for itself before it does anything else; its own children inherit them.
 
     `address_space_mb` bounds what it may map (None: unbounded), `core_dump_mb` the core file it may leave behind,
     `cores` are the processors that it may run on (none: those of its parent).
@@ -50,7 +48,7 @@ class ResourceLimits(msgspec.Struct, frozen=True):
         return {LIMITS_VARIABLE: msgspec.json.encode(self).decode()}
 
     def apply(self) -> None:
-        """Lay them on this process; a limit that is already tighter stays."""
+        """Set them for this process; a limit that is already tighter stays."""
         _lower(resource.RLIMIT_CORE, self.core_dump_mb * _MIB)
         if self.address_space_mb is not None:
             _lower(resource.RLIMIT_AS, self.address_space_mb * _MIB)

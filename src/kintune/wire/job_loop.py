@@ -23,7 +23,7 @@ from kintune.core.messages import (
 from kintune.errors import InputError
 from kintune.wire.channel import Channel
 from kintune.wire.child import connect
-from kintune.wire.worker_loop import Handler, StageDesk, hello, refusal
+from kintune.wire.worker_loop import Handler, StageRunner, hello, refusal
 
 __all__ = ["JOB_WORKER", "JobHandler", "Saying", "job_main", "serve_job"]
 
@@ -66,15 +66,15 @@ def job_main(start: Callable[[list[str]], JobHandler], argv: Sequence[str] | Non
 
 def serve_job(channel: Channel[ToWorker], greeting: Hello, handler: JobHandler) -> None:
     """Greet, then do what comes until `Shutdown` or the end of the stream."""
-    desk = StageDesk(handler)
+    runner = StageRunner(handler)
     try:
         channel.send(greeting)
         while (message := channel.recv()) is not None:
             match message:
                 case Begin():
-                    desk.begin(message)
+                    runner.begin(message)
                 case Item():
-                    desk.answer(channel, message)
+                    runner.answer(channel, message)
                 case Shutdown():
                     return
                 case Open():

@@ -1,4 +1,4 @@
-"""The loop of a worker process: be told a stage's context, then do its items one at a time."""
+"""The loop of a worker process: it gets a stage's context, then does the stage's items one at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kintune.errors import DeviceUnwell, InputError, WireError
 from kintune.wire.channel import Channel, tidy
 from kintune.wire.child import connect
 
-__all__ = ["WIRE_VERSION", "Handler", "StageDesk", "hello", "main", "one_line", "refusal", "serve"]
+__all__ = ["WIRE_VERSION", "Handler", "StageRunner", "hello", "main", "one_line", "refusal", "serve"]
 
 WIRE_VERSION = "1"
 """What `Hello.version` says; the engine refuses a worker that says something else."""
@@ -56,15 +56,15 @@ def serve(channel: Channel[ToWorker], greeting: Hello, handler: Handler) -> None
     Raises:
         WireError: a message came that is not for a worker.
     """
-    desk = StageDesk(handler)
+    runner = StageRunner(handler)
     try:
         channel.send(greeting)
         while (message := channel.recv()) is not None:
             match message:
                 case Begin():
-                    desk.begin(message)
+                    runner.begin(message)
                 case Item():
-                    desk.answer(channel, message)
+                    runner.answer(channel, message)
                 case Shutdown():
                     return
                 case _:
@@ -73,7 +73,7 @@ def serve(channel: Channel[ToWorker], greeting: Hello, handler: Handler) -> None
         return  # the front is gone
 
 
-class StageDesk:
+class StageRunner:
     """Runs the items of one stage after the other by a handler, and turns its exceptions into answers."""
 
     def __init__(self, handler: Handler) -> None:

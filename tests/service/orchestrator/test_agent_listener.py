@@ -36,23 +36,23 @@ class FakeFront:
     """Notes who is there."""
 
     def __init__(self) -> None:
-        self.outposts: dict[str, RemoteNode] = {}
+        self.nodes: dict[str, RemoteNode] = {}
         self.lost: list[str] = []
 
-    def join(self, outpost: RemoteNode, answered: Callable[[str | None], None]) -> None:
-        self.outposts[outpost.name] = outpost
+    def join(self, node: RemoteNode, answered: Callable[[str | None], None]) -> None:
+        self.nodes[node.name] = node
         answered(None)
 
-    def lose(self, outpost: str, cause: str, keeper: ProcessHost) -> None:
-        del self.outposts[outpost]
+    def lose(self, node: str, cause: str, host: ProcessHost) -> None:
+        del self.nodes[node]
         self.lost.append(cause)
 
-    def heard(self, keeper: str, process: int, data: bytes) -> None:
+    def heard(self, host: str, process: int, data: bytes) -> None:
         raise AssertionError
 
     printed = heard
 
-    def ended(self, keeper: str, process: int, how: str) -> None:
+    def ended(self, host: str, process: int, how: str) -> None:
         raise AssertionError
 
 
@@ -85,7 +85,7 @@ class Entrance:
 
     def wait_until_nobody_is_there(self) -> None:
         deadline = time.monotonic() + 10
-        while self.front.outposts:
+        while self.front.nodes:
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
@@ -110,13 +110,13 @@ async def welcomed(line: Transport) -> None:
 def test_a_machine_with_a_token_works_for_the_engine_until_it_leaves(entrance: Entrance) -> None:
     async def act(line: Transport) -> None:
         await welcomed(line)
-        assert list(entrance.front.outposts) == ["board"]
-        (command,) = entrance.front.outposts["board"].commands.values()
+        assert list(entrance.front.nodes) == ["board"]
+        (command,) = entrance.front.nodes["board"].commands.values()
         assert command.arguments == ("--pulse-us", "500", "--alike", "1.5")  # type: ignore[union-attr]
 
     entrance.play(entrance.token(), act)
     entrance.wait_until_nobody_is_there()
-    assert entrance.front.lost == ["the line to it was cut"]
+    assert entrance.front.lost == ["the connection to it was cut"]
     assert entrance.joined == ["board Cortex-A76"]
 
 

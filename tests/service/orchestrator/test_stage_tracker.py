@@ -42,8 +42,8 @@ def test_hosts_and_devices_are_told_of_as_they_come_and_go() -> None:
     host, gpu = Host("front", 4, 100), Device("board/gpu", "pi5")
     watch(ResourceJoined(0.0, host), [])
     watch(ResourceJoined(0.0, gpu), [])
-    watch(ResourceLost(1.0, "board/gpu", "the line to it was cut"), [])
+    watch(ResourceLost(1.0, "board/gpu", "the connection to it was cut"), [])
     watch(ResourceBack(2.0, "board/gpu"), [])
     here, there = Standing("front", "host", "4 cores", "", 5.0), Standing("board/gpu", "device", "pi5", "", 5.0)
-    lost = Standing("board/gpu", "device", "pi5", "the line to it was cut", 5.0)
+    lost = Standing("board/gpu", "device", "pi5", "the connection to it was cut", 5.0)
     assert told == [Standings((here,)), Standings((here, there)), Standings((here, lost)), Standings((here, there))]

@@ -48,7 +48,7 @@ def test_what_a_device_measured_is_added_up_and_what_disturbed_it(board: LiveSta
 
 
 def test_hosts_and_devices_stand_as_the_orchestrator_says_until_it_is_gone(board: LiveState) -> None:
-    standing = Standing("board/cpu", "device", "pi5", "the line to it was cut", 900.0)
+    standing = Standing("board/cpu", "device", "pi5", "the connection to it was cut", 900.0)
     board.told(Standings((standing,)))
     assert board.standings == (standing,)
     board.forget_what_runs()

@@ -67,11 +67,11 @@ class Bench:
         self.answers: list[str | None] = []
 
     @property
-    def outpost(self) -> RemoteNode:
+    def node(self) -> RemoteNode:
         return RemoteNode("neighbour", self.neighbours["neighbour"], (THERE, BOARD), COMMANDS)
 
-    def join(self, outpost: RemoteNode | None = None) -> None:
-        self.engine.join(outpost or self.outpost, self.answers.append)
+    def join(self, node: RemoteNode | None = None) -> None:
+        self.engine.join(node or self.node, self.answers.append)
 
     def run(
         self,
@@ -166,20 +166,20 @@ def test_a_place_joins_once_and_as_what_it_was(bench: Bench) -> None:
     bench.join()
     bench.join()
     bench.engine.lose("neighbour", "gone")
-    bench.join(bench.outpost._replace(resources=(msgspec.structs.replace(THERE, cores=64), BOARD)))
+    bench.join(bench.node._replace(resources=(msgspec.structs.replace(THERE, cores=64), BOARD)))
     bench.join()
     assert bench.run((work("build", Deed(text="b")),)).ending is JobEnding.FINISHED
     first, twice, changed, again = bench.answers
     assert (first, again) == (None, None)
     assert changed is not None
-    assert twice == "there is an outpost 'neighbour' already"
+    assert twice == "there is a node 'neighbour' already"
     assert changed.startswith("'there' comes back as something else")
 
 
 @pytest.mark.parametrize(
     ("bad", "cause"),
     [
-        (RemoteCommand("nobody", MODULE), "its keeper is gone before it was up, 3 times in a row"),
+        (RemoteCommand("nobody", MODULE), "its host is gone before it was up, 3 times in a row"),
         (RemoteCommand("neighbour", MODULE, ("--die", "3")), "exited with code 3 before it was up, 3 times in a row"),
         (RemoteCommand("neighbour", MODULE, ("--refuse", "no such target")), "no such target"),
         (RemoteCommand("neighbour", MODULE, ("--kind", "oven")), "expected a 'build' worker"),
@@ -189,7 +189,7 @@ def test_a_place_whose_workers_cannot_start_is_left_alone_and_tried_again(
     bench: Bench, bad: RemoteCommand, cause: str
 ) -> None:
     """What is wrong elsewhere ends nobody's job here."""
-    bench.join(bench.outpost._replace(commands={"build@there": bad}))
+    bench.join(bench.node._replace(commands={"build@there": bad}))
 
     def mend() -> None:
         while "there is left alone" not in bench.log.read_text():
@@ -239,7 +239,7 @@ def test_an_unwell_device_of_this_machine_fails_the_item(bench: Bench) -> None:
 ANYWHERE = Anywhere("tests.support.scripted_job")
 
 
-def outpost(bench: Bench, name: str, cores: int) -> RemoteNode:
+def node(bench: Bench, name: str, cores: int) -> RemoteNode:
     """A host that builds and on which jobs can live."""
     host = Host(f"host-{name}", cores, 1000)
     commands = {f"build@{host.id}": RemoteCommand(name, MODULE)}
@@ -256,7 +256,7 @@ def two(tmp_path: Path) -> Iterator[Bench]:
 
 def test_jobs_live_where_there_is_most_room(two: Bench) -> None:
     for name, cores in (("red", 3), ("blue", 1)):
-        two.join(outpost(two, name, cores))
+        two.join(node(two, name, cores))
     plot = Plot(((work("select", Deed(text="s"), worker="job"),),))
     for n in range(4):
         two.engine.add(JobLaunch(f"j{n}", ANYWHERE, _named(plot, f"j{n}").encode()))
@@ -276,7 +276,7 @@ def test_jobs_live_where_there_is_most_room(two: Bench) -> None:
 
 
 def test_a_job_waits_until_there_is_a_place_to_live(two: Bench) -> None:
-    joining = threading.Timer(0.3, lambda: two.join(outpost(two, "red", 2)))
+    joining = threading.Timer(0.3, lambda: two.join(node(two, "red", 2)))
     joining.start()
     end = two.run((work("select", Deed(text="s"), worker="job"),), command=ANYWHERE)
     joining.join()
@@ -287,7 +287,7 @@ def test_a_job_whose_place_vanishes_goes_on_elsewhere_however_often(two: Bench, 
     """More often than its process may die."""
     moves = 5
     hung = [tmp_path / f"{n}" for n in range(moves)]
-    two.join(outpost(two, "red", 2))
+    two.join(node(two, "red", 2))
 
     def move() -> None:
         for n, file in enumerate(hung):
@@ -297,7 +297,7 @@ def test_a_job_whose_place_vanishes_goes_on_elsewhere_however_often(two: Bench, 
             two.neighbours[here].deaf = True
             two.engine.lose(here, "its link was cut")
             two.neighbours[here].deaf = False
-            two.join(outpost(two, there, 2))
+            two.join(node(two, there, 2))
 
     moving = threading.Thread(target=move, daemon=True)
     moving.start()
@@ -326,11 +326,11 @@ def _named(plot: Plot, job: str) -> Plot:
 def test_a_second_line_under_a_name_takes_nothing_from_the_first(bench: Bench) -> None:
     bench.join()
     impostor = Neighbour("impostor", bench.engine, {MODULE})
-    bench.join(bench.outpost._replace(keeper=impostor))
-    bench.engine.lose("neighbour", "its line was cut", impostor)
+    bench.join(bench.node._replace(host=impostor))
+    bench.engine.lose("neighbour", "its connection was cut", impostor)
     assert answers(bench.run((work("build", Deed(text="b")),))) == {("build", 0): (ItemStatus.OK, b"b")}
     impostor.close()
-    assert bench.answers == [None, "there is an outpost 'neighbour' already"]
+    assert bench.answers == [None, "there is a node 'neighbour' already"]
 
 
 def test_what_a_worker_elsewhere_refuses_ends_nobodys_job(bench: Bench) -> None:
@@ -340,10 +340,10 @@ def test_what_a_worker_elsewhere_refuses_ends_nobodys_job(bench: Bench) -> None:
 
 
 def test_jobs_do_not_live_with_those_who_only_build_nor_where_nothing_can_be_done(two: Bench, tmp_path: Path) -> None:
-    """One host lodges nobody, the other is left alone for a while; the job waits for it."""
-    two.join(outpost(two, "red", 8)._replace(lodging=None))
+    """One host takes no jobs, the other is left alone for a while; the job waits for it."""
+    two.join(node(two, "red", 8)._replace(job_limits=None))
     bad = {"build@host-blue": RemoteCommand("nobody", MODULE)}
-    two.join(outpost(two, "blue", 2)._replace(commands=bad))
+    two.join(node(two, "blue", 2)._replace(commands=bad))
     end = two.run((work("select", Deed(text="s"), worker="job"),), command=ANYWHERE)
     assert answers(end) == {("select", 0): (ItemStatus.OK, b"s")}
     assert "[job j] started by blue" in two.log.read_text()

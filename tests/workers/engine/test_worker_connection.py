@@ -27,15 +27,15 @@ class Deaf:
 def test_it_tells_answers_to_what_was_asked_from_others() -> None:
     ends: list[ItemEnd] = []
     reactor = Reactor(lambda: 0.0)
-    desk = WorkerConnection(Deaf(), reactor, lambda: 0.0)
-    assert not desk.answer(ItemDone("j/s", 0, 0, b"nobody asked"))
-    desk.give(WorkItem("me", Begin("j/s", 1, "build", b""), Item("j/s", 1, 0, b""), 60, ends.append))
-    assert not desk.answer(ItemDone("j/s", 1, 0, b"before it was sent"))
-    desk.send(lambda: None)
-    assert not desk.answer(ItemFailed("j/s", 0, 0, "of another attempt"))
+    connection = WorkerConnection(Deaf(), reactor, lambda: 0.0)
+    assert not connection.answer(ItemDone("j/s", 0, 0, b"nobody asked"))
+    connection.give(WorkItem("me", Begin("j/s", 1, "build", b""), Item("j/s", 1, 0, b""), 60, ends.append))
+    assert not connection.answer(ItemDone("j/s", 1, 0, b"before it was sent"))
+    connection.send(lambda: None)
+    assert not connection.answer(ItemFailed("j/s", 0, 0, "of another attempt"))
     assert ends == []
-    assert desk.answer(ItemDone("j/s", 1, 0, b"done"))
-    assert not desk.answer(ItemDone("j/s", 1, 0, b"twice"))
+    assert connection.answer(ItemDone("j/s", 1, 0, b"done"))
+    assert not connection.answer(ItemDone("j/s", 1, 0, b"twice"))
     assert [end.payload for end in ends] == [b"done"]
-    assert desk.stale_answers == 4
+    assert connection.stale_answers == 4
     reactor.close()

@@ -1,4 +1,4 @@
-"""The agent against a hub and an engine, with real processes; and alone, where the front misbehaves."""
+"""The agent against a registry and an engine, with real processes; and alone, where the front misbehaves."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class _Rewiring:
 
 
 class Fleet:
-    """An engine, a hub in a thread, and an agent there whose line can be cut."""
+    """An engine, a registry in a thread, and an agent there whose line can be cut."""
 
     def __init__(self, log: Path) -> None:
         self.notes: list[str] = []
@@ -82,13 +82,13 @@ class Fleet:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        hub = AgentRegistry(self.engine, beat_s=0.5)
+        registry = AgentRegistry(self.engine, beat_s=0.5)
 
         @asynccontextmanager
         async def connect() -> AsyncIterator[Transport]:
             ours, theirs = pair()
             self._lines.append(ours)
-            attending = asyncio.ensure_future(hub.attend(theirs, _admit))
+            attending = asyncio.ensure_future(registry.attend(theirs, _admit))
             yield ours
             ours.cut()
             await attending
@@ -157,7 +157,7 @@ def test_a_line_that_is_cut_costs_nothing_but_time(fleet: Fleet, tmp_path: Path)
     assert answers(end) == [(ItemStatus.OK, b"a"), (ItemStatus.OK, b"b")]
     assert fleet.notes[:4] == [
         "joined as board",
-        "the line to the service was cut",
+        "the connection to the service was cut",
         "trying again in 1 s",
         "joined as board",
     ]

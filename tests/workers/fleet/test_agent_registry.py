@@ -47,27 +47,27 @@ class FakeFront:
 
     def __init__(self, refusing: str = "") -> None:
         self.refusing = refusing
-        self.outposts: dict[str, RemoteNode] = {}
+        self.nodes: dict[str, RemoteNode] = {}
         self.told: list[tuple[object, ...]] = []
 
-    def join(self, outpost: RemoteNode, answered: Callable[[str | None], None]) -> None:
+    def join(self, node: RemoteNode, answered: Callable[[str | None], None]) -> None:
         if not self.refusing:
-            self.outposts[outpost.name] = outpost
+            self.nodes[node.name] = node
         answered(self.refusing or None)
 
-    def lose(self, outpost: str, cause: str, keeper: ProcessHost) -> None:
-        if outpost in self.outposts and self.outposts[outpost].keeper is keeper:
-            del self.outposts[outpost]
-            self.told.append(("lost", outpost, cause))
+    def lose(self, node: str, cause: str, host: ProcessHost) -> None:
+        if node in self.nodes and self.nodes[node].host is host:
+            del self.nodes[node]
+            self.told.append(("lost", node, cause))
 
-    def heard(self, keeper: str, process: int, data: bytes) -> None:
-        self.told.append(("heard", keeper, process, data))
+    def heard(self, host: str, process: int, data: bytes) -> None:
+        self.told.append(("heard", host, process, data))
 
-    def printed(self, keeper: str, process: int, data: bytes) -> None:
-        self.told.append(("printed", keeper, process, data))
+    def printed(self, host: str, process: int, data: bytes) -> None:
+        self.told.append(("printed", host, process, data))
 
-    def ended(self, keeper: str, process: int, how: str) -> None:
-        self.told.append(("ended", keeper, process, how))
+    def ended(self, host: str, process: int, how: str) -> None:
+        self.told.append(("ended", host, process, how))
 
 
 def admit(join: Join) -> list[Admitted]:
@@ -79,7 +79,7 @@ def admit(join: Join) -> list[Admitted]:
 
 
 def play(front: FakeFront, act: Callable[[QuietLine], Awaitable[None]], beat_s: float = 5.0) -> None:
-    """Be an agent of a hub, and hang up at the end."""
+    """Be an agent of a registry, and hang up at the end."""
 
     async def playing() -> None:
         ours, theirs = pair()
@@ -91,26 +91,26 @@ def play(front: FakeFront, act: Callable[[QuietLine], Awaitable[None]], beat_s: 
     asyncio.run(playing())
 
 
-async def say(line: QuietLine, *messages: msgspec.Struct) -> None:
+async def say(transport: QuietLine, *messages: msgspec.Struct) -> None:
     for message in messages:
-        await line.send(msgspec.msgpack.encode(message))
+        await transport.send(msgspec.msgpack.encode(message))
 
 
-async def hear(line: QuietLine) -> ToAgent:
-    data = await asyncio.wait_for(line.receive(), 10)
+async def hear(transport: QuietLine) -> ToAgent:
+    data = await asyncio.wait_for(transport.receive(), 10)
     assert data is not None
     return to_agent(data)
 
 
-def test_a_machine_becomes_an_outpost_until_its_line_is_cut() -> None:
+def test_a_machine_becomes_an_node_until_its_transport_is_cut() -> None:
     front = FakeFront()
 
-    async def act(line: QuietLine) -> None:
-        await say(line, JOIN)
-        assert await hear(line) == Welcome(5.0)
-        (outpost,) = front.outposts.values()
-        assert outpost.resources == (Host("board-7", 4, 100), Device("board-7/cpu0", "type of a pi"))
-        assert outpost.commands == {
+    async def act(transport: QuietLine) -> None:
+        await say(transport, JOIN)
+        assert await hear(transport) == Welcome(5.0)
+        (node,) = front.nodes.values()
+        assert node.resources == (Host("board-7", 4, 100), Device("board-7/cpu0", "type of a pi"))
+        assert node.commands == {
             "build@board-7": RemoteCommand("board-7", "kintune.workers.build_worker", limits=ResourceLimits(50)),
             "device@board-7/cpu0": RemoteCommand(
                 "board-7", "kintune.workers.device_worker", ("--threads", "2", "--known", "5"), limits=CORES
@@ -118,23 +118,23 @@ def test_a_machine_becomes_an_outpost_until_its_line_is_cut() -> None:
         }
 
     play(front, act)
-    assert front.told == [("lost", "board-7", "the line to it was cut")]
+    assert front.told == [("lost", "board-7", "the connection to it was cut")]
 
 
 def test_words_pass_both_ways() -> None:
     front = FakeFront()
 
-    async def act(line: QuietLine) -> None:
-        await say(line, JOIN)
-        await hear(line)
-        keeper = front.outposts["board-7"].keeper
-        keeper.start(3, RemoteCommand("board-7", "a.module", ("--x",), {"A": "1"}))
-        keeper.say(3, b"words")
-        assert await hear(line) == Launch(3, "a.module", ("--x",), {"A": "1"})
-        assert await hear(line) == Say(3, b"words")
-        keeper.kill(3)
-        assert await hear(line) == Kill(3)
-        await say(line, Heard(3, b"answer"), Beat(), Printed(3, b"line\n"), Ended(3, "exited with code 0"))
+    async def act(transport: QuietLine) -> None:
+        await say(transport, JOIN)
+        await hear(transport)
+        host = front.nodes["board-7"].host
+        host.start(3, RemoteCommand("board-7", "a.module", ("--x",), {"A": "1"}))
+        host.say(3, b"words")
+        assert await hear(transport) == Launch(3, "a.module", ("--x",), {"A": "1"})
+        assert await hear(transport) == Say(3, b"words")
+        host.kill(3)
+        assert await hear(transport) == Kill(3)
+        await say(transport, Heard(3, b"answer"), Beat(), Printed(3, b"line\n"), Ended(3, "exited with code 0"))
 
     play(front, act)
     assert front.told[:-1] == [
@@ -169,9 +169,9 @@ def test_words_pass_both_ways() -> None:
 def test_who_cannot_join_is_told_why_and_leaves_no_trace(first: msgspec.Struct, cause: str) -> None:
     front = FakeFront()
 
-    async def act(line: QuietLine) -> None:
-        await say(line, first)
-        answer = await hear(line)
+    async def act(transport: QuietLine) -> None:
+        await say(transport, first)
+        answer = await hear(transport)
         assert isinstance(answer, TurnedAway)
         assert answer.cause.startswith(cause)
         assert not answer.later
@@ -181,9 +181,9 @@ def test_who_cannot_join_is_told_why_and_leaves_no_trace(first: msgspec.Struct, 
 
 
 def test_who_comes_while_nobody_can_be_let_in_may_ask_again() -> None:
-    async def act(line: QuietLine) -> None:
-        await say(line, msgspec.structs.replace(JOIN, name="early"))
-        assert await hear(line) == TurnedAway("the disk is full", later=True)
+    async def act(transport: QuietLine) -> None:
+        await say(transport, msgspec.structs.replace(JOIN, name="early"))
+        assert await hear(transport) == TurnedAway("the disk is full", later=True)
 
     play(FakeFront(), act)
 
@@ -204,20 +204,20 @@ def test_files_go_before_what_is_said_of_them_part_by_part(tmp_path: Path) -> No
     large.write_bytes(bytes(range(256)) * 5000)
     empty.touch()
 
-    async def act(line: QuietLine) -> None:
-        await say(line, JOIN)
-        await hear(line)
-        keeper = front.outposts["board-7"].keeper
-        keeper.bring(3, (str(large), str(tmp_path / "missing"), str(empty)))
-        keeper.say(3, b"prove it")
-        assert await hear(line) == Clear(3)
-        one, two, three = [await hear(line) for _ in range(3)]
+    async def act(transport: QuietLine) -> None:
+        await say(transport, JOIN)
+        await hear(transport)
+        host = front.nodes["board-7"].host
+        host.bring(3, (str(large), str(tmp_path / "missing"), str(empty)))
+        host.say(3, b"prove it")
+        assert await hear(transport) == Clear(3)
+        one, two, three = [await hear(transport) for _ in range(3)]
         assert isinstance(one, Bring)
         assert isinstance(two, Bring)
         assert one.data + two.data == large.read_bytes()
         assert (one.path, one.offset, two.offset, one.size) == (str(large), 0, len(one.data), 1_280_000)
         assert three == Bring(3, str(empty), 0, 0, b"")
-        assert await hear(line) == Say(3, b"prove it")
+        assert await hear(transport) == Say(3, b"prove it")
 
     play(front, act)
 
@@ -227,22 +227,22 @@ def test_much_is_said_in_parts_and_a_process_that_is_killed_hears_no_more(tmp_pa
     large = tmp_path / "large.kt"
     large.write_bytes(bytes(5 << 20))
 
-    async def act(line: QuietLine) -> None:
-        await say(line, JOIN)
-        await hear(line)
-        keeper = front.outposts["board-7"].keeper
-        keeper.say(3, b"abc" * (1 << 20))
-        parts = [await hear(line) for _ in range(3)]
+    async def act(transport: QuietLine) -> None:
+        await say(transport, JOIN)
+        await hear(transport)
+        host = front.nodes["board-7"].host
+        host.say(3, b"abc" * (1 << 20))
+        parts = [await hear(transport) for _ in range(3)]
         assert [part.process for part in parts if isinstance(part, Say)] == [3, 3, 3]
         assert b"".join(part.data for part in parts if isinstance(part, Say)) == b"abc" * (1 << 20)
-        keeper.start(4, RemoteCommand("board-7", "a.module"))
-        keeper.bring(4, (str(large),))
-        keeper.say(4, b"prove it")
-        keeper.kill(4)
-        assert await hear(line) == Launch(4, "a.module")
-        assert await hear(line) == Kill(4)
-        keeper.say(3, b"more")
-        assert await hear(line) == Say(3, b"more")
+        host.start(4, RemoteCommand("board-7", "a.module"))
+        host.bring(4, (str(large),))
+        host.say(4, b"prove it")
+        host.kill(4)
+        assert await hear(transport) == Launch(4, "a.module")
+        assert await hear(transport) == Kill(4)
+        host.say(3, b"more")
+        assert await hear(transport) == Say(3, b"more")
 
     play(front, act)
 
@@ -254,9 +254,9 @@ GARBAGE = (b"", b"\xc1", b"\x91" * 5000, b"\x82\xa4type\xa4join\xa4name\xa1\xff"
 def test_what_is_no_message_of_an_agent_is_turned_away(data: bytes) -> None:
     front = FakeFront()
 
-    async def act(line: QuietLine) -> None:
-        await line.send(data)
-        assert isinstance(await hear(line), TurnedAway)
+    async def act(transport: QuietLine) -> None:
+        await transport.send(data)
+        assert isinstance(await hear(transport), TurnedAway)
 
     play(front, act)
     assert front.told == []
@@ -274,11 +274,11 @@ def test_one_who_is_turned_away_need_not_wait_to_hear_it() -> None:
 def test_garbage_from_one_who_has_joined_loses_it() -> None:
     front = FakeFront()
 
-    async def act(line: QuietLine) -> None:
-        await say(line, JOIN)
-        await hear(line)
-        await line.send(b"\xc1\xc1")
-        while front.outposts:
+    async def act(transport: QuietLine) -> None:
+        await say(transport, JOIN)
+        await hear(transport)
+        await transport.send(b"\xc1\xc1")
+        while front.nodes:
             await asyncio.sleep(0.001)
 
     play(front, act)
@@ -289,14 +289,14 @@ def test_garbage_from_one_who_has_joined_loses_it() -> None:
 def test_who_falls_silent_is_lost_and_who_beats_is_not() -> None:
     front = FakeFront()
 
-    async def act(line: QuietLine) -> None:
-        await say(line, JOIN)
-        await hear(line)
+    async def act(transport: QuietLine) -> None:
+        await say(transport, JOIN)
+        await hear(transport)
         for _ in range(8):  # twice as long as silence is put up with
             await asyncio.sleep(0.05)
-            await say(line, Beat())
-        assert front.outposts
-        while front.outposts:
+            await say(transport, Beat())
+        assert front.nodes
+        while front.nodes:
             await asyncio.sleep(0.01)
 
     play(front, act, beat_s=0.05)
@@ -304,12 +304,12 @@ def test_who_falls_silent_is_lost_and_who_beats_is_not() -> None:
 
 
 def test_whom_the_engine_does_not_want_may_ask_again() -> None:
-    front = FakeFront(refusing="there is an outpost 'board-7' already")
+    front = FakeFront(refusing="there is a node 'board-7' already")
 
-    async def act(line: QuietLine) -> None:
-        await say(line, JOIN)
-        answer = await hear(line)
-        assert answer == TurnedAway("there is an outpost 'board-7' already", later=True)
+    async def act(transport: QuietLine) -> None:
+        await say(transport, JOIN)
+        answer = await hear(transport)
+        assert answer == TurnedAway("there is a node 'board-7' already", later=True)
 
     play(front, act)
     assert front.told == []

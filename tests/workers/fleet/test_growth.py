@@ -64,7 +64,7 @@ class TestBacklog:
             JobAdded(0.0, "j"),
         ):
             backlog(event, [])
-        assert backlog.look().homeless == 1
+        assert backlog.look().unplaced == 1
         backlog(JobMoved(1.0, "j", "h"), [])
         assert backlog.look() == Load(0.0, 0, 2, 0, frozenset({"h"}))
         backlog(ResourceLost(2.0, "h", "cut"), [])
@@ -74,8 +74,8 @@ class TestBacklog:
         assert backlog.look().wait_s == 0.0
 
 
-def load(work_s: float = 0.0, cores: int = 2, busy: int = 0, homeless: int = 0) -> Load:
-    return Load(work_s, homeless, cores, busy, frozenset())
+def load(work_s: float = 0.0, cores: int = 2, busy: int = 0, unplaced: int = 0) -> Load:
+    return Load(work_s, unplaced, cores, busy, frozenset())
 
 
 class TestGrowth:
@@ -101,7 +101,7 @@ class TestGrowth:
 
     def test_jobs_that_live_nowhere_are_a_queue_that_nobody_waits_for(self) -> None:
         growth = Growth(60.0, 8)
-        assert growth.step(0.0, load(cores=0, homeless=3)) == 3
+        assert growth.step(0.0, load(cores=0, unplaced=3)) == 3
 
     def test_what_has_nothing_to_do_for_long_is_let_go(self) -> None:
         growth = Growth(60.0, 100)

@@ -25,7 +25,7 @@ WORKER = "tests.support.scripted_worker"
 
 
 class Notes:
-    """What a household tells."""
+    """What a supervisor tells."""
 
     def __init__(self) -> None:
         self.said: dict[int, bytes] = {}
@@ -54,14 +54,14 @@ class Notes:
 
 
 def play(act: Callable[[ProcessSupervisor, Notes], Awaitable[None]]) -> Notes:
-    """Act on a household that keeps scripted workers; nothing of it is left."""
+    """Act on a supervisor that keeps scripted workers; nothing of it is left."""
 
     async def playing() -> Notes:
         notes = Notes()
-        household = ProcessSupervisor(notes, {WORKER})
-        await act(household, notes)
-        await household.close()
-        assert len(household) == 0
+        supervisor = ProcessSupervisor(notes, {WORKER})
+        await act(supervisor, notes)
+        await supervisor.close()
+        assert len(supervisor) == 0
         return notes
 
     before = {child.pid for child in psutil.Process().children(recursive=True)}
@@ -76,11 +76,11 @@ def order(deed: Deed) -> bytes:
 
 
 def test_what_is_said_passes_both_ways_and_the_end_is_told() -> None:
-    async def act(household: ProcessSupervisor, notes: Notes) -> None:
-        household.start(Launch(7, WORKER))
-        household.say(7, order(Deed(text="hello")))  # before it is up
+    async def act(supervisor: ProcessSupervisor, notes: Notes) -> None:
+        supervisor.start(Launch(7, WORKER))
+        supervisor.say(7, order(Deed(text="hello")))  # before it is up
         await notes.until(lambda: len(notes.messages(7)) == 2)
-        household.say(7, encoded(Shutdown()))
+        supervisor.say(7, encoded(Shutdown()))
         await notes.until(lambda: 7 in notes.how)
 
     notes = play(act)
@@ -96,9 +96,9 @@ def test_what_is_said_passes_both_ways_and_the_end_is_told() -> None:
     [(Deed(Act.KILL, number=signal.SIGSEGV), "killed by SIGSEGV"), (Deed(Act.EXIT, number=3), "exited with code 3")],
 )
 def test_how_a_process_died_is_told_with_what_it_printed(deed: Deed, how: str) -> None:
-    async def act(household: ProcessSupervisor, notes: Notes) -> None:
-        household.start(Launch(1, WORKER))
-        household.say(1, order(deed))
+    async def act(supervisor: ProcessSupervisor, notes: Notes) -> None:
+        supervisor.start(Launch(1, WORKER))
+        supervisor.say(1, order(deed))
         await notes.until(lambda: 1 in notes.how)
 
     notes = play(act)
@@ -107,11 +107,11 @@ def test_how_a_process_died_is_told_with_what_it_printed(deed: Deed, how: str) -
 
 
 def test_of_what_a_process_prints_too_much_only_the_last_is_passed_on() -> None:
-    async def act(household: ProcessSupervisor, notes: Notes) -> None:
-        household.start(Launch(1, WORKER))
-        household.say(1, order(Deed(Act.FLOOD, "x", number=16 << 20)))
+    async def act(supervisor: ProcessSupervisor, notes: Notes) -> None:
+        supervisor.start(Launch(1, WORKER))
+        supervisor.say(1, order(Deed(Act.FLOOD, "x", number=16 << 20)))
         await notes.until(lambda: len(notes.messages(1)) == 2)
-        household.say(1, order(Deed(Act.KILL, number=signal.SIGKILL)))
+        supervisor.say(1, order(Deed(Act.KILL, number=signal.SIGKILL)))
         await notes.until(lambda: 1 in notes.how)
 
     notes = play(act)
@@ -120,40 +120,40 @@ def test_of_what_a_process_prints_too_much_only_the_last_is_passed_on() -> None:
 
 
 def test_a_process_that_hangs_is_killed_when_it_is_told() -> None:
-    async def act(household: ProcessSupervisor, notes: Notes) -> None:
-        household.start(Launch(1, WORKER))
-        household.say(1, order(Deed(Act.HANG)))
+    async def act(supervisor: ProcessSupervisor, notes: Notes) -> None:
+        supervisor.start(Launch(1, WORKER))
+        supervisor.say(1, order(Deed(Act.HANG)))
         await notes.until(lambda: len(notes.messages(1)) == 1)
-        household.kill(1)
+        supervisor.kill(1)
         await notes.until(lambda: 1 in notes.how)
 
     assert play(act).how == {1: "killed"}
 
 
 def test_one_that_is_killed_before_it_is_up_does_not_come_up() -> None:
-    async def act(household: ProcessSupervisor, notes: Notes) -> None:
-        household.start(Launch(1, WORKER))
-        household.kill(1)
+    async def act(supervisor: ProcessSupervisor, notes: Notes) -> None:
+        supervisor.start(Launch(1, WORKER))
+        supervisor.kill(1)
         await notes.until(lambda: 1 in notes.how)
 
     assert play(act).how == {1: "killed"}
 
 
 def test_only_our_programs_are_started() -> None:
-    async def act(household: ProcessSupervisor, notes: Notes) -> None:
-        household.start(Launch(1, "http.server", ("--bind", "0.0.0.0")))
+    async def act(supervisor: ProcessSupervisor, notes: Notes) -> None:
+        supervisor.start(Launch(1, "http.server", ("--bind", "0.0.0.0")))
         await notes.until(lambda: 1 in notes.how)
 
     assert play(act).how == {1: "http.server is none of the programs that can be started here"}
 
 
 def test_those_that_are_left_are_killed_at_the_end_and_strangers_are_ignored() -> None:
-    async def act(household: ProcessSupervisor, notes: Notes) -> None:
+    async def act(supervisor: ProcessSupervisor, notes: Notes) -> None:
         for number in (1, 2):
-            household.start(Launch(number, WORKER))
+            supervisor.start(Launch(number, WORKER))
         await notes.until(lambda: len(notes.said) == 2)
-        household.say(99, b"anybody?")
-        household.kill(99)
+        supervisor.say(99, b"anybody?")
+        supervisor.kill(99)
 
     assert play(act).how == {1: "killed", 2: "killed"}
 
@@ -161,9 +161,9 @@ def test_those_that_are_left_are_killed_at_the_end_and_strangers_are_ignored() -
 def test_large_messages_pass() -> None:
     size = 3_000_000
 
-    async def act(household: ProcessSupervisor, notes: Notes) -> None:
-        household.start(Launch(1, WORKER))
-        household.say(1, order(Deed(Act.BIG, number=size)))
+    async def act(supervisor: ProcessSupervisor, notes: Notes) -> None:
+        supervisor.start(Launch(1, WORKER))
+        supervisor.say(1, order(Deed(Act.BIG, number=size)))
         await notes.until(lambda: len(notes.said.get(1, b"")) > size)
 
     answer = play(act).messages(1)[-1]
@@ -180,17 +180,17 @@ def test_messages_have_tags_that_tell_them_apart() -> None:
 def test_files_are_a_processs_own_and_gone_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
-    async def act(household: ProcessSupervisor, notes: Notes) -> None:
-        household.start(Launch(1, WORKER))
-        household.start(Launch(2, WORKER))
-        household.bring(Bring(1, "/there/net.kt", 0, 6, b"one"))
-        household.bring(Bring(1, "/there/net.kt", 3, 6, b"two"))
+    async def act(supervisor: ProcessSupervisor, notes: Notes) -> None:
+        supervisor.start(Launch(1, WORKER))
+        supervisor.start(Launch(2, WORKER))
+        supervisor.bring(Bring(1, "/there/net.kt", 0, 6, b"one"))
+        supervisor.bring(Bring(1, "/there/net.kt", 3, 6, b"two"))
         for process in (1, 2):
-            household.say(process, order(Deed(Act.READ, text="/there/net.kt")))
+            supervisor.say(process, order(Deed(Act.READ, text="/there/net.kt")))
         await notes.until(lambda: all(len(notes.messages(process)) == 2 for process in (1, 2)))
-        (kept,) = tmp_path.glob("kintune-depot-*/*")
+        (kept,) = tmp_path.glob("kintune-staging-*/*")
         assert kept.suffix == ".kt"
-        household.clear(1)
+        supervisor.clear(1)
         assert not kept.exists()
 
     notes = play(act)
@@ -202,10 +202,10 @@ def test_files_are_a_processs_own_and_gone_with_it(tmp_path: Path, monkeypatch: 
 
 
 def test_a_file_that_is_too_large_ends_the_process_that_needs_it() -> None:
-    async def act(household: ProcessSupervisor, notes: Notes) -> None:
-        household.start(Launch(1, WORKER))
+    async def act(supervisor: ProcessSupervisor, notes: Notes) -> None:
+        supervisor.start(Launch(1, WORKER))
         await notes.until(lambda: bool(notes.messages(1)))
-        household.bring(Bring(1, "/there/vast.onnx", 0, 1 << 62, b"beginning"))
+        supervisor.bring(Bring(1, "/there/vast.onnx", 0, 1 << 62, b"beginning"))
         await notes.until(lambda: 1 in notes.how)
 
     assert play(act).how[1].startswith("vast.onnx is too large for this machine: it has ")
@@ -213,7 +213,7 @@ def test_a_file_that_is_too_large_ends_the_process_that_needs_it() -> None:
 
 def test_what_killed_agents_have_left_is_swept_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    mine, dead = tmp_path / f"kintune-depot-{os.getpid()}-a", tmp_path / "kintune-depot-999999999-b"
+    mine, dead = tmp_path / f"kintune-staging-{os.getpid()}-a", tmp_path / "kintune-staging-999999999-b"
     for path in (mine, dead):
         path.mkdir()
     sweep()
@@ -223,8 +223,8 @@ def test_what_killed_agents_have_left_is_swept_away(tmp_path: Path, monkeypatch:
 def test_a_front_says_little_of_a_programs_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_PRELOAD", "")
 
-    async def act(household: ProcessSupervisor, notes: Notes) -> None:
-        household.start(Launch(1, WORKER, environment={"LD_PRELOAD": "/evil.so", "TVM_NUM_THREADS": "3"}))
+    async def act(supervisor: ProcessSupervisor, notes: Notes) -> None:
+        supervisor.start(Launch(1, WORKER, environment={"LD_PRELOAD": "/evil.so", "TVM_NUM_THREADS": "3"}))
         await notes.until(lambda: bool(notes.messages(1)))
         (child,) = (each for each in psutil.Process().children() if WORKER in each.cmdline())
         assert child.environ()["LD_PRELOAD"] == ""

@@ -79,8 +79,8 @@ def test_jobs_and_their_stages_run_on_the_nodes(cluster: Any, tmp_path: Path) ->
             engine.serve(on_end=ended)
     assert ends == {"j0": JobEnding.FINISHED, "j1": JobEnding.FINISHED}
     said = log.read_text()
-    keepers = {line.split("started by ")[1].split(":")[0] for line in said.splitlines() if "started by ray-" in line}
-    assert len(keepers) == 2
+    nodes = {line.split("started by ")[1].split(":")[0] for line in said.splitlines() if "started by ray-" in line}
+    assert len(nodes) == 2
 
 
 @pytest.fixture

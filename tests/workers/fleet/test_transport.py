@@ -31,10 +31,10 @@ class SlowLine:
 
 def speak(act: Callable[[SlowLine, FairSendQueue], Awaitable[None]]) -> list[bytes]:
     async def speaking() -> list[bytes]:
-        line = SlowLine()
-        async with FairSendQueue(line) as mouth:
-            await act(line, mouth)
-        return line.carried
+        transport = SlowLine()
+        async with FairSendQueue(transport) as queue:
+            await act(transport, queue)
+        return transport.carried
 
     return asyncio.run(speaking())
 
@@ -44,12 +44,12 @@ def parts(process: int, count: int) -> list[Say]:
 
 
 def test_one_of_which_there_is_much_to_say_does_not_hold_up_the_others() -> None:
-    async def act(line: SlowLine, mouth: FairSendQueue) -> None:
-        mouth.say_all(parts(1, 100), 1)
-        await line.carry(5)
-        mouth.say(Say(2, b"short"), 2)
-        mouth.say(Beat())
-        await line.carry(97)
+    async def act(transport: SlowLine, queue: FairSendQueue) -> None:
+        queue.say_all(parts(1, 100), 1)
+        await transport.carry(5)
+        queue.say(Say(2, b"short"), 2)
+        queue.say(Beat())
+        await transport.carry(97)
 
     said = speak(act)
     assert len(said) == 102
@@ -61,11 +61,11 @@ def test_one_of_which_there_is_much_to_say_does_not_hold_up_the_others() -> None
 
 
 def test_what_concerns_one_process_is_said_in_its_order() -> None:
-    async def act(line: SlowLine, mouth: FairSendQueue) -> None:
+    async def act(transport: SlowLine, queue: FairSendQueue) -> None:
         for n in range(4):
-            mouth.say_all([Heard(process, b"%d" % (2 * n + more)) for more in (0, 1) for process in (n % 2,)], n % 2)
-            mouth.say(Heard(n % 2, b"%d" % (10 + n)), n % 2)
-        await line.carry(12)
+            queue.say_all([Heard(process, b"%d" % (2 * n + more)) for more in (0, 1) for process in (n % 2,)], n % 2)
+            queue.say(Heard(n % 2, b"%d" % (10 + n)), n % 2)
+        await transport.carry(12)
 
     said = [from_agent(data) for data in speak(act)]
     words = [[word.data for word in said if isinstance(word, Heard) and word.process == process] for process in (0, 1)]
@@ -73,15 +73,15 @@ def test_what_concerns_one_process_is_said_in_its_order() -> None:
 
 
 def test_the_last_word_comes_first_and_is_the_last() -> None:
-    async def act(line: SlowLine, mouth: FairSendQueue) -> None:
-        mouth.say_all(parts(2, 3), 2)
-        mouth.say_all(parts(1, 100), 1)
-        await line.carry(3)
-        mouth.say_last(Kill(1), 1)
-        mouth.say_last(Kill(7), 7)
-        await line.carry(4)
-        mouth.say(Say(1, b"anew"), 1)
-        await line.carry(1)
+    async def act(transport: SlowLine, queue: FairSendQueue) -> None:
+        queue.say_all(parts(2, 3), 2)
+        queue.say_all(parts(1, 100), 1)
+        await transport.carry(3)
+        queue.say_last(Kill(1), 1)
+        queue.say_last(Kill(7), 7)
+        await transport.carry(4)
+        queue.say(Say(1, b"anew"), 1)
+        await transport.carry(1)
 
     said = [to_agent(data) for data in speak(act)]
     assert said[:3] == [Say(2, b"0"), Say(1, b"0"), Say(2, b"1")]
@@ -90,10 +90,10 @@ def test_the_last_word_comes_first_and_is_the_last() -> None:
 
 
 def test_what_was_said_by_itself_is_said_before_the_last_word() -> None:
-    async def act(line: SlowLine, mouth: FairSendQueue) -> None:
-        mouth.say(Launch(1, "a.module"), 1)
-        mouth.say_all(parts(1, 100), 1)
-        mouth.say_last(Kill(1), 1)
-        await line.carry(2)
+    async def act(transport: SlowLine, queue: FairSendQueue) -> None:
+        queue.say(Launch(1, "a.module"), 1)
+        queue.say_all(parts(1, 100), 1)
+        queue.say_last(Kill(1), 1)
+        await transport.carry(2)
 
     assert [to_agent(data) for data in speak(act)] == [Launch(1, "a.module"), Kill(1)]

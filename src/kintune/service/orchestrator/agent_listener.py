@@ -54,7 +54,7 @@ class AgentListener:
         self._admission = admission
         self._now = now
         self._again_s = again_s
-        self._hub = AgentRegistry(front)
+        self._registry = AgentRegistry(front)
         self._loop = asyncio.new_event_loop()
         self._leaving = asyncio.Event()
         self._open = threading.Event()
@@ -96,7 +96,7 @@ class AgentListener:
 
     async def _attend(self, line: SocketTransport, guest: _Guest) -> None:
         """Until the line is cut, or the token is taken back."""
-        attending = asyncio.ensure_future(self._hub.attend(line, self._admission.with_token(guest.token)))
+        attending = asyncio.ensure_future(self._registry.attend(line, self._admission.with_token(guest.token)))
         while not (await asyncio.wait({attending}, timeout=self._again_s))[0]:
             try:
                 await asyncio.to_thread(self._check, guest.text)

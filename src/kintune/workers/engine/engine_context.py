@@ -27,7 +27,7 @@ class EngineContext:
 
     reactor: Reactor
     launcher: Launcher
-    outposts: RemoteNodes
+    nodes: RemoteNodes
     pool: WorkerPool
     journal: Journal
     log: ProcessLog

@@ -36,20 +36,20 @@ __all__ = ["JobDriver"]
 class JobDriver:
     """One job on its way from launch to end."""
 
-    def __init__(self, launch: JobLaunch, shop: EngineContext) -> None:
-        self.job = JobRun(launch, offset=shop.journal.active_seconds(launch.job))
-        self._shop = shop
+    def __init__(self, launch: JobLaunch, context: EngineContext) -> None:
+        self.job = JobRun(launch, offset=context.journal.active_seconds(launch.job))
+        self._context = context
         self._process: JobProcess | None = None
-        self._keeper: str | None = None
+        self._node: str | None = None
         self._called_off = False
-        self._recorder = Recorder(self.job, shop)
-        self.job.remember(shop.journal.history(launch.job))
+        self._recorder = Recorder(self.job, context)
+        self.job.remember(context.journal.history(launch.job))
 
     def begin(self) -> None:
         """Make the job known to the scheduler and start its process."""
-        now, launch = self._shop.clock(), self.job.launch
+        now, launch = self._context.clock(), self.job.launch
         deadline = None if launch.deadline_s is None else now + launch.deadline_s
-        self._shop.tell(JobAdded(now, launch.job, launch.priority, deadline, launch.home))
+        self._context.tell(JobAdded(now, launch.job, launch.priority, deadline, launch.home))
         self._spawn()
 
     def stop(self, reason: str) -> None:
@@ -68,14 +68,14 @@ class JobDriver:
             elif stage.id in job.works:
                 del job.works[stage.id]
                 self._say_closed(stage.id, stage.attempt, elapsed=0.0)
-                self._shop.tell(StageDropped(self._shop.clock(), job.id, stage.id))
+                self._context.tell(StageDropped(self._context.clock(), job.id, stage.id))
         self._watch_for_silence()
 
     def call_off(self, reason: str) -> None:
         """End the job at once, without a result; what is committed stays."""
         if self.job.end is None and not self._called_off:
             self._called_off = True
-            self._shop.tell(JobCancelled(self._shop.clock(), self.job.id, reason))
+            self._context.tell(JobCancelled(self._context.clock(), self.job.id, reason))
             self._conclude(JobEnding.CANCELLED, cause=reason)
 
     def settle(self) -> None:
@@ -88,21 +88,21 @@ class JobDriver:
     def start(self, decision: Start) -> None:
         """Run a stage where the scheduler says."""
         work = self.job.works[decision.stage]
-        now = self._shop.clock()
+        now = self._context.clock()
         run = StageRun(work, decision.attempt, decision.placement, now, self.job.missing(work))
         self.job.runs[decision.stage] = run
         self.job.stopwatch.begin(now)
-        self._shop.stage_began(self.job.id, work)
+        self._context.stage_began(self.job.id, work)
         self._feed(run)
 
     def retry_at(self, decision: RetryAt) -> None:
         """Tell the scheduler when the time has come."""
 
         def due() -> None:
-            self._shop.tell(RetryDue(self._shop.clock(), decision.job, decision.stage, decision.attempt))
+            self._context.tell(RetryDue(self._context.clock(), decision.job, decision.stage, decision.attempt))
 
-        self._shop.log.write(f"job {self.job.id}", f"{decision.stage} failed and is tried again: {decision.cause}")
-        self._shop.reactor.set_alarm((decision.job, decision.stage, "retry"), decision.when, due)
+        self._context.log.write(f"job {self.job.id}", f"{decision.stage} failed and is tried again: {decision.cause}")
+        self._context.reactor.set_alarm((decision.job, decision.stage, "retry"), decision.when, due)
 
     def give_up(self, decision: GiveUp) -> None:
         """End the job as failed."""
@@ -111,7 +111,7 @@ class JobDriver:
         if work is not None and work.worker == JOB_WORKER:
             cause = self._with_tail(cause)
         for line in decision.story:
-            self._shop.log.write(f"job {self.job.id}", line)
+            self._context.log.write(f"job {self.job.id}", line)
         self._conclude(JobEnding.FAILED, cause=cause, story=decision.story)
 
     def cancel(self, decision: Cancel) -> None:
@@ -122,15 +122,15 @@ class JobDriver:
         del self.job.runs[decision.stage]
         if run.work.worker == JOB_WORKER and self._process is not None and run.under_way:
             self._process.abort(decision.reason)
-        self._shop.pool.kill_errands(run.owns)
+        self._context.pool.kill_items(run.owns)
         self._release_failed(run, decision.reason)
-        self._shop.feed_stalled()
+        self._context.feed_stalled()
 
     # what the job's process says ------------------------------------------------------------------------------------
 
     def opening(self) -> Iterable[Open | Stop]:
         """Everything committed so far, and that the job was asked to stop if it was."""
-        history = tuple(self._shop.journal.history(self.job.id))
+        history = tuple(self._context.journal.history(self.job.id))
         yield Open(self.job.id, self.job.launch.spec, history)
         if self.job.stop_reason is not None:
             yield Stop(self.job.stop_reason)
@@ -152,7 +152,7 @@ class JobDriver:
                     self._conclude(JobEnding.FAILED, cause=f"it offered {stage.id}, {why}")
                     return
                 job.works[stage.id] = work
-                self._shop.tell(StageReady(self._shop.clock(), job.without_the_past(stage, offered)))
+                self._context.tell(StageReady(self._context.clock(), job.without_the_past(stage, offered)))
         self._watch_for_silence()
 
     def _expect(self, offer: OfferStages, ahead: Mapping[str, int]) -> None:
@@ -161,11 +161,11 @@ class JobDriver:
         coming = {**self.job.works, **news}
         counts = Counter(ahead)
         counts.update(work.stage.duration_key for work in coming.values())
-        self._shop.tell(JobExpects(self._shop.clock(), self.job.id, dict(counts), offer.seconds))
+        self._context.tell(JobExpects(self._context.clock(), self.job.id, dict(counts), offer.seconds))
 
     def progressed(self, payload: bytes) -> None:
         """Pass on what is to be shown."""
-        self._shop.progressed(self.job.id, payload)
+        self._context.progressed(self.job.id, payload)
 
     def finished(self, finished: Finished) -> None:
         """The job is over by its own account."""
@@ -180,9 +180,9 @@ class JobDriver:
         job = self.job
         if job.end is not None or self._called_off:
             return
-        if self._keeper is None or self._shop.outposts.lodges(self._keeper):  # else its host is gone
+        if self._node is None or self._context.nodes.can_place(self._node):  # else its host is gone
             job.deaths += 1
-        if job.deaths >= self._shop.settings.job_deaths:
+        if job.deaths >= self._context.settings.job_deaths:
             cause = f"its process died {job.deaths} times in a row without getting any further: {how}"
             self._conclude(JobEnding.FAILED, cause=self._with_tail(cause))
             return
@@ -191,14 +191,14 @@ class JobDriver:
     def left(self) -> None:
         """The job is over and its process gone."""
         self.settle()
-        self._shop.outposts.leave(self.job.id)
+        self._context.nodes.leave(self.job.id)
         self._process = None  # it knows this driver: all that the job had would wait for the garbage collector
-        self._shop.left(self.job.id)
+        self._context.left(self.job.id)
 
     def _why_not(self, work: Work) -> str | None:
         if work.stage.job != self.job.id:
             return f"a stage of another job, {work.stage.job!r}"
-        if work.worker != JOB_WORKER and not self._shop.pool.knows(work.worker):
+        if work.worker != JOB_WORKER and not self._context.pool.knows(work.worker):
             return f"for a {work.worker!r} worker, which this engine cannot start"
         return None
 
@@ -214,19 +214,19 @@ class JobDriver:
         while run.wants_more:
             index = run.pending.popleft()
             run.under_way += 1
-            if not self._submit(run, run.errand(index, partial(self._item_ended, run, index))):
+            if not self._submit(run, run.work_item(index, partial(self._item_ended, run, index))):
                 run.under_way -= 1
                 run.pending.appendleft(index)
-                self._shop.stalled.append(partial(self._feed, run))
+                self._context.stalled.append(partial(self._feed, run))
                 return False
         return True
 
-    def _submit(self, run: StageRun, errand: WorkItem) -> bool:
+    def _submit(self, run: StageRun, work_item: WorkItem) -> bool:
         if run.work.worker != JOB_WORKER:
-            return self._shop.pool.submit(self._slot(run), errand)
+            return self._context.pool.submit(self._slot(run), work_item)
         if self._process is None or not self._process.free:
             return False
-        self._process.do(errand)
+        self._process.do(work_item)
         return True
 
     def _slot(self, run: StageRun) -> Slot:
@@ -234,7 +234,7 @@ class JobDriver:
         kind, placement = run.work.worker, run.placement
         if placement.device is not None:
             return Slot.on_device(kind, placement.device)
-        return Slot(kind, placement.host if self._shop.pool.has_own(kind, placement.host) else None)
+        return Slot(kind, placement.host if self._context.pool.has_own(kind, placement.host) else None)
 
     def _item_ended(self, run: StageRun, index: int, end: ItemEnd) -> None:
         run.under_way -= 1
@@ -251,7 +251,7 @@ class JobDriver:
                 if self._recorder.due:
                     self.settle()
                 self._feed(run)
-        self._shop.feed_stalled()
+        self._context.feed_stalled()
 
     # stages ---------------------------------------------------------------------------------------------------------
 
@@ -260,43 +260,45 @@ class JobDriver:
         stage = run.work.stage
         del self.job.runs[stage.id], self.job.works[stage.id]
         self.job.committed.pop(stage.id, None)
-        now = self._shop.clock()
+        now = self._context.clock()
         self.job.stopwatch.end(now, stage.kind, run.since)
         self._say_closed(stage.id, run.attempt, elapsed=now - run.since)
-        self._shop.tell(StageDone(now, self.job.id, stage.id, run.attempt))
+        self._context.tell(StageDone(now, self.job.id, stage.id, run.attempt))
         self._watch_for_silence()
 
     def _say_closed(self, stage: str, attempt: int, elapsed: float) -> None:
         self.job.closed.add(stage)
-        self._tell_process(StageClosed(stage, attempt, self.job.at(self._shop.clock()), elapsed))
+        self._tell_process(StageClosed(stage, attempt, self.job.at(self._context.clock()), elapsed))
 
     def _release_failed(self, run: StageRun, cause: str) -> None:
         self.settle()
-        now = self._shop.clock()
+        now = self._context.clock()
         self.job.stopwatch.end(now, run.work.stage.kind, run.since)
-        self._shop.tell(StageFailed(now, self.job.id, run.work.stage.id, run.attempt, cause))
+        self._context.tell(StageFailed(now, self.job.id, run.work.stage.id, run.attempt, cause))
 
     # the job's process ----------------------------------------------------------------------------------------------
 
     def _spawn(self) -> None:
-        shop, launch = self._shop, self.job.launch
-        command, self._process, self._keeper = launch.command, None, None
-        lodging: JobPlacement | None = None
+        context, launch = self._context, self.job.launch
+        command, self._process, self._node = launch.command, None, None
+        placement: JobPlacement | None = None
         if isinstance(command, Anywhere):
-            lodging = shop.outposts.lodge(launch.job, command, self._spawn_again, self._move)
-            if lodging is None:
+            placement = context.nodes.place(launch.job, command, self._spawn_again, self._move)
+            if placement is None:
                 return
-            command, self._keeper = lodging.command, lodging.command.keeper
-        self._process = JobProcess(launch.job, command, self, shop.reactor, shop.launcher, shop.settings, shop.clock)
-        if lodging is not None:
-            shop.tell(JobMoved(shop.clock(), launch.job, lodging.host))
+            command, self._node = placement.command, placement.command.node
+        self._process = JobProcess(
+            launch.job, command, self, context.reactor, context.launcher, context.settings, context.clock
+        )
+        if placement is not None:
+            context.tell(JobMoved(context.clock(), launch.job, placement.host))
 
     def _spawn_again(self) -> None:
         self._spawn()
-        self._shop.feed_stalled()
+        self._context.feed_stalled()
 
     def _move(self, cause: str) -> None:
-        """It cannot stay where it lives."""
+        """It cannot stay where it runs."""
         if self._process is not None:
             self._process.abort(cause)
 
@@ -319,10 +321,10 @@ class JobDriver:
         if job.end is not None:
             return
         self.settle()
-        now = self._shop.clock()
+        now = self._context.clock()
         stale = 0 if process is None else process.stale_answers
         job.end = JobEnd(ending, finished, cause, story, job.stopwatch.read(now), stale)
-        self._shop.tell(JobEnded(now, job.id))
+        self._context.tell(JobEnded(now, job.id))
         if process is None:
             self.left()
         else:

@@ -50,7 +50,7 @@ class JobListener(Protocol):
         """What the job was given is wrong."""
 
     def died(self, how: str) -> None:
-        """The process is gone, with its errand if it had one."""
+        """The process is gone, with its item if it had one."""
 
     def left(self) -> None:
         """The process that was asked to leave is gone."""
@@ -75,7 +75,7 @@ class JobProcess:
             EngineError: the program cannot be started.
         """
         child = launcher.start(f"job {job}", command, "job")
-        self._desk = WorkerConnection(child, reactor, clock)
+        self._connection = WorkerConnection(child, reactor, clock)
         self._listener = listener
         self._reactor = reactor
         self._settings = settings
@@ -89,28 +89,28 @@ class JobProcess:
     @property
     def tail(self) -> str:
         """The last lines of its output."""
-        return self._desk.child.tail
+        return self._connection.child.tail
 
     @property
     def stale_answers(self) -> int:
         """How many answers to nothing it gave."""
-        return self._desk.stale_answers
+        return self._connection.stale_answers
 
     @property
     def free(self) -> bool:
-        """Whether it can take an errand."""
-        return self._desk.errand is None and not self._dead
+        """Whether it can take an item."""
+        return self._connection.work_item is None and not self._dead
 
-    def do(self, errand: WorkItem) -> None:
+    def do(self, work_item: WorkItem) -> None:
         """Do one item of a stage of its own, once the job is open."""
-        self._desk.give(errand)
+        self._connection.give(work_item)
         if self._opened:
-            self._desk.send(self._is_late)
+            self._connection.send(self._is_late)
 
     def tell(self, message: msgspec.Struct) -> None:
         """Send something to the job.  Before it is up nothing need be sent: its opening tells all that is committed."""
-        if self._desk.hello is not None and not self._leaving and not self._dead:
-            self._reactor.send(self._desk.child, message)
+        if self._connection.hello is not None and not self._leaving and not self._dead:
+            self._reactor.send(self._connection.child, message)
 
     def expect_a_reply(self, expected: bool) -> None:
         """While it is expected to say what is next, it may not be silent for ever."""
@@ -133,7 +133,7 @@ class JobProcess:
             return
         self.tell(Shutdown())
         self._leaving = True
-        self._desk.withdraw()
+        self._connection.withdraw()
         self._reactor.set_alarm(self._alarm, self._clock() + self._settings.leave_timeout_s, self._kill_leaving)
 
     def heard(self, message: FromJob) -> None:
@@ -143,7 +143,7 @@ class JobProcess:
         match message:
             case Hello():
                 try:
-                    self._desk.greet(message, JOB_WORKER)
+                    self._connection.greet(message, JOB_WORKER)
                 except WireError as error:
                     self._kill(ItemStatus.CRASHED, str(error))
                     return
@@ -153,7 +153,7 @@ class JobProcess:
             case ItemFailed(stage="", refused=True):
                 self._listener.refused(message.cause)
             case ItemDone() | ItemFailed():
-                self._desk.answer(message)
+                self._connection.answer(message)
             case OfferStages():
                 self._open()
                 self._listener.offered(message)
@@ -170,19 +170,19 @@ class JobProcess:
         if self._leaving:
             self._listener.left()
             return
-        self._desk.death(ItemStatus.CRASHED, how)
+        self._connection.death(ItemStatus.CRASHED, how)
         self._listener.died(how)
 
     @property
     def _alarm(self) -> tuple[Child, str]:
-        return (self._desk.child, "reply")
+        return (self._connection.child, "reply")
 
     def _open(self) -> None:
         if not self._opened:
             self._opened = True
             self._reactor.clear_alarm(self._alarm)
-            if self._desk.errand is not None:
-                self._desk.send(self._is_late)
+            if self._connection.work_item is not None:
+                self._connection.send(self._is_late)
 
     def _expect(self, what: str, timeout_s: float) -> None:
         def silent() -> None:
@@ -191,19 +191,19 @@ class JobProcess:
         self._reactor.set_alarm(self._alarm, self._clock() + timeout_s, silent)
 
     def _is_late(self) -> None:
-        errand = self._desk.errand
-        assert errand is not None
-        self._kill(ItemStatus.TIMED_OUT, f"exceeded {errand.timeout_s:g} s")
+        work_item = self._connection.work_item
+        assert work_item is not None
+        self._kill(ItemStatus.TIMED_OUT, f"exceeded {work_item.timeout_s:g} s")
 
     def _kill(self, status: ItemStatus, why: str) -> None:
         self._dead = True
         self._reactor.clear_alarm(self._alarm)
-        self._reactor.detach(self._desk.child)
-        self._desk.child.kill(why)
-        self._desk.death(status, why)
+        self._reactor.detach(self._connection.child)
+        self._connection.child.kill(why)
+        self._connection.death(status, why)
         self._listener.died(why)
 
     def _kill_leaving(self) -> None:
-        self._reactor.detach(self._desk.child)
-        self._desk.child.kill("killed: it was asked to leave and did not")
+        self._reactor.detach(self._connection.child)
+        self._connection.child.kill("killed: it was asked to leave and did not")
         self._listener.left()

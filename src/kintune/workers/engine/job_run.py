@@ -88,11 +88,11 @@ class StageRun:
         """Whether nothing is left to do."""
         return not self.pending and not self.under_way
 
-    def owns(self, errand: WorkItem) -> bool:
-        """Whether the errand is one of its items."""
-        return errand.owner is self
+    def owns(self, work_item: WorkItem) -> bool:
+        """Whether the item is one of its items."""
+        return work_item.owner is self
 
-    def errand(self, index: int, done: Callable[[ItemEnd], None]) -> WorkItem:
+    def work_item(self, index: int, done: Callable[[ItemEnd], None]) -> WorkItem:
         """What a process must do for one item."""
         stage, timeout_s = self.work.stage, self.work.item_timeout_s
         name = f"{stage.job}/{stage.id}"  # a worker serves many jobs, whose stages may be called alike

@@ -48,8 +48,9 @@ class Journal(Protocol):
     def commit(self, job: str, entry: JournalEntry) -> Sequence[Committed]:
         """Commit `entry` durably, inside `together` with the rest; the events, of which the first is the entry itself.
 
-        Raises WireError, and commits nothing, when the payload of an item that went well is no answer to it; the item
-        is then committed as failed.
+        Raises:
+            WireError: the payload of an item that went well is no answer to it.  Nothing is committed; the caller then
+                commits the item as failed.
         """
 
     def together(self) -> AbstractContextManager[object]:

@@ -1,4 +1,4 @@
-"""Starts processes, here or through keepers, and tells the reactor what those that are kept elsewhere say."""
+"""Starts processes, here or on other machines, and tells the reactor what those elsewhere say."""
 
 from __future__ import annotations
 
@@ -21,74 +21,76 @@ class Launcher:
         self._reactor = reactor
         self._log = log
         self._clock = clock
-        self._keepers: dict[str, ProcessHost] = {}
-        self._kept: dict[tuple[str, int], RemoteChild] = {}
+        self._hosts: dict[str, ProcessHost] = {}
+        self._remote: dict[tuple[str, int], RemoteChild] = {}
         self._started = 0
 
     def start(self, name: str, command: AnyCommand, role: Role) -> Child:
         """A process that is being started; `name` is how the log calls it.
 
-        Where its keeper is gone meanwhile, it ends at once.  Raises EngineError when a program of this machine cannot
-        be started.
+        A process of a node that is gone meanwhile ends at once.
+
+        Raises:
+            EngineError: a program of this machine cannot be started.
         """
         if isinstance(command, Command):
             return ChildProcess(name, command, front_end_of_job if role == "job" else front_end_of_worker, self._log)
         self._started += 1
         process = self._started
-        keeper = self._keepers.get(command.keeper)
-        child = RemoteChild(name, process, keeper or _NOBODY, role, self._log)
-        self._kept[command.keeper, process] = child
-        if keeper is None:
+        host = self._hosts.get(command.node)
+        child = RemoteChild(name, process, host or _NO_HOST, role, self._log)
+        self._remote[command.node, process] = child
+        if host is None:
             self._reactor.set_alarm(
-                ("orphan", process), self._clock(), lambda: self.ended(command.keeper, process, "its keeper is gone")
+                ("orphan", process), self._clock(), lambda: self.ended(command.node, process, "its node is gone")
             )
         else:
-            self._log.write(name, f"started by {command.keeper}: {command.module} {' '.join(command.arguments)}")
-            keeper.start(process, command)
+            self._log.write(name, f"started by {command.node}: {command.module} {' '.join(command.arguments)}")
+            host.start(process, command)
         return child
 
-    def add_keeper(self, name: str, keeper: ProcessHost) -> None:
-        """Processes can be kept there from now on."""
-        self._keepers[name] = keeper
+    def add_host(self, node: str, host: ProcessHost) -> None:
+        """Processes can be started on this node from now on."""
+        self._hosts[node] = host
 
-    def lose_keeper(self, name: str, cause: str) -> None:
-        """All that was kept there is gone."""
-        self._keepers.pop(name, None)
-        for keeper, process in [key for key in self._kept if key[0] == name]:
-            self.ended(keeper, process, cause)
+    def lose_host(self, node: str, cause: str) -> None:
+        """All processes of this node are gone."""
+        self._hosts.pop(node, None)
+        for _, process in [key for key in self._remote if key[0] == node]:
+            self.ended(node, process, cause)
 
-    # what keepers tell, in the engine's thread ----------------------------------------------------------------------
+    # what process hosts tell, in the engine's thread ----------------------------------------------------------------------
 
-    def heard(self, keeper: str, process: int, data: bytes) -> None:
-        """A kept process says this; one that is not known (any more) is not listened to."""
-        child = self._kept.get((keeper, process))
+    def heard(self, node: str, process: int, data: bytes) -> None:
+        """A remote process says this; one that is not known (any more) is not listened to."""
+        child = self._remote.get((node, process))
         if child is None:
             return
         try:
             messages = child.understand(data)
         except WireError as error:
-            del self._kept[keeper, process]
+            del self._remote[node, process]
             self._reactor.end(child, child.kill(f"said what is no message: {error}"))
             return
         self._reactor.hear(child, messages)
 
-    def printed(self, keeper: str, process: int, data: bytes) -> None:
-        """A kept process has printed this."""
-        child = self._kept.get((keeper, process))
+    def printed(self, node: str, process: int, data: bytes) -> None:
+        """A remote process has printed this."""
+        child = self._remote.get((node, process))
         if child is not None:
             child.printed(data)
 
-    def ended(self, keeper: str, process: int, how: str) -> None:
-        """A kept process is gone."""
-        child = self._kept.pop((keeper, process), None)
+    def ended(self, node: str, process: int, how: str) -> None:
+        """A remote process is gone."""
+        child = self._remote.pop((node, process), None)
         if child is not None:
             how = tidy(how)
             child.ended(how)
             self._reactor.end(child, how)
 
 
-class _Nobody:
-    """Keeps nothing."""
+class _NoHost:
+    """Runs nothing: stands for a node that is gone."""
 
     def start(self, process: int, command: object) -> None:
         pass
@@ -103,4 +105,4 @@ class _Nobody:
         pass
 
 
-_NOBODY = _Nobody()
+_NO_HOST = _NoHost()

@@ -73,7 +73,7 @@ class LocalEngine:
             clock: seconds, never going back.
             observe: gets every event of the scheduler, with the decisions it led to.
             crowded: whether a device may have more than one worker at once, as a policy that waives its limits needs.
-            elsewhere: the kinds of workers that outposts may bring; stages of these wait until one does.
+            elsewhere: the kinds of workers that nodes may bring; stages of these wait until one does.
         """
         self._journal = journal
         self._settings = settings or EngineSettings()
@@ -102,10 +102,10 @@ class LocalEngine:
             self._log,
             self._settings,
             clock,
-            taken=lambda cause: self._outposts.move_out(cause),
-            given_back=lambda: self._outposts.look_for_homes(),
+            taken=lambda cause: self._nodes.move_jobs(cause),
+            given_back=lambda: self._nodes.place_waiting(),
         )
-        self._outposts = RemoteNodes(self._launcher, self._pool, self._inventory, self._quarantine)
+        self._nodes = RemoteNodes(self._launcher, self._pool, self._inventory, self._quarantine)
         self._posted: deque[Callable[[], None]] = deque()
         self._leaving = False
         self._begin: Callable[[JobLaunch], None] = _nobody_serves
@@ -168,9 +168,9 @@ class LocalEngine:
             InputError: a worker refuses its arguments.
         """
         ends: dict[str, JobEnd] = {}
-        shop = self._open_shop(on_progress, on_stage, ends.__setitem__)
+        context = self._open_context(on_progress, on_stage, ends.__setitem__)
         with self._closing_on_error(), Interrupts(lambda: self.stop("interrupted")):
-            self._drivers.update({launch.job: JobDriver(launch, shop) for launch in jobs})
+            self._drivers.update({launch.job: JobDriver(launch, context) for launch in jobs})
             for driver in list(self._drivers.values()):
                 driver.begin()
             while self._drivers:
@@ -188,11 +188,11 @@ class LocalEngine:
 
         `on_end` is called with a job's id and how it ended.  Exceptions are as in `run`.
         """
-        shop = self._open_shop(on_progress, on_stage, on_end or _ignore)
+        context = self._open_context(on_progress, on_stage, on_end or _ignore)
         self._leaving = False
 
         def begin(launch: JobLaunch) -> None:
-            driver = self._drivers[launch.job] = JobDriver(launch, shop)
+            driver = self._drivers[launch.job] = JobDriver(launch, context)
             driver.begin()
 
         self._begin = begin
@@ -220,36 +220,36 @@ class LocalEngine:
 
     # what is elsewhere ----------------------------------------------------------------------------------------------
 
-    def join(self, outpost: RemoteNode, answered: Callable[[str | None], None] = _ignore) -> None:
+    def join(self, node: RemoteNode, answered: Callable[[str | None], None] = _ignore) -> None:
         """Stages can run there from now on; `answered` is told None, in the engine's thread, or why not."""
 
         def joining() -> None:
             try:
-                self._outposts.join(outpost, lambda: answered(None))
+                self._nodes.join(node, lambda: answered(None))
             except EngineError as error:
                 answered(str(error))
 
         self.post(joining)
 
-    def lose(self, outpost: str, cause: str, keeper: ProcessHost | None = None) -> None:
-        """Nothing can run there for now (if it is this `keeper`'s); what ran there is lost."""
-        self.post(lambda: self._outposts.lose(outpost, cause, keeper))
+    def lose(self, node: str, cause: str, host: ProcessHost | None = None) -> None:
+        """Nothing can run there for now (if it is this `host`'s); what ran there is lost."""
+        self.post(lambda: self._nodes.lose(node, cause, host))
 
     def devices(self, type: str) -> int:
         """How many devices of a type can be used; to be called in the engine's thread."""
         return self._inventory.count(type)
 
-    def heard(self, keeper: str, process: int, data: bytes) -> None:
-        """A process that is kept elsewhere says this."""
-        self.post(lambda: self._launcher.heard(keeper, process, data))
+    def heard(self, node: str, process: int, data: bytes) -> None:
+        """A process elsewhere says this."""
+        self.post(lambda: self._launcher.heard(node, process, data))
 
-    def printed(self, keeper: str, process: int, data: bytes) -> None:
+    def printed(self, node: str, process: int, data: bytes) -> None:
         """It has printed this."""
-        self.post(lambda: self._launcher.printed(keeper, process, data))
+        self.post(lambda: self._launcher.printed(node, process, data))
 
-    def ended(self, keeper: str, process: int, how: str) -> None:
+    def ended(self, node: str, process: int, how: str) -> None:
         """It is gone."""
-        self.post(lambda: self._launcher.ended(keeper, process, how))
+        self.post(lambda: self._launcher.ended(node, process, how))
 
     # ----------------------------------------------------------------------------------------------------------------
 
@@ -296,7 +296,7 @@ class LocalEngine:
         while patient and self._reactor.children:
             self._turn()
 
-    def _open_shop(
+    def _open_context(
         self,
         on_progress: Callable[[str, bytes], None] | None,
         on_stage: Callable[[str, Work], None] | None,
@@ -315,7 +315,7 @@ class LocalEngine:
         return EngineContext(
             self._reactor,
             self._launcher,
-            self._outposts,
+            self._nodes,
             self._pool,
             self._journal,
             self._log,

@@ -1,4 +1,8 @@
-"""A child process of the front: its channel, its output, its end."""
+"""A child process of the engine: its channel, its output, its end; and how processes are started.
+
+Apart from `kintune.wire.worker_client`, which blocks on one process under a deadline: here a reactor waits for all of
+them at once, and nothing may block.
+"""
 
 from __future__ import annotations
 
@@ -180,9 +184,9 @@ class Command(msgspec.Struct, frozen=True):
 
 
 class RemoteCommand(msgspec.Struct, frozen=True):
-    """One of our programs, to be started elsewhere, by the keeper of this name: `python -m module arguments`."""
+    """One of our programs, to be started elsewhere, on the node of this name: `python -m module arguments`."""
 
-    keeper: str
+    node: str
     module: str
     arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = {}
@@ -197,9 +201,9 @@ class Anywhere(msgspec.Struct, frozen=True):
     environment: Mapping[str, str] = {}
     limits: ResourceLimits = ResourceLimits()
 
-    def at(self, keeper: str) -> RemoteCommand:
-        """The same with the keeper of this name."""
-        return RemoteCommand(keeper, self.module, self.arguments, self.environment, self.limits)
+    def at(self, node: str) -> RemoteCommand:
+        """The same on the node of this name."""
+        return RemoteCommand(node, self.module, self.arguments, self.environment, self.limits)
 
 
 AnyCommand: TypeAlias = Command | RemoteCommand

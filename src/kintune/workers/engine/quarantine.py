@@ -1,4 +1,4 @@
-"""Places that do harm are left alone for a while: longer each time, until they have been of use again."""
+"""Hosts and devices that keep failing are not used for a while: longer each time, until they have done an item."""
 
 from __future__ import annotations
 

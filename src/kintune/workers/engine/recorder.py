@@ -22,37 +22,37 @@ class Recorder:
     program is disturbed.  What is held is lost with the front, like an item under way, and runs again.
     """
 
-    def __init__(self, job: JobRun, shop: EngineContext) -> None:
+    def __init__(self, job: JobRun, context: EngineContext) -> None:
         self._job = job
-        self._shop = shop
+        self._context = context
         self._held: list[tuple[JournalEntry, float]] = []
 
     @property
     def due(self) -> bool:
         """Whether enough is held, or has been held for long enough."""
-        settings = self._shop.settings
+        settings = self._context.settings
         if not self._held:
             return False
-        return len(self._held) >= settings.hold_items or self._shop.clock() - self._held[0][1] >= settings.hold_s
+        return len(self._held) >= settings.hold_items or self._context.clock() - self._held[0][1] >= settings.hold_s
 
     def hold(self, run: StageRun, index: int, end: ItemEnd, late: Callable[[], None]) -> None:
         """An item of a stage has ended; `late` is called when nobody has committed for too long."""
-        now, stage = self._shop.clock(), run.work.stage
+        now, stage = self._context.clock(), run.work.stage
         at = self._job.at(now)
         entry = JournalEntry(
             at, stage.id, run.attempt, stage.kind, index, end.status, end.payload, end.cause, end.seconds
         )
         if not self._held:
-            self._shop.reactor.set_alarm(self._alarm, now + self._shop.settings.longest_hold_s, late)
+            self._context.reactor.set_alarm(self._alarm, now + self._context.settings.longest_hold_s, late)
         self._held.append((entry, now))
 
     def commit(self) -> Sequence[Committed]:
         """Commit what is held, in the order in which it ended; the events that this made."""
         if not self._held:
             return ()
-        self._shop.reactor.clear_alarm(self._alarm)
+        self._context.reactor.clear_alarm(self._alarm)
         held, self._held = self._held, []
-        with self._shop.journal.together():
+        with self._context.journal.together():
             events = [event for entry, _ in held for event in self._enter(entry)]
         self._job.remember(events)
         self._job.deaths = 0
@@ -64,7 +64,7 @@ class Recorder:
 
     def _enter(self, entry: JournalEntry) -> Sequence[Committed]:
         try:
-            events = self._shop.journal.commit(self._job.id, entry)
+            events = self._context.journal.commit(self._job.id, entry)
         except WireError as error:
             if entry.status is not ItemStatus.OK:
                 raise
@@ -73,8 +73,8 @@ class Recorder:
                 entry.at, entry.stage, entry.attempt, entry.kind, entry.index, ItemStatus.FAILED, b"", cause,
                 entry.seconds,
             )  # fmt: skip
-            events = self._shop.journal.commit(self._job.id, entry)
+            events = self._context.journal.commit(self._job.id, entry)
         if entry.status is not ItemStatus.OK:
             where = f"{entry.stage}[{entry.index}]"
-            self._shop.log.write(f"job {self._job.id}", f"{where} {entry.status.value}: {entry.cause}")
+            self._context.log.write(f"job {self._job.id}", f"{where} {entry.status.value}: {entry.cause}")
         return events

@@ -1,4 +1,4 @@
-"""Places away from this machine where processes are kept: they join, are lost, and come back."""
+"""Nodes other than this machine where processes run: they join, are lost, and come back."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ __all__ = ["JobPlacement", "RemoteNode", "RemoteNodes"]
 
 
 class RemoteNode(NamedTuple):
-    """Hosts and devices with one keeper.
+    """Hosts and devices with one process host.
 
     `commands` say how workers are started there, by "kind@host" or "kind@device"; hosts come before what hangs on them.
-    With `lodging`, jobs' own processes can live on its hosts, within these limits.
+    With `job_limits`, jobs' own processes can run on its hosts, within these limits.
     """
 
     name: str
-    keeper: ProcessHost
+    process_host: ProcessHost
     resources: tuple[Resource, ...]
     commands: Mapping[str, AnyCommand]
-    lodging: ResourceLimits | None = None
+    job_limits: ResourceLimits | None = None
 
 
 class JobPlacement(NamedTuple):
-    """Where a job's process can live: how it is started there, and the host as the scheduler knows it."""
+    """Where a job's process can run: how it is started there, and the host as the scheduler knows it."""
 
     command: RemoteCommand
     host: str
 
 
-class _Lodger(NamedTuple):
-    """A job that lives at an outpost, and how it is moved, for a cause."""
+class _PlacedJob(NamedTuple):
+    """A job whose process runs on a node, and how it is moved, for a cause."""
 
-    outpost: str
+    node: str
     move: Callable[[str], None]
 
 
 class RemoteNodes:
-    """Those that are there now, and who lodges where."""
+    """The nodes that are there now, and on which of them the processes of jobs run."""
 
     def __init__(self, launcher: Launcher, pool: WorkerPool, inventory: Inventory, quarantine: Quarantine) -> None:
         self._launcher = launcher
@@ -58,87 +58,87 @@ class RemoteNodes:
         self._inventory = inventory
         self._quarantine = quarantine
         self._present: dict[str, RemoteNode] = {}
-        self._lodgers: dict[str, _Lodger] = {}
-        self._homeless: dict[str, Callable[[], None]] = {}
+        self._placed: dict[str, _PlacedJob] = {}
+        self._waiting: dict[str, Callable[[], None]] = {}
 
-    def join(self, outpost: RemoteNode, accepted: Callable[[], None]) -> None:
+    def join(self, node: RemoteNode, accepted: Callable[[], None]) -> None:
         """Stages can run there; `accepted` is called before anything is said to it.
 
         Raises:
             EngineError: one of this name is there, or its resources are others' or are not what they were.
         """
-        if outpost.name in self._present:
-            raise EngineError(f"there is an outpost {outpost.name!r} already")
-        for resource in outpost.resources:
+        if node.name in self._present:
+            raise EngineError(f"there is a node {node.name!r} already")
+        for resource in node.resources:
             if (why := self._inventory.why_not(resource)) is not None:
                 raise EngineError(why)
         accepted()
-        self._present[outpost.name] = outpost
-        self._launcher.add_keeper(outpost.name, outpost.keeper)
-        self._pool.learn(outpost.commands)
-        for resource in outpost.resources:
+        self._present[node.name] = node
+        self._launcher.add_host(node.name, node.process_host)
+        self._pool.learn(node.commands)
+        for resource in node.resources:
             self._quarantine.guard(resource.id)
             self._inventory.join(resource)
-        self.look_for_homes()
+        self.place_waiting()
 
-    def look_for_homes(self) -> None:
-        """There may be room for those that lodge nowhere."""
-        waiting, self._homeless = self._homeless, {}
+    def place_waiting(self) -> None:
+        """There may be room for jobs that wait for a place."""
+        waiting, self._waiting = self._waiting, {}
         for again in waiting.values():
             again()
 
-    def lodge(
+    def place(
         self, job: str, command: Anywhere, again: Callable[[], None], move: Callable[[str], None]
     ) -> JobPlacement | None:
-        """A place for a job's process, where fewest lodge for each core; `move` is called when it must leave there.
+        """A place for a job's process: the node with the fewest for each core; `move` is called when it must leave there.
 
         None where there is none; `again` is called once there may be one.
         """
         self.leave(job)
-        crowds = Counter(lodger.outpost for lodger in self._lodgers.values())
+        crowds = Counter(job.node for job in self._placed.values())
         found = [
-            (crowds[outpost.name] / host.cores, outpost.name)
-            for outpost in self._present.values()
-            if outpost.lodging is not None and (host := self._host(outpost)) is not None
+            (crowds[node.name] / host.cores, node.name)
+            for node in self._present.values()
+            if node.job_limits is not None and (host := self._host(node)) is not None
         ]
         if not found:
-            self._homeless[job] = again
+            self._waiting[job] = again
             return None
-        outpost = self._present[min(found)[1]]
-        host, limits = self._host(outpost), outpost.lodging
+        node = self._present[min(found)[1]]
+        host, limits = self._host(node), node.job_limits
         assert host is not None
         assert limits is not None
-        self._lodgers[job] = _Lodger(outpost.name, move)
+        self._placed[job] = _PlacedJob(node.name, move)
         if command.limits.address_space_mb is not None:
             limits = msgspec.structs.replace(limits, address_space_mb=command.limits.address_space_mb)
-        return JobPlacement(msgspec.structs.replace(command.at(outpost.name), limits=limits), host.id)
+        return JobPlacement(msgspec.structs.replace(command.at(node.name), limits=limits), host.id)
 
-    def _host(self, outpost: RemoteNode) -> Host | None:
+    def _host(self, node: RemoteNode) -> Host | None:
         """The first of its hosts that can be used."""
-        hosts = (each for each in outpost.resources if isinstance(each, Host) and each.cores)
+        hosts = (each for each in node.resources if isinstance(each, Host) and each.cores)
         return next((host for host in hosts if self._inventory.is_usable(host.id)), None)
 
-    def move_out(self, cause: str) -> None:
-        """Whoever still lives where nobody can live now must live elsewhere."""
-        for lodger in list(self._lodgers.values()):
-            if not self.lodges(lodger.outpost):
-                lodger.move(cause)
+    def move_jobs(self, cause: str) -> None:
+        """Move the jobs whose node can no longer be used."""
+        for job in list(self._placed.values()):
+            if not self.can_place(job.node):
+                job.move(cause)
 
     def leave(self, job: str) -> None:
         """The job needs no place (any more)."""
-        self._lodgers.pop(job, None)
-        self._homeless.pop(job, None)
+        self._placed.pop(job, None)
+        self._waiting.pop(job, None)
 
-    def lodges(self, name: str) -> bool:
-        """Whether jobs' processes can live there now."""
+    def can_place(self, name: str) -> bool:
+        """Whether jobs' processes can run there now."""
         return name in self._present and self._host(self._present[name]) is not None
 
-    def lose(self, name: str, cause: str, keeper: ProcessHost | None = None) -> None:
+    def lose(self, name: str, cause: str, process_host: ProcessHost | None = None) -> None:
         """What ran there runs elsewhere, or when it is back; one that is not there, or is another's, is left alone."""
-        outpost = self._present.get(name)
-        if outpost is None or (keeper is not None and outpost.keeper is not keeper):
+        node = self._present.get(name)
+        if node is None or (process_host is not None and node.process_host is not process_host):
             return
         del self._present[name]
-        for resource in reversed(outpost.resources):
+        for resource in reversed(node.resources):
             self._inventory.lose(resource.id, cause)
-        self._launcher.lose_keeper(name, cause)
+        self._launcher.lose_host(name, cause)

@@ -1,4 +1,4 @@
-"""A process that somebody keeps elsewhere: on another host, on a board, on a node of a cluster."""
+"""A process elsewhere: on another host, on a board, on a node of a cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Role: TypeAlias = Literal["worker", "job"]
 
 
 class ProcessHost(Protocol):
-    """Keeps processes, and passes on what they say.  Its methods return at once; what comes of them is told later.
+    """Runs processes elsewhere, and passes on what they say.  Its methods return at once; what comes of them is told later.
 
     It numbers nothing itself: `process` is the number by which the engine calls a process, never used twice.
     """
@@ -33,7 +33,7 @@ class ProcessHost(Protocol):
         ...
 
     def bring(self, process: int, paths: Sequence[str]) -> None:
-        """Have these files of the front where it finds them (`kintune.wire.staging`), before anything is said after this.
+        """Have these files of the front where it finds them (`kintune.wire.staging`), before what is said to it next.
 
         It will look for no others any more.
         """
@@ -47,11 +47,11 @@ class ProcessHost(Protocol):
 class RemoteChild:
     """Implements `kintune.workers.engine.process.Child`."""
 
-    def __init__(self, name: str, process: int, keeper: ProcessHost, role: Role, log: ProcessLog) -> None:
+    def __init__(self, name: str, process: int, host: ProcessHost, role: Role, log: ProcessLog) -> None:
         """`name` is how the log calls it; it is started by whoever makes this."""
         self.name = name
         self.process = process
-        self._keeper = keeper
+        self._host = host
         self._reader = reader_of_job() if role == "job" else reader_of_worker()
         self._log = log
         self._tail = Tail(name, log)
@@ -63,21 +63,25 @@ class RemoteChild:
 
     def post(self, message: msgspec.Struct) -> None:
         """See `Child`."""
-        self._keeper.say(self.process, encoded(message))
+        self._host.say(self.process, encoded(message))
 
     def bring(self, paths: Sequence[str]) -> None:
         """See `Child`."""
-        self._keeper.bring(self.process, paths)
+        self._host.bring(self.process, paths)
 
     def kill(self, how: str = "") -> str:
         """See `Child`."""
-        self._keeper.kill(self.process)
+        self._host.kill(self.process)
         how = how or "killed"
         self._log.write(self.name, how)
         return how
 
     def understand(self, data: bytes) -> list[FromJob]:
-        """What it says with these bytes.  Raises WireError where they are no messages of a process of its role."""
+        """What it says with these bytes.
+
+        Raises:
+            WireError: they are no messages of a process of its role.
+        """
         return [*self._reader.feed(data)]
 
     def printed(self, data: bytes) -> None:

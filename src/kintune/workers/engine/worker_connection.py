@@ -1,4 +1,4 @@
-"""A process that does errands one at a time, be it a worker or a job's own process."""
+"""The connection to one process, a worker or a job's own process, which does one item at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ItemEnd", "WorkItem", "WorkerConnection"]
 
 
 class WorkerConnection:
-    """Carries errands to one process, sends each stage's context once, and keeps the deadline of what is running."""
+    """Sends items to one process, sends each stage's context once, and keeps the deadline of what is running."""
 
     def __init__(self, child: Child, reactor: Reactor, clock: Callable[[], float]) -> None:
         self.child = child
@@ -26,14 +26,14 @@ class WorkerConnection:
         self.stale_answers = 0
         self._reactor = reactor
         self._clock = clock
-        self._errand: WorkItem | None = None
+        self._work_item: WorkItem | None = None
         self._begun: tuple[str, int] | None = None
         self._brought = False
 
     @property
-    def errand(self) -> WorkItem | None:
+    def work_item(self) -> WorkItem | None:
         """What the process has been given to do, whether it is on its way or waits for the process to be up."""
-        return self._errand
+        return self._work_item
 
     def greet(self, hello: Hello, kind: str) -> None:
         """The process is up.
@@ -50,28 +50,28 @@ class WorkerConnection:
             raise WireError(f"{self.child.name} says hello again")
         self.hello = hello
 
-    def give(self, errand: WorkItem) -> None:
-        """Take this errand; `send` sets it on its way."""
-        assert self._errand is None
-        self._errand = errand
+    def give(self, work_item: WorkItem) -> None:
+        """Take this item; `send` sets it on its way."""
+        assert self._work_item is None
+        self._work_item = work_item
 
     def send(self, late: Callable[[], None]) -> None:
-        """Set the errand on its way; `late` is called once its time is over."""
-        errand = self._errand
-        assert errand is not None
-        assert errand.sent_at is None
-        errand.sent_at = now = self._clock()
-        self._reactor.set_alarm(self._alarm, now + errand.timeout_s, late)
+        """Set the item on its way; `late` is called once its time is over."""
+        work_item = self._work_item
+        assert work_item is not None
+        assert work_item.sent_at is None
+        work_item.sent_at = now = self._clock()
+        self._reactor.set_alarm(self._alarm, now + work_item.timeout_s, late)
         try:
-            if self._begun != errand.stage:
-                if errand.files or self._brought:
-                    self.child.bring(errand.files)
-                    self._brought = bool(errand.files)
-                self._reactor.send(self.child, errand.begin)
-                self._begun = errand.stage
-            self._reactor.send(self.child, errand.item)
+            if self._begun != work_item.stage:
+                if work_item.files or self._brought:
+                    self.child.bring(work_item.files)
+                    self._brought = bool(work_item.files)
+                self._reactor.send(self.child, work_item.begin)
+                self._begun = work_item.stage
+            self._reactor.send(self.child, work_item.item)
         except WireError as error:
-            answer = ItemFailed(errand.item.stage, errand.item.attempt, errand.item.index, str(error))
+            answer = ItemFailed(work_item.item.stage, work_item.item.attempt, work_item.item.index, str(error))
 
             def over_the_limit() -> None:
                 self.answer(answer)
@@ -79,23 +79,23 @@ class WorkerConnection:
             self._reactor.set_alarm(self._alarm, now, over_the_limit)
 
     def answer(self, answer: ItemDone | ItemFailed) -> bool:
-        """The process answers: end the errand, or count a stale answer; whether it was asked."""
-        errand = self._errand
-        if errand is None or not errand.is_answered_by(answer):
+        """The process answers: end the item, or count a stale answer; whether it was asked."""
+        work_item = self._work_item
+        if work_item is None or not work_item.is_answered_by(answer):
             self.stale_answers += 1
             return False
         self._clear()
-        errand.done(errand.end(answer, self._clock()))
+        work_item.done(work_item.end(answer, self._clock()))
         return True
 
     def death(self, status: ItemStatus, cause: str) -> None:
-        """The process is gone: end the errand, if it was on its way."""
-        errand = self._clear()
-        if errand is not None and errand.sent_at is not None:
-            errand.done(errand.died(status, cause, self._clock()))
+        """The process is gone: end the item, if it was on its way."""
+        work_item = self._clear()
+        if work_item is not None and work_item.sent_at is not None:
+            work_item.done(work_item.died(status, cause, self._clock()))
 
     def withdraw(self) -> WorkItem | None:
-        """Forget the errand, telling nobody; what it was."""
+        """Forget the item, telling nobody; what it was."""
         return self._clear()
 
     @property
@@ -104,8 +104,8 @@ class WorkerConnection:
 
     def _clear(self) -> WorkItem | None:
         self._reactor.clear_alarm(self._alarm)
-        errand, self._errand = self._errand, None
-        return errand
+        work_item, self._work_item = self._work_item, None
+        return work_item
 
 
 class ItemEnd(msgspec.Struct, frozen=True):

@@ -36,10 +36,10 @@ class Slot(NamedTuple):
 
 
 class WorkerPool:
-    """Does errands on workers.
+    """Has items done by workers.
 
-    A worker that dies with an errand ends it as crashed, one that is too late as timed out; neither is asked again.
-    One that dies before it is up costs its errand nothing: another is started, until that has failed too often.
+    A worker that dies with an item ends it as crashed, one that is too late as timed out; neither is asked again.
+    One that dies before it is up costs its item nothing: another is started, until that has failed too often.
     """
 
     def __init__(
@@ -102,19 +102,19 @@ class WorkerPool:
             or any(name.startswith(f"{kind}@") for name in self._commands)
         )
 
-    def submit(self, slot: Slot, errand: WorkItem) -> bool:
-        """Have an idle worker of `slot` do the errand, a new one if all are busy; False if the device's is busy.
+    def submit(self, slot: Slot, work_item: WorkItem) -> bool:
+        """Have an idle worker of `slot` do the item, a new one if all are busy; False if the device's is busy.
 
         Raises:
             EngineError: no worker can be started.
         """
         workers = self._workers.setdefault(slot, [])
-        idle = next((worker for worker in workers if worker.desk.errand is None), None)
+        idle = next((worker for worker in workers if worker.connection.work_item is None), None)
         if idle is None:
             if slot.single and workers and not self._crowded:
                 return False
             idle = self._start(slot)
-        idle.do(errand)
+        idle.do(work_item)
         return True
 
     def about(self, slot: Slot) -> Hello | None:
@@ -124,23 +124,23 @@ class WorkerPool:
             EngineError: no worker can be started.
         """
         workers = self._workers.setdefault(slot, []) or [self._start(slot)]
-        return next((worker.desk.hello for worker in workers if worker.desk.hello is not None), None)
+        return next((worker.connection.hello for worker in workers if worker.connection.hello is not None), None)
 
-    def kill_errands(self, ours: Callable[[WorkItem], bool]) -> None:
-        """Kill the workers that are busy with such errands, and tell nobody."""
+    def kill_items(self, ours: Callable[[WorkItem], bool]) -> None:
+        """Kill the workers that are busy with such items, and tell nobody."""
         for worker in [worker for workers in self._workers.values() for worker in workers]:
-            errand = worker.desk.errand
-            if errand is not None and ours(errand):
+            work_item = worker.connection.work_item
+            if work_item is not None and ours(work_item):
                 self._remove(worker)
-                worker.desk.withdraw()
-                worker.desk.child.kill("killed: its stage was cancelled")
+                worker.connection.withdraw()
+                worker.connection.child.kill("killed: its stage was cancelled")
 
     def dismiss(self) -> None:
         """Ask all idle workers to leave."""
         for workers in self._workers.values():
             for worker in workers:
-                if worker.desk.errand is None:
-                    self._reactor.send(worker.desk.child, Shutdown())
+                if worker.connection.work_item is None:
+                    self._reactor.send(worker.connection.child, Shutdown())
 
     def _start(self, slot: Slot) -> _Worker:
         kind, place, _ = slot
@@ -159,29 +159,29 @@ class WorkerPool:
         return worker
 
     def _remove(self, worker: _Worker) -> None:
-        child = worker.desk.child
+        child = worker.connection.child
         self._reactor.detach(child)
         self._reactor.clear_alarm((child, "hello"))
         self._workers[worker.slot].remove(worker)
-        self.stale_answers += worker.desk.stale_answers
+        self.stale_answers += worker.connection.stale_answers
 
     def _came_up(self, worker: _Worker) -> None:
         self._failures.pop(worker.slot, None)
-        self._reactor.clear_alarm((worker.desk.child, "hello"))
+        self._reactor.clear_alarm((worker.connection.child, "hello"))
 
     def _failed_to_start(self, worker: _Worker, how: str) -> None:
-        errand = worker.desk.withdraw()
+        work_item = worker.connection.withdraw()
         failures = self._failures.get(worker.slot, 0)
         if failures == worker.failures_before:  # else it was started side by side with one that is counted
             failures = self._failures[worker.slot] = failures + 1
         if failures >= self._settings.start_failures:
             self._failures.pop(worker.slot)
-            child = worker.desk.child
+            child = worker.connection.child
             cause = f"{child.name}: {how} before it was up, {failures} times in a row"
             if not self._does_without(worker.slot, cause):
                 raise EngineError(f"{cause}:\n{child.tail}")
-        elif errand is not None:
-            self.submit(worker.slot, errand)
+        elif work_item is not None:
+            self.submit(worker.slot, work_item)
 
     def _is_useless(self, worker: _Worker, cause: str) -> bool:
         """A worker says that it can be of no use where it is; whether the run can do without that place."""
@@ -189,8 +189,8 @@ class WorkerPool:
             return False
         if worker in self._workers[worker.slot]:  # else it was killed when its place was taken out of use
             self._remove(worker)
-            worker.desk.withdraw()
-            worker.desk.child.kill("killed: it is of no use")
+            worker.connection.withdraw()
+            worker.connection.child.kill("killed: it is of no use")
         return True
 
     def _believed(self, slot: Slot, answer: ItemDone | ItemFailed) -> ItemDone | ItemFailed:
@@ -213,16 +213,16 @@ class WorkerPool:
 class _Worker:
     """One worker; the reactor's listener for its process."""
 
-    def __init__(self, pool: WorkerPool, slot: Slot, desk: WorkerConnection, failures_before: int) -> None:
+    def __init__(self, pool: WorkerPool, slot: Slot, connection: WorkerConnection, failures_before: int) -> None:
         self.slot = slot
-        self.desk = desk
+        self.connection = connection
         self.failures_before = failures_before
         self._pool = pool
 
-    def do(self, errand: WorkItem) -> None:
-        self.desk.give(errand)
-        if self.desk.hello is not None:
-            self.desk.send(self._is_late)
+    def do(self, work_item: WorkItem) -> None:
+        self.connection.give(work_item)
+        if self.connection.hello is not None:
+            self.connection.send(self._is_late)
 
     def heard(self, message: FromJob) -> None:
         match message:
@@ -234,39 +234,39 @@ class _Worker:
             case ItemFailed(unwell=True) if self._pool._is_useless(self, message.cause):
                 pass
             case ItemDone() | ItemFailed():
-                if self.desk.answer(self._pool._believed(self.slot, message)) and isinstance(message, ItemDone):
+                if self.connection.answer(self._pool._believed(self.slot, message)) and isinstance(message, ItemDone):
                     self._pool._ended(self, ItemStatus.OK)
 
     def ended(self, how: str) -> None:
         self._pool._remove(self)
-        if self.desk.hello is None:
+        if self.connection.hello is None:
             self._pool._failed_to_start(self, how)
         else:
             self._die(ItemStatus.CRASHED, how)
 
     def did_not_come_up(self) -> None:
         self._pool._remove(self)
-        self._pool._failed_to_start(self, self.desk.child.kill("said nothing"))
+        self._pool._failed_to_start(self, self.connection.child.kill("said nothing"))
 
     def _is_late(self) -> None:
-        errand = self.desk.errand
-        assert errand is not None
+        work_item = self.connection.work_item
+        assert work_item is not None
         self._pool._remove(self)
-        how = self.desk.child.kill(f"exceeded {errand.timeout_s:g} s")
+        how = self.connection.child.kill(f"exceeded {work_item.timeout_s:g} s")
         self._die(ItemStatus.TIMED_OUT, how)
 
     def _greet(self, hello: Hello) -> None:
         try:
-            self.desk.greet(hello, self.slot.kind)
+            self.connection.greet(hello, self.slot.kind)
         except WireError as error:
             if self._pool._is_useless(self, str(error)):
                 return
             raise
         self._pool._came_up(self)
-        if self.desk.errand is not None:
-            self.desk.send(self._is_late)
+        if self.connection.work_item is not None:
+            self.connection.send(self._is_late)
 
     def _die(self, status: ItemStatus, how: str) -> None:
-        if self.desk.errand is not None:
+        if self.connection.work_item is not None:
             self._pool._ended(self, status, how)
-        self.desk.death(status, how)
+        self.connection.death(status, how)

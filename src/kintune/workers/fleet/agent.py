@@ -1,4 +1,4 @@
-"""The agent of a machine: joins a front, keeps processes for it, and comes back when the line was cut."""
+"""The agent of a machine: joins a front, runs processes for it, and joins again after the connection was lost."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _ANSWER_S = 30.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 60.0
 
 Connect = Callable[[], AbstractAsyncContextManager[Transport]]
-"""Opens a line to the front; raises OSError when there is no way to it."""
+"""Opens a connection to the front; raises OSError when there is no way to it."""
 
 
 class Agent:
-    """Looks after this machine for a front."""
+    """Runs processes on this machine for a front."""
 
     def __init__(self, join: Join, note: Callable[[str], None], programs: Collection[str] = PROGRAMS) -> None:
         """`note` is told, in a line each, what people may want to know."""
@@ -46,7 +46,7 @@ class Agent:
         self._programs = programs
 
     async def serve(self, connect: Connect, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        """Attend the front for ever, over one line after the other.
+        """Serve the front for ever, over one connection after another.
 
         Raises:
             InputError: it does not want this machine, and will not want it later.
@@ -54,44 +54,44 @@ class Agent:
         waits = BackOff(_FIRST_WAIT_S, _LONGEST_WAIT_S)
         while True:
             try:
-                async with connect() as line:
-                    if await self.attend(line):
+                async with connect() as transport:
+                    if await self.attend(transport):
                         waits.reset()
-                    self._note("the line to the service was cut")
+                    self._note("the connection to the service was cut")
             except OSError as error:
                 self._note(f"the service cannot be reached: {error}")
             wait = waits.next_wait()
             self._note(f"trying again in {wait:g} s")
             await sleep(wait)
 
-    async def attend(self, line: Transport) -> bool:
-        """Join over this line, and do as one is told until it is cut; whether one was welcome.
+    async def attend(self, transport: Transport) -> bool:
+        """Join over this connection, and do what the front orders until it is lost; returns whether the front accepted.
 
-        All that was kept is killed at the end: the front takes it for lost.
+        All processes are killed at the end: the front takes them for lost.
 
         Raises:
             InputError: this machine is turned away for good.
         """
-        async with FairSendQueue(line) as mouth:
-            mouth.say(self._join)
-            welcome = await self._welcome(line)
+        async with FairSendQueue(transport) as queue:
+            queue.say(self._join)
+            welcome = await self._welcome(transport)
             if welcome is None:
                 return False
             self._note(f"joined as {self._join.name}")
-            household = ProcessSupervisor(_Passing(mouth), self._programs)
-            beating = asyncio.ensure_future(_beat(mouth, welcome.beat_s))
+            supervisor = ProcessSupervisor(_Passing(queue), self._programs)
+            beating = asyncio.ensure_future(_beat(queue, welcome.beat_s))
             try:
-                await self._obey(line, household)
+                await self._obey(transport, supervisor)
             finally:
                 beating.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await beating
-                await household.close()
+                await supervisor.close()
             return True
 
-    async def _welcome(self, line: Transport) -> Welcome | None:
+    async def _welcome(self, transport: Transport) -> Welcome | None:
         try:
-            answer = await asyncio.wait_for(line.receive(), _ANSWER_S)
+            answer = await asyncio.wait_for(transport.receive(), _ANSWER_S)
         except asyncio.TimeoutError:
             self._note(f"the service did not answer for {_ANSWER_S:g} s")
             return None
@@ -109,8 +109,8 @@ class Agent:
                 self._note(f"the service turns this machine away for now: {cause}")
         return None
 
-    async def _obey(self, line: Transport, household: ProcessSupervisor) -> None:
-        while (data := await line.receive()) is not None:
+    async def _obey(self, transport: Transport, supervisor: ProcessSupervisor) -> None:
+        while (data := await transport.receive()) is not None:
             try:
                 order = to_agent(data)
             except WireError as error:
@@ -118,15 +118,15 @@ class Agent:
                 return
             match order:
                 case Launch():
-                    household.start(order)
+                    supervisor.start(order)
                 case Say():
-                    household.say(order.process, order.data)
+                    supervisor.say(order.process, order.data)
                 case Bring():
-                    household.bring(order)
+                    supervisor.bring(order)
                 case Clear():
-                    household.clear(order.process)
+                    supervisor.clear(order.process)
                 case Kill():
-                    household.kill(order.process)
+                    supervisor.kill(order.process)
                 case TurnedAway():
                     self._note(f"the service wants this machine no more: {order.cause}")
                     return
@@ -135,22 +135,22 @@ class Agent:
 
 
 class _Passing:
-    """Passes on to the front what goes on in a household."""
+    """Passes on to the front what supervised processes say and print, and how they end."""
 
-    def __init__(self, mouth: FairSendQueue) -> None:
-        self._mouth = mouth
+    def __init__(self, queue: FairSendQueue) -> None:
+        self._queue = queue
 
     def heard(self, process: int, data: bytes) -> None:
-        self._mouth.say(Heard(process, data), process)
+        self._queue.say(Heard(process, data), process)
 
     def printed(self, process: int, data: bytes) -> None:
-        self._mouth.say(Printed(process, data), process)
+        self._queue.say(Printed(process, data), process)
 
     def ended(self, process: int, how: str) -> None:
-        self._mouth.say(Ended(process, how), process)
+        self._queue.say(Ended(process, how), process)
 
 
-async def _beat(mouth: FairSendQueue, every_s: float) -> None:
+async def _beat(queue: FairSendQueue, every_s: float) -> None:
     while True:
         await asyncio.sleep(every_s)
-        mouth.say(Beat())
+        queue.say(Beat())

@@ -1,4 +1,4 @@
-"""The front's side of the fleet: agents join, and their machines become outposts of the engine."""
+"""The front's side of the fleet: agents join, and their machines become nodes of the engine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kintune.wire.worker_loop import WIRE_VERSION
 from kintune.workers.engine.process import RemoteCommand
 from kintune.workers.engine.remote_nodes import RemoteNode
 from kintune.workers.engine.remote_process import ProcessHost
-from kintune.workers.fleet.file_transfer import parcel
+from kintune.workers.fleet.file_transfer import file_parts
 from kintune.workers.fleet.messages import (
     FLEET_VERSION,
     Beat,
@@ -38,7 +38,7 @@ __all__ = ["TUNING", "Admit", "Admitted", "AgentRegistry", "Front", "WorkerComma
 
 _SKIPPED = 4  # beats that may be missed
 _MOST_CORES, _MOST_MEMORY_MB = 4096, 1 << 26
-_PART = 1 << 20  # bytes of what is said to a process that go over the line at once
+_PART = 1 << 20  # bytes of what is said to a process that go over the connection at once
 _NAME = re.compile(r"[A-Za-z0-9][\w.:,-]{0,63}", re.ASCII)
 
 
@@ -65,30 +65,30 @@ TUNING = WorkerCommands({"build": "kintune.workers.build_worker"}, {"device": "k
 
 
 class Front(Protocol):
-    """The engine, as the hub needs it; its methods may be called from any thread."""
+    """The engine, as the registry uses it; its methods may be called from any thread."""
 
-    def join(self, outpost: RemoteNode, answered: Callable[[str | None], None]) -> None:
+    def join(self, node: RemoteNode, answered: Callable[[str | None], None]) -> None:
         """Stages can run there from now on; `answered` is told None, and then things are said to it, or why not."""
 
-    def lose(self, outpost: str, cause: str, keeper: ProcessHost) -> None:
+    def lose(self, node: str, cause: str, host: ProcessHost) -> None:
         """Nothing can run there for now, if it is this one that is there."""
 
-    def heard(self, keeper: str, process: int, data: bytes) -> None:
-        """A kept process says this."""
+    def heard(self, node: str, process: int, data: bytes) -> None:
+        """A remote process says this."""
 
-    def printed(self, keeper: str, process: int, data: bytes) -> None:
+    def printed(self, node: str, process: int, data: bytes) -> None:
         """It has printed this."""
 
-    def ended(self, keeper: str, process: int, how: str) -> None:
+    def ended(self, node: str, process: int, how: str) -> None:
         """It is gone."""
 
 
 class _Silence(Exception):
-    """An agent does not say who it is: the line stalls, or the agent does."""
+    """An agent does not introduce itself in time."""
 
 
 class AgentRegistry:
-    """Attends agents, any number at once, in one event loop."""
+    """Serves agents, any number at once, in one event loop."""
 
     def __init__(
         self,
@@ -97,52 +97,52 @@ class AgentRegistry:
         workers: WorkerCommands = TUNING,
         *,
         join_s: float = 10.0,
-        lodges: bool = False,
+        places_jobs: bool = False,
     ) -> None:
-        """`join_s` is how long an agent may take to say who it is; jobs live on hosts here only if it `lodges` them."""
+        """`join_s` is how long an agent may take to say who it is; jobs run on hosts here only if it `places_jobs`."""
         self._front = front
         self._workers = workers
         self._join_s = join_s
-        self._lodges = lodges
+        self._places_jobs = places_jobs
         self._beat_s = beat_s
 
-    async def attend(self, line: Transport, admit: Admit) -> None:
-        """One agent, from its first message until the line is cut; `admit` says whether, and as what, it may join."""
+    async def attend(self, transport: Transport, admit: Admit) -> None:
+        """One agent, from its first message until the connection is cut; `admit` says whether, and as what, it may join."""
         loop = asyncio.get_running_loop()
-        async with FairSendQueue(line) as mouth:
+        async with FairSendQueue(transport) as queue:
             try:
-                join = await self._hear_join(line)
+                join = await self._hear_join(transport)
                 admitted = await asyncio.to_thread(admit, join)
-                keeper = _Keeper(mouth, loop)
-                outpost = _outpost(join, admitted, keeper, self._workers, lodges=self._lodges)
+                host = _AgentHost(queue, loop)
+                node = _node(join, admitted, host, self._workers, places_jobs=self._places_jobs)
             except (StorageError, _Silence) as error:
-                await _turn_away(line, TurnedAway(str(error), later=True))
+                await _turn_away(transport, TurnedAway(str(error), later=True))
                 return
             except (InputError, WireError) as error:
-                await _turn_away(line, TurnedAway(str(error)))
+                await _turn_away(transport, TurnedAway(str(error)))
                 return
             answer: asyncio.Future[str | None] = loop.create_future()
 
             def answered(refusal: str | None) -> None:
                 if refusal is None:
-                    mouth.say(Welcome(self._beat_s))  # before anything that the engine says to it
+                    queue.say(Welcome(self._beat_s))  # before anything that the engine says to it
                 if not answer.done():
                     answer.set_result(refusal)
 
             cause = "nobody listens to it any more"
-            self._front.join(outpost, lambda refusal: _in(loop, partial(answered, refusal)))
+            self._front.join(node, lambda refusal: _in(loop, partial(answered, refusal)))
             try:
                 refusal = await answer
                 if refusal is None:
-                    cause = await self._listen(line, outpost.name)
+                    cause = await self._listen(transport, node.name)
                 else:
-                    await _turn_away(line, TurnedAway(refusal, later=True))
+                    await _turn_away(transport, TurnedAway(refusal, later=True))
             finally:
-                self._front.lose(outpost.name, cause, keeper)
+                self._front.lose(node.name, cause, host)
 
-    async def _hear_join(self, line: Transport) -> Join:
+    async def _hear_join(self, transport: Transport) -> Join:
         try:
-            data = await asyncio.wait_for(line.receive(), self._join_s)
+            data = await asyncio.wait_for(transport.receive(), self._join_s)
         except asyncio.TimeoutError:
             raise _Silence(f"nothing was said for {self._join_s:g} s") from None
         message = None if data is None else from_agent(data)
@@ -151,15 +151,15 @@ class AgentRegistry:
         _check(message)
         return message
 
-    async def _listen(self, line: Transport, name: str) -> str:
+    async def _listen(self, transport: Transport, name: str) -> str:
         """Tell the engine what the agent says, until it says no more; why that is."""
         while True:
             try:
-                data = await asyncio.wait_for(line.receive(), _SKIPPED * self._beat_s)
+                data = await asyncio.wait_for(transport.receive(), _SKIPPED * self._beat_s)
             except asyncio.TimeoutError:
                 return f"nothing was heard of it for {_SKIPPED * self._beat_s:g} s"
             if data is None:
-                return "the line to it was cut"
+                return "the connection to it was cut"
             try:
                 message = from_agent(data)
             except WireError as error:
@@ -174,38 +174,38 @@ class AgentRegistry:
                 case Beat():
                     pass
                 case Join():
-                    return "it joined twice over one line"
+                    return "it joined twice over one connection"
 
 
-class _Keeper:
-    """Implements `kintune.workers.engine.remote_process.ProcessHost` over a line; called in the engine's thread."""
+class _AgentHost:
+    """Implements `kintune.workers.engine.remote_process.ProcessHost` over a connection; called in the engine's thread."""
 
-    def __init__(self, mouth: FairSendQueue, loop: asyncio.AbstractEventLoop) -> None:
-        self._mouth = mouth
+    def __init__(self, queue: FairSendQueue, loop: asyncio.AbstractEventLoop) -> None:
+        self._queue = queue
         self._loop = loop
 
     def start(self, process: int, command: RemoteCommand) -> None:
         launch = Launch(process, command.module, command.arguments, dict(command.environment), command.limits)
-        _in(self._loop, partial(self._mouth.say, launch, process))
+        _in(self._loop, partial(self._queue.say, launch, process))
 
     def say(self, process: int, data: bytes) -> None:
-        _in(self._loop, partial(self._mouth.say_all, _in_parts(process, data), process))
+        _in(self._loop, partial(self._queue.say_all, _in_parts(process, data), process))
 
     def bring(self, process: int, paths: Sequence[str]) -> None:
-        _in(self._loop, partial(self._mouth.say_all, parcel(process, paths), process))
+        _in(self._loop, partial(self._queue.say_all, file_parts(process, paths), process))
 
     def kill(self, process: int) -> None:
-        _in(self._loop, partial(self._mouth.say_last, Kill(process), process))
+        _in(self._loop, partial(self._queue.say_last, Kill(process), process))
 
 
 def _in_parts(process: int, data: bytes) -> Iterator[Say]:
-    """The process hears a stream: no part is too large for the line, and others are heard in between."""
+    """The process hears a stream: no part is too large for the connection, and others are heard in between."""
     for begin in range(0, len(data), _PART):
         yield Say(process, data[begin : begin + _PART])
 
 
-def _outpost(
-    join: Join, admitted: Sequence[Admitted], keeper: _Keeper, workers: WorkerCommands, *, lodges: bool
+def _node(
+    join: Join, admitted: Sequence[Admitted], host: _AgentHost, workers: WorkerCommands, *, places_jobs: bool
 ) -> RemoteNode:
     """What the engine is told of an agent's machine."""
     resources: list[Resource] = []
@@ -220,11 +220,15 @@ def _outpost(
         resources.append(Device(id, known.type))
         for kind, module in workers.on_devices.items():
             commands[f"{kind}@{id}"] = RemoteCommand(join.name, module, arguments, limits=device.limits)
-    return RemoteNode(join.name, keeper, tuple(resources), commands, join.limits if lodges else None)
+    return RemoteNode(join.name, host, tuple(resources), commands, join.limits if places_jobs else None)
 
 
 def _check(join: Join) -> None:
-    """Raises InputError where nothing can be made of what an agent says."""
+    """Check what an agent says of its machine.
+
+    Raises:
+        InputError: it cannot be used.
+    """
     versions = (join.fleet_version, join.wire_version)
     if versions != (FLEET_VERSION, WIRE_VERSION):
         raise InputError(
@@ -242,10 +246,10 @@ def _check(join: Join) -> None:
         raise InputError(f"no machine has {join.cores} cores and {join.memory_mb} MB")
 
 
-async def _turn_away(line: Transport, why: TurnedAway) -> None:
+async def _turn_away(transport: Transport, why: TurnedAway) -> None:
     """Say so, unless nobody is there to hear it any more."""
     with contextlib.suppress(OSError):
-        await line.send(msgspec.msgpack.encode(why))
+        await transport.send(msgspec.msgpack.encode(why))
 
 
 def _in(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:

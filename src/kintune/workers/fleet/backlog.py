@@ -29,13 +29,13 @@ __all__ = ["Backlog", "Load"]
 
 
 class Load(NamedTuple):
-    """What there is to do: `work_s` seconds of one core by stages that wait for cores, and jobs that live nowhere.
+    """What there is to do: `work_s` seconds of one core by stages that wait for cores, and `unplaced` jobs.
 
-    `cores` can be used, `busy` of them are; `in_use` are the hosts on which something runs or somebody lives.
+    `cores` can be used, `busy` of them are; `in_use` are the hosts on which something runs or a job is placed.
     """
 
     work_s: float
-    homeless: int
+    unplaced: int
     cores: int
     busy: int
     in_use: frozenset[str]
@@ -45,7 +45,7 @@ class Load(NamedTuple):
         """How long the last of those that wait now will have waited, if all cores did nothing else."""
         if self.cores:
             return self.work_s / self.cores
-        return float("inf") if self.work_s or self.homeless else 0.0
+        return float("inf") if self.work_s or self.unplaced else 0.0
 
 
 class Backlog:

@@ -12,19 +12,19 @@ from pathlib import Path
 import psutil
 
 from kintune.errors import InputError
-from kintune.wire.staging import depot_name
+from kintune.wire.staging import staged_name
 from kintune.workers.fleet.messages import Bring, Clear
 
-__all__ = ["StagingDirectory", "parcel", "sweep"]
+__all__ = ["StagingDirectory", "file_parts", "sweep"]
 
 
-_PART = 1 << 20  # bytes of a file that go over the line at once
+_PART = 1 << 20  # bytes of a file that go over the connection at once
 
 
-def parcel(process: int, paths: Sequence[str]) -> Iterator[Bring | Clear]:
-    """These files and no others are to be where the process finds them.  They are read as the parts are taken.
+def file_parts(process: int, paths: Sequence[str]) -> Iterator[Bring | Clear]:
+    """The messages that bring these files, and no others, to where the process finds them; read as they are taken.
 
-    One that cannot be read does not come; who looks for it will say so.
+    A file that cannot be read is left out; the process that looks for it fails.
     """
     yield Clear(process)
     for path in paths:
@@ -37,7 +37,7 @@ def parcel(process: int, paths: Sequence[str]) -> Iterator[Bring | Clear]:
                 offset += len(data)
 
 
-_PREFIX = "kintune-depot-"
+_PREFIX = "kintune-staging-"
 
 
 _SPARE = 64 << 20  # bytes that are left free on the disk
@@ -47,7 +47,11 @@ class StagingDirectory:
     """A directory for the files of one process."""
 
     def __init__(self) -> None:
-        """Raises OSError where none can be made."""
+        """Make it.
+
+        Raises:
+            OSError: it cannot be made.
+        """
         self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
 
     def take(self, part: Bring) -> None:
@@ -56,7 +60,7 @@ class StagingDirectory:
         Raises:
             InputError: it cannot be kept; the message says why.
         """
-        file = self.path / depot_name(part.path)
+        file = self.path / staged_name(part.path)
         try:
             if part.offset == 0:
                 free = shutil.disk_usage(self.path).free - _SPARE
@@ -76,12 +80,12 @@ class StagingDirectory:
             file.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Nothing is left of it."""
+        """Remove it with its files."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 
 def sweep() -> None:
-    """Remove what agents have left that were killed."""
+    """Remove the directories of agents that were killed."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
         owner = path.name.removeprefix(_PREFIX).partition("-")[0]
         if owner.isdecimal() and not psutil.pid_exists(int(owner)):

@@ -36,7 +36,7 @@ class Growth:
         self._short_since = (now if self._short_since is None else self._short_since) if short else None
         patience_s = _PATIENCE_S if load.cores else 0.0
         if self._long_since is not None and now - self._long_since >= patience_s:
-            needed = max(load.busy + math.ceil(load.work_s / self._after_s), load.homeless)
+            needed = max(load.busy + math.ceil(load.work_s / self._after_s), load.unplaced)
             return self._ask(max(self._asked or 0, min(self._most, needed)))
         if self._short_since is not None and now - self._short_since >= _IDLE_S:
             return self._ask(load.busy)

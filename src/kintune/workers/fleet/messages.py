@@ -1,7 +1,7 @@
 """What an agent and its front say to each other, each a msgpack message of its own.
 
-An agent looks after a machine: it joins, and then starts, feeds, listens to and kills processes as it is told.  The
-words of these processes pass through as bytes.
+An agent serves a machine: it joins, and then starts, feeds, listens to and kills processes as it is told.  What these
+processes say is passed on as bytes.
 """
 
 from __future__ import annotations
@@ -166,7 +166,11 @@ _FROM_AGENT: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAg
 
 
 def to_agent(data: bytes) -> ToAgent:
-    """What a front says.  Raises WireError where it is no message of one."""
+    """Decode a message of a front.
+
+    Raises:
+        WireError: it is not one.
+    """
     try:
         return _TO_AGENT.decode(data)
     except UNREADABLE as error:
@@ -174,7 +178,11 @@ def to_agent(data: bytes) -> ToAgent:
 
 
 def from_agent(data: bytes) -> FromAgent:
-    """What an agent says.  Raises WireError where it is no message of one."""
+    """Decode a message of an agent.
+
+    Raises:
+        WireError: it is not one.
+    """
     try:
         return _FROM_AGENT.decode(data)
     except UNREADABLE as error:

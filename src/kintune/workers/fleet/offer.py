@@ -49,7 +49,9 @@ def offer_devices(
 ) -> Join:
     """What a machine says that measures on these devices; each is asked what it is, and does what it can.
 
-    Raises what an interview does: InputError where the target is none, EngineError where a worker does not come up.
+    Raises:
+        InputError: there is no such target.
+        EngineError: a worker does not come up.
     """
     offered = []
     for device, cores in devices.cores.items():

@@ -1,4 +1,4 @@
-"""Processes that this machine keeps for a front elsewhere: started, spoken to, listened to, killed.
+"""Processes that this machine runs for a front elsewhere: started, spoken to, listened to, killed.
 
 What a process says and prints is passed on as bytes; only the front knows what it means.
 """
@@ -16,11 +16,11 @@ from typing import Protocol
 
 from kintune.errors import InputError
 from kintune.wire.child import FD_OPTION, describe_end
-from kintune.wire.staging import DEPOT_VARIABLE
+from kintune.wire.staging import STAGING_VARIABLE
 from kintune.workers.fleet.file_transfer import StagingDirectory
 from kintune.workers.fleet.messages import Bring, Launch
 
-__all__ = ["PROGRAMS", "ProcessSupervisor", "SupervisedProcess"]
+__all__ = ["PROGRAMS", "ProcessListener", "ProcessSupervisor"]
 
 PROGRAMS = frozenset(
     {
@@ -39,7 +39,7 @@ _LAST = 1 << 14
 _GRACE_S = 2.0
 
 
-class SupervisedProcess(Protocol):
+class ProcessListener(Protocol):
     """Who is told what goes on, in the thread of the event loop."""
 
     def heard(self, process: int, data: bytes) -> None:
@@ -53,10 +53,10 @@ class SupervisedProcess(Protocol):
 
 
 class ProcessSupervisor:
-    """Keeps processes by the numbers that the front gives them.  Belongs to one running event loop."""
+    """Runs processes by the numbers that the front gives them.  Belongs to one running event loop."""
 
-    def __init__(self, relative: SupervisedProcess, programs: Collection[str] = PROGRAMS) -> None:
-        self._relative = relative
+    def __init__(self, listener: ProcessListener, programs: Collection[str] = PROGRAMS) -> None:
+        self._listener = listener
         self._programs = programs
         self._members: dict[int, _Member] = {}
         self._lives: set[asyncio.Task[None]] = set()
@@ -67,11 +67,11 @@ class ProcessSupervisor:
     def start(self, launch: Launch) -> None:
         """Start a process; that it could not be started is told."""
         try:
-            depot = StagingDirectory()
+            staging = StagingDirectory()
         except OSError as error:
-            self._relative.ended(launch.process, f"no place for its files: {error.strerror}")
+            self._listener.ended(launch.process, f"no place for its files: {error.strerror}")
             return
-        member = self._members[launch.process] = _Member(depot)
+        member = self._members[launch.process] = _Member(staging)
         life = asyncio.ensure_future(self._live(launch, member))
         self._lives.add(life)
         life.add_done_callback(self._lives.discard)
@@ -87,7 +87,7 @@ class ProcessSupervisor:
         member = self._members.get(part.process)
         if member is not None:
             try:
-                member.depot.take(part)
+                member.staging.take(part)
             except InputError as error:
                 member.kill(str(error))
 
@@ -95,7 +95,7 @@ class ProcessSupervisor:
         """A process needs no file that was brought so far."""
         member = self._members.get(process)
         if member is not None:
-            member.depot.empty()
+            member.staging.empty()
 
     def kill(self, process: int) -> None:
         """Kill a process with its children."""
@@ -118,8 +118,8 @@ class ProcessSupervisor:
             how = f"cannot be started: {error}"
         finally:
             del self._members[launch.process]
-            member.depot.remove()
-        self._relative.ended(launch.process, how)
+            member.staging.remove()
+        self._listener.ended(launch.process, how)
 
     async def _from_start_to_end(self, launch: Launch, member: _Member) -> str:
         ours, theirs = socket.socketpair()
@@ -135,16 +135,16 @@ class ProcessSupervisor:
                     **os.environ,
                     **{name: value for name, value in launch.environment.items() if name in _VARIABLES},
                     **launch.limits.to_environment(),
-                    DEPOT_VARIABLE: str(member.depot.path),
+                    STAGING_VARIABLE: str(member.staging.path),
                 },
             )  # fmt: skip
         assert child.stdout is not None
         reader, writer = await asyncio.open_connection(sock=ours)
         member.begin(child, writer)
-        output = _Output(lambda data: self._relative.printed(launch.process, data))
+        output = _Output(lambda data: self._listener.printed(launch.process, data))
         printing = asyncio.ensure_future(_pump(child.stdout, output.feed))
         try:
-            await _pump(reader, lambda data: self._relative.heard(launch.process, data))
+            await _pump(reader, lambda data: self._listener.heard(launch.process, data))
             try:
                 await asyncio.wait_for(child.wait(), _GRACE_S)
             except asyncio.TimeoutError:
@@ -161,9 +161,9 @@ class ProcessSupervisor:
 class _Member:
     """One process; what is said to it before it is there waits."""
 
-    def __init__(self, depot: StagingDirectory) -> None:
+    def __init__(self, staging: StagingDirectory) -> None:
         self.how = ""
-        self.depot = depot
+        self.staging = staging
         self._child: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._waiting: list[bytes] = []

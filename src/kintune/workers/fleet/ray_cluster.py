@@ -102,7 +102,7 @@ class RayCluster:
         self._ray = _ray()
         _connect(self._ray, address, cores)
         self._admit = admit
-        self._hub = AgentRegistry(front, 5.0, workers, join_s=_JOIN_S, lodges=True)
+        self._registry = AgentRegistry(front, 5.0, workers, join_s=_JOIN_S, places_jobs=True)
         self._growing = growing
         self._unasked: int | None = None
         self._asks = False
@@ -209,7 +209,7 @@ class RayCluster:
     async def _attend(self, node: Mapping[str, Any], offer: NodeOffer) -> None:
         actor = await asyncio.to_thread(self._start, node["NodeID"], offer)
         attending = asyncio.wrap_future(actor.attend.remote().future())
-        attended = asyncio.ensure_future(self._hub.attend(_RayLine(actor), self._admit))
+        attended = asyncio.ensure_future(self._registry.attend(_RayTransport(actor), self._admit))
         try:
             await asyncio.wait({attending, attended}, return_when=asyncio.FIRST_COMPLETED)
             if attending.done() and (error := attending.exception()) is not None:
@@ -228,8 +228,8 @@ class RayCluster:
         return start.remote(msgspec.msgpack.encode(offer), self._programs)
 
 
-class _RayLine:
-    """The front's end of the line to an agent: implements `kintune.workers.fleet.transport.Transport`."""
+class _RayTransport:
+    """The front's end of the connection to an agent: implements `kintune.workers.fleet.transport.Transport`."""
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor

@@ -1,4 +1,4 @@
-"""An agent inside a Ray cluster: an actor on each node, whose line to the front is Ray's."""
+"""An agent inside a Ray cluster: an actor on each node, whose connection to the front is Ray's."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class NodeOffer(msgspec.Struct, frozen=True):
 
 
 class NodeAgent:
-    """The actor.  `attend` does the work; `hear` and `speak` are the two ways of its line."""
+    """The actor.  `attend` does the work; `hear` and `speak` are the two directions of its connection."""
 
     def __init__(self, offer: bytes, programs: Collection[str]) -> None:
         """`offer` is an encoded `NodeOffer`; nothing but `programs` is started."""
@@ -56,7 +56,7 @@ class NodeAgent:
         self._said: asyncio.Queue[bytes] = asyncio.Queue()
 
     async def attend(self) -> None:
-        """Join, and do as one is told."""
+        """Join, and do what the front orders."""
         join = await asyncio.to_thread(_join, self._offer)
         await Agent(join, _log.info, self._programs).attend(self)
 
@@ -71,14 +71,14 @@ class NodeAgent:
             said.append(self._said.get_nowait())
         return said
 
-    # the agent's end of the line
+    # the agent's end of the connection
 
     async def send(self, data: bytes) -> None:
         """See `kintune.workers.fleet.transport.Transport`."""
         self._said.put_nowait(data)
 
     async def receive(self) -> bytes | None:
-        """See `Line`; it ends with the actor."""
+        """See `Transport`; it ends with the actor."""
         return await self._heard.get()
 
 

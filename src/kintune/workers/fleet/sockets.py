@@ -1,4 +1,4 @@
-"""Lines over WebSockets: how agents reach a front through networks, proxies and TLS.  RFC 6455."""
+"""Connections over WebSockets: how agents reach a front through networks, proxies and TLS.  RFC 6455."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class SocketTransport:
 
 @contextlib.asynccontextmanager
 async def call(url: str, token: str) -> AsyncIterator[Transport]:
-    """A line to the front at this address (`ws://` or `wss://`).
+    """A connection to the front at this address (`ws://` or `wss://`).
 
     Raises:
         InputError: it does not take the token, or is nothing that agents can talk to.
@@ -100,7 +100,7 @@ def open_door(
     """Let agents in, at `PATH` of this address, until the end of the block.
 
     `check` says whose a token is, or raises KintuneError when nobody may come in with it; it is called in a thread.
-    `attend` has the line for as long as it runs, with what `check` has said.
+    `attend` has the connection for as long as it runs, with what `check` has said.
     """
 
     async def ask(connection: ServerConnection, request: Request) -> Response | None:

@@ -17,39 +17,42 @@ class Transport(Protocol):
     """One end of a connection."""
 
     async def send(self, data: bytes) -> None:
-        """Send a message.  Raises OSError when the line is dead."""
+        """Send a message.
+
+        Raises:
+            OSError: the connection is dead.
+        """
         ...
 
     async def receive(self) -> bytes | None:
-        """The next message; None once the other end has hung up, or the line is dead."""
+        """The next message; None once the other end has hung up, or the connection is dead."""
         ...
 
 
 class FairSendQueue:
-    """Says things over a line, from whoever wants something said; nobody waits for the line.
+    """Sends messages over a connection; who has something to send does not wait for it.
 
-    What concerns one process, or none, is said in its order; the processes take turns, message by message, so that one
-    of which there is much to say does not hold up the others.  Used as a context manager, it speaks until the end of
-    the block.
+    Messages for one process, or for none, keep their order; the processes take turns, message by message, so that one
+    with much to send does not hold up the others.  Used as a context manager, it sends until the end of the block.
     """
 
-    def __init__(self, line: Transport) -> None:
-        self._line = line
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
         self._waiting: dict[int | None, deque[msgspec.Struct | Iterator[msgspec.Struct]]] = {}
         self._turns: deque[int | None] = deque()  # of those in `_waiting`
         self._news = asyncio.Event()
         self._speaking: asyncio.Task[None] | None = None
 
     def say(self, message: msgspec.Struct, process: int | None = None) -> None:
-        """Say it when it is its turn.  Belongs to the thread of the event loop, like all that follow."""
+        """Send it when it is its turn.  To be called in the thread of the event loop, like the methods below."""
         self._put(message, process)
 
     def say_all(self, messages: Iterable[msgspec.Struct], process: int) -> None:
-        """The same of several, each of which is made when it is its turn, unless `say_last` comes first."""
+        """The same for several messages, each of which is made when it is its turn, unless `say_last` is called first."""
         self._put(iter(messages), process)
 
     def say_last(self, message: msgspec.Struct, process: int) -> None:
-        """It is this process's turn, and of what it was to be told by `say_all` it need not hear the rest."""
+        """Give this process the next turn, drop what is left of its `say_all`, and send this after its other messages."""
         self._put(message, process)
         self._waiting[process] = deque(each for each in self._waiting[process] if isinstance(each, msgspec.Struct))
         self._turns.remove(process)
@@ -77,7 +80,7 @@ class FairSendQueue:
             while True:
                 message = self._next()
                 if message is not None:
-                    await self._line.send(msgspec.msgpack.encode(message))
+                    await self._transport.send(msgspec.msgpack.encode(message))
                 else:
                     self._news.clear()
                     await self._news.wait()
