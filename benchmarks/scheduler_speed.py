@@ -15,8 +15,7 @@ import time
 from collections.abc import Sequence
 
 from kintune.core.stage import Demand, Stage
-from kintune.scheduler.decisions import Start
-from kintune.scheduler.events import Event, JobAdded, JobEnded, JobExpects, ResourceJoined, StageDone, StageReady
+from kintune.scheduler.events import Event, JobAdded, JobEnded, JobExpects, ResourceJoined, StageDone, StageReady, Start
 from kintune.scheduler.policies import policy
 from kintune.scheduler.resources import Device, Host
 from kintune.scheduler.scheduler import Scheduler

@@ -7,19 +7,22 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kintune.core.stage import StageKey
-from kintune.scheduler.decisions import Decision, GiveUp, RetryAt, Start
 from kintune.scheduler.events import (
+    Decision,
     Event,
+    GiveUp,
     JobCancelled,
     JobEnded,
     ResourceBack,
     ResourceJoined,
     ResourceLost,
+    RetryAt,
     RetryDue,
     StageDone,
     StageDropped,
     StageFailed,
     StageReady,
+    Start,
 )
 from kintune.scheduler.resources import Device
 

@@ -2,9 +2,11 @@ import pytest
 
 from kintune.core.stage import Demand, Stage
 from kintune.errors import SchedulerError
-from kintune.scheduler.decisions import Cancel, Decision, GiveUp, RetryAt, Start
 from kintune.scheduler.events import (
+    Cancel,
+    Decision,
     Event,
+    GiveUp,
     JobAdded,
     JobCancelled,
     JobEnded,
@@ -14,16 +16,17 @@ from kintune.scheduler.events import (
     ResourceBack,
     ResourceJoined,
     ResourceLost,
+    RetryAt,
     RetryDue,
     StageDone,
     StageDropped,
     StageFailed,
     StageReady,
+    Start,
 )
 from kintune.scheduler.invariants import Auditor
 from kintune.scheduler.policies import Sequential
-from kintune.scheduler.policies.ranked import Ranked
-from kintune.scheduler.policy import Policy, PolicyView, Suggestion
+from kintune.scheduler.policy import Policy, PolicyView, RankedPolicy, Suggestion
 from kintune.scheduler.resources import Device, Host, Placement
 from kintune.scheduler.scheduler import RetryLimits, Scheduler
 
@@ -33,21 +36,21 @@ CORES = Demand(cores=2, memory_mb=100)
 ALONE = Demand(device="cpu-type", exclusive=True)
 
 
-class Eager(Ranked):
-    """Starts whatever fits, so that the machine's own rules are what keeps order."""
+class Eager(RankedPolicy):
+    """Starts whatever fits, so that the scheduler's own rules are what keeps order."""
 
     name = "eager"
 
 
 class Audited:
-    """A machine with a witness, and a clock that the test moves."""
+    """A scheduler with a witness, and a clock that the test moves."""
 
     def __init__(self, policy: Policy, limits: RetryLimits | None = None) -> None:
-        self.machine = Scheduler(policy, limits)
+        self.scheduler = Scheduler(policy, limits)
         self.auditor = Auditor()
 
     def __call__(self, event: Event) -> list[Decision]:
-        decisions = self.machine.handle(event)
+        decisions = self.scheduler.handle(event)
         self.auditor.observe(event, decisions)
         return decisions
 
@@ -318,21 +321,21 @@ def test_a_cancelled_job_lets_go_and_the_next_begins(sequential: Audited) -> Non
 def test_an_illegal_event_raises_and_changes_nothing(eager: Audited, event: Event, why: str) -> None:
     eager(StageReady(1, stage("a")))
     with pytest.raises(SchedulerError, match=why):
-        eager.machine.handle(event)
+        eager.scheduler.handle(event)
     assert [each.stage for each in eager(StageReady(1, stage("b")))] == ["b"]
 
 
 def test_the_error_tells_the_job_s_story(eager: Audited) -> None:
     eager(StageReady(1, stage("a")))
     with pytest.raises(SchedulerError, match=r"(?s)not running.*1\.000 StageReady stage=a.*1\.000 Start stage=a"):
-        eager.machine.handle(StageDone(2, "j", "b", 0))
+        eager.scheduler.handle(StageDone(2, "j", "b", 0))
 
 
 def test_a_timer_that_comes_too_late_is_nobody_s_fault(eager: Audited) -> None:
     eager(StageReady(0, stage("a")))
     eager(StageFailed(0, "j", "a", 0, "boom"))
     with pytest.raises(SchedulerError, match="due at 1"):
-        eager.machine.handle(RetryDue(0.5, "j", "a", 1))
+        eager.scheduler.handle(RetryDue(0.5, "j", "a", 1))
     eager(StageDropped(0.5, "j", "a"))
     assert eager(RetryDue(1, "j", "a", 1)) == []
     assert eager(RetryDue(1, "gone", "a", 1)) == []
@@ -345,15 +348,15 @@ def test_a_policy_that_chooses_what_cannot_start_is_found_out() -> None:
         def choose(self, view: PolicyView) -> Suggestion | None:
             return Suggestion(stage("a"), Placement("here", 99, 0))
 
-    machine = Scheduler(Careless())
+    scheduler = Scheduler(Careless())
     with pytest.raises(SchedulerError, match="'careless' chose what cannot start"):
-        machine.handle(JobAdded(0, "j"))
+        scheduler.handle(JobAdded(0, "j"))
 
 
 def test_a_story_is_bounded() -> None:
-    machine = Scheduler(Eager(), RetryLimits(story_length=5))
-    machine.handle(JobAdded(0, "j"))
+    scheduler = Scheduler(Eager(), RetryLimits(history_length=5))
+    scheduler.handle(JobAdded(0, "j"))
     for priority in range(1, 21):
-        machine.handle(PriorityChanged(0, "j", priority))
-    assert len(machine.story("j")) == 5
-    assert machine.story("x") == ()
+        scheduler.handle(PriorityChanged(0, "j", priority))
+    assert len(scheduler.history("j")) == 5
+    assert scheduler.history("x") == ()

@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from kintune.core.stage import Demand, Stage
-from kintune.scheduler.decisions import Start
-from kintune.scheduler.events import Event, JobAdded, ResourceJoined, StageDone, StageReady
+from kintune.scheduler.events import Event, JobAdded, ResourceJoined, StageDone, StageReady, Start
 from kintune.scheduler.invariants import Auditor, InvariantError
-from kintune.scheduler.policies.ranked import Ranked
-from kintune.scheduler.policy import JobFacts
+from kintune.scheduler.policy import JobFacts, RankedPolicy
 from kintune.scheduler.resources import Device, Host
 from kintune.scheduler.scheduler import RetryLimits, Scheduler
 
@@ -19,7 +17,7 @@ GPU = Demand(device="gpu", exclusive=True)
 CORE = Demand(cores=1)
 
 
-class Unkind(Ranked):
+class Unkind(RankedPolicy):
     """Job `late` goes last, always."""
 
     name = "unkind"
@@ -29,17 +27,19 @@ class Unkind(Ranked):
 
 
 class UnkindButBounded(Unkind):
-    bounded = True
+    starvation_free = True
 
 
-def starts_before_late(policy: Ranked, demand: Demand, *, leads: bool, bundling: bool = False, most: int = 400) -> int:
+def starts_before_late(
+    policy: RankedPolicy, demand: Demand, *, leads: bool, bundling: bool = False, most: int = 400
+) -> int:
     """How many stages of two others start before the one of `late`, with an auditor who minds waiting."""
-    machine, auditor = Scheduler(policy, RetryLimits(bundling=bundling)), Auditor(bounded=True)
+    scheduler, auditor = Scheduler(policy, RetryLimits(bundling=bundling)), Auditor(starvation_free=True)
     started: list[Start] = []
     running: list[Start] = []
 
     def tell(event: Event) -> None:
-        decisions = machine.handle(event)
+        decisions = scheduler.handle(event)
         auditor.observe(event, decisions)
         for decision in decisions:
             assert isinstance(decision, Start)

@@ -1,1 +1,1 @@
-"""Which ready stage runs where: a pure state machine, its values and its policies."""
+"""The scheduler: a pure state machine that decides which ready stage runs where, and its policies."""

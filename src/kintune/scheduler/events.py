@@ -1,7 +1,8 @@
-"""What happens to the scheduler.
+"""The scheduler's messages: events go in, decisions come out, and a recording holds both as lines of JSON.
 
-Every event carries `now`, in seconds of any clock that never goes back.  Stages are named by (job, stage): two jobs may
-use the same id.
+Every event carries `now`, the seconds of a clock that never goes back.  A stage is identified by (job, stage), so two
+jobs may use the same stage id.  A recording is one header line and then a line for each event with its decisions;
+replaying the events gives the same decisions.
 """
 
 from __future__ import annotations
@@ -11,33 +12,44 @@ from typing import TypeAlias
 import msgspec
 
 from kintune.core.stage import Stage
-from kintune.scheduler.resources import Resource
+from kintune.scheduler.resources import Placement, Resource
 
 __all__ = [
+    "RECORDING_VERSION",
+    "Cancel",
+    "Decision",
     "Event",
+    "GiveUp",
     "JobAdded",
     "JobCancelled",
     "JobEnded",
     "JobExpects",
     "JobMoved",
     "PriorityChanged",
+    "RecordedStep",
     "ResourceBack",
     "ResourceJoined",
     "ResourceLost",
+    "RetryAt",
     "RetryDue",
+    "ScheduleHeader",
+    "ScheduleLine",
     "StageDone",
     "StageDropped",
     "StageFailed",
     "StageReady",
+    "Start",
+    "decode_line",
+    "encode_line",
 ]
 
 
 class JobAdded(msgspec.Struct, frozen=True, tag="job_added"):
-    """A job exists and will bring stages.
+    """A job was added and will submit stages.
 
-    `priority` is its weight, above 0: of what is scarce, a job of priority 2 gets twice as much as one of priority 1.
-    `deadline` is the time, on the clock of `now`, at which it should be over.  `home` is the host on which its
-    processes live, for good; None: each lives where its first stage is placed.
+    `priority` is its share of scarce resources, above 0: a job of priority 2 gets twice as much as one of priority 1.
+    `deadline` is the time, on the clock of `now`, by which the job should have ended.  `home` is the host on which all
+    its processes run; with None, each process runs on the host where its first stage was placed.
     """
 
     now: float
@@ -48,9 +60,9 @@ class JobAdded(msgspec.Struct, frozen=True, tag="job_added"):
 
 
 class JobExpects(msgspec.Struct, frozen=True, tag="job_expects"):
-    """How many stages of each duration key the job thinks it will still ask for; replaces what it said before.
+    """The job estimates how many more stages of each duration key it will submit; replaces its earlier estimate.
 
-    `seconds` says of some keys how long one stage takes, as far as the job can tell: for keys that nobody has seen.
+    `seconds` is the job's estimate of the duration of one stage, for keys whose stages were never measured.
     """
 
     now: float
@@ -60,7 +72,7 @@ class JobExpects(msgspec.Struct, frozen=True, tag="job_expects"):
 
 
 class JobMoved(msgspec.Struct, frozen=True, tag="job_moved"):
-    """The job's processes live on this host from now on; those of its stages that are bound to them run there."""
+    """The job's processes moved to this host; stages with an affinity to them run there from now on."""
 
     now: float
     job: str
@@ -68,7 +80,7 @@ class JobMoved(msgspec.Struct, frozen=True, tag="job_moved"):
 
 
 class PriorityChanged(msgspec.Struct, frozen=True, tag="priority_changed"):
-    """The job's priority is another one from now on."""
+    """The job's priority has changed to `priority`."""
 
     now: float
     job: str
@@ -76,7 +88,7 @@ class PriorityChanged(msgspec.Struct, frozen=True, tag="priority_changed"):
 
 
 class JobCancelled(msgspec.Struct, frozen=True, tag="job_cancelled"):
-    """Nothing more of this job shall run: what runs is cancelled, what waits is dropped."""
+    """Cancel the running stages of the job and drop its waiting ones."""
 
     now: float
     job: str
@@ -84,14 +96,14 @@ class JobCancelled(msgspec.Struct, frozen=True, tag="job_cancelled"):
 
 
 class JobEnded(msgspec.Struct, frozen=True, tag="job_ended"):
-    """The job is over by its own account, or its failure has been reported; it is forgotten."""
+    """The job has finished, or its failure was reported; the scheduler removes it."""
 
     now: float
     job: str
 
 
 class StageReady(msgspec.Struct, frozen=True, gc=False, tag="stage_ready"):
-    """The job wants this stage to run, once those in its `after` are done."""
+    """The job submits a stage, which may start once the stages in its `after` are done."""
 
     now: float
     stage: Stage
@@ -107,9 +119,9 @@ class StageDone(msgspec.Struct, frozen=True, gc=False, tag="stage_done"):
 
 
 class StageFailed(msgspec.Struct, frozen=True, gc=False, tag="stage_failed"):
-    """The running attempt of the stage has ended without success, or has ended because it was cancelled.
+    """The running attempt of the stage has failed, or has ended because it was cancelled.
 
-    A `retryable` failure is tried again within the limits; another one fails the job.
+    A `retryable` failure is retried within the limits; any other failure fails the job.
     """
 
     now: float
@@ -121,7 +133,7 @@ class StageFailed(msgspec.Struct, frozen=True, gc=False, tag="stage_failed"):
 
 
 class StageDropped(msgspec.Struct, frozen=True, gc=False, tag="stage_dropped"):
-    """The job does without this stage, which is not running; those `after` it may go on."""
+    """The job withdraws a stage that is not running; stages that wait for it treat it as done."""
 
     now: float
     job: str
@@ -129,7 +141,7 @@ class StageDropped(msgspec.Struct, frozen=True, gc=False, tag="stage_dropped"):
 
 
 class RetryDue(msgspec.Struct, frozen=True, gc=False, tag="retry_due"):
-    """The time that a `RetryAt` asked for has come."""
+    """The time given in a `RetryAt` decision has come."""
 
     now: float
     job: str
@@ -138,16 +150,16 @@ class RetryDue(msgspec.Struct, frozen=True, gc=False, tag="retry_due"):
 
 
 class ResourceJoined(msgspec.Struct, frozen=True, tag="resource_joined"):
-    """A new host or device, usable at once.  A device's host joins before it."""
+    """A new host or device that is usable at once.  The host of a device must have joined before the device."""
 
     now: float
     resource: Resource
 
 
 class ResourceLost(msgspec.Struct, frozen=True, tag="resource_lost"):
-    """A host (with the devices on it) or a device cannot be used for now.
+    """A host (with the devices on it) or a device is unavailable.
 
-    What ran on it is cancelled and tried again; that does not count as a failure of the stage.
+    Its running stages are cancelled and retried; this does not count as a failure of the stages.
     """
 
     now: float
@@ -156,7 +168,7 @@ class ResourceLost(msgspec.Struct, frozen=True, tag="resource_lost"):
 
 
 class ResourceBack(msgspec.Struct, frozen=True, tag="resource_back"):
-    """A resource that was lost can be used again."""
+    """A lost resource is available again."""
 
     now: float
     resource: str
@@ -178,3 +190,86 @@ Event: TypeAlias = (
     | ResourceLost
     | ResourceBack
 )
+
+
+class Start(msgspec.Struct, frozen=True, gc=False, tag="start"):
+    """Run the stage at `placement`; the driver answers with `StageDone` or `StageFailed` for this attempt."""
+
+    stage: str
+    job: str
+    attempt: int
+    placement: Placement
+
+
+class RetryAt(msgspec.Struct, frozen=True, gc=False, tag="retry_at"):
+    """The driver sends `RetryDue` at the time `when`; `attempt` is the next one, `cause` why the last one failed."""
+
+    stage: str
+    job: str
+    attempt: int
+    when: float
+    cause: str
+
+
+class GiveUp(msgspec.Struct, frozen=True, tag="give_up"):
+    """The stage has failed for good, and so has the job.  `story` lists the job's latest events, oldest first.
+
+    The driver sends `JobEnded` once the job's process is closed.
+    """
+
+    stage: str
+    job: str
+    cause: str
+    story: tuple[str, ...]
+
+
+class Cancel(msgspec.Struct, frozen=True, gc=False, tag="cancel"):
+    """Stop the running attempt; the driver sends `StageFailed` (or `StageDone`) once its resources are free."""
+
+    stage: str
+    job: str
+    attempt: int
+    reason: str
+
+
+Decision: TypeAlias = Start | RetryAt | GiveUp | Cancel
+
+
+RECORDING_VERSION = 1
+
+
+class ScheduleHeader(msgspec.Struct, frozen=True, tag="schedule"):
+    """The first line of a recording: the policy and limits that were used, and the display names of the jobs."""
+
+    policy: str
+    bundling: bool = False
+    names: dict[str, str] = {}
+    version: int = RECORDING_VERSION
+
+
+class RecordedStep(msgspec.Struct, frozen=True, tag="step"):
+    """One event and the decisions that it led to."""
+
+    event: Event
+    decisions: tuple[Decision, ...] = ()
+
+
+ScheduleLine: TypeAlias = ScheduleHeader | RecordedStep
+
+_encoder = msgspec.json.Encoder()
+
+_decoder: msgspec.json.Decoder[ScheduleLine] = msgspec.json.Decoder(ScheduleLine)
+
+
+def encode_line(line: ScheduleLine) -> bytes:
+    """Return the line as JSON with a newline at the end."""
+    return _encoder.encode(line) + b"\n"
+
+
+def decode_line(text: bytes) -> ScheduleLine:
+    """Decode one line of a recording.
+
+    Raises:
+        msgspec.MsgspecError: it is not a valid line.
+    """
+    return _decoder.decode(text)

@@ -1,4 +1,4 @@
-"""What lies ahead, as far as it is known: of each job, and of the busiest resource."""
+"""Estimates of stage durations, of the remaining work of each job, and of the load of the busiest resource."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kintune.core.stage import Demand, Stage
-from kintune.scheduler.durations import Durations
 from kintune.scheduler.resources import Host, Resource
 
-__all__ = ["Forecast"]
+__all__ = ["Durations", "Forecast"]
 
 
 @dataclass
 class _Job:
-    """How many stages it will still ask for, if it has told, and the seconds of stages it has had."""
+    """What is known of one job.
+
+    `ahead` counts the stages that it expects to submit, by duration key; it is valid once `told` is set.  `had_s` is
+    the total duration of its finished stages.
+    """
 
     ahead: dict[str, int] = field(default_factory=dict)
     told: bool = False
@@ -22,7 +25,10 @@ class _Job:
 
 
 class Forecast:
-    """Learns durations by the stages' opaque keys, and sums up what is known to come."""
+    """Learns durations by the stages' duration keys and keeps sums of the expected work.
+
+    Every update and every query is O(1) in the number of jobs; `ahead_s` is linear in the job's duration keys.
+    """
 
     def __init__(self) -> None:
         self._durations = Durations()
@@ -34,25 +40,25 @@ class Forecast:
         self._unseen: dict[str | None, float] = {}  # how many others are expected, times what each takes of it
 
     def count(self, resource: Resource, sign: int) -> None:
-        """There is one more (1) or one less (-1) of it."""
+        """Add (`sign` 1) or remove (`sign` -1) a host's cores or a device."""
         of, many = (None, resource.cores) if isinstance(resource, Host) else (resource.type, 1)
         self._capacity[of] = self._capacity.get(of, 0) + sign * many
 
     def capacity(self, device: str | None) -> int:
-        """How many devices of a type there are, or (None) cores."""
+        """Return the number of devices of a type, or with None the number of cores."""
         return self._capacity.get(device, 0)
 
     def add(self, job: str) -> None:
-        """A job exists."""
+        """Register a job."""
         self._jobs[job] = _Job()
 
     def expect(self, job: str, ahead: Mapping[str, int], seconds: Mapping[str, float]) -> None:
-        """What lies ahead of the job by its own account, and of some keys, how long it thinks that one takes."""
+        """Replace the job's estimate: stages ahead by duration key, and for some keys the seconds of one stage."""
         of = self._jobs[job]
         self._subtract(of)
         for key, each in seconds.items():
             load = self._lift(key)
-            self._durations.hear(key, each)
+            self._durations.estimate(key, each)
             self._shift(key, load)
         of.ahead = dict(ahead)
         of.told = True
@@ -60,7 +66,7 @@ class Forecast:
             self._shift(key, count)
 
     def ask(self, stage: Stage) -> None:
-        """What stages of this key need."""
+        """Note what stages of this duration key demand."""
         key = stage.duration_key
         if self._demands.get(key) != stage.demand:
             load = self._lift(key)
@@ -68,7 +74,7 @@ class Forecast:
             self._shift(key, load)
 
     def done(self, stage: Stage, seconds: float) -> None:
-        """A stage took so long."""
+        """Learn that the stage took `seconds`."""
         key = stage.duration_key
         load = self._lift(key)
         self._durations.learn(key, seconds)
@@ -80,24 +86,27 @@ class Forecast:
             self._shift(key, -1)
 
     def forget(self, job: str) -> None:
-        """The job is over."""
+        """Remove a job that has ended."""
         self._subtract(self._jobs.pop(job))
 
     def told(self, job: str) -> bool:
-        """Whether the job has said what it expects."""
+        """Return whether the job has given an estimate."""
         return self._jobs[job].told
 
     def had_s(self, job: str) -> float:
-        """Seconds of the job's stages so far."""
+        """Return the total duration of the job's finished stages."""
         return self._jobs[job].had_s
 
     def ahead_s(self, job: str) -> float:
-        """Seconds of stages that it will ask for, one after the other: what it says, or as much again as it has had."""
+        """Return the expected total duration of the job's remaining stages.
+
+        Without an estimate from the job, this is the total duration of its finished stages.
+        """
         of = self._jobs[job]
         return self._durations.total(of.ahead) if of.told else of.had_s
 
     def busiest_s(self) -> float:
-        """Seconds for which the busiest kind of resource has work that is known."""
+        """Return the expected seconds of work of the busiest kind of resource, divided by how many there are of it."""
         mean = self._durations.mean
         kinds = {**self._seconds, **self._unseen}
         return max(
@@ -109,20 +118,20 @@ class Forecast:
         )
 
     def _lift(self, key: str) -> int:
-        """Take out all stages of this key that are expected, to put them back at another price; how many."""
+        """Remove all expected stages of this key from the sums before its duration changes; returns how many."""
         load = self._load.get(key, 0)
         self._shift(key, -load)
         return load
 
     def _shift(self, key: str, count: int) -> None:
-        """So many more (or fewer) stages of this key are expected."""
+        """Add `count` (may be negative) expected stages of this key to the sums."""
         if left := self._load.get(key, 0) + count:
             self._load[key] = left
         else:
             self._load.pop(key, None)
         demand = self._demands.get(key)
         if demand is None:
-            return  # nobody has asked for one yet
+            return  # no stage of this key was submitted yet
         amount = count * (1 if demand.device is not None else max(1, demand.cores))
         if self._durations.knows(key):
             seconds = amount * self._durations.expected(key)
@@ -133,3 +142,57 @@ class Forecast:
     def _subtract(self, job: _Job) -> None:
         for key, count in job.ahead.items():
             self._shift(key, -count)
+
+
+_MIN_STEP = 0.05  # least share of the latest duration in the mean, so that the mean follows changes
+
+
+@dataclass
+class _Mean:
+    seconds: float = 0.0
+    count: int = 0
+
+    def learn(self, seconds: float) -> None:
+        self.count += 1
+        self.seconds += (seconds - self.seconds) * max(1.0 / self.count, _MIN_STEP)
+
+
+@dataclass
+class Durations:
+    """Mean stage duration in seconds by duration key.
+
+    A key without measurements counts with its latest estimate, or else with the mean of all keys.
+    """
+
+    _by_key: dict[str, _Mean] = field(default_factory=dict)
+    _estimates: dict[str, float] = field(default_factory=dict)
+    _all: _Mean = field(default_factory=_Mean)
+
+    def learn(self, key: str, seconds: float) -> None:
+        """Learn that a stage with this key took `seconds`."""
+        self._by_key.setdefault(key, _Mean()).learn(seconds)
+        self._estimates.pop(key, None)
+        self._all.learn(seconds)
+
+    def estimate(self, key: str, seconds: float) -> None:
+        """Note an estimate for a key; it is ignored once stages with this key were measured."""
+        if key not in self._by_key:
+            self._estimates[key] = seconds
+
+    def knows(self, key: str) -> bool:
+        """Return whether there is a measurement or an estimate for this key."""
+        return key in self._by_key or key in self._estimates
+
+    @property
+    def mean(self) -> float:
+        """Mean duration over the stages of all keys."""
+        return self._all.seconds
+
+    def expected(self, key: str) -> float:
+        """Return the expected seconds of a stage with this key; 0 before the first measurement."""
+        known = self._by_key.get(key)
+        return self._estimates.get(key, self._all.seconds) if known is None else known.seconds
+
+    def total(self, counts: Mapping[str, int]) -> float:
+        """Return the expected sum of durations of `counts` stages of each key."""
+        return sum(count * self.expected(key) for key, count in counts.items())

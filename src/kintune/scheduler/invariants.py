@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 
 from kintune.core.stage import Stage, StageKey
 from kintune.errors import SchedulerError
-from kintune.scheduler.decisions import Cancel, Decision, GiveUp, RetryAt, Start
 from kintune.scheduler.events import (
+    Cancel,
+    Decision,
     Event,
+    GiveUp,
     JobAdded,
     JobCancelled,
     JobEnded,
@@ -22,11 +24,13 @@ from kintune.scheduler.events import (
     ResourceBack,
     ResourceJoined,
     ResourceLost,
+    RetryAt,
     RetryDue,
     StageDone,
     StageDropped,
     StageFailed,
     StageReady,
+    Start,
 )
 from kintune.scheduler.resources import Device, Host, Placement
 
@@ -57,9 +61,9 @@ class Auditor:
     Under a `bounded` one, nobody waits for ever: others that need the same start only so often before a stage does.
     """
 
-    waives: bool = False
-    bounded: bool = False
-    _weights: dict[str, float] = field(default_factory=dict)
+    overbooks: bool = False
+    starvation_free: bool = False
+    _priorities: dict[str, float] = field(default_factory=dict)
     _homes: dict[str, str | None] = field(default_factory=dict)
     _live: dict[StageKey, _Seen] = field(default_factory=dict)
     _done: set[StageKey] = field(default_factory=set)
@@ -77,7 +81,7 @@ class Auditor:
         self._take(event)
         for decision in decisions:
             self._check(event.now, decision)
-        if not self.waives:
+        if not self.overbooks:
             self._check_books()
 
     @property
@@ -93,9 +97,9 @@ class Auditor:
     def _take(self, event: Event) -> None:
         match event:
             case PriorityChanged():
-                self._weights[event.job] = event.priority
+                self._priorities[event.job] = event.priority
             case JobAdded():
-                self._weights[event.job] = event.priority
+                self._priorities[event.job] = event.priority
                 self._homes[event.job] = event.home
                 self._closed.discard(event.job)
                 self._done = {key for key in self._done if key[0] != event.job}
@@ -152,7 +156,7 @@ class Auditor:
                 _require(seen is not None, f"{key} started but is not live")
                 assert seen is not None
                 self._check_start(key, seen, decision)
-                if self.bounded:
+                if self.starvation_free:
                     self._count_overtaken(key, seen.stage)
                 seen.overtaken, seen.most = 0, 0.0
                 seen.placement, seen.attempt = decision.placement, decision.attempt
@@ -203,10 +207,10 @@ class Auditor:
             if other != key and seen.stage.affinity is None and seen.stage.demand == started.demand
             if self._could_start(other, seen)
         ]
-        weights = sum(weight for job, weight in self._weights.items() if job not in self._closed)
+        priorities = sum(priority for job, priority in self._priorities.items() if job not in self._closed)
         for other, seen in passed:
             seen.overtaken += 1
-            seen.most = max(seen.most, 8 + 4 * weights / self._weights[other[0]] + len(passed))
+            seen.most = max(seen.most, 8 + 4 * priorities / self._priorities[other[0]] + len(passed))
             _require(
                 seen.overtaken <= 2 * seen.most,
                 f"{other} waits while {seen.overtaken} others that need the same have started",
@@ -243,7 +247,7 @@ class Auditor:
             _require(device.type == demand.device, f"{key} wants a {demand.device}, got {device}")
             _require(device.host not in self._lost, f"{key} started on {device.id}, whose host is lost")
             _require(device.host in (None, placement.host), f"{key}: {device.id} is not on {placement.host}")
-            if device.on_host_cores and placement.exclusive and not self.waives:
+            if device.on_host_cores and placement.exclusive and not self.overbooks:
                 host = self._resources[device.host or ""]
                 assert isinstance(host, Host)
                 _require(placement.cores == host.cores, f"{key} has {device.id} alone but not all of its cores")
@@ -271,7 +275,7 @@ class Auditor:
             _require(alone, f"{id} is booked for one stage alone and {len(placements) - 1} more")
             device = self._resources[id]
             assert isinstance(device, Device)
-            few = device.capacity is None or self.waives or len(placements) <= device.capacity
+            few = device.capacity is None or self.overbooks or len(placements) <= device.capacity
             _require(few, f"{len(placements)} stages are on {id}, which takes {device.capacity}")
 
 

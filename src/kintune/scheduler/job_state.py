@@ -10,9 +10,8 @@ from enum import Enum
 import msgspec
 
 from kintune.core.stage import Stage, StageKey
-from kintune.scheduler.decisions import Decision
-from kintune.scheduler.events import Event, StageReady
-from kintune.scheduler.ready_stages import Lane
+from kintune.scheduler.events import Decision, Event, StageReady
+from kintune.scheduler.ready_stages import ReadyQueue
 from kintune.scheduler.resources import Placement
 
 __all__ = ["JobHistory", "Phase", "ScheduledJob", "StageState"]
@@ -31,7 +30,7 @@ class Phase(Enum):
 class StageState:
     """A live stage; `unmet` counts the stages in its `after` that are not done yet, `since` is when it was started.
 
-    `lane` is where it waits while policies may choose it, `placement` what it holds while it runs.
+    `queue` is where it waits while policies may choose it, `placement` entry it holds while it runs.
     """
 
     stage: Stage
@@ -43,7 +42,7 @@ class StageState:
     failures: int = 0
     retry_at: float = 0.0
     since: float = 0.0
-    lane: Lane | None = None
+    queue: ReadyQueue | None = None
     ticket: int = 0
     due_ticket: int = 0
     placement: Placement | None = None
@@ -63,7 +62,7 @@ class ScheduledJob:
     """A job.
 
     `closing` says why nothing more of it shall start, `over` that it is forgotten once nothing of it runs.  `held` is
-    what is kept for its very next stage, `kept` what is kept until it comes back, by the name of the booking.  `heads`
+    entry is kept for its very next stage, `kept` entry is kept until it comes back, by the name of the booking.  `heads`
     has the startable stages, one of a kind at most; `homes` the host of each of its processes, unless all have one
     `fixed_home`; `busy` those at work.
     """
@@ -71,7 +70,7 @@ class ScheduledJob:
     id: str
     priority: float
     seq: int
-    story: JobHistory
+    history: JobHistory
     since: float = 0.0
     deadline: float | None = None
     fixed_home: str | None = None
@@ -97,51 +96,51 @@ class ScheduledJob:
         """The host on which the process that must run the stage lives, if it is bound to one."""
         return None if stage.affinity is None else self.fixed_home or self.homes.get(stage.affinity)
 
-    def line_up(self, state: StageState) -> None:
+    def enqueue(self, state: StageState) -> None:
         """Let a stage wait in its place among those of its kind."""
-        line = self.waiting.get(state.stage.kind)
-        if line is None:
-            line = self.waiting[state.stage.kind] = deque()
-        if not line or line[-1].seq < state.seq:
-            line.append(state)
+        pending = self.waiting.get(state.stage.kind)
+        if pending is None:
+            pending = self.waiting[state.stage.kind] = deque()
+        if not pending or pending[-1].seq < state.seq:
+            pending.append(state)
         else:
-            line.insert(bisect.bisect_left(line, state.seq, key=_seq), state)
+            pending.insert(bisect.bisect_left(pending, state.seq, key=_seq), state)
 
-    def step_out(self, state: StageState) -> None:
+    def dequeue(self, state: StageState) -> None:
         """Let it wait no more, if it does."""
-        line = self.waiting.get(state.stage.kind)
-        if not line:
+        pending = self.waiting.get(state.stage.kind)
+        if not pending:
             return
-        if line[0] is state:
-            line.popleft()
-        elif state in line:
-            line.remove(state)
+        if pending[0] is state:
+            pending.popleft()
+        elif state in pending:
+            pending.remove(state)
 
 
 class JobHistory:
     """The last `length` events and decisions about a job; they become lines, each with its time, when asked for."""
 
-    __slots__ = ("_told",)
+    __slots__ = ("_entries",)
 
     def __init__(self, length: int) -> None:
-        self._told: deque[tuple[float, Event | Decision]] = deque(maxlen=length)
+        self._entries: deque[tuple[float, Event | Decision]] = deque(maxlen=length)
 
-    def tell(self, now: float, what: Event | Decision) -> None:
+    def add(self, now: float, entry: Event | Decision) -> None:
         """Add one event or decision."""
-        self._told.append((now, what))
+        self._entries.append((now, entry))
 
     def lines(self) -> tuple[str, ...]:
         """What is remembered, oldest first."""
-        return tuple(f"{now:.3f} {_line(what)}" for now, what in self._told)
+        return tuple(f"{now:.3f} {_line(entry)}" for now, entry in self._entries)
 
 
-def _line(what: Event | Decision) -> str:
-    name = type(what).__name__
-    if isinstance(what, StageReady):
-        return f"{name} stage={what.stage.id} kind={what.stage.kind}"
+def _line(entry: Event | Decision) -> str:
+    name = type(entry).__name__
+    if isinstance(entry, StageReady):
+        return f"{name} stage={entry.stage.id} kind={entry.stage.kind}"
     facts = (
         f"{field}={value}"
-        for field, value in msgspec.structs.asdict(what).items()
+        for field, value in msgspec.structs.asdict(entry).items()
         if field not in ("now", "job", "story")
     )
     return " ".join((name, *facts))

@@ -1,8 +1,8 @@
 """The jobs and their stages, with the indices that policies look through.
 
 A stage is *live* from the moment its job asks for it until it is done or dropped.  The live stages that hold no
-resources wait in one line for each kind of their job, in the order in which they were asked for; only the first of a
-line can be startable, which is what keeps one job's stages of a kind in order, over retries too.  A process does one
+resources wait in one pending for each kind of their job, in the order in which they were asked for; only the first of a
+pending can be startable, which is what keeps one job's stages of a kind in order, over retries too.  A process does one
 thing at a time, so of the stages of one affinity only one runs.
 """
 
@@ -17,7 +17,7 @@ from kintune.scheduler.job_state import JobHistory, Phase, ScheduledJob, StageSt
 from kintune.scheduler.policy import JobFacts, Suggestion
 from kintune.scheduler.pool import ResourcePool
 from kintune.scheduler.queue import IndexedQueue
-from kintune.scheduler.ready_stages import Lane, Lanes
+from kintune.scheduler.ready_stages import ReadyQueue, ReadyQueues
 from kintune.scheduler.reservations import Reservations
 from kintune.scheduler.resources import Placement
 
@@ -26,29 +26,31 @@ __all__ = ["JobTable", "Rank"]
 Rank = Callable[[Stage, JobFacts, float], Any]
 """Where a policy puts a stage: `Policy.rank`."""
 
-_PATIENCE = 8  # stages that may take cores that a lane waits for before it claims a host
+_PATIENCE = 8  # stages that may take cores that a queue waits for before it claims a host
 _TURNS = 4  # how often everybody may go before somebody who waits, in equal shares, on top of that
 
 
 class JobTable:
     """All jobs; it is the `View` that policies get.  Only the machine calls what changes it, after checking."""
 
-    def __init__(self, pool: ResourcePool, rank: Rank, *, waives: bool = False, bounded: bool = False) -> None:
+    def __init__(
+        self, pool: ResourcePool, rank: Rank, *, overbooks: bool = False, starvation_free: bool = False
+    ) -> None:
         self._known: dict[str, ScheduledJob] = {}
         self._now = float("-inf")
         self._pool = pool
         self._rank = rank
-        self._waives = waives
-        self._bounded = bounded
+        self._overbooks = overbooks
+        self._starvation_free = starvation_free
         self._issued = 0
         self._running = 0
         self._open: dict[str, None] = {}
         self._waiting: set[str] = set()
         self._begun: IndexedQueue[str] = IndexedQueue()
         self._next: IndexedQueue[str] = IndexedQueue()
-        self._lanes = Lanes()
-        self._weights = 0.0  # of the jobs that may still start something
-        self.keeping = Reservations(pool, self._lanes)
+        self._queues = ReadyQueues()
+        self._priorities = 0.0  # of the jobs that may still start something
+        self.reservations = Reservations(pool, self._queues)
 
     # what policies see ----------------------------------------------------------------------------------------------
 
@@ -93,29 +95,29 @@ class JobTable:
         first = self._known[job].first_startable()
         return None if first is None else first.stage
 
-    def lanes(self) -> Iterable[Lane]:
+    def queues(self) -> Iterable[ReadyQueue]:
         """The groups of startable stages that are not known to have no room."""
-        return self._lanes.open()
+        return self._queues.ready()
 
-    def rank(self, lane: Lane) -> Any:
-        """The rank of the stage of the lane that comes first; None if there is none."""
-        found = self._lanes.first(lane)
+    def rank(self, queue: ReadyQueue) -> Any:
+        """The rank of the stage of the queue that comes first; None if there is none."""
+        found = self._queues.first(queue)
         return None if found is None else found[0]
 
-    def fit(self, lane: Lane) -> Suggestion | None:
-        """Start the lane's first stage there; None when it must wait."""
-        if not self._lanes.is_open(lane):
+    def fit(self, queue: ReadyQueue) -> Suggestion | None:
+        """Start the queue's first stage there; None when it must wait."""
+        if not self._queues.is_open(queue):
             return None
-        placement = self._place(lane)
+        placement = self._place(queue)
         if placement is None:
-            self._lanes.block(lane, self._pool.waits_for(lane.demand, lane.home), self._pool.has_claim)
+            self._queues.block(queue, self._pool.waits_for(queue.demand, queue.home), self._pool.has_claim)
             return None
-        found = self._lanes.first(lane)
+        found = self._queues.first(queue)
         return None if found is None else Suggestion(cast(StageState, found[1]).stage, placement)
 
     def placement(self, stage: Stage) -> Placement | None:
         """Where the stage could run now; None when it must wait for resources."""
-        return self._place(self._lane(self._known[stage.job], stage))
+        return self._place(self._queue_of(self._known[stage.job], stage))
 
     # what the machine asks ------------------------------------------------------------------------------------------
 
@@ -135,7 +137,7 @@ class JobTable:
 
     def may_go_on(self, state: StageState) -> bool:
         """Whether policies may choose it, and nobody must come before it."""
-        return state.lane is not None and not self._lanes.must_wait(state)
+        return state.queue is not None and not self._queues.must_wait(state)
 
     # what changes it ------------------------------------------------------------------------------------------------
 
@@ -143,20 +145,20 @@ class JobTable:
         """The time is `now`."""
         self._now = now
 
-    def add_job(self, event: JobAdded, story: JobHistory) -> ScheduledJob:
+    def add_job(self, event: JobAdded, history: JobHistory) -> ScheduledJob:
         """A new job without stages."""
         job = ScheduledJob(
-            event.job, event.priority, self._number(), story, event.now, event.deadline, fixed_home=event.home
+            event.job, event.priority, self._number(), history, event.now, event.deadline, fixed_home=event.home
         )
         self._known[job.id] = job
         self._open[job.id] = None
-        self._weights += job.priority
+        self._priorities += job.priority
         return job
 
     def reweigh(self, job: ScheduledJob, priority: float) -> None:
         """Move the job and its startable stages to where another priority puts them."""
         if job.id in self._open:
-            self._weights += priority - job.priority
+            self._priorities += priority - job.priority
         job.priority = priority
         self.rank_anew(job)
         self._index_job(job)
@@ -173,18 +175,18 @@ class JobTable:
         job.stages[stage.id] = state
         for other in unmet:
             job.waiters.setdefault(other, []).append(state)
-        self.queue(job, state)
+        self.enqueue(job, state)
         return state
 
-    def queue(self, job: ScheduledJob, state: StageState) -> None:
+    def enqueue(self, job: ScheduledJob, state: StageState) -> None:
         """Let a live stage wait (again) in its place among those of its kind."""
-        job.line_up(state)
+        job.enqueue(state)
         self.refresh(job, state.stage.kind)
 
     def refresh(self, job: ScheduledJob, kind: str) -> None:
         """Find out anew which stage of this kind is startable."""
-        line = job.waiting.get(kind)
-        able = line[0] if line else None
+        pending = job.waiting.get(kind)
+        able = pending[0] if pending else None
         if able is not None and (
             able.unmet
             or able.phase is not Phase.WAITING
@@ -198,7 +200,7 @@ class JobTable:
         had_any = bool(job.heads)
         if before is not None:
             del job.heads[kind]
-            self._leave_lane(before)
+            self._dequeue(before)
         if able is not None:
             job.heads[kind] = able
             self._put_startable(job, able)
@@ -210,11 +212,11 @@ class JobTable:
         stage = state.stage
         self._pool.book(state.key, placement)
         state.placement = placement
-        if self._bounded:
+        if self._starvation_free:
             self._count_passes(state, placement)
         if stage.affinity is not None:
             self._settle(job, stage.affinity, placement, state)
-        job.step_out(state)
+        job.dequeue(state)
         self.refresh(job, stage.kind)
         state.phase = Phase.RUNNING
         state.since = now
@@ -229,7 +231,7 @@ class JobTable:
         """The stage runs no more, and is live still; returns what it held."""
         placement, state.placement = state.placement, None
         assert placement is not None
-        self.keeping.release(state.key, placement)
+        self.reservations.release(state.key, placement)
         if state.stage.affinity is not None:
             job.busy.discard(state.stage.affinity)
             self._refresh_bound(job, state)
@@ -250,18 +252,18 @@ class JobTable:
     def close(self, job: ScheduledJob, reason: str) -> None:
         """Nothing more of the job shall start: forget its stages that hold no resources."""
         job.closing = reason
-        self.keeping.let_go(job)
-        self.keeping.give_back(job)
+        self.reservations.let_go(job)
+        self.reservations.give_back(job)
         if job.id in self._open:
             del self._open[job.id]
-            self._weights -= job.priority
+            self._priorities -= job.priority
         for state in [state for state in job.stages.values() if not state.holds_resources]:
             self.forget_stage(job, state)
         self._index_job(job)
 
     def forget_stage(self, job: ScheduledJob, state: StageState) -> None:
         """The stage, which holds no resources, is live no more."""
-        job.step_out(state)
+        job.dequeue(state)
         self.refresh(job, state.stage.kind)
         del job.stages[state.stage.id]
 
@@ -275,7 +277,7 @@ class JobTable:
 
     def usable_again(self, resource: str) -> None:
         """A resource has joined or is back."""
-        self._lanes.freed(self._pool.tokens(resource))
+        self._queues.freed(self._pool.tokens(resource))
 
     def evict(self, resource: str) -> list[tuple[ScheduledJob, StageState]]:
         """Take a resource out of use; returns the stages that hold it.
@@ -285,7 +287,7 @@ class JobTable:
         hit: list[tuple[ScheduledJob, StageState]] = []
         for id, name in sorted(self._pool.lose(resource)):
             job = self._known[id]
-            if not self.keeping.lost(job, name):
+            if not self.reservations.lost(job, name):
                 hit.append((job, job.stages[name]))
         for job in self._known.values():
             if resource in job.homes.values():
@@ -305,45 +307,45 @@ class JobTable:
 
     def _count_passes(self, state: StageState, placement: Placement) -> None:
         """Who waits for cores that go to others too often claims a host."""
-        own = state.lane
+        own = state.queue
         if own is not None:
-            self._lanes.served(own)
-            self._lanes.freed(self._pool.unclaim(own))
+            self._queues.started(own)
+            self._queues.freed(self._pool.unclaim(own))
         if placement.host is None or placement.device is not None:
             return
-        for lane, times in self._lanes.pass_by(self._pool.tokens(placement.host)):
-            if lane is not own and times % _PATIENCE == 0:
-                self._pool.claim(lane, lane.demand, lane.home)
+        for queue, times in self._queues.passed_by(self._pool.tokens(placement.host)):
+            if queue is not own and times % _PATIENCE == 0:
+                self._pool.claim(queue, queue.demand, queue.home)
 
     def _refresh_bound(self, job: ScheduledJob, state: StageState) -> None:
         """The process of a stage is busy now, or free again: see to what else is bound to it."""
-        for kind, line in job.waiting.items():
-            if line and line[0] is not state and line[0].stage.affinity == state.stage.affinity:
+        for kind, pending in job.waiting.items():
+            if pending and pending[0] is not state and pending[0].stage.affinity == state.stage.affinity:
                 self.refresh(job, kind)
 
-    def _leave_lane(self, state: StageState) -> None:
-        emptied = self._lanes.discard(state)
-        if emptied is not None and self._bounded:
-            self._lanes.freed(self._pool.unclaim(emptied))
+    def _dequeue(self, state: StageState) -> None:
+        emptied = self._queues.discard(state)
+        if emptied is not None and self._starvation_free:
+            self._queues.freed(self._pool.unclaim(emptied))
 
     def _number(self) -> int:
         self._issued += 1
         return self._issued
 
-    def _lane(self, job: ScheduledJob, stage: Stage) -> Lane:
-        return self._lanes.lane(stage.demand, job.home(stage), None if stage.then is None else stage.then.device)
+    def _queue_of(self, job: ScheduledJob, stage: Stage) -> ReadyQueue:
+        return self._queues.queue_for(stage.demand, job.home(stage), None if stage.then is None else stage.then.device)
 
-    def _place(self, lane: Lane) -> Placement | None:
-        if self._waives:
-            return self._pool.place_anyway(lane.demand, lane.home)
-        return self._pool.place(lane.demand, lane.home, lane)
+    def _place(self, queue: ReadyQueue) -> Placement | None:
+        if self._overbooks:
+            return self._pool.place_anyway(queue.demand, queue.home)
+        return self._pool.place(queue.demand, queue.home, queue)
 
     def _put_startable(self, job: ScheduledJob, state: StageState) -> None:
-        lane = self._lane(job, state.stage)
-        if state.lane is not None and state.lane is not lane:
-            self._leave_lane(state)
-        patience = _PATIENCE + int(_TURNS * self._weights / job.priority) if self._bounded else None
-        self._lanes.put(state, lane, self._rank(state.stage, job, self._now), patience)
+        queue = self._queue_of(job, state.stage)
+        if state.queue is not None and state.queue is not queue:
+            self._dequeue(state)
+        patience = _PATIENCE + int(_TURNS * self._priorities / job.priority) if self._starvation_free else None
+        self._queues.put(state, queue, self._rank(state.stage, job, self._now), patience)
 
     def _index_job(self, job: ScheduledJob) -> None:
         able = bool(job.heads) and job.closing is None

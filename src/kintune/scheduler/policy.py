@@ -1,95 +1,96 @@
-"""What a policy is."""
+"""The interface of scheduling policies: the base classes, and the read-only view of the scheduler's state.
+
+`RankedPolicy` is the base of policies that start the stage with the smallest rank that fits.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import Any, Protocol
 
 import msgspec
 
 from kintune.core.stage import Stage
-from kintune.scheduler.ready_stages import Lane
+from kintune.scheduler.ready_stages import ReadyQueue
 from kintune.scheduler.resources import Placement, Resource
 
-__all__ = ["JobFacts", "Policy", "PolicyView", "Suggestion"]
+__all__ = ["JobFacts", "Policy", "PolicyView", "RankedPolicy", "Suggestion"]
 
 
 class Policy:
-    """Chooses between jobs; its subclasses are the files of `policies/`.
+    """Base class: chooses which stage starts next.
 
-    The same events lead to the same answers, so that a recorded run replays: no clock, no random numbers.  `choose` is
-    asked again after every start until it answers None.  The other methods tell what happens; a policy that learns
-    from it overrides them.
+    A policy must be deterministic (no clock, no random numbers), so that a recorded run replays.  `choose` is called
+    again after every start until it returns None.  The other methods are notifications; a policy overrides those that
+    it needs.
     """
 
     name: str
-    """How people call it."""
+    """The name by which users select the policy."""
 
-    waives: bool = False
-    """Whether it books more than there is, and devices that somebody has alone: for comparison only."""
+    overbooks: bool = False
+    """Whether stages may start where resources or an exclusive device are in use; for comparison only."""
 
-    bounded: bool = False
-    """Whether nobody waits for ever.
+    starvation_free: bool = False
+    """Whether the scheduler bounds how long a stage waits.
 
-    What is large is kept free for once enough that is small has gone before it; and whatever its rank, a stage comes
-    first once others that need the same have started often enough.
+    A stage that needs much of a host gets a claim on one after a number of smaller stages started before it.  A stage
+    also goes first, whatever its rank, once a number of other stages with the same demand have started.
     """
 
     def choose(self, view: PolicyView) -> Suggestion | None:
-        """The stage to start next, or None to wait for the next event."""
+        """Return the stage to start next, or None to wait for the next event."""
         raise NotImplementedError
 
     def rank(self, stage: Stage, job: JobFacts, now: float) -> Any:
-        """Where a stage that has become startable stands in its lane; smaller goes first, equal ones as they came.
+        """Return the rank of a startable stage: the smallest goes first, equal ones in order of arrival.
 
-        Ranks of one policy can be compared with each other.  The default: higher priority, then the older job.
+        Ranks of one policy must be comparable with each other.  The default: higher priority, then the older job.
         """
         return (-job.priority, job.seq)
 
-    def joined(self, resource: Resource) -> None:
-        """A resource exists."""
+    def resource_joined(self, resource: Resource) -> None:
+        """A resource has joined."""
 
-    def lost(self, resource: Resource) -> None:
-        """A resource cannot be used for now."""
+    def resource_lost(self, resource: Resource) -> None:
+        """A resource was lost."""
 
-    def back(self, resource: Resource) -> None:
-        """A lost resource can be used again."""
+    def resource_back(self, resource: Resource) -> None:
+        """A lost resource is available again."""
 
-    def added(self, job: JobFacts) -> None:
-        """A job exists."""
+    def job_added(self, job: JobFacts) -> None:
+        """A job was added."""
 
-    def reweighed(self, job: JobFacts, priority: float) -> None:
-        """The job's priority is about to become this one."""
+    def priority_changed(self, job: JobFacts, priority: float) -> None:
+        """The job's priority is about to change to `priority`."""
 
-    def expects(self, job: JobFacts, ahead: Mapping[str, int], seconds: Mapping[str, float]) -> None:
-        """How many stages of each duration key the job will still ask for, by its own account.
+    def job_expects(self, job: JobFacts, ahead: Mapping[str, int], seconds: Mapping[str, float]) -> None:
+        """The job estimates how many stages of each duration key it will submit, and the seconds of some of them."""
 
-        And of some keys, how long it thinks that one takes.
-        """
+    def stage_ready(self, stage: Stage, job: JobFacts) -> None:
+        """A job has submitted a stage."""
 
-    def asked(self, stage: Stage, job: JobFacts) -> None:
-        """A job has asked for a stage."""
+    def stage_started(self, stage: Stage, job: JobFacts, placement: Placement, now: float) -> None:
+        """A stage was started."""
 
-    def started(self, stage: Stage, job: JobFacts, placement: Placement, now: float) -> None:
-        """A stage runs."""
+    def stage_ended(self, stage: Stage, job: JobFacts, seconds: float, *, done: bool) -> None:
+        """A stage has released its resources after `seconds`; `done` says whether it succeeded."""
 
-    def ended(self, stage: Stage, job: JobFacts, seconds: float, *, done: bool) -> None:
-        """A stage has given back its resources after `seconds`; `done` if it has succeeded."""
+    def keeps_cores(self, stage: Stage, job: JobFacts, placement: Placement, kept: int) -> bool:
+        """Return whether the cores of this finished stage stay reserved until its job's process needs cores again.
 
-    def keeps(self, stage: Stage, job: JobFacts, placement: Placement, kept: int) -> bool:
-        """Whether the cores of this stage, which is done, shall be kept until its job's process wants some again.
-
-        Asked after `ended`, of stages that run in that process.  `kept` is how many cores are kept already, for
-        whichever jobs.
+        Called after `stage_ended`, for stages that run in that process.  `kept` is the number of cores that are reserved in
+        this way for all jobs.
         """
         return False
 
-    def left(self, job: JobFacts) -> None:
-        """A job is over, and nothing of it runs."""
+    def job_removed(self, job: JobFacts) -> None:
+        """A job was removed; none of its stages runs."""
 
 
 class JobFacts(Protocol):
-    """What a policy may know of a job."""
+    """What a policy can read of a job."""
 
     @property
     def id(self) -> str:
@@ -97,26 +98,26 @@ class JobFacts(Protocol):
 
     @property
     def priority(self) -> float:
-        """Its weight, above 0."""
+        """Its share of scarce resources, above 0."""
 
     @property
     def deadline(self) -> float | None:
-        """When it should be over."""
+        """The time by which it should have ended, if there is one."""
 
     @property
     def since(self) -> float:
-        """When it was added."""
+        """The time at which it was added."""
 
     @property
     def seq(self) -> int:
-        """Its number in the order of arrival."""
+        """Its position in the order of arrival."""
 
 
 class PolicyView(Protocol):
     """The scheduler's state as policies see it.
 
-    A stage is *startable* when those in its `after` are done, it is not waiting for a retry, and no earlier stage of
-    its kind and job still waits.  Whether resources for it are free is another question: ask `fit` or `placement`.
+    A stage is *startable* when the stages in its `after` are done, it is not waiting for a retry, and no earlier stage
+    of its kind and job still waits.  `fit` and `placement` tell whether resources for it are free.
     """
 
     @property
@@ -129,42 +130,66 @@ class PolicyView(Protocol):
 
     @property
     def open_jobs(self) -> int:
-        """How many jobs may still start something."""
+        """How many jobs are neither cancelled nor over."""
 
     @property
     def waiting_jobs(self) -> int:
-        """How many of them have something startable."""
+        """How many of them have a startable stage."""
 
     def begun_job(self) -> str | None:
-        """The job that began first among those that have begun and are not over."""
+        """Return the job that began first among those that have begun and are not over; amortised O(log n)."""
 
     def next_job(self) -> str | None:
-        """The job of the highest priority, then the oldest, that has something startable and has not begun."""
+        """Return the job of highest priority, then the oldest, that has a startable stage and has not begun.
+
+        Amortised O(log n).
+        """
 
     def jobs(self) -> Iterable[str]:
-        """The jobs that may still start something, oldest first; for policies that look at all of them."""
+        """Return the jobs that are neither cancelled nor over, oldest first; O(n)."""
 
     def running(self, job: str) -> int:
-        """How many stages of the job hold resources."""
+        """Return how many stages of the job hold resources."""
 
     def startable(self, job: str) -> Stage | None:
-        """The job's earliest startable stage."""
+        """Return the job's earliest startable stage, if there is one."""
 
-    def lanes(self) -> Iterable[Lane]:
-        """The groups of startable stages that are not known to have no room, the longest known first."""
+    def queues(self) -> Iterable[ReadyQueue]:
+        """Return the ready queues that are not known to lack resources, the longest known first."""
 
-    def rank(self, lane: Lane) -> Any:
-        """The rank of the stage of the lane that comes first; None if there is none."""
+    def rank(self, queue: ReadyQueue) -> Any:
+        """Return the rank of the first stage of the queue; None if the queue is empty.  Amortised O(log n)."""
 
-    def fit(self, lane: Lane) -> Suggestion | None:
-        """Start the lane's first stage there; None when it must wait, and the lane is left out until it need not."""
+    def fit(self, queue: ReadyQueue) -> Suggestion | None:
+        """Return a placement for the first stage of the queue.
+
+        None if it does not fit; `queues` then leaves the queue out until a resource that it waits for is released.
+        """
 
     def placement(self, stage: Stage) -> Placement | None:
-        """Where the stage could run now; None when it must wait for resources."""
+        """Return where the stage could run now; None if it must wait for resources."""
 
 
 class Suggestion(msgspec.Struct, frozen=True):
-    """Start this stage there."""
+    """A stage to start, and where."""
 
     stage: Stage
     placement: Placement
+
+
+_BY_RANK = itemgetter(0)
+
+
+class RankedPolicy(Policy):
+    """Starts the stage with the smallest rank among those that fit."""
+
+    def choose(self, view: PolicyView) -> Suggestion | None:
+        """Return the first fitting stage over the heads of all ready queues, by rank; ties go to the older queue."""
+        heads = [(rank, queue) for queue in view.queues() if (rank := view.rank(queue)) is not None]
+        if len(heads) > 1:
+            heads.sort(key=_BY_RANK)
+        for _, queue in heads:
+            suggestion = view.fit(queue)
+            if suggestion is not None:
+                return suggestion
+        return None

@@ -1,33 +1,32 @@
-"""Who holds which resource, and where a demand fits now; look-ups are indexed, no booking is ever searched for."""
+"""The hosts and devices, what is booked on them, and where a demand fits.
+
+A lookup reads indices over the free resources and never scans the bookings.  Resources are also identified by *tokens*
+(one for each host, one for any host, one for each device type), the names under which a demand waits for them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import dataclass, field
 
 from kintune.core.stage import Demand, StageKey
 from kintune.errors import SchedulerError
 from kintune.scheduler.queue import IndexedQueue
-from kintune.scheduler.resources import (
-    ANY_HOST,
-    Device,
-    DeviceState,
-    Host,
-    HostState,
-    Placement,
-    Resource,
-    host_token,
-    type_token,
-)
+from kintune.scheduler.resources import Device, Host, Placement, Resource
 
-__all__ = ["ResourcePool"]
+__all__ = ["_ANY_HOST", "ResourcePool", "_DeviceState", "_HostState", "_host_token", "_type_token"]
 
 
 class ResourcePool:
-    """Hosts and devices, who has booked what of them, and indices over what is free."""
+    """Hosts and devices, their bookings, and indices over what is free.
+
+    With n resources, booking and releasing are O(log n), as is `place` in the common case that the freest host or the
+    first free device fits; in the worst case `place` is O(n log n).
+    """
 
     def __init__(self) -> None:
-        self._hosts: dict[str, HostState] = {}
-        self._devices: dict[str, DeviceState] = {}
+        self._hosts: dict[str, _HostState] = {}
+        self._devices: dict[str, _DeviceState] = {}
         self._bookings: dict[StageKey, Placement] = {}
         self._claims: dict[Hashable, str] = {}
         self._possible: dict[Demand, bool] = {}
@@ -46,8 +45,8 @@ class ResourcePool:
         order = len(self._hosts) + len(self._devices)
         self._possible.clear()
         if isinstance(resource, Host):
-            state = HostState(resource, order, resource.cores, resource.memory_mb)
-            state.tokens = (host_token(resource.id), ANY_HOST)
+            state = _HostState(resource, order, resource.cores, resource.memory_mb)
+            state.tokens = (_host_token(resource.id), _ANY_HOST)
             self._hosts[resource.id] = state
             self._index_host(resource.id)
             return
@@ -57,8 +56,8 @@ class ResourcePool:
             raise SchedulerError(f"device {resource.id!r} lives on the cores of a host but names none")
         if resource.capacity is not None and resource.capacity < 1:
             raise SchedulerError(f"device {resource.id!r} has a capacity of {resource.capacity}")
-        token = type_token(resource.type)
-        self._devices[resource.id] = DeviceState(resource, order, tokens=(token,))
+        token = _type_token(resource.type)
+        self._devices[resource.id] = _DeviceState(resource, order, tokens=(token,))
         if resource.host is not None:
             host = self._hosts[resource.host]
             host.devices.append(resource.id)
@@ -69,7 +68,7 @@ class ResourcePool:
         self._index_device(resource.id)
 
     def lose(self, id: str) -> set[StageKey]:
-        """Take a resource out of use; returns the stages that are booked on it.
+        """Mark a resource as lost; returns the stages that are booked on it or, for a host, on its devices.
 
         Raises:
             SchedulerError: it is unknown or lost already.
@@ -79,7 +78,7 @@ class ResourcePool:
             raise SchedulerError(f"resource {id!r} is lost already")
         state.lost = True
         hit = set(state.users)
-        if isinstance(state, HostState):
+        if isinstance(state, _HostState):
             self._claims.pop(state.claimed_by, None)
             state.claimed_by = None
             hit.update(*(self._devices[device].users for device in state.devices))
@@ -87,7 +86,7 @@ class ResourcePool:
         return hit
 
     def back(self, id: str) -> None:
-        """Put a lost resource into use again.
+        """Mark a lost resource as available.
 
         Raises:
             SchedulerError: it is unknown or not lost.
@@ -99,18 +98,23 @@ class ResourcePool:
         self._index(id)
 
     def tokens(self, id: str) -> tuple[str, ...]:
-        """The names under which `waits_for` speaks of this resource."""
+        """Return the tokens that stand for this resource in the result of `waits_for`."""
         return self._devices[id].tokens if id in self._devices else self._hosts[id].tokens
 
     def waits_for(self, demand: Demand, home: str | None) -> tuple[str, ...]:
-        """What must be given back, at least in part, before a demand for which there is no room can be met."""
-        hosts = ANY_HOST if home is None else host_token(home)
+        """Return the tokens of the resources of which one must be released before a demand that does not fit now can."""
+        hosts = _ANY_HOST if home is None else _host_token(home)
         if demand.device is None:
             return (hosts,)
-        return (type_token(demand.device), hosts) if demand.cores or demand.memory_mb else (type_token(demand.device),)
+        return (
+            (_type_token(demand.device), hosts) if demand.cores or demand.memory_mb else (_type_token(demand.device),)
+        )
 
     def place_anyway(self, demand: Demand, home: str | None = None) -> Placement | None:
-        """Where `demand` would disturb least, whoever is there already; None when nothing of the kind is usable."""
+        """Return the least used place for `demand`, whether it is free or not; None if no such resource is usable.
+
+        O(n) in the number of resources.
+        """
         device: str | None = None
         if demand.device is not None:
             states = [
@@ -133,26 +137,26 @@ class ResourcePool:
         return Placement(host, demand.cores, demand.memory_mb, device, demand.exclusive)
 
     def room(self, host: str | None) -> int | None:
-        """How many cores of the host are free; None if devices live on it, which ask for all of them."""
+        """Return the number of free cores of the host; None if a device runs on its cores, since it needs all of them."""
         state = self._hosts[host or ""]
         return None if state.core_devices else state.free_cores
 
     def has_claim(self, who: Hashable) -> bool:
-        """Whether a host is kept for `who`."""
+        """Return whether `who` has claimed a host."""
         return who in self._claims
 
     def is_claimed(self, host: str | None) -> bool:
-        """Whether the host is kept for somebody large."""
+        """Return whether the host is claimed."""
         return host is not None and self._hosts[host].claimed_by is not None
 
     def usable(self, host: str) -> bool:
-        """Whether the host has joined and is not lost."""
+        """Return whether the host has joined and is not lost."""
         return host in self._hosts and not self._hosts[host].lost
 
     def place(self, demand: Demand, home: str | None = None, who: Hashable | None = None) -> Placement | None:
-        """Where `demand` fits now, on the host `home` if one is given; None when it must wait.
+        """Return where `demand` fits now, on the host `home` if one is given; None if it must wait.
 
-        What others have claimed is left out; what `who` has claimed comes first.
+        Hosts claimed by others are left out; the host claimed by `who` is tried first.
         """
         if demand.device is None:
             host = self._host_for(demand, home, who)
@@ -169,7 +173,7 @@ class ResourcePool:
         return next((there for id in index.in_order() if (there := self._on_device(id, demand, home, who))), None)
 
     def fits(self, placement: Placement, demand: Demand) -> bool:
-        """Whether `placement` satisfies `demand` and is free."""
+        """Return whether `placement` satisfies `demand` and is free."""
         if placement.device is not None:
             if placement.device not in self._devices:
                 return False
@@ -186,7 +190,7 @@ class ResourcePool:
         )
 
     def fits_anyway(self, placement: Placement, demand: Demand) -> bool:
-        """Whether `placement` satisfies `demand`, be it free or not."""
+        """Return whether `placement` satisfies `demand`, whether it is free or not."""
         host, device = self._hosts.get(placement.host or ""), self._devices.get(placement.device or "")
         if (device is None) != (demand.device is None) or (host is not None and host.lost):
             return False
@@ -195,10 +199,10 @@ class ResourcePool:
         return placement.cores >= demand.cores and placement.memory_mb >= demand.memory_mb
 
     def claim(self, who: Hashable, demand: Demand, home: str | None = None) -> None:
-        """Keep a host for those who are too large for what is free, until `unclaim`; nothing else starts there.
+        """Reserve a whole host for a demand that does not fit now; until `unclaim`, nothing else starts there.
 
-        It is their home, the host of a device that they want, or the freest one that is large enough; none if all of
-        these are claimed, or if they have a claim already.
+        The host is `home`, the host of a device of the demanded type, or the freest one that is large enough.  Nothing
+        is claimed if all of these are claimed already or `who` has a claim.
         """
         if who in self._claims:
             return
@@ -224,7 +228,7 @@ class ResourcePool:
         return large and not state.lost and state.claimed_by is None
 
     def unclaim(self, who: Hashable) -> tuple[str, ...]:
-        """Give a claimed host back to all; returns what became free, by the names of `waits_for`."""
+        """Drop the claim of `who`; returns the tokens of the host that became available."""
         id = self._claims.pop(who, None)
         if id is None:
             return ()
@@ -233,7 +237,7 @@ class ResourcePool:
         return self.tokens(id)
 
     def could_ever(self, demand: Demand) -> bool:
-        """Whether any resource that has joined, busy or lost as it may be, could satisfy `demand`."""
+        """Return whether any resource that has joined, including busy and lost ones, could satisfy `demand`."""
         if demand not in self._possible:
             self._possible[demand] = self._could_ever(demand)
         return self._possible[demand]
@@ -250,7 +254,7 @@ class ResourcePool:
         ) or (demand.cores == 0 and demand.memory_mb == 0)
 
     def book(self, stage: StageKey, placement: Placement) -> None:
-        """Give `placement`, which `place` returned since the last change, to `stage`."""
+        """Book `placement` for `stage`; it must have been returned by `place` since the last change."""
         self._bookings[stage] = placement
         if placement.host is not None:
             host = self._hosts[placement.host]
@@ -264,11 +268,11 @@ class ResourcePool:
         self._reindex(placement)
 
     def booked(self, stage: StageKey) -> Placement | None:
-        """What a stage was given."""
+        """Return the placement that is booked for a stage, if any."""
         return self._bookings.get(stage)
 
     def release(self, stage: StageKey) -> tuple[str, ...]:
-        """Take back what `stage` was given; returns what became free, by the names of `waits_for`."""
+        """Remove the booking of `stage`; returns the tokens of what became free."""
         placement = self._bookings.pop(stage)
         if placement.host is not None:
             host = self._hosts[placement.host]
@@ -284,7 +288,7 @@ class ResourcePool:
         of_device = () if placement.device is None else self._devices[placement.device].tokens
         return (*of_device, *of_host) if of_host and of_device else of_host or of_device
 
-    def _state(self, id: str) -> HostState | DeviceState:
+    def _state(self, id: str) -> _HostState | _DeviceState:
         state = self._hosts.get(id) or self._devices.get(id)
         if state is None:
             raise SchedulerError(f"no resource {id!r} has joined")
@@ -311,7 +315,7 @@ class ResourcePool:
     def _on_device(self, id: str, demand: Demand, home: str | None, who: Hashable | None = None) -> Placement | None:
         device = self._devices[id].device
         if demand.exclusive and device.on_host_cores:
-            who = self._hosts[device.host or ""].claimed_by  # it is for such as this one that hosts are claimed
+            who = self._hosts[device.host or ""].claimed_by  # hosts are claimed for stages such as this one
             cores = self._hosts[device.host or ""].host.cores
             if demand.cores > cores:
                 return None
@@ -323,7 +327,7 @@ class ResourcePool:
         host = self._host_for(demand, device.host or home, who)
         return None if host is None else Placement(host, demand.cores, demand.memory_mb, id, demand.exclusive)
 
-    def _device_usable(self, state: DeviceState) -> bool:
+    def _device_usable(self, state: _DeviceState) -> bool:
         host = state.device.host
         return not state.lost and not (host is not None and self._hosts[host].lost)
 
@@ -350,7 +354,7 @@ class ResourcePool:
         if host.lost or host.claimed_by is not None:
             self._freest.discard(id)
         else:
-            # of equals, one on whose cores no device waits to be alone
+            # of equal hosts, first those whose cores are not a device as well
             self._freest.put(id, (-host.free_cores, bool(host.core_devices), -host.free_memory_mb, host.order))
         for device in host.core_devices:
             self._index_device(device)
@@ -371,3 +375,50 @@ class ResourcePool:
             shareable.put(id, (len(state.users), state.order))
         else:
             shareable.discard(id)
+
+
+_ANY_HOST = "any host"
+"""The token of every host: for demands that may run on any of them."""
+
+
+def _host_token(id: str) -> str:
+    """Return the token of one host, for demands that are bound to it."""
+    return f"host {id}"
+
+
+def _type_token(name: str) -> str:
+    """Return the token of a device type."""
+    return f"type {name}"
+
+
+@dataclass
+class _HostState:
+    """A host; `tokens` become free with it, `claimed_by` is the owner of the claim on it, if any."""
+
+    host: Host
+    order: int
+    free_cores: int
+    free_memory_mb: int
+    lost: bool = False
+    core_devices: list[str] = field(default_factory=list)
+    devices: list[str] = field(default_factory=list)
+    users: set[StageKey] = field(default_factory=set)
+    claimed_by: Hashable | None = None
+    tokens: tuple[str, ...] = ()
+
+    @property
+    def idle(self) -> bool:
+        """Whether all its cores are free."""
+        return self.free_cores == self.host.cores
+
+
+@dataclass
+class _DeviceState:
+    """A device; `exclusive` is set while an exclusive stage is booked on it."""
+
+    device: Device
+    order: int
+    lost: bool = False
+    exclusive: bool = False
+    users: set[StageKey] = field(default_factory=set)
+    tokens: tuple[str, ...] = ()

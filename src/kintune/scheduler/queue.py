@@ -1,4 +1,4 @@
-"""A priority queue whose entries can be moved and taken out, each in O(log n)."""
+"""A priority queue whose entries can be moved and removed in O(log n)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Entry = TypeVar("Entry", bound=Hashable)
 
 
 class IndexedQueue(Generic[Entry]):
-    """Entries ordered by the keys they were put in with, smallest first; each entry is there at most once.
+    """Entries ordered by key, smallest first; each entry is present at most once.
 
-    Keys of one queue must be comparable with each other.  Equal keys are served in the order in which they came.
+    Keys of one queue must be comparable with each other.  Entries with equal keys are ordered by insertion.
     """
 
     __slots__ = ("_heap", "_issued", "_tickets")
@@ -31,7 +31,7 @@ class IndexedQueue(Generic[Entry]):
         return entry in self._tickets
 
     def put(self, entry: Entry, key: Any) -> None:
-        """Put `entry` in, or move it to where `key` belongs."""
+        """Add `entry`, or move it to the position of `key`; amortised O(log n)."""
         self._issued += 1
         self._tickets[entry] = self._issued
         heapq.heappush(self._heap, (key, self._issued, entry))
@@ -40,16 +40,16 @@ class IndexedQueue(Generic[Entry]):
             heapq.heapify(self._heap)
 
     def discard(self, entry: Entry) -> None:
-        """Take `entry` out, if it is there."""
+        """Remove `entry` if it is present; O(1)."""
         self._tickets.pop(entry, None)
 
     def first(self) -> Entry | None:
-        """The entry with the smallest key, or None."""
+        """Return the entry with the smallest key, or None; amortised O(log n)."""
         found = self.peek()
         return None if found is None else found[1]
 
     def peek(self) -> tuple[Any, Entry] | None:
-        """The smallest key and its entry, or None."""
+        """Return the smallest key and its entry, or None; amortised O(log n)."""
         heap, tickets = self._heap, self._tickets
         while heap:
             key, ticket, entry = heap[0]
@@ -59,7 +59,7 @@ class IndexedQueue(Generic[Entry]):
         return None
 
     def in_order(self) -> list[Entry]:
-        """All entries, smallest key first; O(n log n), for the rare look beyond the first."""
+        """Return all entries, smallest key first; O(n log n)."""
         return [
             entry
             for _, ticket, entry in sorted(self._heap, key=lambda item: item[:2])

@@ -1,8 +1,8 @@
-"""The startable stages, in lanes: those of one lane need the same, at the same places, and lead to the same.
+"""The startable stages in ready queues.
 
-Whether the first of a lane can start is asked at most once until something it waits for becomes free: a lane without
-room is *blocked* until the resources it names are given back, and with it those that need the same and lead elsewhere.
-So a decision costs what has changed, whatever the number of jobs and devices.
+The stages of one queue have the same demand, home host, and device type of the stage that follows.  A queue whose first
+stage does not fit is *blocked*, with the queues of equal demand and home, until one of the resources that it waits for
+is released.  So the cost of a decision depends on what has changed and not on the number of jobs and devices.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ from typing import Any, Protocol
 
 from kintune.core.stage import Demand
 
-__all__ = ["Lane", "Lanes", "Waiting"]
+__all__ = ["QueuedStage", "ReadyQueue", "ReadyQueues"]
 
 
-class Waiting(Protocol):
-    """A stage that may stand in a lane; `lane` is where it stands.
+class QueuedStage(Protocol):
+    """A stage that can be in a ready queue; `queue` is the one that it is in.
 
-    Its `ticket` and `due_ticket` tell entries of heaps that count from those that were moved or taken out since.
+    Heap entries whose ticket differs from `ticket` or `due_ticket` are stale and are skipped.
     """
 
-    lane: Lane | None
+    queue: ReadyQueue | None
     ticket: int
     due_ticket: int
 
 
 class _Group:
-    """Lanes that differ only in where they lead: whoever of them starts takes the room of the others.
+    """The queues of equal demand and home, which compete for the same resources.
 
-    Counts the `starts` of the group; `due` is a heap of who must come first after how many, and nobody must before
-    there were `soonest`.
+    `starts` counts the stages of the group that were started; `due` is a heap of (number of starts after which the
+    stage goes first, ticket, stage); `soonest` is a lower bound of the first entry.
     """
 
-    __slots__ = ("due", "lanes", "soonest", "starts", "waiting")
+    __slots__ = ("due", "queues", "soonest", "starts", "waiting")
 
     def __init__(self) -> None:
-        self.lanes: list[Lane] = []
+        self.queues: list[ReadyQueue] = []
         self.starts = 0
-        self.due: list[tuple[int, int, Waiting]] = []
+        self.due: list[tuple[int, int, QueuedStage]] = []
         self.soonest = 0
         self.waiting = 0
 
-    def overdue(self) -> tuple[int, Waiting] | None:
-        """The stage that others have gone before often enough, if there is one."""
+    def overdue(self) -> tuple[int, QueuedStage] | None:
+        """Return the stage that must go next, with the number of starts at which it was due, if there is one."""
         due = self.due
         while due and due[0][2].due_ticket != due[0][1]:
             heapq.heappop(due)
@@ -54,10 +54,10 @@ class _Group:
         return (self.soonest, stage) if self.soonest <= self.starts else None
 
 
-class Lane:
-    """What its stages have in common: demand, the host they are bound to, and the device type that they lead to.
+class ReadyQueue:
+    """Stages with the same demand, home host (or None), and device type of the stage that follows (or None).
 
-    There is one of each kind, so lanes are compared by identity.  `heap` has its `count` stages by rank.
+    There is one queue of each kind, so queues are compared by identity.  `heap` orders its `count` stages by rank.
     """
 
     __slots__ = ("count", "demand", "group", "heap", "home", "passed", "reasons", "then")
@@ -66,89 +66,89 @@ class Lane:
         self.demand = demand
         self.home = home
         self.then = then
-        self.heap: list[tuple[Any, int, Waiting]] = []
+        self.heap: list[tuple[Any, int, QueuedStage]] = []
         self.count = 0
         self.group = group
-        self.reasons: tuple[str, ...] = ()  # what must be given back before it has room, while it is blocked
-        self.passed = 0  # how often others have got what it waits for
+        self.reasons: tuple[str, ...] = ()  # tokens of the resources that it waits for while it is blocked
+        self.passed = 0  # how often other stages got resources that it waits for
 
     def __repr__(self) -> str:
         return f"Lane({self.demand}, {self.home!r}, {self.then!r})"
 
 
-class Lanes:
-    """Startable stages by lane, in the order of their ranks; smaller ranks first, equal ones as they came."""
+class ReadyQueues:
+    """All ready queues; smaller ranks go first, equal ones in order of insertion."""
 
     def __init__(self) -> None:
-        self._lanes: dict[tuple[Demand, str | None, str | None], Lane] = {}
+        self._queues: dict[tuple[Demand, str | None, str | None], ReadyQueue] = {}
         self._groups: dict[tuple[Demand, str | None], _Group] = {}
-        self._open: dict[Lane, None] = {}
-        self._blocked: dict[str, dict[Lane, None]] = {}
+        self._open: dict[ReadyQueue, None] = {}
+        self._blocked: dict[str, dict[ReadyQueue, None]] = {}
         self._bound: dict[str, int] = {}
         self._issued = 0
 
-    def lane(self, demand: Demand, home: str | None, then: str | None) -> Lane:
-        """The one lane of this kind."""
+    def queue_for(self, demand: Demand, home: str | None, then: str | None) -> ReadyQueue:
+        """Return the queue of this kind, making it if needed; O(1)."""
         key = (demand, home, then)
-        lane = self._lanes.get(key)
-        if lane is None:
+        queue = self._queues.get(key)
+        if queue is None:
             group = self._groups.get((demand, home))
             if group is None:
                 group = self._groups[demand, home] = _Group()
-            lane = self._lanes[key] = Lane(demand, home, then, group)
-            group.lanes.append(lane)
-        return lane
+            queue = self._queues[key] = ReadyQueue(demand, home, then, group)
+            group.queues.append(queue)
+        return queue
 
-    def put(self, stage: Waiting, lane: Lane, rank: Any, patience: int | None = None) -> None:
-        """Put a stage in, or move it within its lane.
+    def put(self, stage: QueuedStage, queue: ReadyQueue, rank: Any, patience: int | None = None) -> None:
+        """Insert a stage, or move it within its queue; O(log n).
 
-        It comes first once so many others with the same demand and home have started; never if `patience` is None.
+        The stage goes first once `patience` others of equal demand and home have started; None means never.
         """
         self._issued += 1
-        if stage.lane is None:
-            stage.lane = lane
+        if stage.queue is None:
+            stage.queue = queue
             if patience is not None:
-                self._wait(stage, lane.group, patience)
-            if not lane.count:
-                self._open[lane] = None
-                if lane.home is not None:
-                    self._bound[lane.home] = self._bound.get(lane.home, 0) + 1
-            lane.count += 1
+                self._wait(stage, queue.group, patience)
+            if not queue.count:
+                self._open[queue] = None
+                if queue.home is not None:
+                    self._bound[queue.home] = self._bound.get(queue.home, 0) + 1
+            queue.count += 1
         stage.ticket = self._issued
-        heapq.heappush(lane.heap, (rank, self._issued, stage))
-        if len(lane.heap) > 2 * lane.count + 16:
-            lane.heap = [entry for entry in lane.heap if entry[2].ticket == entry[1]]
-            heapq.heapify(lane.heap)
+        heapq.heappush(queue.heap, (rank, self._issued, stage))
+        if len(queue.heap) > 2 * queue.count + 16:
+            queue.heap = [entry for entry in queue.heap if entry[2].ticket == entry[1]]
+            heapq.heapify(queue.heap)
 
-    def discard(self, stage: Waiting) -> Lane | None:
-        """Take a stage out, if it is there; returns its lane if nothing is left there."""
-        lane = stage.lane
-        if lane is None:
+    def discard(self, stage: QueuedStage) -> ReadyQueue | None:
+        """Remove a stage if it is present; returns its queue if that is now empty.  O(1)."""
+        queue = stage.queue
+        if queue is None:
             return None
-        stage.lane = None
+        stage.queue = None
         stage.ticket = 0
         if stage.due_ticket:
             stage.due_ticket = 0
-            lane.group.waiting -= 1
-        lane.count -= 1
-        if lane.count:
+            queue.group.waiting -= 1
+        queue.count -= 1
+        if queue.count:
             return None
-        self._open.pop(lane, None)
-        self._unblock(lane)
-        if lane.home is not None:
-            self._bound[lane.home] -= 1
-        lane.passed = 0
-        lane.heap.clear()
-        return lane
+        self._open.pop(queue, None)
+        self._unblock(queue)
+        if queue.home is not None:
+            self._bound[queue.home] -= 1
+        queue.passed = 0
+        queue.heap.clear()
+        return queue
 
-    def first(self, lane: Lane) -> tuple[Any, Waiting] | None:
-        """The lane's first stage, with what it is ranked by among those of all lanes: who is overdue comes first."""
-        group = lane.group
+    def first(self, queue: ReadyQueue) -> tuple[Any, QueuedStage] | None:
+        """Return the first stage of the queue and its rank among all queues; overdue stages go first.  O(log n)."""
+        group = queue.group
         if group.starts >= group.soonest and group.waiting:
             overdue = group.overdue()
-            if overdue is not None and overdue[1].lane is lane:
+            if overdue is not None and overdue[1].queue is queue:
                 return (0, overdue[0]), overdue[1]
-        heap = lane.heap
+        heap = queue.heap
         while heap:
             rank, ticket, stage = heap[0]
             if stage.ticket == ticket:
@@ -156,7 +156,7 @@ class Lanes:
             heapq.heappop(heap)
         return None
 
-    def _wait(self, stage: Waiting, group: _Group, patience: int) -> None:
+    def _wait(self, stage: QueuedStage, group: _Group, patience: int) -> None:
         due = group.starts + patience
         group.soonest = min(group.soonest, due) if group.waiting else due
         group.waiting += 1
@@ -166,59 +166,59 @@ class Lanes:
             group.due = [entry for entry in group.due if entry[2].due_ticket == entry[1]]
             heapq.heapify(group.due)
 
-    def must_wait(self, stage: Waiting) -> bool:
-        """Whether somebody else must come before this stage."""
-        overdue = None if stage.lane is None else stage.lane.group.overdue()
+    def must_wait(self, stage: QueuedStage) -> bool:
+        """Return whether another stage of the group is overdue and must go before this one."""
+        overdue = None if stage.queue is None else stage.queue.group.overdue()
         return overdue is not None and overdue[1] is not stage
 
     def bound_to(self, host: str | None) -> bool:
-        """Whether somebody waits who can run on this host alone."""
+        """Return whether a stage waits that can run on this host only."""
         return self._bound.get(host or "", 0) > 0
 
-    def open(self) -> Iterable[Lane]:
-        """The lanes that are not known to have no room."""
+    def ready(self) -> Iterable[ReadyQueue]:
+        """Return the non-empty queues that are not blocked, the longest known first."""
         return list(self._open)
 
-    def is_open(self, lane: Lane) -> bool:
-        """Whether it is one of those."""
-        return lane in self._open
+    def is_open(self, queue: ReadyQueue) -> bool:
+        """Return whether the queue is non-empty and not blocked."""
+        return queue in self._open
 
-    def block(self, lane: Lane, until: tuple[str, ...], has_claim: Callable[[Lane], bool]) -> None:
-        """There is no room for the lane until one of the resources is given back, nor for twins without a claim."""
-        for twin in lane.group.lanes:
-            if twin in self._open and (twin is lane or not has_claim(twin)):
-                del self._open[twin]
-                twin.reasons = until
+    def block(self, queue: ReadyQueue, until: tuple[str, ...], has_claim: Callable[[ReadyQueue], bool]) -> None:
+        """Block the queue and the others of its group without a claim until one of the tokens `until` is freed."""
+        for other in queue.group.queues:
+            if other in self._open and (other is queue or not has_claim(other)):
+                del self._open[other]
+                other.reasons = until
                 for name in until:
-                    self._blocked.setdefault(name, {})[twin] = None
+                    self._blocked.setdefault(name, {})[other] = None
 
     def freed(self, names: Iterable[str], cores: int | None = None) -> None:
-        """These resources were given back, in part or in full; there are `cores` now, if nothing else has changed."""
+        """Unblock the queues that wait for these tokens; with `cores`, only those that demand no more cores than that."""
         for name in names:
             waiting = self._blocked.get(name)
-            for lane in list(waiting) if waiting else ():
-                if cores is None or lane.demand.cores <= cores:
-                    self._unblock(lane)
-                    self._open[lane] = None
+            for queue in list(waiting) if waiting else ():
+                if cores is None or queue.demand.cores <= cores:
+                    self._unblock(queue)
+                    self._open[queue] = None
 
-    def pass_by(self, names: Iterable[str]) -> Iterable[tuple[Lane, int]]:
-        """Somebody else got something of these resources: the lanes that wait for them, and how often that was so."""
-        seen: dict[Lane, None] = {}
+    def passed_by(self, names: Iterable[str]) -> Iterable[tuple[ReadyQueue, int]]:
+        """Count that another stage got some of these resources; returns the queues that wait for them with their counts."""
+        seen: dict[ReadyQueue, None] = {}
         for name in names:
             seen.update(self._blocked.get(name, ()))
-        for lane in seen:
-            lane.passed += 1
-        return [(lane, lane.passed) for lane in seen]
+        for queue in seen:
+            queue.passed += 1
+        return [(queue, queue.passed) for queue in seen]
 
-    def served(self, lane: Lane) -> None:
-        """One of the lane has started."""
-        lane.passed = 0
-        lane.group.starts += 1
+    def started(self, queue: ReadyQueue) -> None:
+        """A stage of the queue was started."""
+        queue.passed = 0
+        queue.group.starts += 1
 
-    def _unblock(self, lane: Lane) -> None:
-        for name in lane.reasons:
+    def _unblock(self, queue: ReadyQueue) -> None:
+        for name in queue.reasons:
             waiting = self._blocked[name]
-            waiting.pop(lane, None)
+            waiting.pop(queue, None)
             if not waiting:
                 del self._blocked[name]
-        lane.reasons = ()
+        queue.reasons = ()

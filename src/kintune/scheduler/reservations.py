@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from kintune.core.stage import Stage, StageKey
 from kintune.scheduler.job_state import ScheduledJob
 from kintune.scheduler.pool import ResourcePool
-from kintune.scheduler.ready_stages import Lanes
+from kintune.scheduler.ready_stages import ReadyQueues
 from kintune.scheduler.resources import Placement
 
 __all__ = ["Reservations"]
@@ -22,11 +22,11 @@ def _name(stage: Stage) -> str | None:
 
 
 class Reservations:
-    """Books what is kept, and opens the lanes that wait for what is given back."""
+    """Books what is kept, and opens the queues that wait for what is given back."""
 
-    def __init__(self, pool: ResourcePool, lanes: Lanes) -> None:
+    def __init__(self, pool: ResourcePool, queues: ReadyQueues) -> None:
         self._pool = pool
-        self._lanes = lanes
+        self._queues = queues
         self.kept = 0
         """How many cores are kept until jobs come back to them."""
 
@@ -46,7 +46,7 @@ class Reservations:
         name = _name(stage)
         if name is None or name in job.kept:
             return False
-        return not (self._lanes.bound_to(placement.host) or self._pool.is_claimed(placement.host))
+        return not (self._queues.bound_to(placement.host) or self._pool.is_claimed(placement.host))
 
     def keep(self, job: ScheduledJob, stage: Stage, placement: Placement) -> None:
         """Keep the cores that a stage of the job had until the job asks for another such stage."""
@@ -81,7 +81,7 @@ class Reservations:
         """Give back what is booked under this key."""
         names = self._pool.release(key)
         only_cores = placement.device is None and placement.host is not None
-        self._lanes.freed(names, self._pool.room(placement.host) if only_cores else None)
+        self._queues.freed(names, self._pool.room(placement.host) if only_cores else None)
 
     def _give_back(self, job: ScheduledJob, names: Iterable[str | None]) -> None:
         for name in names:

@@ -14,9 +14,11 @@ import msgspec
 
 from kintune.core.stage import Demand, Stage
 from kintune.errors import SchedulerError
-from kintune.scheduler.decisions import Cancel, Decision, GiveUp, RetryAt, Start
 from kintune.scheduler.events import (
+    Cancel,
+    Decision,
     Event,
+    GiveUp,
     JobAdded,
     JobCancelled,
     JobEnded,
@@ -26,11 +28,13 @@ from kintune.scheduler.events import (
     ResourceBack,
     ResourceJoined,
     ResourceLost,
+    RetryAt,
     RetryDue,
     StageDone,
     StageDropped,
     StageFailed,
     StageReady,
+    Start,
 )
 from kintune.scheduler.job_state import JobHistory, Phase, ScheduledJob, StageState
 from kintune.scheduler.job_table import JobTable
@@ -45,14 +49,14 @@ class RetryLimits(msgspec.Struct, frozen=True):
     """What the scheduler puts up with.
 
     A failed stage is tried `retries` times more, `backoff_s`, twice that, four times that ... seconds later.  A job's
-    story keeps its last `story_length` events.  Unless `resources_may_join`, a stage that no resource could ever run
+    story keeps its last `history_length` events.  Unless `resources_may_join`, a stage that no resource could ever run
     fails its job at once instead of waiting for ever.  With `bundling`, what a stage ran on is kept for the next one of
     its job, if that will want the same.
     """
 
     retries: int = 3
     backoff_s: float = 1.0
-    story_length: int = 16
+    history_length: int = 16
     resources_may_join: bool = False
     bundling: bool = False
 
@@ -64,7 +68,9 @@ class Scheduler:
         self._policy = policy
         self._limits = limits or RetryLimits()
         self._pool = ResourcePool()
-        self._ledger = JobTable(self._pool, policy.rank, waives=policy.waives, bounded=policy.bounded)
+        self._table = JobTable(
+            self._pool, policy.rank, overbooks=policy.overbooks, starvation_free=policy.starvation_free
+        )
         self._resources: dict[str, Resource] = {}
         self._decisions: list[Decision] = []
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -91,36 +97,36 @@ class Scheduler:
             SchedulerError: the state does not allow the event (nothing has changed then), or the policy chose what
                 cannot be started.  The message ends with the recent story of the job concerned.
         """
-        before = self._ledger.now
+        before = self._table.now
         if event.now < before:
             raise SchedulerError(f"{event} lies before the event at {before}")
         self._decisions = []
-        self._ledger.advance(event.now)
+        self._table.advance(event.now)
         try:
             self._handlers[type(event)](event)
         except SchedulerError:
-            self._ledger.advance(before)
+            self._table.advance(before)
             raise
         self._start_what_the_policy_chooses()
         if self._gives_up_what_it_keeps(event):
             self._start_what_the_policy_chooses()
         return self._decisions
 
-    def story(self, job: str) -> tuple[str, ...]:
+    def history(self, job: str) -> tuple[str, ...]:
         """What happened to `job` lately, oldest first; empty for a job that is not known (any more)."""
-        state = self._ledger.known(job)
-        return () if state is None else state.story.lines()
+        state = self._table.known(job)
+        return () if state is None else state.history.lines()
 
     # jobs -----------------------------------------------------------------------------------------------------------
 
     def _job_added(self, event: JobAdded) -> None:
-        if self._ledger.known(event.job) is not None:
+        if self._table.known(event.job) is not None:
             raise self._error(event, event.job, "the job has been added before")
         self._check_priority(event, event.job, event.priority)
-        story = JobHistory(self._limits.story_length)
-        job = self._ledger.add_job(event, story)
-        job.story.tell(event.now, event)
-        self._policy.added(job)
+        history = JobHistory(self._limits.history_length)
+        job = self._table.add_job(event, history)
+        job.history.add(event.now, event)
+        self._policy.job_added(job)
 
     def _job_expects(self, event: JobExpects) -> None:
         job = self._job(event, event.job)
@@ -128,38 +134,38 @@ class Scheduler:
             raise self._error(event, event.job, "nobody can expect fewer than no stages")
         if not all(0 <= seconds < float("inf") for seconds in event.seconds.values()):
             raise self._error(event, event.job, "a stage is expected to take 0 seconds or more")
-        self._policy.expects(job, event.ahead, event.seconds)
-        self._ledger.rank_anew(job)
+        self._policy.job_expects(job, event.ahead, event.seconds)
+        self._table.rank_anew(job)
 
     def _job_moved(self, event: JobMoved) -> None:
         job = self._job(event, event.job)
-        job.story.tell(event.now, event)
+        job.history.add(event.now, event)
         job.fixed_home = event.home
-        self._ledger.rank_anew(job)
+        self._table.rank_anew(job)
 
     def _priority_changed(self, event: PriorityChanged) -> None:
         job = self._job(event, event.job)
         self._check_priority(event, event.job, event.priority)
-        job.story.tell(event.now, event)
-        self._policy.reweighed(job, event.priority)
-        self._ledger.reweigh(job, event.priority)
+        job.history.add(event.now, event)
+        self._policy.priority_changed(job, event.priority)
+        self._table.reweigh(job, event.priority)
 
     def _job_cancelled(self, event: JobCancelled) -> None:
         job = self._job(event, event.job)
-        job.story.tell(event.now, event)
+        job.history.add(event.now, event)
         self._close(event.now, job, event.reason)
 
     def _job_ended(self, event: JobEnded) -> None:
         job = self._job(event, event.job)
         if job.over:
             raise self._error(event, event.job, "the job has ended before")
-        job.story.tell(event.now, event)
+        job.history.add(event.now, event)
         job.over = True
         self._close(event.now, job, "the job has ended")
         self._remove_if_over(job)
 
     def _close(self, now: float, job: ScheduledJob, reason: str) -> None:
-        self._ledger.close(job, reason)
+        self._table.close(job, reason)
         for state in job.stages.values():
             self._cancel(now, job, state, reason)
 
@@ -170,8 +176,8 @@ class Scheduler:
 
     def _remove_if_over(self, job: ScheduledJob) -> None:
         if job.over and not job.running:
-            self._policy.left(job)
-            self._ledger.remove_job(job)
+            self._policy.job_removed(job)
+            self._table.remove_job(job)
 
     # stages ---------------------------------------------------------------------------------------------------------
 
@@ -180,39 +186,39 @@ class Scheduler:
         job = self._job(event, stage.job)
         if stage.id in job.stages or stage.id in job.done:
             raise self._error(event, stage.job, "the job has asked for this stage before")
-        job.story.tell(event.now, event)
+        job.history.add(event.now, event)
         if job.closing is not None:
             return
         held = job.held
-        self._ledger.keeping.let_go(job)
-        self._ledger.keeping.give_back(job, stage)
-        self._policy.asked(stage, job)
-        state = self._ledger.add_stage(job, stage)
+        self._table.reservations.let_go(job)
+        self._table.reservations.give_back(job, stage)
+        self._policy.stage_ready(stage, job)
+        state = self._table.add_stage(job, stage)
         if not self._limits.resources_may_join and not self._pool.could_ever(stage.demand):
             self._give_up(event.now, job, state, f"no host or device could ever run it: it demands {stage.demand}")
-        elif held is not None and self._ledger.may_go_on(state) and self._pool.fits(held, stage.demand):
+        elif held is not None and self._table.may_go_on(state) and self._pool.fits(held, stage.demand):
             self._start(job, state, held)
 
     def _stage_done(self, event: StageDone) -> None:
         job, state = self._attempt(event)
-        job.story.tell(event.now, event)
+        job.history.add(event.now, event)
         placement = self._release(job, state, done=True)
-        self._ledger.finish(job, state)
+        self._table.finish(job, state)
         if job.closing is None:
             self._keep_what_it_had(job, state.stage, placement)
         self._remove_if_over(job)
 
     def _stage_failed(self, event: StageFailed) -> None:
         job, state = self._attempt(event)
-        job.story.tell(event.now, event)
+        job.history.add(event.now, event)
         resource_lost = state.phase is Phase.CANCELLING
         self._release(job, state, done=False)
         if job.closing is not None:
-            self._ledger.forget_stage(job, state)
+            self._table.forget_stage(job, state)
             self._remove_if_over(job)
             return
         state.attempt += 1
-        self._ledger.keeping.give_back(job)  # who has failed may be away for long
+        self._table.reservations.give_back(job)  # who has failed may be away for long
         if not resource_lost:
             state.failures += 1
             if not event.retryable or state.failures > self._limits.retries:
@@ -221,24 +227,24 @@ class Scheduler:
             state.phase = Phase.BACKING_OFF
             state.retry_at = event.now + self._limits.backoff_s * 2.0 ** (state.failures - 1)
             self._decide(event.now, job, RetryAt(state.stage.id, job.id, state.attempt, state.retry_at, event.cause))
-        self._ledger.queue(job, state)
+        self._table.enqueue(job, state)
 
     def _release(self, job: ScheduledJob, state: StageState, *, done: bool) -> Placement:
-        placement = self._ledger.release(job, state)
-        self._policy.ended(state.stage, job, self._ledger.now - state.since, done=done)
+        placement = self._table.release(job, state)
+        self._policy.stage_ended(state.stage, job, self._table.now - state.since, done=done)
         return placement
 
     def _keep_what_it_had(self, job: ScheduledJob, stage: Stage, placement: Placement) -> None:
         """Keep it for the very next stage if that will do with it, or for when the job comes back, if it may."""
-        keeping = self._ledger.keeping
+        reservations = self._table.reservations
         if job.heads:
             return
         if self._limits.bundling:
             self._hold(job, placement, stage.then)
-        if job.held or not keeping.may_keep(job, stage, placement):
+        if job.held or not reservations.may_keep(job, stage, placement):
             return
-        if self._policy.keeps(stage, job, placement, keeping.kept):
-            keeping.keep(job, stage, placement)
+        if self._policy.keeps_cores(stage, job, placement, reservations.kept):
+            reservations.keep(job, stage, placement)
 
     def _hold(self, job: ScheduledJob, placement: Placement, then: Demand | None) -> None:
         if then is None or (placement.device is None) != (then.device is None):
@@ -246,10 +252,10 @@ class Scheduler:
         if placement.device is None:
             placement = Placement(placement.host, then.cores, then.memory_mb)
         if self._pool.fits(placement, then):
-            self._ledger.keeping.hold(job, placement)
+            self._table.reservations.hold(job, placement)
 
     def _give_up(self, now: float, job: ScheduledJob, state: StageState, cause: str) -> None:
-        self._decide(now, job, GiveUp(state.stage.id, job.id, cause, job.story.lines()))
+        self._decide(now, job, GiveUp(state.stage.id, job.id, cause, job.history.lines()))
         self._close(now, job, cause)
 
     def _stage_dropped(self, event: StageDropped) -> None:
@@ -257,75 +263,75 @@ class Scheduler:
         state = job.stages.get(event.stage)
         if state is None or state.holds_resources:
             raise self._error(event, event.job, "the stage is not waiting")
-        job.story.tell(event.now, event)
-        self._ledger.finish(job, state)
+        job.history.add(event.now, event)
+        self._table.finish(job, state)
 
     def _retry_due(self, event: RetryDue) -> None:
-        job = self._ledger.known(event.job)
+        job = self._table.known(event.job)
         state = None if job is None else job.stages.get(event.stage)
         if job is None or state is None or state.phase is not Phase.BACKING_OFF or state.attempt != event.attempt:
             return  # the stage was dropped, or its job closed, before the time came
         if event.now < state.retry_at:
             raise self._error(event, event.job, f"the retry is due at {state.retry_at}")
-        job.story.tell(event.now, event)
+        job.history.add(event.now, event)
         state.phase = Phase.WAITING
-        self._ledger.refresh(job, state.stage.kind)
+        self._table.refresh(job, state.stage.kind)
 
     # resources ------------------------------------------------------------------------------------------------------
 
     def _resource_joined(self, event: ResourceJoined) -> None:
         self._pool.join(event.resource)
         self._resources[event.resource.id] = event.resource
-        self._ledger.usable_again(event.resource.id)
-        self._policy.joined(event.resource)
+        self._table.usable_again(event.resource.id)
+        self._policy.resource_joined(event.resource)
 
     def _resource_lost(self, event: ResourceLost) -> None:
-        for job, state in self._ledger.evict(event.resource):
-            job.story.tell(event.now, event)
+        for job, state in self._table.evict(event.resource):
+            job.history.add(event.now, event)
             self._cancel(event.now, job, state, f"{event.resource} is lost: {event.cause}")
-        self._policy.lost(self._resources[event.resource])
+        self._policy.resource_lost(self._resources[event.resource])
 
     def _resource_back(self, event: ResourceBack) -> None:
         self._pool.back(event.resource)
-        self._ledger.usable_again(event.resource)
-        self._policy.back(self._resources[event.resource])
+        self._table.usable_again(event.resource)
+        self._policy.resource_back(self._resources[event.resource])
 
     # deciding -------------------------------------------------------------------------------------------------------
 
     def _start_what_the_policy_chooses(self) -> None:
-        while (suggestion := self._policy.choose(self._ledger)) is not None:
+        while (suggestion := self._policy.choose(self._table)) is not None:
             stage, placement = suggestion.stage, suggestion.placement
-            job, state = self._ledger.known(stage.job), self._ledger.startable_state(stage)
+            job, state = self._table.known(stage.job), self._table.startable_state(stage)
             if job is None or state is None or not self._may_start(stage, placement):
                 raise self._error(suggestion, stage.job, f"the policy {self._policy.name!r} chose what cannot start")
             self._start(job, state, placement)
 
     def _gives_up_what_it_keeps(self, event: Event) -> bool:
         """So that nobody waits in a circle: who waits keeps no cores, and who waits for a device keeps nothing."""
-        job = self._ledger.known(_job_of(event))
-        return job is not None and bool(job.kept and job.heads) and self._ledger.keeping.give_up(job)
+        job = self._table.known(_job_of(event))
+        return job is not None and bool(job.kept and job.heads) and self._table.reservations.give_up(job)
 
     def _may_start(self, stage: Stage, placement: Placement) -> bool:
-        if self._ledger.home(stage) not in (None, placement.host):
+        if self._table.home(stage) not in (None, placement.host):
             return False
-        if self._policy.waives:
+        if self._policy.overbooks:
             return self._pool.fits_anyway(placement, stage.demand)
         return self._pool.fits(placement, stage.demand)
 
     def _start(self, job: ScheduledJob, state: StageState, placement: Placement) -> None:
-        now = self._ledger.now
-        self._ledger.start(job, state, placement, now)
-        self._policy.started(state.stage, job, placement, now)
+        now = self._table.now
+        self._table.start(job, state, placement, now)
+        self._policy.stage_started(state.stage, job, placement, now)
         self._decide(now, job, Start(state.stage.id, job.id, state.attempt, placement))
 
     def _decide(self, now: float, job: ScheduledJob, decision: Decision) -> None:
-        job.story.tell(now, decision)
+        job.history.add(now, decision)
         self._decisions.append(decision)
 
     # checking -------------------------------------------------------------------------------------------------------
 
     def _job(self, event: Event, id: str) -> ScheduledJob:
-        job = self._ledger.known(id)
+        job = self._table.known(id)
         if job is None:
             raise self._error(event, id, "no such job")
         return job
@@ -344,7 +350,7 @@ class Scheduler:
         return job, state
 
     def _error(self, what: object, job: str, why: str) -> SchedulerError:
-        return SchedulerError("\n  ".join((f"{what}: {why}; lately in job {job!r}:", *self.story(job))))
+        return SchedulerError("\n  ".join((f"{what}: {why}; lately in job {job!r}:", *self.history(job))))
 
 
 def _job_of(event: Event) -> str:

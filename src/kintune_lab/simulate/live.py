@@ -9,10 +9,8 @@ from pathlib import Path
 import msgspec
 
 from kintune.errors import InputError
-from kintune.scheduler.decisions import Decision
-from kintune.scheduler.events import Event
+from kintune.scheduler.events import Decision, Event, RecordedStep, ScheduleHeader
 from kintune.scheduler.policies import POLICIES
-from kintune.scheduler.recording import Header, RecordedStep
 from kintune.workers.engine.job_run import JobLaunch
 from kintune.workers.engine.journal import MemoryJournal
 from kintune.workers.engine.local import LocalEngine
@@ -63,10 +61,10 @@ def play_live(scenario: Scenario, setup: Setup, *, speed: float = 1.0, log: Path
         scenario.resources,
         log=log,
         observe=observe,
-        crowded=POLICIES[setup.policy].waives,
+        crowded=POLICIES[setup.policy].overbooks,
     ) as engine:
         engine.run(launches)
-    story = retrace(Recorded("", Header(setup.policy, setup.bundling), tuple(steps))).story
+    story = retrace(Recorded("", ScheduleHeader(setup.policy, setup.bundling), tuple(steps))).story
     return _slower(story, speed)
 
 

@@ -8,9 +8,15 @@ from typing import NamedTuple
 import msgspec
 
 from kintune.errors import InputError, SchedulerError
-from kintune.scheduler.events import ResourceJoined
+from kintune.scheduler.events import (
+    RECORDING_VERSION,
+    RecordedStep,
+    ResourceJoined,
+    ScheduleHeader,
+    ScheduleLine,
+    decode_line,
+)
 from kintune.scheduler.policies import POLICIES, policy
-from kintune.scheduler.recording import RECORDING_VERSION, Header, Line, RecordedStep, decode_line
 from kintune.scheduler.resources import Resource
 from kintune.scheduler.scheduler import RetryLimits, Scheduler
 
@@ -21,7 +27,7 @@ class Recorded(NamedTuple):
     """A schedule that was recorded in the file `path`."""
 
     path: str
-    header: Header
+    header: ScheduleHeader
     steps: tuple[RecordedStep, ...]
 
     @property
@@ -59,7 +65,7 @@ def read_recording(path: str) -> Recorded:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     read = [_read(path, number, text) for number, text in enumerate(lines[:-1], start=1)]
-    if not read or not isinstance(read[0], Header):
+    if not read or not isinstance(read[0], ScheduleHeader):
         raise InputError(f"{path}: is no recorded schedule; its first line does not say so")
     header = read[0]
     if header.version != RECORDING_VERSION or header.policy not in POLICIES:
@@ -72,7 +78,7 @@ def read_recording(path: str) -> Recorded:
     return Recorded(path, header, tuple(steps))
 
 
-def _read(path: str, number: int, text: bytes) -> Line:
+def _read(path: str, number: int, text: bytes) -> ScheduleLine:
     try:
         return decode_line(text)
     except msgspec.MsgspecError as error:

@@ -10,18 +10,21 @@ from typing import NamedTuple
 import msgspec
 
 from kintune.core.stage import Stage, StageKey
-from kintune.scheduler.decisions import Cancel, Decision, GiveUp, Start
 from kintune.scheduler.events import (
+    Cancel,
+    Decision,
+    GiveUp,
     JobAdded,
     JobCancelled,
     JobEnded,
     JobExpects,
+    RecordedStep,
     RetryDue,
     StageDone,
     StageFailed,
     StageReady,
+    Start,
 )
-from kintune.scheduler.recording import RecordedStep
 from kintune_lab.simulate.plan import PlannedJob, PlannedStage
 from kintune_lab.simulate.recorded import Recorded
 from kintune_lab.simulate.span import Ending, JobStory, ScheduleHistory, Span

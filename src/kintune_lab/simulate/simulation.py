@@ -57,7 +57,7 @@ def simulate(
 def again(recorded: Recorded) -> list[Setup]:
     """The ways in which the jobs of a recording can be scheduled again: all policies that waive nothing."""
     bundling = recorded.header.bundling
-    return [Setup(name, bundling=bundling) for name, kind in POLICIES.items() if not kind.waives]
+    return [Setup(name, bundling=bundling) for name, kind in POLICIES.items() if not kind.overbooks]
 
 
 def simulate_recorded(
@@ -94,7 +94,7 @@ def simulate_recorded(
 
 
 def _play(scenario: Scenario, setup: Setup, *, audit: bool) -> ScheduleHistory:
-    auditor = Auditor(POLICIES[setup.policy].waives, POLICIES[setup.policy].bounded) if audit else None
+    auditor = Auditor(POLICIES[setup.policy].overbooks, POLICIES[setup.policy].starvation_free) if audit else None
     world = World(
         setup.machine(),
         scenario.resources,

@@ -9,9 +9,11 @@ from functools import partial
 
 from kintune.core.stage import StageKey
 from kintune.errors import SchedulerError
-from kintune.scheduler.decisions import Cancel, Decision, GiveUp, RetryAt, Start
 from kintune.scheduler.events import (
+    Cancel,
+    Decision,
     Event,
+    GiveUp,
     JobAdded,
     JobCancelled,
     JobEnded,
@@ -20,10 +22,12 @@ from kintune.scheduler.events import (
     ResourceBack,
     ResourceJoined,
     ResourceLost,
+    RetryAt,
     RetryDue,
     StageDone,
     StageFailed,
     StageReady,
+    Start,
 )
 from kintune.scheduler.resources import Resource
 from kintune.scheduler.scheduler import Scheduler

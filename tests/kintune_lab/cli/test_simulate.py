@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kintune.scheduler.events import RecordedStep, ScheduleHeader, encode_line
 from kintune.scheduler.policies import policy
-from kintune.scheduler.recording import Header, RecordedStep, encode_line
 from kintune.scheduler.scheduler import Scheduler
 from kintune_lab.simulate.spec import read_schedule_spec
 from kintune_lab.simulate.world import World
@@ -87,7 +87,7 @@ def test_jobs_are_played_live_beside(kintune: Kintune) -> None:
 def test_a_recording_is_played_under_other_policies(kintune: Kintune) -> None:
     scenario = read_schedule_spec("two.toml").scenario(0)
     with Path("s.jsonl").open("wb") as file:
-        file.write(encode_line(Header("fair", names={"a-1": "net"})))
+        file.write(encode_line(ScheduleHeader("fair", names={"a-1": "net"})))
         World(
             Scheduler(policy("fair")),
             scenario.resources,

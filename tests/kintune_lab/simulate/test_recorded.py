@@ -7,10 +7,8 @@ import msgspec
 import pytest
 
 from kintune.errors import InputError
-from kintune.scheduler.decisions import Decision
-from kintune.scheduler.events import Event, JobEnded
+from kintune.scheduler.events import Decision, Event, JobEnded, RecordedStep, ScheduleHeader, encode_line
 from kintune.scheduler.policies import policy
-from kintune.scheduler.recording import Header, RecordedStep, encode_line
 from kintune.scheduler.resources import Device, Host
 from kintune.scheduler.scheduler import RetryLimits, Scheduler
 from kintune_lab.simulate.faults import Faults
@@ -37,7 +35,7 @@ def record(name: str = "fair", faults: Faults | None = None) -> tuple[ScheduleHi
     machine = Scheduler(policy(name), RetryLimits(bundling=True))
     jobs = [JOB.plan(job) for job in "ab"]
     story = World(machine, RESOURCES, jobs, faults=faults or Faults(), observe=observe).run()
-    return story, Recorded("s.jsonl", Header(name, bundling=True, names={"a": "net", "b": "net"}), tuple(steps))
+    return story, Recorded("s.jsonl", ScheduleHeader(name, bundling=True, names={"a": "net", "b": "net"}), tuple(steps))
 
 
 def write(path: Path, recorded: Recorded, cut: int = 0) -> str:

@@ -8,8 +8,7 @@ import tracemalloc
 import pytest
 
 from kintune.core.stage import Demand, Stage
-from kintune.scheduler.decisions import Start
-from kintune.scheduler.events import JobAdded, JobEnded, ResourceJoined, StageDone, StageReady
+from kintune.scheduler.events import JobAdded, JobEnded, ResourceJoined, StageDone, StageReady, Start
 from kintune.scheduler.invariants import Auditor
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.resources import Device, Host
@@ -32,7 +31,7 @@ def soak(seed: int) -> ScheduleHistory:
         inflight=1 + seed % 2,
     )  # fmt: skip
     faults = Faults(seed, failing=0.1, cancelled=0.2, outages_each=30.0, outage_s=8.0, span_s=300.0)
-    auditor = Auditor(POLICIES[name].waives, POLICIES[name].bounded)
+    auditor = Auditor(POLICIES[name].overbooks, POLICIES[name].starvation_free)
     machine = Scheduler(policy(name), RetryLimits(bundling=seed % 4 > 1))
     return World(machine, mix.resources(), mix.draw(seed), faults=faults, observe=auditor.observe).run()
 

@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from kintune.errors import SchedulerError
-from kintune.scheduler.decisions import Decision, RetryAt
-from kintune.scheduler.events import Event, JobExpects, RetryDue, StageReady
+from kintune.scheduler.events import Decision, Event, JobExpects, RetryAt, RetryDue, StageReady
 from kintune.scheduler.invariants import Auditor
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.resources import Device, Host, Resource
@@ -28,7 +27,7 @@ JOB = MockJob(device="gpu", rounds=3, select_s=2, build_s=3, profile_s=5, update
 def played(name: str, jobs: list[PlannedJob], resources: list[Resource], **more: object) -> ScheduleHistory:
     bundling = bool(more.pop("bundling", False))
     machine = Scheduler(policy(name), RetryLimits(bundling=bundling))
-    auditor = Auditor(POLICIES[name].waives, POLICIES[name].bounded)
+    auditor = Auditor(POLICIES[name].overbooks, POLICIES[name].starvation_free)
     return World(machine, resources, jobs, observe=auditor.observe, **more).run()  # type: ignore[arg-type]
 
 

@@ -5,8 +5,7 @@ from collections import Counter
 import pytest
 
 from kintune.core.stage import Demand, Stage
-from kintune.scheduler.decisions import Start
-from kintune.scheduler.events import JobAdded, ResourceJoined, StageDone, StageReady
+from kintune.scheduler.events import JobAdded, ResourceJoined, StageDone, StageReady, Start
 from kintune.scheduler.policies import Fair, Predictive
 from kintune.scheduler.policy import Policy
 from kintune.scheduler.resources import Device, Host
@@ -17,21 +16,21 @@ GPU = Demand(device="gpu", exclusive=True)
 
 def turns(policy: Policy, weights: dict[str, float], rounds: int) -> list[str]:
     """Who gets the one device, when everybody always wants it."""
-    machine = Scheduler(policy)
-    machine.handle(ResourceJoined(0, Device("g", "gpu")))
+    scheduler = Scheduler(policy)
+    scheduler.handle(ResourceJoined(0, Device("g", "gpu")))
     running: Start | None = None
     for job, weight in weights.items():
-        machine.handle(JobAdded(0, job, weight))
+        scheduler.handle(JobAdded(0, job, weight))
     for job in weights:
-        for decision in machine.handle(StageReady(0, Stage("0", job, "profile", GPU))):
+        for decision in scheduler.handle(StageReady(0, Stage("0", job, "profile", GPU))):
             assert isinstance(decision, Start)
             running = decision
     order: list[str] = []
     for n in range(1, rounds + 1):
         assert running is not None
         order.append(running.job)
-        machine.handle(StageReady(n, Stage(str(n), running.job, "profile", GPU)))
-        (decision,) = machine.handle(StageDone(n, running.job, running.stage, 0))
+        scheduler.handle(StageReady(n, Stage(str(n), running.job, "profile", GPU)))
+        (decision,) = scheduler.handle(StageDone(n, running.job, running.stage, 0))
         assert isinstance(decision, Start)
         running = decision
     return order
@@ -50,18 +49,18 @@ def test_a_job_of_twice_the_weight_has_twice_as_many_turns() -> None:
 
 @pytest.mark.parametrize("policy", [Fair, Predictive])
 def test_what_is_large_does_not_wait_for_ever_behind_what_is_small(policy: type[Policy]) -> None:
-    machine = Scheduler(policy())
-    machine.handle(ResourceJoined(0, Host("h", 2, 0)))
+    scheduler = Scheduler(policy())
+    scheduler.handle(ResourceJoined(0, Host("h", 2, 0)))
     for job in ("small1", "small2", "small3", "large"):
-        machine.handle(JobAdded(0, job))
+        scheduler.handle(JobAdded(0, job))
     small = Demand(cores=1)
-    running = [d for n in (1, 2, 3) for d in machine.handle(StageReady(0, Stage("0", f"small{n}", "x", small)))]
-    machine.handle(StageReady(0, Stage("0", "large", "x", Demand(cores=2))))
+    running = [d for n in (1, 2, 3) for d in scheduler.handle(StageReady(0, Stage("0", f"small{n}", "x", small)))]
+    scheduler.handle(StageReady(0, Stage("0", "large", "x", Demand(cores=2))))
     for n in range(1, 60):
         ended = running.pop(0)
         assert isinstance(ended, Start)
         if ended.job == "large":
             return
-        running += machine.handle(StageReady(n, Stage(str(n), ended.job, "x", small)))
-        running += machine.handle(StageDone(n, ended.job, ended.stage, ended.attempt))
+        running += scheduler.handle(StageReady(n, Stage(str(n), ended.job, "x", small)))
+        running += scheduler.handle(StageDone(n, ended.job, ended.stage, ended.attempt))
     pytest.fail("the large one never ran")

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from kintune.core.stage import Demand, Stage
-from kintune.scheduler.decisions import Start
 from kintune.scheduler.events import (
     Event,
     JobAdded,
@@ -17,6 +16,7 @@ from kintune.scheduler.events import (
     StageDone,
     StageFailed,
     StageReady,
+    Start,
 )
 from kintune.scheduler.invariants import Auditor
 from kintune.scheduler.policies import Predictive
@@ -28,10 +28,10 @@ CORE = Demand(cores=1)
 
 
 class Scene:
-    """A machine with a witness; `running` is where each stage that runs is."""
+    """A scheduler with a witness; `running` is where each stage that runs is."""
 
     def __init__(self, *resources: Host | Device) -> None:
-        self.machine = Scheduler(Predictive())
+        self.scheduler = Scheduler(Predictive())
         self.auditor = Auditor()
         self.running: dict[str, Start] = {}
         self.now = 0.0
@@ -43,7 +43,7 @@ class Scene:
         """What was started, as job/stage."""
         started: list[str] = []
         for event in events:
-            decisions = self.machine.handle(event)
+            decisions = self.scheduler.handle(event)
             self.auditor.observe(event, decisions)
             for decision in decisions:
                 if isinstance(decision, Start):

@@ -1,8 +1,15 @@
 from __future__ import annotations
 
 from kintune.core.stage import Demand, Stage, StageKey
-from kintune.scheduler.decisions import Start
-from kintune.scheduler.events import ResourceBack, ResourceJoined, ResourceLost, StageDone, StageFailed, StageReady
+from kintune.scheduler.events import (
+    ResourceBack,
+    ResourceJoined,
+    ResourceLost,
+    StageDone,
+    StageFailed,
+    StageReady,
+    Start,
+)
 from kintune.scheduler.resources import Device, Host, Placement
 from kintune.service.orchestrator.events import EventTally, News, StageBegan, StageEnded, Standing, Standings
 from kintune.service.orchestrator.stage_tracker import StageTracker

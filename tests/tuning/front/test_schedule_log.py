@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 
 from kintune.errors import StorageError
-from kintune.scheduler.events import JobAdded
-from kintune.scheduler.recording import Header, RecordedStep
+from kintune.scheduler.events import JobAdded, RecordedStep, ScheduleHeader
 from kintune.tuning.front.driver import ScheduleLog
 from kintune_lab.simulate.recorded import read_recording
 
-HEADER = Header("fair", names={"a": "net"})
+HEADER = ScheduleHeader("fair", names={"a": "net"})
 
 
 def test_every_step_is_written_as_it_happens(tmp_path: Path) -> None:

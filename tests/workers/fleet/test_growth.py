@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from kintune.core.stage import Demand, Stage
-from kintune.scheduler.decisions import Start
 from kintune.scheduler.events import (
     JobAdded,
     JobEnded,
@@ -13,6 +12,7 @@ from kintune.scheduler.events import (
     StageDropped,
     StageFailed,
     StageReady,
+    Start,
 )
 from kintune.scheduler.resources import Device, Host, Placement
 from kintune.workers.fleet.backlog import Backlog, Load

@@ -1,4 +1,4 @@
-"""How the scheduler chooses; one file a policy."""
+"""The scheduling policies, one file each, and the registry of their names."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["POLICIES", "Fair", "Greedy", "Predictive", "Sequential", "Synchronou
 POLICIES: dict[str, type[Policy]] = {
     each.name: each for each in (Sequential, Synchronous, Uncontrolled, Greedy, Fair, Predictive)
 }
-"""By the names that people call them."""
+"""Policy classes by name."""
 
 
 def policy(name: str) -> Policy:
-    """A new policy of this name.
+    """Return a new policy of this name.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no policy of this name.
     """
     if name not in POLICIES:
         raise InputError(f"there is no policy {name!r}; there are {', '.join(POLICIES)}")

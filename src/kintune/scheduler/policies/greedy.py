@@ -1,37 +1,36 @@
-"""A job keeps going while what it needs next is free; others fill the gaps."""
+"""Prefer the job whose stage ended last; other jobs fill the gaps."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from kintune.core.stage import Stage
-from kintune.scheduler.policies.ranked import Ranked
-from kintune.scheduler.policy import JobFacts
+from kintune.scheduler.policy import JobFacts, RankedPolicy
 
 __all__ = ["Greedy"]
 
 
-class Greedy(Ranked):
-    """The job that has moved last goes first: the interleaved-greedy strategy of Stiller's thesis (setups D and F).
+class Greedy(RankedPolicy):
+    """The job whose stage ended last goes first: the interleaved-greedy strategy of Stiller's thesis (setups D and F).
 
-    Those that have not moved yet go by priority, then by age.  Nothing bounds how long the others wait.
+    Jobs without an ended stage follow by priority, then by age.  The waiting time of the others is not bounded.
     """
 
     name = "greedy"
 
     def __init__(self) -> None:
-        self._moves = 0
+        self._ended = 0
         self._last: dict[str, int] = {}
 
     def rank(self, stage: Stage, job: JobFacts, now: float) -> Any:
-        """The latest move first."""
+        """Return a rank that puts the job with the latest ended stage first."""
         return (-self._last.get(job.id, 0), -job.priority, job.seq)
 
-    def ended(self, stage: Stage, job: JobFacts, seconds: float, *, done: bool) -> None:
-        """The job has moved."""
-        self._moves += 1
-        self._last[job.id] = self._moves
+    def stage_ended(self, stage: Stage, job: JobFacts, seconds: float, *, done: bool) -> None:
+        """Note that a stage of the job has ended."""
+        self._ended += 1
+        self._last[job.id] = self._ended
 
-    def left(self, job: JobFacts) -> None:
-        """Forget the job."""
+    def job_removed(self, job: JobFacts) -> None:
+        """Remove the job."""
         self._last.pop(job.id, None)

@@ -1,4 +1,4 @@
-"""Knows how long stages take, and so what everybody still has to do: who would end last goes first."""
+"""Least slack first, from predicted stage durations."""
 
 from __future__ import annotations
 
@@ -7,94 +7,91 @@ from typing import Any
 
 from kintune.core.stage import Stage
 from kintune.scheduler.forecast import Forecast
-from kintune.scheduler.policies.ranked import Ranked
-from kintune.scheduler.policy import JobFacts
+from kintune.scheduler.policy import JobFacts, RankedPolicy
 from kintune.scheduler.resources import Placement, Resource
 
 __all__ = ["Predictive"]
 
-_MOST_CORES = 0.25  # the share that is kept for jobs at most
+_MAX_KEPT = 0.25  # largest share of all cores that is kept for absent jobs
 
 
-class Predictive(Ranked):
-    """Least slack first: the time at which a job should be over, less what it still has to do one after the other.
+class Predictive(RankedPolicy):
+    """Least slack first: a job's target end minus the sequential work that it has left.
 
-    Durations are learnt by the stages' opaque keys, and before that believed to be what jobs say of them; what lies
-    ahead is what jobs say they expect, or, of one that says nothing, as much again as it has had.  A job should be over
-    by its deadline.  Without one, it should be over when the busiest resource could be done with all that is known,
-    sooner by as much as its weight is above the average, and never later than a fair share of everything would have let
-    it.  Its slack shrinks while a job waits and not while it moves, so that nobody waits for ever.  A job that has
-    begun is not overtaken by one that has more ahead only because it has not, or all would end together: what it had
-    counts, up to what the busiest resource has.
+    Durations and remaining work come from `Forecast`.  The target end of a job with a deadline is the deadline.
+    Otherwise it is the earlier of two times: the time at which the busiest resource could finish all known work, scaled
+    by the mean priority over the job's own; and the time at which the job would end with its fair share of all
+    resources.  For the first of these, the remaining work counts as at least the smaller of the job's total work and
+    the busiest resource's work; otherwise a job that has begun would be overtaken by every job with more left, and all
+    jobs would end together.  Slack shrinks while a job waits and not while it runs, so no job starves.
 
-    A job with more to do, one stage after the other, than the busiest resource has is *critical*: whenever it waits,
-    everything ends later.  Its slack is below 0, by as much as it has too much ahead, and the cores where its process
-    lives are kept while it is elsewhere, where there is enough for others.
+    A job with more sequential work than the busiest resource has is *critical*: each delay of it delays the end of
+    everything.  Its slack is negative.  Its process's cores stay reserved while it uses a device, up to a share of all.
     """
 
     name = "predictive"
-    bounded = True
+    starvation_free = True
 
     def __init__(self) -> None:
-        self._outlook = Forecast()
-        self._weights = 0.0
+        self._forecast = Forecast()
+        self._priorities = 0.0
         self._jobs = 0
 
     def rank(self, stage: Stage, job: JobFacts, now: float) -> Any:
-        """The latest moment at which the stage could begin."""
-        outlook = self._outlook
-        ahead_s = outlook.ahead_s(job.id)
+        """Return the latest time at which the stage should start."""
+        forecast = self._forecast
+        ahead_s = forecast.ahead_s(job.id)
         if job.deadline is not None:
             return job.deadline - ahead_s
-        busiest_s, way_s = outlook.busiest_s(), outlook.had_s(job.id) + ahead_s
-        horizon = now + busiest_s * self._weights / self._jobs / job.priority
-        share = job.since + way_s * self._weights / job.priority
-        return min(horizon - max(ahead_s, min(way_s, busiest_s)), share - ahead_s)
+        busiest_s, total_s = forecast.busiest_s(), forecast.had_s(job.id) + ahead_s
+        horizon = now + busiest_s * self._priorities / self._jobs / job.priority
+        share = job.since + total_s * self._priorities / job.priority
+        return min(horizon - max(ahead_s, min(total_s, busiest_s)), share - ahead_s)
 
-    def keeps(self, stage: Stage, job: JobFacts, placement: Placement, kept: int) -> bool:
-        """Whether the job is critical, and enough is left for others."""
-        outlook = self._outlook
-        if not outlook.told(job.id) or outlook.ahead_s(job.id) < outlook.busiest_s():
+    def keeps_cores(self, stage: Stage, job: JobFacts, placement: Placement, kept: int) -> bool:
+        """Return whether the job is critical and the reserved cores stay within the limit."""
+        forecast = self._forecast
+        if not forecast.told(job.id) or forecast.ahead_s(job.id) < forecast.busiest_s():
             return False
-        return kept + placement.cores <= _MOST_CORES * outlook.capacity(None)
+        return kept + placement.cores <= _MAX_KEPT * forecast.capacity(None)
 
-    def joined(self, resource: Resource) -> None:
-        """There is more of it."""
-        self._outlook.count(resource, 1)
+    def resource_joined(self, resource: Resource) -> None:
+        """Add the resource's capacity."""
+        self._forecast.count(resource, 1)
 
-    def lost(self, resource: Resource) -> None:
-        """There is less of it."""
-        self._outlook.count(resource, -1)
+    def resource_lost(self, resource: Resource) -> None:
+        """Subtract the resource's capacity."""
+        self._forecast.count(resource, -1)
 
-    def back(self, resource: Resource) -> None:
-        """There is more of it again."""
-        self._outlook.count(resource, 1)
+    def resource_back(self, resource: Resource) -> None:
+        """Add the resource's capacity again."""
+        self._forecast.count(resource, 1)
 
-    def added(self, job: JobFacts) -> None:
-        """One more to share with."""
-        self._outlook.add(job.id)
-        self._weights += job.priority
+    def job_added(self, job: JobFacts) -> None:
+        """Register the job."""
+        self._forecast.add(job.id)
+        self._priorities += job.priority
         self._jobs += 1
 
-    def reweighed(self, job: JobFacts, priority: float) -> None:
-        """It shares with another weight."""
-        self._weights += priority - job.priority
+    def priority_changed(self, job: JobFacts, priority: float) -> None:
+        """Update the sum of priorities."""
+        self._priorities += priority - job.priority
 
-    def expects(self, job: JobFacts, ahead: Mapping[str, int], seconds: Mapping[str, float]) -> None:
-        """What lies ahead by the job's own account."""
-        self._outlook.expect(job.id, ahead, seconds)
+    def job_expects(self, job: JobFacts, ahead: Mapping[str, int], seconds: Mapping[str, float]) -> None:
+        """Replace the job's estimate of its remaining stages."""
+        self._forecast.expect(job.id, ahead, seconds)
 
-    def asked(self, stage: Stage, job: JobFacts) -> None:
-        """What stages of this key need."""
-        self._outlook.ask(stage)
+    def stage_ready(self, stage: Stage, job: JobFacts) -> None:
+        """Note the demand of stages with this duration key."""
+        self._forecast.ask(stage)
 
-    def ended(self, stage: Stage, job: JobFacts, seconds: float, *, done: bool) -> None:
-        """Learn from it."""
+    def stage_ended(self, stage: Stage, job: JobFacts, seconds: float, *, done: bool) -> None:
+        """Learn the duration of a successful stage."""
         if done:
-            self._outlook.done(stage, seconds)
+            self._forecast.done(stage, seconds)
 
-    def left(self, job: JobFacts) -> None:
-        """One less to share with."""
-        self._outlook.forget(job.id)
-        self._weights -= job.priority
+    def job_removed(self, job: JobFacts) -> None:
+        """Remove the job."""
+        self._forecast.forget(job.id)
+        self._priorities -= job.priority
         self._jobs -= 1

@@ -1,4 +1,4 @@
-"""One job at a time, its stages one after the other: nothing ever disturbs anything."""
+"""One job at a time and one stage at a time: no interference."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ __all__ = ["Sequential"]
 
 
 class Sequential(Policy):
-    """Finishes the job that began first before it looks at the next, which is then that of the highest priority."""
+    """Finishes the job that began first, then begins the job of highest priority."""
 
     name = "sequential"
 
     def choose(self, view: PolicyView) -> Suggestion | None:
-        """The earliest startable stage of the current job, once nothing of it runs."""
+        """Return the earliest startable stage of the current job, once no stage of it runs."""
         job = view.begun_job() or view.next_job()
         if job is None or view.running(job):
             return None

@@ -1,4 +1,4 @@
-"""All jobs in step, each stage of all of them at once: the worst case, which forces them to disturb each other."""
+"""All jobs in lockstep: the worst case of interference."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ __all__ = ["Synchronous"]
 
 
 class Synchronous(Policy):
-    """Waits until nothing runs and every job has something to start, then starts one stage of each, room or not.
+    """Waits until nothing runs and every job has a startable stage, then starts one of each, overbooking resources.
 
     The synchronous strategy of Stiller's thesis (setup C).
     """
 
     name = "synchronous"
-    waives = True
+    overbooks = True
 
     def __init__(self) -> None:
         self._step: deque[str] = deque()
 
     def choose(self, view: PolicyView) -> Suggestion | None:
-        """The next stage of the step that has begun, or the first of a new step."""
+        """Return the next stage of the current step, or the first of a new step."""
         if not self._step and not view.running_stages and view.waiting_jobs == view.open_jobs:
             self._step.extend(view.jobs())
         open_jobs = set(view.jobs()) if self._step else ()

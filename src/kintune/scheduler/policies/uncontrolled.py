@@ -1,4 +1,4 @@
-"""Every stage at once, whatever runs beside it: what happens when nobody schedules."""
+"""No scheduling: every stage starts at once."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ __all__ = ["Uncontrolled"]
 
 
 class Uncontrolled(Policy):
-    """Starts whatever is startable, room or not: natural interference (setup B of Stiller's thesis)."""
+    """Starts every startable stage, overbooking resources: natural interference (setup B of Stiller's thesis)."""
 
     name = "uncontrolled"
-    waives = True
+    overbooks = True
 
     def choose(self, view: PolicyView) -> Suggestion | None:
-        """Any stage."""
-        return next((found for lane in view.lanes() if (found := view.fit(lane)) is not None), None)
+        """Return any startable stage."""
+        return next((found for queue in view.queues() if (found := view.fit(queue)) is not None), None)

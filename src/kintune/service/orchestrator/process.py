@@ -22,8 +22,7 @@ from kintune.errors import KintuneError, StorageError
 from kintune.hardware.locks import DeviceLock, OnWait
 from kintune.hardware.software import require_tried_versions
 from kintune.records import Store
-from kintune.scheduler.decisions import Decision
-from kintune.scheduler.events import Event
+from kintune.scheduler.events import Decision, Event
 from kintune.scheduler.policies import policy
 from kintune.scheduler.scheduler import RetryLimits, Scheduler
 from kintune.service import logs

@@ -7,8 +7,16 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from kintune.core.stage import StageKey
-from kintune.scheduler.decisions import Decision, Start
-from kintune.scheduler.events import Event, ResourceBack, ResourceJoined, ResourceLost, StageDone, StageFailed
+from kintune.scheduler.events import (
+    Decision,
+    Event,
+    ResourceBack,
+    ResourceJoined,
+    ResourceLost,
+    StageDone,
+    StageFailed,
+    Start,
+)
 from kintune.scheduler.resources import Host, Resource
 from kintune.service.orchestrator.events import EventTally, News, StageBegan, StageEnded, Standing, Standings
 

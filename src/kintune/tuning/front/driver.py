@@ -21,10 +21,8 @@ from kintune.core.version import FEATURES
 from kintune.errors import InputError, KintuneError, StorageError
 from kintune.hardware.software import require_tried_versions
 from kintune.records import Store
-from kintune.scheduler.decisions import Decision
-from kintune.scheduler.events import Event
+from kintune.scheduler.events import Decision, Event, RecordedStep, ScheduleHeader, encode_line
 from kintune.scheduler.policies import POLICIES, policy
-from kintune.scheduler.recording import Header, RecordedStep, encode_line
 from kintune.scheduler.scheduler import RetryLimits, Scheduler
 from kintune.tuning.front.journal import TuningJournal
 from kintune.tuning.front.placement import Placement, choose_placement, holding
@@ -86,7 +84,7 @@ def tune_all(
             _tell_all(show, requests, f"waiting for the cores, held by {holder}")
 
         with holding(placement.cores, [gpu.index for gpu in placement.gpus], waiting):
-            owner = "crowded" if POLICIES[scheduling.policy].waives else ""
+            owner = "crowded" if POLICIES[scheduling.policy].overbooks else ""
             runs = [TuningRun(request, store, placement.site(), owner) for request in requests]
             _check_distinct(runs)
             return _Campaign(runs, store, placement, scheduling, show).run()
@@ -119,7 +117,7 @@ class _Campaign:
             self._engine(journal, log, recording.observe) as engine,
         ):
             about = msgspec.msgpack.decode(engine.about("device", placement.names[0]), type=DeviceDescription)
-            if POLICIES[self._scheduling.policy].waives:
+            if POLICIES[self._scheduling.policy].overbooks:
                 about = about.crowded()
                 _tell_all(self._show, [tuning_run.request for tuning_run in runs], _CROWDED)
             launches = [self._launch(tuning_run, journal, about) for tuning_run in runs]
@@ -137,7 +135,7 @@ class _Campaign:
     def _recording(self) -> ScheduleLog:
         scheduling = self._scheduling
         names = {run_id: tuning_run.request.model.name for run_id, tuning_run in self._tickets.items()}
-        return ScheduleLog(scheduling.log, Header(scheduling.policy, scheduling.bundling, names))
+        return ScheduleLog(scheduling.log, ScheduleHeader(scheduling.policy, scheduling.bundling, names))
 
     def _engine(self, journal: TuningJournal, log: Path, observe: Observe) -> LocalEngine:
         chosen = policy(self._scheduling.policy)
@@ -149,7 +147,7 @@ class _Campaign:
             self._placement.resources(),
             log=log,
             observe=observe,
-            crowded=chosen.waives,
+            crowded=chosen.overbooks,
         )
 
     def _launch(self, tuning_run: TuningRun, journal: TuningJournal, about: DeviceDescription) -> JobLaunch:
@@ -176,7 +174,7 @@ def _check(requests: Sequence[TuneRequest], scheduling: Scheduling) -> None:
         raise InputError("there is no model to tune")
     if scheduling.policy not in POLICIES:
         raise InputError(f"there is no policy {scheduling.policy!r}; there are {', '.join(POLICIES)}")
-    if POLICIES[scheduling.policy].waives and len(requests) > 1 and requests[0].device == "cpu":
+    if POLICIES[scheduling.policy].overbooks and len(requests) > 1 and requests[0].device == "cpu":
         raise InputError(
             f"policy {scheduling.policy!r} would measure on cores that others work on; give the device its own: "
             "--device cpu:1"
@@ -242,7 +240,7 @@ def tune(request: TuneRequest, on_progress: Callable[[ProgressReport], None] | N
 class ScheduleLog:
     """Writes what the scheduler hears and decides, line by line, as it happens; without a path it writes nothing."""
 
-    def __init__(self, path: str | None, header: Header) -> None:
+    def __init__(self, path: str | None, header: ScheduleHeader) -> None:
         self._path = path
         self._header = header
         self._file: RawIOBase | None = None

@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from kintune.scheduler.decisions import Cancel, Decision, GiveUp, RetryAt, Start
-from kintune.scheduler.events import Event
+from kintune.scheduler.events import Cancel, Decision, Event, GiveUp, RetryAt, Start
 from kintune.scheduler.scheduler import Scheduler
 from kintune.workers.engine.job_driver import JobDriver
 

@@ -7,18 +7,21 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from kintune.core.messages import Accept, Finished, OfferStages, Open, StageClosed, Stop, Work
-from kintune.scheduler.decisions import Cancel, GiveUp, RetryAt, Start
 from kintune.scheduler.events import (
+    Cancel,
+    GiveUp,
     JobAdded,
     JobCancelled,
     JobEnded,
     JobExpects,
     JobMoved,
+    RetryAt,
     RetryDue,
     StageDone,
     StageDropped,
     StageFailed,
     StageReady,
+    Start,
 )
 from kintune.wire.job_loop import JOB_WORKER
 from kintune.workers.engine.engine_context import EngineContext

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kintune.core.stage import Stage, StageKey
-from kintune.scheduler.decisions import Decision, Start
-from kintune.scheduler.durations import Durations
 from kintune.scheduler.events import (
+    Decision,
     Event,
     JobAdded,
     JobCancelled,
@@ -22,7 +21,9 @@ from kintune.scheduler.events import (
     StageDropped,
     StageFailed,
     StageReady,
+    Start,
 )
+from kintune.scheduler.forecast import Durations
 from kintune.scheduler.resources import Host
 
 __all__ = ["Backlog", "Load"]

@@ -18,9 +18,11 @@ from hypothesis.stateful import (
 )
 
 from kintune.core.stage import Demand, Stage
-from kintune.scheduler.decisions import Cancel, Decision, GiveUp, RetryAt
 from kintune.scheduler.events import (
+    Cancel,
+    Decision,
     Event,
+    GiveUp,
     JobAdded,
     JobCancelled,
     JobEnded,
@@ -29,6 +31,7 @@ from kintune.scheduler.events import (
     ResourceBack,
     ResourceJoined,
     ResourceLost,
+    RetryAt,
     RetryDue,
     StageDone,
     StageDropped,
@@ -59,17 +62,20 @@ KINDS = ["select", "build", "profile"]
 
 
 class Schedule(RuleBasedStateMachine):
-    """Drives a machine as an engine would, with everything that can go wrong, in any order."""
+    """Drives a scheduler as an engine would, with everything that can go wrong, in any order."""
 
     policy: type[Policy]
     bundling: bool
 
-    def new_machine(self) -> Scheduler:
+    def new_scheduler(self) -> Scheduler:
         return Scheduler(self.policy(), RetryLimits(bundling=self.bundling))
 
     @initialize()
     def begin(self) -> None:
-        self.machine, self.auditor = self.new_machine(), Auditor(waives=self.policy.waives, bounded=self.policy.bounded)
+        self.scheduler, self.auditor = (
+            self.new_scheduler(),
+            Auditor(overbooks=self.policy.overbooks, starvation_free=self.policy.starvation_free),
+        )
         self.now = 0.0
         self.log: list[tuple[Event, list[Decision]]] = []
         self.jobs: list[str] = []
@@ -82,7 +88,7 @@ class Schedule(RuleBasedStateMachine):
             self.tell(ResourceJoined(self.now, resource))
 
     def tell(self, event: Event) -> None:
-        decisions = self.machine.handle(event)
+        decisions = self.scheduler.handle(event)
         self.auditor.observe(event, decisions)
         self.log.append((event, decisions))
         for decision in decisions:
@@ -210,13 +216,13 @@ class Schedule(RuleBasedStateMachine):
             assert len(self.auditor.running) <= 1
 
     def teardown(self) -> None:
-        if not hasattr(self, "machine"):
+        if not hasattr(self, "scheduler"):
             return
         self.replays()
         self.everything_ends_once_nothing_goes_wrong()
 
     def replays(self) -> None:
-        again = self.new_machine()
+        again = self.new_scheduler()
         for event, decisions in self.log:
             read_back = msgspec.json.decode(msgspec.json.encode(event), type=Event)
             assert again.handle(read_back) == decisions
@@ -259,13 +265,13 @@ def test_the_laws_hold(name: str, bundling: bool) -> None:
 
 def calls_an_event(policy: Policy, jobs: int, devices: int) -> float:
     """How many Python and C functions one event costs on average, with this many jobs and devices."""
-    machine = Scheduler(policy)
-    machine.handle(ResourceJoined(0, Host("h", 4, 0)))
+    scheduler = Scheduler(policy)
+    scheduler.handle(ResourceJoined(0, Host("h", 4, 0)))
     for n in range(devices):
-        machine.handle(ResourceJoined(0, Device(f"d{n}", "gpu")))
+        scheduler.handle(ResourceJoined(0, Device(f"d{n}", "gpu")))
     for n in range(jobs):
-        machine.handle(JobAdded(0, f"j{n}"))
-        machine.handle(StageReady(0, Stage("s0", f"j{n}", "profile", Demand(device="gpu", exclusive=True))))
+        scheduler.handle(JobAdded(0, f"j{n}"))
+        scheduler.handle(StageReady(0, Stage("s0", f"j{n}", "profile", Demand(device="gpu", exclusive=True))))
     calls = 0
 
     def count(_frame: FrameType, what: str, _argument: Any) -> None:
@@ -278,8 +284,8 @@ def calls_an_event(policy: Policy, jobs: int, devices: int) -> float:
         for n in range(rounds):
             job = "j0" if policy.name == "sequential" else f"j{n}"
             id = f"s{n}" if policy.name == "sequential" else "s0"
-            machine.handle(StageReady(1, Stage(f"s{n + 1}", job, "profile", Demand(device="gpu", exclusive=True))))
-            machine.handle(StageDone(1, job, id, 0))
+            scheduler.handle(StageReady(1, Stage(f"s{n + 1}", job, "profile", Demand(device="gpu", exclusive=True))))
+            scheduler.handle(StageDone(1, job, id, 0))
     finally:
         sys.setprofile(None)
     return calls / rounds
