@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
-TRACER = r'''
+TRACER = r"""
 import os, re, sys, threading
 
 OUT = os.environ.get("KINTUNE_TRACE_DIR")
@@ -86,7 +86,7 @@ if OUT:
 
     threading.setprofile(hook)
     sys.setprofile(hook)
-'''
+"""
 
 
 def traced(model: Path, trials: int, folder: Path) -> list[list[str]]:

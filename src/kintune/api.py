@@ -328,7 +328,7 @@ def _watching_all(
         with _watching(progress, f"{names[0]}, target {target}") as watch:
             yield lambda _, report: watch(report)
     else:
-        from kintune.terminal.fleet import open_fleet_display
+        from kintune.terminal.display import open_fleet_display
 
         title = f"{len(names)} models, target {target}, policy {policy}"
         with contextlib.closing(open_fleet_display(title, names, quiet=not progress)) as display:

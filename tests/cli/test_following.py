@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kintune.cli.following import Following
+from kintune.cli.remote import Following
 from kintune.core.report import ProgressReport
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kintune.cli.joining import door_of, token_of
+from kintune.cli.agents import door_of, token_of
 from kintune.errors import InputError
 
 if TYPE_CHECKING:

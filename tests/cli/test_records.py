@@ -157,7 +157,7 @@ def test_a_stock_database_is_written_with_what_was_left_out(
         given.append(database)
         return Exported(0, {"the untuned program": 1})
 
-    monkeypatch.setattr("kintune.cli.records.export.export_metaschedule", export)
+    monkeypatch.setattr("kintune.cli.records_exchange.export_metaschedule", export)
     said = kintune("records", "export", "--metaschedule", "stock", "--records", measured)
     assert said.out == "stock: 0 measurements\n  left out 1: the untuned program\n"
     assert [m.times_us for m in given[0].measured] == [(5.0,)]
@@ -167,7 +167,7 @@ def test_a_stock_database_is_read(kintune: Kintune, measured: Path, monkeypatch:
     with Store.open(measured) as store:
         known = gather(store)
     database = msgspec.structs.replace(known, skipped={"a failed measurement": 3})
-    monkeypatch.setattr("kintune.cli.records.import_.read_metaschedule", lambda _: database)
+    monkeypatch.setattr("kintune.cli.records_exchange.read_metaschedule", lambda _: database)
     said = kintune("records", "import", "--metaschedule", "stock", "--records", measured)
     assert said.out == f"{measured}: 1 measurements added, 0 known already\n  left out 3: a failed measurement\n"
 

@@ -9,8 +9,8 @@ import pytest
 
 from kintune.core.device import DeviceDescription, Machine, Peak
 from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol
-from kintune.doctor import peak as module
-from kintune.doctor.peak import check_peak
+from kintune.doctor import checks as module
+from kintune.doctor.checks import check_peak
 from kintune.errors import EngineError
 from kintune.hardware.check import Verdict
 from kintune.records import Store

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kintune.doctor.storage import check_records
+from kintune.doctor.checks import check_records
 from kintune.hardware.check import Verdict
 from kintune.records import Store
 

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import io
 
-from kintune.terminal.display import Silence, open_display
+from kintune.terminal.display import PlainDisplay, Silence, open_display
 from kintune.terminal.live import LiveDisplay
-from kintune.terminal.plain import PlainDisplay
 from tests.support.reports import example_progress
 
 

@@ -4,8 +4,8 @@ import io
 
 from rich.console import Console
 
-from kintune.terminal.fleet import open_fleet_display
-from kintune.terminal.live_fleet import LiveFleet, fleet_picture
+from kintune.terminal.display import open_fleet_display
+from kintune.terminal.live import LiveFleet, fleet_picture
 from tests.support.reports import example_progress
 
 

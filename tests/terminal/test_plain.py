@@ -4,7 +4,7 @@ import io
 
 from kintune.core.report import ProgressReport
 from kintune.core.stage_results import StageName
-from kintune.terminal.plain import PlainDisplay
+from kintune.terminal.display import PlainDisplay
 from tests.support.reports import example_progress
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.terminal.quantities import clock, count, duration, milliseconds, times
+from kintune.terminal.formatting import clock, count, duration, milliseconds, times
 
 
 @pytest.mark.parametrize(

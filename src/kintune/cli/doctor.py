@@ -9,13 +9,11 @@ import kintune
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import records_option
 from kintune.core.device import Machine
-from kintune.doctor.checks import check_gpus
-from kintune.doctor.peak import check_peak
-from kintune.doctor.storage import check_records
+from kintune.doctor.checks import check_gpus, check_peak, check_records
 from kintune.hardware.check import Check, Verdict
 from kintune.hardware.cpu import inspect_machine
 from kintune.hardware.software import check_software
-from kintune.terminal.quantities import count
+from kintune.terminal.formatting import count
 
 __all__ = ["DoctorReport", "command"]
 

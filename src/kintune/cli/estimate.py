@@ -7,7 +7,7 @@ import click
 from kintune import api
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import constant_option, records_option, shape_option
-from kintune.terminal.quantities import count, duration, milliseconds
+from kintune.terminal.formatting import count, duration, milliseconds
 from kintune.tuning.estimation import Estimate, estimate_model
 
 __all__ = ["command"]

@@ -6,9 +6,9 @@ import click
 import msgspec
 
 from kintune import api
-from kintune.cli.arrays import read_arrays
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
-from kintune.terminal.quantities import milliseconds
+from kintune.cli.run import read_arrays
+from kintune.terminal.formatting import milliseconds
 
 __all__ = ["EvaluateDocument", "command"]
 

@@ -1,16 +1,81 @@
-"""`kintune jobs`: your jobs at a service."""
+"""`kintune job show | watch | logs | cancel | retry | download`."""
 
 from __future__ import annotations
 
+import tempfile
 import time
+from datetime import datetime, timezone
+from pathlib import Path
 
 import click
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
-from kintune.cli.remote import JobsDocument, job_line, service_options
+from kintune.cli.remote import Following, JobDocument, JobsDocument, job_line, service_options
 from kintune.service.client import Client
 
-__all__ = ["command"]
+__all__ = ["cancel", "download", "list_jobs", "logs", "retry", "show", "watch"]
+
+
+@click.command("show", short_help="Show where it stands, and how it came there.")
+@click.argument("job")
+@service_options
+@json_option
+def show(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
+    """Show JOB with all its steps."""
+    with Client(service, token) as client:
+        found = client.job(job)
+    write_document(json_target, JobDocument(job=found))
+    echo(job_line(found, time.time()), json_target)
+    for step in found["steps"]:
+        at = datetime.fromtimestamp(step["at"], timezone.utc).isoformat(sep=" ", timespec="seconds")
+        echo(f"  {at}  {step['state']:10} {step['reason']}".rstrip(), json_target)
+
+
+@click.command("watch", short_help="Show how it goes, until it is over.")
+@click.argument("job")
+@service_options
+def watch(job: str, token: str | None, service: str | None) -> None:
+    """Show how JOB goes; the exit code is 1 if it fails."""
+    with Client(service, token) as client, Following(f"job {job}", click.echo) as news:
+        client.wait(job, news)
+
+
+@click.command("logs", short_help="What its processes have said.")
+@click.argument("job")
+@service_options
+def logs(job: str, token: str | None, service: str | None) -> None:
+    """Print the log of JOB."""
+    with Client(service, token) as client, tempfile.TemporaryDirectory() as place:
+        path = client.download(job, Path(place) / "log", "log")
+        click.echo(path.read_text(errors="replace"), nl=False)
+
+
+@click.command("cancel", short_help="End it without a result.")
+@click.argument("job")
+@service_options
+def cancel(job: str, token: str | None, service: str | None) -> None:
+    """End JOB without a result; what it has measured is kept."""
+    with Client(service, token) as client:
+        click.echo(job_line(client.cancel(job), time.time()))
+
+
+@click.command("retry", short_help="Go on with one that failed or was cancelled.")
+@click.argument("job")
+@service_options
+def retry(job: str, token: str | None, service: str | None) -> None:
+    """Go on with JOB as a new one; prints its id."""
+    with Client(service, token) as client:
+        click.echo(client.retry(job)["id"])
+
+
+@click.command("download", short_help="Fetch the result.")
+@click.argument("job")
+@service_options
+@click.option("--output", metavar="FILE.kt", required=True, help="Where it goes.")
+def download(job: str, token: str | None, service: str | None, output: str) -> None:
+    """Fetch the executable of JOB."""
+    with Client(service, token) as client:
+        click.echo(f"The executable is {client.download(job, output)}")
 
 
 @click.command("jobs", short_help="List your jobs at a service.")
@@ -19,7 +84,7 @@ __all__ = ["command"]
 @click.option("--everybody", is_flag=True, help="All users' jobs, for who may see them.")
 @click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="How many.")
 @json_option
-def command(
+def list_jobs(
     token: str | None,
     service: str | None,
     states: tuple[str, ...],

@@ -7,7 +7,7 @@ import msgspec
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.models import zoo
-from kintune.terminal.quantities import count
+from kintune.terminal.formatting import count
 from kintune.tuning.estimation import count_network_flops
 
 __all__ = ["DESCRIPTIONS", "ModelsDocument", "ZooModel", "command"]

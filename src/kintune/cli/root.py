@@ -1,4 +1,4 @@
-"""The command `kintune` and the table of its commands."""
+"""The command `kintune` and the tables of its commands and groups."""
 
 from __future__ import annotations
 
@@ -8,7 +8,49 @@ import kintune
 from kintune.cli.lazy import Entry, LazyGroup
 from kintune.cli.plugins import with_plugins
 
-__all__ = ["COMMANDS", "root"]
+__all__ = ["COMMANDS", "device", "job", "records", "root", "service", "worker"]
+
+_RECORDS = {
+    "list": Entry("kintune.cli.records", "List the runs.", "list_runs"),
+    "show": Entry("kintune.cli.records", "Show one run.", "show_run"),
+    "check": Entry("kintune.cli.records", "Look for damage, and remove it if told so.", "check"),
+    "export": Entry("kintune.cli.records_exchange", "Write what was measured to a file.", "export"),
+    "import": Entry("kintune.cli.records_exchange", "Add what a file holds.", "import_"),
+    "pretrain": Entry("kintune.cli.records_pretrain", "Train family models from what was measured."),
+}
+
+_SERVICE = {
+    "add-user": Entry("kintune.cli.service", "Add a user.", "add_user", "service"),
+    "users": Entry("kintune.cli.service", "List the users.", "list_users", "service"),
+    "lock": Entry("kintune.cli.service", "Lock a user out, or let them in again.", "lock", "service"),
+    "add-token": Entry("kintune.cli.service", "Make a token, which is shown once.", "add_token", "service"),
+    "tokens": Entry("kintune.cli.service", "List the tokens.", "list_tokens", "service"),
+    "revoke": Entry("kintune.cli.service", "Revoke a token.", "revoke", "service"),
+    "machines": Entry(
+        "kintune.cli.service",
+        "List the machines that have joined, and their devices' types.",
+        "list_machines",
+        "service",
+    ),
+    "forget-type": Entry(
+        "kintune.cli.service", "Let the next device say what those of a type are.", "forget_type", "service"
+    ),
+    "backup": Entry("kintune.cli.service", "Write everything to one file.", "backup", "service"),
+    "restore": Entry("kintune.cli.service", "Make a service out of a back-up.", "restore_", "service"),
+}
+
+_DEVICE = {"start": Entry("kintune.cli.agents", "Measure here what a service wants to know.", "start_device", "fleet")}
+
+_WORKER = {"start": Entry("kintune.cli.agents", "Build here what a service wants to try.", "start_worker", "fleet")}
+
+_JOB = {
+    "show": Entry("kintune.cli.jobs", "Show where it stands, and how it came there.", "show", "client"),
+    "watch": Entry("kintune.cli.jobs", "Show how it goes, until it is over.", "watch", "client"),
+    "logs": Entry("kintune.cli.jobs", "What its processes have said.", "logs", "client"),
+    "cancel": Entry("kintune.cli.jobs", "End it without a result.", "cancel", "client"),
+    "retry": Entry("kintune.cli.jobs", "Go on with one that failed or was cancelled.", "retry", "client"),
+    "download": Entry("kintune.cli.jobs", "Fetch the result.", "download", "client"),
+}
 
 COMMANDS = {
     "tune": Entry("kintune.cli.tune", "Make a model fast on this machine."),
@@ -16,17 +58,28 @@ COMMANDS = {
     "run": Entry("kintune.cli.run", "Run a tuned model on inputs from a file."),
     "evaluate": Entry("kintune.cli.evaluate", "Time a tuned model."),
     "estimate": Entry("kintune.cli.estimate", "Say what tuning a model will take, before doing it."),
-    "records": Entry("kintune.cli.records", "Look at, check, exchange and learn from what was measured."),
+    "records": Entry("kintune.cli.root", "Look at, check, exchange and learn from what was measured.", "records"),
     "serve": Entry("kintune.cli.serve", "Tune models as a service.", extra="service"),
-    "service": Entry("kintune.cli.service", "Look after a service on this machine.", extra="service"),
-    "device": Entry("kintune.cli.device", "Lend this machine's devices to a service.", extra="fleet"),
-    "worker": Entry("kintune.cli.worker", "Lend this machine's cores to a service.", extra="fleet"),
+    "service": Entry("kintune.cli.root", "Look after a service on this machine.", "service"),
+    "device": Entry("kintune.cli.root", "Lend this machine's devices to a service.", "device"),
+    "worker": Entry("kintune.cli.root", "Lend this machine's cores to a service.", "worker"),
     "submit": Entry("kintune.cli.submit", "Have a service make a model fast.", extra="client"),
-    "jobs": Entry("kintune.cli.jobs", "List your jobs at a service.", extra="client"),
-    "job": Entry("kintune.cli.job", "Look at one job at a service, or change it.", extra="client"),
+    "jobs": Entry("kintune.cli.jobs", "List your jobs at a service.", "list_jobs", "client"),
+    "job": Entry("kintune.cli.root", "Look at one job at a service, or change it.", "job"),
     "models": Entry("kintune.cli.models", "List the models of the zoo."),
     "doctor": Entry("kintune.cli.doctor", "Check that this machine can tune."),
 }
+
+
+def _group(name: str, entries: dict[str, Entry]) -> LazyGroup:
+    return LazyGroup(name, entries, help=COMMANDS[name].summary)
+
+
+records = _group("records", _RECORDS)
+service = _group("service", _SERVICE)
+device = _group("device", _DEVICE)
+worker = _group("worker", _WORKER)
+job = _group("job", _JOB)
 
 root = LazyGroup(
     "kintune",

@@ -12,13 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from kintune import api
-from kintune.cli.arrays import read_arrays
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.errors import InputError
-from kintune.files import check_writable, readable_files
-from kintune.runtime.inputs import load_arranged, write_arrays
+from kintune.files import check_readable, check_writable, readable_files
+from kintune.runtime.inputs import load_arranged, load_inputs, write_arrays
 
-__all__ = ["OutputSummary", "RunDocument", "command"]
+__all__ = ["OutputSummary", "RunDocument", "command", "read_arrays"]
 
 
 class OutputSummary(msgspec.Struct, frozen=True):
@@ -116,3 +115,12 @@ def _summarize(name: str, array: npt.NDArray[np.generic], source: str | None = N
     values = array.astype(np.float64)
     ends = (float(values.min()), float(values.mean()), float(values.max())) if values.size else (0.0, 0.0, 0.0)
     return OutputSummary(name, array.shape, str(array.dtype), *ends, source)
+
+
+def read_arrays(path: str) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of an `.npz` file by name.  Raises InputError when it is none; Python objects in it are refused."""
+    check_readable(path, "--input")
+    try:
+        return load_inputs(path)
+    except InputError as error:
+        raise InputError(f"--input {error}; write it with np.savez(path, NAME=array)") from error

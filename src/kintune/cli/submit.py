@@ -7,9 +7,8 @@ from typing import Any
 import click
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
-from kintune.cli.following import Following
 from kintune.cli.options import config_options, constant_option, shape_option
-from kintune.cli.remote import JobDocument, service_options
+from kintune.cli.remote import Following, JobDocument, service_options
 from kintune.files import check_writable
 from kintune.models.constants import constant_values, parse_constants
 from kintune.models.ref import parse_shapes

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from kintune.errors import OrderError
+import msgspec
+
+from kintune.core.device import DeviceDescription, Peak
+from kintune.errors import KintuneError, OrderError, RecordsError, StorageError
 from kintune.hardware.check import Check, Verdict
+from kintune.hardware.cores import choose_cores
 from kintune.hardware.gpus import Gpu, list_gpus
+from kintune.hardware.locks import cores_lock
 from kintune.hardware.toolchain import find_nvcc
+from kintune.records import Store
+from kintune.terminal.formatting import count
+from kintune.tuning.peak import device_peak
+from kintune.wire.worker_client import interview
 
-__all__ = ["check_gpus"]
+__all__ = ["check_gpus", "check_peak", "check_records", "described"]
+
 
 _LEAST_DRIVER, _LEAST_ARCHITECTURE = 580, 75  # those of CUDA 13
 
@@ -44,3 +55,51 @@ def _check(gpu: Gpu) -> Check:
             name, Verdict.NOTE, finding, f"it takes one process at a time: nvidia-smi -i {gpu.index} -c DEFAULT"
         )
     return Check(name, Verdict.GOOD, f"{finding}; --device cuda:{gpu.index}")
+
+
+_DEVICE_WORKER = "kintune.workers.device_worker"
+
+
+def check_peak(location: str | None, *, again: bool = False, on_wait: Callable[[str], None] | None = None) -> Check:
+    """What this machine reaches with all its cores, and the records at `location` keep from now on.
+
+    Waits for whoever times programs on the cores; `on_wait` is told who.
+    """
+    cores = choose_cores(0)
+    try:
+        with (
+            Store.open(location) as store,
+            cores_lock(cores, on_wait),
+            interview(_DEVICE_WORKER, ("--target", "native", "--threads", str(len(cores)))) as device,
+        ):
+            about = msgspec.msgpack.decode(device.about, type=DeviceDescription)
+            peak = device_peak(device, about, store, again=again)
+    except KintuneError as error:
+        return Check("measured peak", Verdict.PROBLEM, str(error), "mend what it says; tuning needs the same worker")
+    return Check("measured peak", Verdict.GOOD, described(peak))
+
+
+def described(peak: Peak) -> str:
+    """One line."""
+    reading = f" and reading {count(peak.read_gbytes_per_s * 1e9, 'B')}" if peak.read_gbytes_per_s else ""
+    return (
+        f"{count(peak.gflops * 1e9, 'FLOP')} a second with {peak.threads} threads, "
+        f"streaming {count(peak.gbytes_per_s * 1e9, 'B')}{reading} a second"
+    )
+
+
+def check_records(location: str | None) -> list[Check]:
+    """Open the records at `location` (the default place when None), without creating any."""
+    where = location or Store.default_location()
+    if "://" not in where and not Path(where).expanduser().exists():
+        return [
+            Check("records", Verdict.NOTE, f"{where} does not exist yet; it is made once there is something to keep")
+        ]
+    try:
+        with Store.open(where, create=False) as store:
+            counts = store.counts()
+            finding = f"{store.where}: {counts.runs} runs, {counts.measurements} measurements"
+            notices = [Check("records", Verdict.NOTE, store.notice)] if store.notice else []
+            return [Check("records", Verdict.GOOD, finding), *notices]
+    except (RecordsError, StorageError) as error:
+        return [Check("records", Verdict.PROBLEM, str(error), "choose another with --records, or move this one away")]

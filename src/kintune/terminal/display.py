@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Protocol, TextIO
 
 from kintune.core.report import ProgressReport
+from kintune.core.stage_results import StageName
+from kintune.terminal.formatting import (
+    describe_effort,
+    describe_failures,
+    describe_interference,
+    describe_latency,
+    describe_stage,
+)
 
-__all__ = ["Display", "Silence", "open_display"]
+__all__ = ["Display", "FleetDisplay", "PlainDisplay", "Silence", "open_display", "open_fleet_display"]
 
 
 class Display(Protocol):
@@ -42,6 +51,121 @@ def open_display(title: str, *, quiet: bool = False, stream: TextIO | None = Non
         from kintune.terminal.live import LiveDisplay
 
         return LiveDisplay(title, stream)
-    from kintune.terminal.plain import PlainDisplay
+    from kintune.terminal.display import PlainDisplay
 
     return PlainDisplay(title, stream)
+
+
+_ROUTINE = frozenset({StageName.SELECT, StageName.BUILD, StageName.PROFILE, StageName.UPDATE})
+
+
+class PlainDisplay:
+    """Writes lines to `stream`, at least `interval_s` seconds of run time apart except at milestones.
+
+    A milestone is the start of a stage that happens once, a new phase, or the first estimated latency.
+    """
+
+    def __init__(self, title: str, stream: TextIO, interval_s: float = 10.0) -> None:
+        self._stream = stream
+        self._interval_s = interval_s
+        self._written_s = float("-inf")
+        self._last: ProgressReport | None = None
+        self._unwritten = False
+        self._write(title)
+
+    def show(self, report: ProgressReport) -> None:
+        """Write a line if one is due."""
+        due = report.elapsed_s - self._written_s >= self._interval_s or self._is_milestone(report)
+        self._last = report
+        self._unwritten = not due
+        if due:
+            self._write_report(report)
+
+    def close(self) -> None:
+        """Write the last report if it was held back."""
+        if self._last is not None and self._unwritten:
+            self._write_report(self._last)
+            self._unwritten = False
+
+    def _is_milestone(self, report: ProgressReport) -> bool:
+        last = self._last
+        if last is None:
+            return True
+        new_stage = report.stage != last.stage and not {report.stage, last.stage} <= _ROUTINE
+        new_phase = bool(report.phase) and report.phase != last.phase
+        return new_stage or new_phase or (report.best_ms is not None and last.best_ms is None)
+
+    def _write_report(self, report: ProgressReport) -> None:
+        said = (
+            describe_effort(report),
+            describe_latency(report),
+            describe_stage(report),
+            describe_failures(report),
+            describe_interference(report.trials, report.disturbed),
+        )
+        self._write("; ".join(part for part in said if part))
+        self._written_s = report.elapsed_s
+
+    def _write(self, line: str) -> None:
+        self._stream.write(f"{line}\n")
+        self._stream.flush()
+
+
+class FleetDisplay(Protocol):
+    """Shows the progress of numbered runs until it is closed."""
+
+    def show(self, number: int, report: ProgressReport) -> None:
+        """Bring the picture up to date."""
+
+    def close(self) -> None:
+        """Leave the last picture standing and free the terminal."""
+
+
+class _Silence:
+    def show(self, number: int, report: ProgressReport) -> None:
+        """Show nothing."""
+
+    def close(self) -> None:
+        """Nothing was opened."""
+
+
+class _Named:
+    """A stream that begins each line with a name; as much of a stream as displays need."""
+
+    def __init__(self, name: str, stream: TextIO) -> None:
+        self._name = name
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(f"{self._name}: {text}")
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
+class _PlainFleet:
+    def __init__(self, title: str, names: Sequence[str], stream: TextIO) -> None:
+        stream.write(f"{title}\n")
+        width = max(len(name) for name in names)
+        self._displays = [PlainDisplay("waiting for its turn", _Named(n.ljust(width), stream)) for n in names]  # type: ignore[arg-type]
+
+    def show(self, number: int, report: ProgressReport) -> None:
+        self._displays[number].show(report)
+
+    def close(self) -> None:
+        for display in self._displays:
+            display.close()
+
+
+def open_fleet_display(
+    title: str, names: Sequence[str], *, quiet: bool = False, stream: TextIO | None = None
+) -> FleetDisplay:
+    """The display that suits `stream` (standard error unless told): live on a terminal, plain lines elsewhere."""
+    if quiet:
+        return _Silence()
+    stream = stream or sys.stderr
+    if stream.isatty():
+        from kintune.terminal.live import LiveFleet
+
+        return LiveFleet(title, names, stream)
+    return _PlainFleet(title, names, stream)

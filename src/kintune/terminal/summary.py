@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from kintune.core.report import RunReport, StopReason
-from kintune.terminal import phrases
-from kintune.terminal.quantities import clock, milliseconds, times
+from kintune.terminal.formatting import clock, describe_interference, milliseconds, times
 
 __all__ = ["summarize"]
 
@@ -101,7 +100,7 @@ def _search(report: RunReport) -> list[str]:
 
 
 def _others(report: RunReport) -> list[str]:
-    said = phrases.others(report.trials, report.disturbed)
+    said = describe_interference(report.trials, report.disturbed)
     if not said:
         return []
     return [

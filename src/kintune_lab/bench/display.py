@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from kintune.terminal.quantities import clock, duration
+from kintune.terminal.formatting import clock, duration
 from kintune_lab.bench.record import CellRecord
 from kintune_lab.experiment.cell import Cell
 from kintune_lab.experiment.experiment import CellProgress

@@ -9,7 +9,7 @@ import click
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.errors import InputError
-from kintune.terminal.quantities import duration
+from kintune.terminal.formatting import duration
 from kintune_lab.bench.display import BenchDisplay, open_bench_display
 from kintune_lab.bench.forecast import seconds_left
 from kintune_lab.bench.imports import import_models

@@ -14,7 +14,7 @@ from kintune.cli.options import constant_option, records_option, shape_option
 from kintune.errors import InputError
 from kintune.files import check_writable
 from kintune.search.family import algorithms
-from kintune.terminal.quantities import count
+from kintune.terminal.formatting import count
 from kintune_lab.families.document import FamiliesDocument, Member
 from kintune_lab.families.grouping import LEAST_SAMPLES
 from kintune_lab.families.inquiry import inquire

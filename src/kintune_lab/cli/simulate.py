@@ -13,7 +13,7 @@ import msgspec
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.errors import InputError
 from kintune.files import check_writable
-from kintune.terminal.quantities import duration
+from kintune.terminal.formatting import duration
 from kintune_lab.families.picture import check_picture
 from kintune_lab.simulate.gantt import draw_gantt
 from kintune_lab.simulate.live import simulate_live

@@ -10,8 +10,14 @@ from kintune.service.job_repository import Job
 from kintune.service.job_status import JobCommand, JobStatus
 from kintune.service.portal.charts import curve_options, family_options
 from kintune.service.portal.frame import STATE_COLORS, PageContext, moment, page, telling
-from kintune.terminal import phrases
-from kintune.terminal.quantities import duration, milliseconds, times
+from kintune.terminal.formatting import (
+    describe_effort,
+    describe_failures,
+    describe_latency,
+    duration,
+    milliseconds,
+    times,
+)
 
 __all__ = ["job_page", "report_of"]
 
@@ -80,8 +86,8 @@ class JobView:
         self._now.set_text(f"Now: {doing or 'waiting for its turn'}")
         report = self._desk.board.progress(job.id) or _saved_progress(job)
         if report is not None:
-            self._said.set_text(f"{phrases.effort(report)}; {phrases.latency(report)}")
-            self._failures.set_text(phrases.failures(report))
+            self._said.set_text(f"{describe_effort(report)}; {describe_latency(report)}")
+            self._failures.set_text(describe_failures(report))
             self._show_families(report.families)
         curve = self._desk.board.curve(job.id)
         elapsed_s = report.elapsed_s if report is not None else 0.0

@@ -6,7 +6,7 @@ from nicegui import ui
 
 from kintune.service.job_repository import Job
 from kintune.service.portal.frame import STATE_COLORS, PageContext, moment, page
-from kintune.terminal import phrases
+from kintune.terminal.formatting import describe_effort
 
 __all__ = ["home_page"]
 
@@ -51,7 +51,7 @@ def _row(desk: PageContext, job: Job) -> None:
         state.set_text(now.state.value)
         state.props(f"color={STATE_COLORS.get(now.state, 'primary')}")
         report = desk.board.progress(job.id)
-        said.set_text(phrases.effort(report) if report and not now.state.over else now.reason)
+        said.set_text(describe_effort(report) if report and not now.state.over else now.reason)
         if now.state.over:
             timer.deactivate()
 

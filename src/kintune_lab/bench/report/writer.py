@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from kintune.files import write_whole
-from kintune.terminal.quantities import duration
+from kintune.terminal.formatting import duration
 from kintune_lab.bench.report.page import page
 from kintune_lab.bench.report.plots import Drawing, can_draw, draw
 from kintune_lab.bench.spec import BenchSpec

@@ -1,0 +1,136 @@
+"""Where measurements are exported to or imported from."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from kintune.cli.document import JsonTarget, echo, json_option, write_document
+from kintune.cli.options import records_option
+from kintune.cli.records import find_run
+from kintune.files import check_readable, check_writable
+from kintune.integrations.exchange import (
+    Exported,
+    TuningDatabase,
+    absorb,
+    export_metaschedule,
+    gather,
+    read_metaschedule,
+)
+from kintune.records import ImportSummary, Store, export_records, import_records
+
+__all__ = [
+    "ExchangePlace",
+    "ExportDocument",
+    "ImportDocument",
+    "choose_place",
+    "export",
+    "import_",
+    "metaschedule_option",
+]
+
+
+metaschedule_option = click.option(
+    "--metaschedule", metavar="DIR", help="A database of stock MetaSchedule, in place of FILE."
+)
+
+
+class ExchangePlace(msgspec.Struct, frozen=True):
+    """A file of ours, or the directory of a stock MetaSchedule database."""
+
+    path: str
+    is_stock: bool
+
+
+def choose_place(file: str | None, metaschedule: str | None) -> ExchangePlace:
+    """The one place that was given; raises click.UsageError when there is none, or two."""
+    if (file is None) == (metaschedule is None):
+        raise click.UsageError("name one place: FILE, or --metaschedule DIR", click.get_current_context(silent=True))
+    return ExchangePlace(file, False) if file is not None else ExchangePlace(str(metaschedule), True)
+
+
+class ExportDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The document of `kintune records export --json`; `skipped` counts what was left out, by reason."""
+
+    schema_version: int = 1
+    records: str
+    place: str
+    measurements: int
+    skipped: dict[str, int]
+
+
+@click.command("export", short_help="Write what was measured to a file.")
+@click.argument("file", metavar="FILE", required=False)
+@metaschedule_option
+@click.option("--run", "run_id", metavar="RUN", help="Only what this run measured.  [default: everything]")
+@records_option
+@json_option
+def export(
+    file: str | None, metaschedule: str | None, run_id: str | None, records: str | None, json_target: JsonTarget
+) -> None:
+    """Write what was measured to FILE, which 'kintune records import' reads on any machine.
+
+    With --metaschedule, write a database of stock MetaSchedule instead.
+    """
+    place = choose_place(file, metaschedule)
+    if not place.is_stock:
+        check_writable(place.path, "the file")
+    with Store.open(records, create=False) as store:
+        where = store.where
+        run = None if run_id is None else find_run(store, run_id).run_id
+        exported = _export(store, place, run)
+    document = ExportDocument(records=where, place=place.path, measurements=exported.written, skipped=exported.skipped)
+    write_document(json_target, document)
+    echo(f"{place.path}: {exported.written} measurements", json_target)
+    for reason, count in sorted(exported.skipped.items()):
+        echo(f"  left out {count}: {reason}", json_target)
+
+
+def _export(store: Store, place: ExchangePlace, run_id: str | None) -> Exported:
+    if place.is_stock:
+        return export_metaschedule(place.path, gather(store, run_id))
+    return Exported(export_records(store, place.path, run_id=run_id), {})
+
+
+class ImportDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The document of `kintune records import --json`.
+
+    `added` measurements were new, `known` ones were not; `skipped` counts what cannot be used, by reason.
+    """
+
+    schema_version: int = 1
+    records: str
+    place: str
+    added: int
+    known: int
+    skipped: dict[str, int]
+
+
+@click.command("import", short_help="Add what a file holds.")
+@click.argument("file", metavar="FILE", required=False)
+@metaschedule_option
+@records_option
+@json_option
+def import_(file: str | None, metaschedule: str | None, records: str | None, json_target: JsonTarget) -> None:
+    """Add the measurements in FILE, written by 'kintune records export': all of them, or none if any is damaged.
+
+    With --metaschedule, add those of a database of stock MetaSchedule.  They were taken under other conditions, and
+    are kept apart from measurements of our own.
+    """
+    place = choose_place(file, metaschedule)
+    database: TuningDatabase | None = None
+    if place.is_stock:
+        database = read_metaschedule(place.path)
+    else:
+        check_readable(place.path, "the file")
+    with Store.open(records) as store:
+        where = store.where
+        imported: ImportSummary = import_records(store, place.path) if database is None else absorb(store, database)
+    skipped = {} if database is None else database.skipped
+    document = ImportDocument(
+        records=where, place=place.path, added=imported.added, known=imported.known, skipped=skipped
+    )
+    write_document(json_target, document)
+    echo(f"{where}: {imported.added} measurements added, {imported.known} known already", json_target)
+    for reason, count in sorted(skipped.items()):
+        echo(f"  left out {count}: {reason}", json_target)

@@ -1,0 +1,242 @@
+"""The service that a command is about: its database on this machine."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+
+import click
+import msgspec
+
+from kintune.cli.document import JsonTarget, echo, json_option, write_document
+from kintune.core.device import DeviceDescription
+from kintune.errors import InputError
+from kintune.files import check_readable, check_writable
+from kintune.records.database import Database
+from kintune.service.access import NotFound, Quota, Scope
+from kintune.service.archive import back_up, restore
+from kintune.service.audit_log import AuditLog
+from kintune.service.database import open_database
+from kintune.service.device_types import DeviceTypes
+from kintune.service.machines import RegisteredMachine, machines_in
+from kintune.service.settings import ServiceSettings, settings_in
+from kintune.service.users import Token, User, Users
+
+__all__ = [
+    "MachinesDocument",
+    "TokensDocument",
+    "UsersDocument",
+    "add_token",
+    "add_user",
+    "backup",
+    "data_option",
+    "database_at",
+    "forget_type",
+    "list_machines",
+    "list_tokens",
+    "list_users",
+    "lock",
+    "restore_",
+    "revoke",
+    "settings_at",
+]
+
+
+data_option = click.option(
+    "--data", default="kintune-service", show_default=True, metavar="DIR", help="The service's data directory."
+)
+
+
+@contextmanager
+def database_at(data: str) -> Iterator[Database]:
+    """The database of the service in this directory.  Raises InputError when there is no such directory."""
+    with closing(open_database(settings_at(data).service_database)) as database:
+        yield database
+
+
+def settings_at(data: str) -> ServiceSettings:
+    """The settings of the service in this directory.  Raises InputError when there is none, or they cannot be read."""
+    directory = Path(data).expanduser().absolute()
+    if not directory.is_dir():
+        raise InputError(f"--data {data}: there is no such directory; `kintune serve` makes it")
+    return settings_in(directory) or ServiceSettings(
+        data=str(directory), database=os.environ.get("KINTUNE_DATABASE", "")
+    )
+
+
+class UsersDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The document of `kintune service users --json`."""
+
+    schema_version: int = 1
+    users: list[User]
+
+
+@click.command("add-user", short_help="Add a user.")
+@click.argument("name")
+@data_option
+@click.option("--jobs", type=click.IntRange(min=0), default=Quota().jobs, show_default=True, help="Jobs at once.")
+@click.option("--upload-mb", type=click.IntRange(min=0), default=Quota().upload_mb, show_default=True, help="A model.")
+@click.option("--minutes", type=float, default=Quota().minutes, show_default=True, help="Of tuning within a day.")
+def add_user(name: str, data: str, jobs: int, upload_mb: int, minutes: float) -> None:
+    """Add the user NAME, with quotas."""
+    with database_at(data) as database, database.transaction():
+        user = Users(database).add_user(name, time.time(), Quota(jobs, upload_mb, minutes))
+        AuditLog(database).note(time.time(), "add user", user.name)
+    click.echo(f"Added {user.name}.")
+
+
+@click.command("users", short_help="List the users.")
+@data_option
+@json_option
+def list_users(data: str, json_target: JsonTarget) -> None:
+    """List the users and what they may use."""
+    with database_at(data) as database:
+        users = Users(database).users()
+    write_document(json_target, UsersDocument(users=users))
+    for user in users:
+        quota = user.quota
+        state = "locked out" if user.disabled else "may come in"
+        line = f"{user.name:24} {state:12} {quota.jobs} jobs at once, {quota.upload_mb} MB a model, "
+        echo(f"{line}{quota.minutes:g} minutes a day", json_target)
+
+
+@click.command("lock", short_help="Lock a user out, or let them in again.")
+@click.argument("name")
+@data_option
+@click.option("--undo", is_flag=True, help="Let them in again.")
+def lock(name: str, data: str, undo: bool) -> None:
+    """Lock the user NAME out: none of their tokens is taken any more."""
+    with database_at(data) as database, database.transaction():
+        Users(database).change_user(name, disabled=not undo)
+        AuditLog(database).note(time.time(), "unlock" if undo else "lock", name)
+    click.echo(f"{name} {'may come in again' if undo else 'is locked out'}.")
+
+
+class TokensDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The document of `kintune service tokens --json`; `user` is a user's number."""
+
+    schema_version: int = 1
+    tokens: list[Token]
+
+
+@click.command("add-token", short_help="Make a token, which is shown once.")
+@data_option
+@click.option("--user", required=True, help="Whose it is; a new user is added.")
+@click.option("--scope", type=click.Choice([scope.value for scope in Scope]), default="submit", show_default=True)
+@click.option("--days", type=float, default=90.0, show_default=True, help="How long it lives; 0: for ever.")
+@click.option("--label", default="", help="What it is for.")
+def add_token(data: str, user: str, scope: str, days: float, label: str) -> None:
+    """Make a token.  It is written to standard output, and can never be seen again."""
+    now = time.time()
+    with database_at(data) as database, database.transaction():
+        people = Users(database)
+        try:
+            owner = people.user(user)
+        except NotFound:
+            owner = people.add_user(user, now)
+        token = people.add_token(owner, label, Scope(scope), now, days or None)
+        AuditLog(database).note(now, "add token", token.hint, details={"user": user, "scope": scope})
+    click.echo(token.text)
+
+
+@click.command("tokens", short_help="List the tokens.")
+@data_option
+@json_option
+def list_tokens(data: str, json_target: JsonTarget) -> None:
+    """List the tokens, without what is secret of them."""
+    with database_at(data) as database:
+        people = Users(database)
+        names, tokens = {user.id: user.name for user in people.users()}, people.tokens()
+    write_document(json_target, TokensDocument(tokens=tokens))
+    for token in tokens:
+        state = "revoked" if token.revoked else _until(token.expires)
+        line = f"{token.id:5} {token.hint}... {names[token.user]:20} {token.scope.value:7} {state}  {token.label}"
+        echo(line, json_target)
+
+
+@click.command("revoke", short_help="Revoke a token.")
+@click.argument("token", type=int)
+@data_option
+def revoke(token: int, data: str) -> None:
+    """Revoke the token with this number."""
+    with database_at(data) as database, database.transaction():
+        Users(database).revoke(token, time.time())
+        AuditLog(database).note(time.time(), "revoke token", str(token))
+    click.echo(f"Token {token} is revoked.")
+
+
+def _until(expires: float | None) -> str:
+    if expires is None:
+        return "for ever"
+    day = datetime.fromtimestamp(expires, timezone.utc).date().isoformat()
+    return f"{'until' if expires > time.time() else 'expired'} {day}"
+
+
+class MachinesDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The document of `kintune service machines --json`; `types` are the types of devices by name."""
+
+    schema_version: int = 1
+    machines: list[RegisteredMachine]
+    types: dict[str, DeviceDescription]
+
+
+@click.command("machines", short_help="List the machines that have joined, and their devices' types.")
+@data_option
+@json_option
+def list_machines(data: str, json_target: JsonTarget) -> None:
+    """List the machines that have joined so far, and what types of devices they have brought."""
+    with database_at(data) as database:
+        machines, types = machines_in(database), DeviceTypes(database).all()
+    write_document(json_target, MachinesDocument(machines=machines, types=types))
+    for machine in machines:
+        offer = machine.offer
+        brings = [f"{offer.cores} cores to build on"] if offer.cores else []
+        brings += [f"{name} (a {type})" for name, type in offer.devices.items()]
+        joined = datetime.fromtimestamp(machine.joined, timezone.utc).isoformat(" ", "minutes")
+        echo(f"{machine.name:24} token {machine.token:<4} joined last {joined[:16]}  {', '.join(brings)}", json_target)
+    for name, about in types.items():
+        kind = about.device_type
+        echo(f"{name:24} {kind.model}, {kind.threads} threads, {' '.join(kind.isa) or 'no extensions'}", json_target)
+
+
+@click.command("forget-type", short_help="Let the next device say what those of a type are.")
+@click.argument("name")
+@data_option
+def forget_type(name: str, data: str) -> None:
+    """Forget what devices of the type NAME are: the next one that joins says it anew.
+
+    Start `kintune device start` on the boards of that type again afterwards: they are measured only then.
+    """
+    with database_at(data) as database, database.transaction():
+        DeviceTypes(database).forget(name)
+        AuditLog(database).note(time.time(), "forget type", name)
+    click.echo(f"Forgot what a {name} is.")
+
+
+@click.command("backup", short_help="Write everything to one file.")
+@click.argument("file")
+@data_option
+def backup(file: str, data: str) -> None:
+    """Write users, jobs, models, results and records to FILE, a tar archive.  The service may go on meanwhile.
+
+    Whoever can read the file can read everything; tokens are in it as hashes only.
+    """
+    target = check_writable(file, "FILE")
+    count = back_up(settings_at(data), target)
+    click.echo(f"{target}: the tables and {count} files, {target.stat().st_size / 1e6:.1f} MB.")
+
+
+@click.command("restore", short_help="Make a service out of a back-up.")
+@click.argument("file")
+@data_option
+@click.option("--database", default="", metavar="URL", help="An empty PostgreSQL database, for a back-up of one.")
+def restore_(file: str, data: str, database: str) -> None:
+    """Make a service out of the back-up FILE, in a new directory."""
+    source = check_readable(file, "FILE")
+    settings = restore(source, Path(data).expanduser().absolute(), database)
+    rest = " --database URL, the same" if database else ""
+    click.echo(f"Restored to {settings.data}; start it with: kintune serve --data {data}{rest}")

@@ -1,0 +1,120 @@
+"""Quantities as people read them."""
+
+from __future__ import annotations
+
+import math
+
+from kintune.core.report import ProgressReport
+
+__all__ = [
+    "clock",
+    "count",
+    "describe_effort",
+    "describe_failures",
+    "describe_interference",
+    "describe_latency",
+    "describe_stage",
+    "duration",
+    "milliseconds",
+    "times",
+]
+
+
+_PREFIXES = ("", "k", "M", "G", "T", "P")
+
+
+def milliseconds(value: float) -> str:
+    """A latency with three significant digits; the unit follows the size: `850 us`, `15.5 ms`, `2.10 s`."""
+    if value < 1.0:
+        return f"{_three_digits(value * 1e3)} us"
+    if value >= 1e3:
+        return f"{_three_digits(value / 1e3)} s"
+    return f"{_three_digits(value)} ms"
+
+
+def clock(seconds: float) -> str:
+    """A running time: `03:12`, or `1:03:12` from an hour on."""
+    whole = max(0, round(seconds))
+    hours, rest = divmod(whole, 3600)
+    minutes, left = divmod(rest, 60)
+    return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes:02}:{left:02}"
+
+
+def duration(seconds: float) -> str:
+    """An amount of time in words: `40 s`, `12 min`, `3 h 20 min`."""
+    if seconds < 90:
+        return f"{max(0, round(seconds))} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    hours, left = divmod(minutes, 60)
+    return f"{hours} h {left} min" if left else f"{hours} h"
+
+
+def count(value: float, unit: str = "") -> str:
+    """A large number with a decimal prefix: `11.7 M`, `3.64 GFLOP`."""
+    power = 0 if abs(value) < 1000 else min(int(math.log10(abs(value)) // 3), len(_PREFIXES) - 1)
+    if power == 0:
+        return f"{value:g} {unit}".rstrip()
+    return f"{_three_digits(value / 1000**power)} {_PREFIXES[power]}{unit}"
+
+
+def times(ratio: float) -> str:
+    """A ratio: `1.92x`."""
+    return f"{ratio:.2f}x"
+
+
+def _three_digits(value: float) -> str:
+    if value >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+
+
+_SOME = 16
+
+_MANY = 0.25  # the odd one is disturbed on a machine that does nothing else
+
+
+def describe_stage(report: ProgressReport) -> str:
+    """What is going on: `profile conv2d_7`, with the phase when there is one."""
+    words = " ".join(part for part in (report.stage, report.subgraph) if part)
+    return f"{words} ({report.phase})" if report.phase else words
+
+
+def describe_effort(report: ProgressReport) -> str:
+    """What was spent and what is left: `384 of 1000 trials, 03:12, about 5 min left`."""
+    spent = f"{report.trials} of {report.trials_total} trials" if report.trials_total else f"{report.trials} trials"
+    parts = [spent, clock(report.elapsed_s)]
+    if report.time_left_s is not None:
+        parts.append(f"about {duration(report.time_left_s)} left")
+    return ", ".join(parts)
+
+
+def describe_latency(report: ProgressReport) -> str:
+    """The estimated latency and what was gained; says so when nothing was measured yet."""
+    if report.best_ms is None:
+        return "no latency known yet"
+    best = f"estimated {milliseconds(report.best_ms)}"
+    if report.gain is None or report.untuned_ms is None:
+        return best
+    return f"{best}, {times(report.gain)} faster than untuned ({milliseconds(report.untuned_ms)})"
+
+
+def describe_failures(report: ProgressReport) -> str:
+    """Failed candidates by cause, most frequent first, and what was already known; empty when there is neither."""
+    parts = []
+    if report.failures:
+        ordered = sorted(report.failures.items(), key=lambda item: (-item[1], item[0]))
+        causes = ", ".join(f"{cause} {count}" for cause, count in ordered)
+        failed = sum(report.failures.values())
+        parts.append(f"{failed} candidate{'' if failed == 1 else 's'} failed ({causes})")
+    if report.reused_records:
+        parts.append(f"{report.reused_records} measurements reused")
+    return "; ".join(parts)
+
+
+def describe_interference(trials: int, disturbed: int) -> str:
+    """That others use the cores, once so many of these trials had to be timed again that it matters; else empty."""
+    if trials < _SOME or disturbed < _MANY * trials:
+        return ""
+    return f"other programs use the cores: {disturbed} of {trials} programs had to be timed again"
