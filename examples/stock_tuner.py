@@ -32,7 +32,7 @@ BATCH = 64
 
 
 def network() -> tvm.IRModule:
-    """Three layers of different widths: three tasks, which are kin."""
+    """Three layers of different widths: three tasks, of one family."""
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((BATCH, WIDTHS[0]), "float32"))
     weights = [relax.Var(f"w{i}", relax.TensorType(shape, "float32")) for i, shape in enumerate(pairwise(WIDTHS))]
