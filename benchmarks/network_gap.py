@@ -4,8 +4,8 @@
 
 Each network is tuned as a user would, cold.  Then, in turns and in one process: it is run; it is run with a clock read
 before and after each call; and each chosen program is timed alone, with weights cold, cool and warm.  Before and after
-each of these it is asked what a core pays for reading what another has written (`measure/core_locality.py`), which changes
-where a host moves the cores of a virtual machine: figures are kept apart by that, and left out where it changed
+each of these it is asked what a core pays for reading what another has written (`measure/core_locality.py`), which
+changes where a host moves the cores of a virtual machine: figures are kept apart by that, and left out where it changed
 meanwhile.  Medians over all turns.  Results go to `benchmarks/results/network_gap.json`.
 """
 

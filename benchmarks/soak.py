@@ -4,11 +4,11 @@
     python benchmarks/soak.py --minutes 3 --output /tmp/soak
     python benchmarks/soak.py --show                # what the last one brought
 
-Real are the engine with its scheduler, the registry, the agents and their lines, and all processes; the jobs sleep instead
-of tuning.  Twenty devices of two types hang on five machines, two more are hosts; each machine has an agent of its own.
-As many jobs as there are devices and half as many again are under way at any time, so that there is always work that
-waits for a device.  Every ten seconds something goes wrong, drawn from a seed.  When the time is over, no new job
-comes, and those that are there must end.  Raw results go to `benchmarks/results/soak`.
+Real are the engine with its scheduler, the registry, the agents and their lines, and all processes; the jobs sleep
+instead of tuning.  Twenty devices of two types hang on five machines, two more are hosts; each machine has an agent
+of its own. As many jobs as there are devices and half as many again are under way at any time, so that there is
+always work that waits for a device.  Every ten seconds something goes wrong, drawn from a seed.  When the time is
+over, no new job comes, and those that are there must end.  Raw results go to `benchmarks/results/soak`.
 """
 
 from __future__ import annotations

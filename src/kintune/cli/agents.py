@@ -54,7 +54,11 @@ def joining_options(command: Command) -> Command:
 
 
 def door_of(service: str) -> str:
-    """The URL at which agents come in.  Raises InputError for what is no address."""
+    """The URL at which agents come in.
+
+    Raises:
+        InputError: for what is no address.
+    """
     try:
         parts = urlsplit(service if "://" in service else f"ws://{service}")
         fine = parts.scheme in _SCHEMES and bool(parts.hostname) and parts.path in ("", "/", PATH)
@@ -68,7 +72,11 @@ def door_of(service: str) -> str:
 
 
 def token_of(file: str | None) -> str:
-    """This machine's token.  Raises InputError where there is none."""
+    """This machine's token.
+
+    Raises:
+        InputError: there is none.
+    """
     if file is None:
         text = os.environ.get(TOKEN_VARIABLE, "")
         source = f"${TOKEN_VARIABLE}"
@@ -90,7 +98,8 @@ def token_of(file: str | None) -> str:
 def attend(service: str, token_file: str | None, join: Callable[[], Join]) -> None:
     """Work for a service until Ctrl-C; `join` finds out what this machine offers, once the rest is known to be fine.
 
-    Raises InputError when the service does not want this machine.
+    Raises:
+        InputError: the service does not want this machine.
     """
     url, token = door_of(service), token_of(token_file)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing is left behind then, either

@@ -60,7 +60,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command; None when there is none of that name.
 
-        Raises EnvironmentProblem when what it needs besides is not installed.
+        Raises:
+            EnvironmentProblem: what it needs besides is not installed.
         """
         entry = self._own.get(cmd_name) or self.entries.get(cmd_name)
         if entry is None:

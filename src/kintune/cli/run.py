@@ -87,7 +87,11 @@ def command(executable: str, inputs: str, output: str | None, json_target: JsonT
 
 
 def _directory(output: str, inputs: str) -> Path:
-    """The directory for outputs, which may be there.  Raises InputError when it cannot be, or is that of the inputs."""
+    """The directory for outputs, which may be there.
+
+    Raises:
+        InputError: it cannot be, or is that of the inputs.
+    """
     target = Path(output).expanduser().absolute()
     if target.exists() and not target.is_dir():
         raise InputError(f"--output {output} is a file; name a directory, as --input is one")
@@ -118,7 +122,11 @@ def _summarize(name: str, array: npt.NDArray[np.generic], source: str | None = N
 
 
 def read_arrays(path: str) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of an `.npz` file by name.  Raises InputError when it is none; Python objects in it are refused."""
+    """The arrays of an `.npz` file by name.
+
+    Raises:
+        InputError: it is none; Python objects in it are refused.
+    """
     check_readable(path, "--input")
     try:
         return load_inputs(path)

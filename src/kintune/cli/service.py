@@ -53,13 +53,21 @@ data_option = click.option(
 
 @contextmanager
 def database_at(data: str) -> Iterator[Database]:
-    """The database of the service in this directory.  Raises InputError when there is no such directory."""
+    """The database of the service in this directory.
+
+    Raises:
+        InputError: there is no such directory.
+    """
     with closing(open_database(settings_at(data).service_database)) as database:
         yield database
 
 
 def settings_at(data: str) -> ServiceSettings:
-    """The settings of the service in this directory.  Raises InputError when there is none, or they cannot be read."""
+    """The settings of the service in this directory.
+
+    Raises:
+        InputError: there is none, or they cannot be read.
+    """
     directory = Path(data).expanduser().absolute()
     if not directory.is_dir():
         raise InputError(f"--data {data}: there is no such directory; `kintune serve` makes it")

@@ -30,7 +30,8 @@ class Backend:
     def connect(self, *, create: bool, verify: bool) -> Engine:
         """An engine for the database, which need not exist when it may be created (`create`).
 
-        Raises `RecordsError` when it cannot be used; with `verify` also when it is plain that something is missing.
+        Raises:
+            RecordsError: it cannot be used; with `verify` also when it is plain that something is missing.
         """
         try:
             return create_engine(self.url, pool_pre_ping=True)  # a server that was away is asked anew

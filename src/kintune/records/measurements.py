@@ -102,7 +102,9 @@ class Measurements:
     def confirm(self, device_type: str, compiler: str, candidate: Candidate, outcome: Outcome) -> None:
         """Note what came of timing the candidate again, in place of an earlier such outcome.
 
-        Raises `RecordsError` when it was never measured, `DamagedRecord` when its row changed.
+        Raises:
+            RecordsError: it was never measured.
+            DamagedRecord: its row changed.
         """
         with self._database.transaction() as connection:
             query = select(measurements).where(_key(device_type, compiler, candidate.workload, candidate.digest))
@@ -117,7 +119,8 @@ class Measurements:
     def of(self, device_type: str, compiler: str, workload: str, candidate: str) -> Measurement | None:
         """The measurement of the candidate with this digest; None when it was never measured.
 
-        Raises `DamagedRecord` when its row changed.
+        Raises:
+            DamagedRecord: its row changed.
         """
         with self._database.snapshot() as connection:
             found = _select(connection, [_key(device_type, compiler, workload, candidate)], refuse)

@@ -87,8 +87,11 @@ def export_records(
     """Write the measurements of some workloads, of a run, or all, with all they name; the answer is how many.
 
     Failures of a run that failed as a whole stay: they say nothing of their candidates, which nobody knows elsewhere.
-    The file appears when it is whole.  Raises `DamagedRecord` when a record is damaged, `StorageError` when the file
-    cannot be written.
+    The file appears when it is whole.
+
+    Raises:
+        DamagedRecord: a record is damaged.
+        StorageError: the file cannot be written.
     """
     target = Path(path)
     partial = target.with_name(f"{target.name}.{os.getpid()}.part")
@@ -137,8 +140,9 @@ def _encoded(record: _Header | _Content | _End) -> bytes:
 def import_records(store: Store, path: str | Path) -> ImportSummary:
     """Add what an exported file holds; what is known already stays as it is.
 
-    Raises `RecordsError`, naming the record, when anything in the file is damaged, missing or makes no sense; then
-    nothing of it is kept.
+    Raises:
+        RecordsError: naming the record, when anything in the file is damaged, missing or makes no sense; then nothing
+            of it is kept.
     """
     source = Path(path)
     read = 0

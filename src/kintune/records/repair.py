@@ -1,4 +1,5 @@
-"""Finds damaged records everywhere, and removes them, so that the rest can be used and what is missing is measured again."""
+"""Finds damaged records everywhere, and removes them, so that the rest can be used and what is missing is measured
+again."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The tables of the records, in portable SQL.
 
-Every table whose rows carry a `checksum` is written and read through `kintune.records.integrity`.  Large immutable bytes
-(programs, sketches, cost models) live in `blobs` under the digest of their content, and other rows name them.
+Every table whose rows carry a `checksum` is written and read through `kintune.records.integrity`.  Large immutable
+bytes (programs, sketches, cost models) live in `blobs` under the digest of their content, and other rows name them.
 Times of day are ISO 8601 in UTC; durations are seconds, kernel times microseconds; JSON and msgpack are kept as the
 bytes that were checksummed.
 """

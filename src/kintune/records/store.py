@@ -79,8 +79,10 @@ class Store:
         New records are made when there are none, unless `create` is False.  A writer waits `busy_seconds` for
         another.  `verify` False opens even a database known to be damaged, to look at what is left of it.
 
-        Raises `RecordsError` when it is a directory, not a database, not of Kintune, damaged, cut short, or written by
-        a newer version; `StorageError` when it cannot be read and written.
+        Raises:
+            RecordsError: it is a directory, not a database, not of Kintune, damaged, cut short, or written by a newer
+                version.
+            StorageError: it cannot be read and written.
         """
         backend = backend_at(default_location() if location is None else location, busy_seconds)
         database = Database(backend, create=create, verify=verify)

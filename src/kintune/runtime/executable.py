@@ -81,7 +81,8 @@ class Executable:
     def __init__(self, manifest: Manifest, library: bytes, weights: Sequence[tvm.runtime.Tensor]) -> None:
         """Load the program; `library` is the shared library, `weights` the arguments of `main` after the inputs.
 
-        Raises KintuneError when the library cannot be loaded.
+        Raises:
+            KintuneError: the library cannot be loaded.
         """
         self.manifest = manifest
         self._library = library
@@ -107,7 +108,9 @@ class Executable:
 
         What is for machines of another architecture can be saved here, and run there.
 
-        Raises BuildError when it cannot be linked, and OrderError when there is nothing to link it with.
+        Raises:
+            BuildError: it cannot be linked.
+            OrderError: there is nothing to link it with.
         """
         try:
             library = link_program(program, manifest.machine, object_files).library
@@ -120,8 +123,10 @@ class Executable:
     def open(cls, path: str | os.PathLike[str]) -> Executable:
         """Open a saved executable.
 
-        It holds machine code that will run with your rights: open only what you trust.  Raises InputError when the
-        file is missing, damaged or no Kintune executable, or made for another version, CPU or GPU.
+        It holds machine code that will run with your rights: open only what you trust.
+
+        Raises:
+            InputError: the file is missing, damaged or no Kintune executable, or made for another version, CPU or GPU.
         """
         package = Package.open(path)
         _check_runnable(path, package.manifest)
@@ -153,9 +158,11 @@ class Executable:
     def run(self, *inputs: Inputs) -> dict[str, Array]:
         """Run once: arrays by input name, or one positional array an input.
 
-        The outputs are arrays by name that belong to the caller.  Raises InputError when an input is missing, unknown,
-        or of another dtype or shape than the model's, and when an index, given or computed, is outside of what it
-        indexes.
+        The outputs are arrays by name that belong to the caller.
+
+        Raises:
+            InputError: an input is missing, unknown, or of another dtype or shape than the model's, and when an index,
+                given or computed, is outside of what it indexes.
         """
         arrays = arrange_inputs(self.inputs, inputs)
         with self._running:
@@ -198,7 +205,8 @@ class Executable:
     def _take_seat(self) -> DevicePlacement | None:
         """Where the network runs, with its program loaded; None where it cannot.
 
-        Raises KintuneError when that fails.
+        Raises:
+            KintuneError: that fails.
         """
         if self._seat is None and (seat := make_placement(self.manifest, self._weights)) is not None:
             self._main = _load(self._library, seat.device)

@@ -28,9 +28,11 @@ _COUNTS = 8  # integers that are only computed with are less
 def arrange_inputs(tensors: Sequence[Tensor], given: Sequence[Any]) -> list[Array]:
     """The arrays of a model's inputs in its order.
 
-    `given` is one mapping of names to arrays, or one array an input.  Raises InputError when an input is missing,
-    unknown, of another dtype or shape than the model's, or holds an
-    index outside of its `bounds`.
+    `given` is one mapping of names to arrays, or one array an input.
+
+    Raises:
+        InputError: an input is missing, unknown, of another dtype or shape than the model's, or holds an index outside
+            of its `bounds`.
     """
     expected = [tensor.name for tensor in tensors]
     if len(given) == 1 and isinstance(given[0], Mapping):
@@ -110,7 +112,8 @@ def _largest(dtype: str) -> int:
 def load_inputs(path: str | os.PathLike[str]) -> dict[str, Array]:
     """The arrays of an `.npz` file by name.
 
-    Raises InputError when it is missing or is no `.npz` file of plain arrays.
+    Raises:
+        InputError: it is missing or is no `.npz` file of plain arrays.
     """
     try:
         with open(path, "rb") as file:
@@ -139,7 +142,8 @@ def load_arranged(tensors: Sequence[Tensor], path: str | os.PathLike[str]) -> li
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
     """Write arrays as an `.npz` file, all at once; any name will do.
 
-    Raises InputError when one is no array of numbers, or the disk refuses.
+    Raises:
+        InputError: one is no array of numbers, or the disk refuses.
     """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:

@@ -116,7 +116,8 @@ class Package(NamedTuple):
     def open(cls, path: str | os.PathLike[str]) -> Package:
         """Open and verify a file; every byte of it is read once, the weights stay mapped.
 
-        Raises InputError when the file is missing, is no Kintune executable, is damaged, or is of another format.
+        Raises:
+            InputError: the file is missing, is no Kintune executable, is damaged, or is of another format.
         """
         path = Path(path)
         with _reading(path) as archive:
@@ -142,7 +143,8 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
 def write_package(path: str | os.PathLike[str], manifest: Manifest, library: bytes, weights: Sequence[Block]) -> None:
     """Write a file, whole or not at all: it is renamed into place once it is on the disk.
 
-    Raises InputError when it cannot be written there; nothing is left behind then.
+    Raises:
+        InputError: it cannot be written there; nothing is left behind then.
     """
     path = Path(path)
     slots, end = [], 0

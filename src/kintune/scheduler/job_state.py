@@ -62,9 +62,9 @@ class ScheduledJob:
     """A job.
 
     `closing` says why nothing more of it shall start, `over` that it is forgotten once nothing of it runs.  `held` is
-    entry is kept for its very next stage, `kept` entry is kept until it comes back, by the name of the booking.  `heads`
-    has the startable stages, one of a kind at most; `homes` the host of each of its processes, unless all have one
-    `fixed_home`; `busy` those at work.
+    entry is kept for its very next stage, `kept` entry is kept until it comes back, by the name of the booking.
+    `heads` has the startable stages, one of a kind at most; `homes` the host of each of its processes, unless all
+    have one `fixed_home`; `busy` those at work.
     """
 
     id: str

@@ -80,8 +80,8 @@ class Policy:
     def keeps_cores(self, stage: Stage, job: JobFacts, placement: Placement, kept: int) -> bool:
         """Return whether the cores of this finished stage stay reserved until its job's process needs cores again.
 
-        Called after `stage_ended`, for stages that run in that process.  `kept` is the number of cores that are reserved in
-        this way for all jobs.
+        Called after `stage_ended`, for stages that run in that process.  `kept` is the number of cores that are
+        reserved in this way for all jobs.
         """
         return False
 

@@ -102,7 +102,8 @@ class ResourcePool:
         return self._devices[id].tokens if id in self._devices else self._hosts[id].tokens
 
     def waits_for(self, demand: Demand, home: str | None) -> tuple[str, ...]:
-        """Return the tokens of the resources of which one must be released before a demand that does not fit now can."""
+        """Return the tokens of the resources of which one must be released before a demand that does not fit now
+        can."""
         hosts = _ANY_HOST if home is None else _host_token(home)
         if demand.device is None:
             return (hosts,)
@@ -137,7 +138,8 @@ class ResourcePool:
         return Placement(host, demand.cores, demand.memory_mb, device, demand.exclusive)
 
     def room(self, host: str | None) -> int | None:
-        """Return the number of free cores of the host; None if a device runs on its cores, since it needs all of them."""
+        """Return the number of free cores of the host; None if a device runs on its cores, since it needs all of
+        them."""
         state = self._hosts[host or ""]
         return None if state.core_devices else state.free_cores
 

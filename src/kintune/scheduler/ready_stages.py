@@ -193,7 +193,8 @@ class ReadyQueues:
                     self._blocked.setdefault(name, {})[other] = None
 
     def freed(self, names: Iterable[str], cores: int | None = None) -> None:
-        """Unblock the queues that wait for these tokens; with `cores`, only those that demand no more cores than that."""
+        """Unblock the queues that wait for these tokens; with `cores`, only those that demand no more cores than
+        that."""
         for name in names:
             waiting = self._blocked.get(name)
             for queue in list(waiting) if waiting else ():
@@ -202,7 +203,8 @@ class ReadyQueues:
                     self._open[queue] = None
 
     def passed_by(self, names: Iterable[str]) -> Iterable[tuple[ReadyQueue, int]]:
-        """Count that another stage got some of these resources; returns the queues that wait for them with their counts."""
+        """Count that another stage got some of these resources; returns the queues that wait for them with their
+        counts."""
         seen: dict[ReadyQueue, None] = {}
         for name in names:
             seen.update(self._blocked.get(name, ()))

@@ -49,7 +49,8 @@ class Client:
     ) -> None:
         """The service at `address`, with a `token`; both come from the environment unless they are given.
 
-        Raises InputError for what can be neither.
+        Raises:
+            InputError: for what can be neither.
         """
         self.address = _address(address or os.environ.get(SERVICE_VARIABLE) or "http://127.0.0.1:8190")
         token = _token(token or os.environ.get(TOKEN_VARIABLE) or "")
@@ -65,7 +66,11 @@ class Client:
         self._http.close()
 
     def upload(self, path: str | os.PathLike[str], name: str | None = None) -> dict[str, Any]:
-        """Hand in an ONNX file.  Raises InputError when it cannot be used."""
+        """Hand in an ONNX file.
+
+        Raises:
+            InputError: it cannot be used.
+        """
         file = check_readable(path, "the model")
 
         def chunks() -> Iterator[bytes]:
@@ -135,7 +140,8 @@ class Client:
     def watch(self, job: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """A job's news as they come, (kind, data), until it is over; a line that breaks is taken up again.
 
-        Raises ServiceError when there is no line to begin with.
+        Raises:
+            ServiceError: there is no line to begin with.
         """
         reached = False
         while True:
@@ -151,7 +157,11 @@ class Client:
             time.sleep(1.0)
 
     def wait(self, job: str, on_news: Callable[[str, Mapping[str, Any]], None] | None = None) -> dict[str, Any]:
-        """Wait until a job is over.  Raises JobFailed if it has failed or was cancelled."""
+        """Wait until a job is over.
+
+        Raises:
+            JobFailed: it has failed or was cancelled.
+        """
         last: dict[str, Any] = {}
         for kind, data in self.watch(job):
             if on_news is not None:
@@ -178,7 +188,9 @@ class Client:
     def _ask(self, method: str, path: str, content: Callable[[], Iterator[bytes]] | None = None, **more: Any) -> Any:
         """One request, tried again while the service does not answer.
 
-        Raises InputError for what the service refuses, ServiceError for what it cannot do.
+        Raises:
+            InputError: for what the service refuses.
+            ServiceError: for what it cannot do.
         """
         waits = BackOff(0.5)
         for number in range(_TRIES):

@@ -178,7 +178,11 @@ class JobRepository:
             return [JobStep(JobStatus(row.state), row.reason, row.at) for row in rows]
 
     def wish(self, job: Job, wish: JobCommand, now: float, value: float | None = None) -> None:
-        """Ask something of a job.  Raises OrderError when that makes no sense in its state."""
+        """Ask something of a job.
+
+        Raises:
+            OrderError: that makes no sense in its state.
+        """
         with self._database.transaction() as connection:
             state = self._get(connection, job.id).state
             if not may_command(state, wish):

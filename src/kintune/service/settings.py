@@ -92,7 +92,8 @@ class ServiceSettings(msgspec.Struct, frozen=True):
 def settings_in(directory: Path) -> ServiceSettings | None:
     """What the service in this directory was started with last; None where there has been none.
 
-    Raises InputError when the file that says so cannot be read.
+    Raises:
+        InputError: the file that says so cannot be read.
     """
     file = directory / _FILE
     if not file.exists():

@@ -1,4 +1,5 @@
-"""Looks at an uploaded file and says what it is: `python -m kintune.service.upload_inspection FILE`, under limits of its own.
+"""Looks at an uploaded file and says what it is: `python -m kintune.service.upload_inspection FILE`, under limits of
+its own.
 
 It knows ONNX and no compiler: what a person wants to know at once.  Whether every operator can be imported is found out
 when a job begins.

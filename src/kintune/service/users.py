@@ -54,7 +54,11 @@ class Users:
         self._database = database
 
     def add_user(self, name: str, now: float, quota: Quota | None = None) -> User:
-        """A new user.  Raises InputError for a name that is taken, or none."""
+        """A new user.
+
+        Raises:
+            InputError: for a name that is taken, or none.
+        """
         if not _NAME.fullmatch(name):
             raise InputError(f"user {name[:64]!r}: names are up to 64 small letters, digits and . _ @ -")
         quota = quota or Quota()

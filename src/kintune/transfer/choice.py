@@ -1,7 +1,7 @@
 """What the records offer to a job: programs of other workloads with the same core operators, and family models.
 
-Kept in the job's history as an `TransferChoice`, which only names things, so that a job that goes on is told what it was told at
-first.
+Kept in the job's history as an `TransferChoice`, which only names things, so that a job that goes on is told what it
+was told at first.
 """
 
 from __future__ import annotations

@@ -36,7 +36,8 @@ def gather_knowledge(
     measured: their programs are left out, and models are trained here, from the samples of all others, since those in
     the records may have seen them.  Damaged records are left out.
 
-    Raises InputError for an unknown algorithm.
+    Raises:
+        InputError: for an unknown algorithm.
     """
     conditions = TrainingConditions(device_type, compiler, feature_version)
     with store.snapshot():

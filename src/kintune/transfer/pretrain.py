@@ -57,7 +57,9 @@ def pretrain(
     Each (device type, compiler, version of the features) has models of its own; with `device_type` (a digest) only that
     one's.  Families with fewer than `LEAST_SAMPLES` samples get none.
 
-    Raises InputError for an unknown algorithm, DamagedRecord for what is damaged unless `on_damage` takes it.
+    Raises:
+        InputError: for an unknown algorithm.
+        DamagedRecord: for what is damaged unless `on_damage` takes it.
     """
     trained: list[Pretrained] = []
     for found in store.measurements.conditions():

@@ -36,11 +36,14 @@ _ON_CPU = "runs on the CPU here: its numbers are compared, its speed is not"
 
 
 def prove(context: bytes, payload: bytes, board: str = "") -> bytes:
-    """Answer one item of a PROVE stage: an encoded `ValidationContext` and `ValidationItem` to an encoded `ValidationResult`.
+    """Answer one item of a PROVE stage: an encoded `ValidationContext` and `ValidationItem` to an encoded
+    `ValidationResult`.
 
     With a `board`, the address of an RPC server, the network runs there.
 
-    Raises InputError when a file cannot be used, and NumericsError when the tuned network does not run at all.
+    Raises:
+        InputError: a file cannot be used.
+        NumericsError: the tuned network does not run at all.
     """
     conditions = msgspec.msgpack.decode(context, type=ValidationContext)
     item = msgspec.msgpack.decode(payload, type=ValidationItem)

@@ -13,11 +13,13 @@ from pathlib import Path
 __all__ = ["STAGING_VARIABLE", "locate", "staged_name"]
 
 STAGING_VARIABLE = "KINTUNE_DEPOT"
-"""The environment variable under which a process is told its staging directory; without it, files are where the front says."""
+"""The environment variable under which a process is told its staging directory; without it, files are where the front
+says."""
 
 
 def staged_name(path: str) -> str:
-    """What a file of the front is called in a staging directory: nothing of its path but the suffix, which loaders look at."""
+    """What a file of the front is called in a staging directory: nothing of its path but the suffix, which loaders
+    look at."""
     suffix = Path(path).suffix
     return hashlib.sha256(path.encode()).hexdigest() + (suffix if suffix.isascii() and len(suffix) <= 16 else "")
 

@@ -1,4 +1,5 @@
-"""A worker process without an engine: started by module, asked under deadlines, stopped and resumed with its children."""
+"""A worker process without an engine: started by module, asked under deadlines, stopped and resumed with its
+children."""
 
 from __future__ import annotations
 
@@ -151,7 +152,8 @@ class WorkerProcess:
         return self.order(payload)
 
     def first_work(self, job: str, spec: bytes) -> bytes:
-        """Open a job, do the one item of the work that it offers first, and return the result; raises as `order` does."""
+        """Open a job, do the one item of the work that it offers first, and return the result; raises as `order`
+        does."""
         self._send(Open(job=job, spec=spec))
         (work, *_) = self._expect(OfferStages, None).works
         return self.ask(work.stage.kind, work.context, work.items[0])

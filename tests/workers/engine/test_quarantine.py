@@ -38,8 +38,8 @@ class Bench:
         self.log = log
         self.journal = MemoryJournal()
         self.engine = LocalEngine(
-            Scheduler(Sequential(), RetryLimits(backoff_s=0.01, resources_may_join=True)), self.journal, {}, (), log=log,
-            settings=EngineSettings(losses_in_a_row=2, quarantine_s=quarantine_s), elsewhere={"build"},
+            Scheduler(Sequential(), RetryLimits(backoff_s=0.01, resources_may_join=True)), self.journal, {}, (),
+            log=log, settings=EngineSettings(losses_in_a_row=2, quarantine_s=quarantine_s), elsewhere={"build"},
         )  # fmt: skip
         self.neighbours = {name: Neighbour(name, self.engine, {WORKER, JOB.module}) for name in ("red", "blue")}
 

@@ -65,7 +65,8 @@ class Serving:
         self.on_stage: Callable[[str], None] = lambda stage: None
         self.on_event: Callable[[Event], None] = lambda event: None
         self.engine = LocalEngine(
-            Scheduler(Fair(), RetryLimits(backoff_s=0.01)), journal, COMMANDS, [Host("h", 2, 1000), Device("cpu0", "cpu")],
+            Scheduler(Fair(), RetryLimits(backoff_s=0.01)), journal, COMMANDS,
+            [Host("h", 2, 1000), Device("cpu0", "cpu")],
             log=log, settings=EngineSettings(leave_timeout_s=5), observe=lambda event, _: self.on_event(event),
         )  # fmt: skip
 

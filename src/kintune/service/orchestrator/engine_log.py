@@ -25,7 +25,8 @@ class EngineLog:
     def set_aside(self) -> None:
         """Begin a new log if this one has become large; one old one is kept.  Only while no engine writes.
 
-        Raises StorageError when that cannot be done.
+        Raises:
+            StorageError: that cannot be done.
         """
         try:
             if self.size > _LARGEST:

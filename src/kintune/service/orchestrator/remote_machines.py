@@ -40,7 +40,8 @@ def open_ways(
 ) -> ExitStack:
     """Open what the settings say; closing the stack closes it.  `backlog` is told what the engine does.
 
-    Raises EngineError where nobody can come in at the gate, or there is no such cluster.
+    Raises:
+        EngineError: nobody can come in at the gate, or there is no such cluster.
     """
 
     def joined(join: Join, types: Sequence[DeviceDescription]) -> None:

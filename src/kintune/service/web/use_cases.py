@@ -29,7 +29,8 @@ class UseCases:
     ) -> tuple[Job, bool]:
         """A new job, and that it is new; with the idempotency `key` of an earlier one, that one.
 
-        Raises InputError for a specification that makes no sense, or a model that cannot be used.
+        Raises:
+            InputError: for a specification that makes no sense, or a model that cannot be used.
         """
         rooms, now = self._rooms, self._rooms.now()
         checked = check(wanted, rooms.settings.minutes)
@@ -48,7 +49,8 @@ class UseCases:
     def retry(self, visitor: Visitor, address: str, job: str) -> tuple[Job, bool]:
         """A new job that goes on where an old one ended badly, and that it is new; the one that does already.
 
-        Raises OrderError when the old one has not ended badly.
+        Raises:
+            OrderError: the old one has not ended badly.
         """
         rooms, now = self._rooms, self._rooms.now()
         with rooms.database.transaction():
@@ -60,7 +62,11 @@ class UseCases:
         return self._poked(new, is_new)
 
     def wish(self, visitor: Visitor, address: str, job: str, wish: JobCommand, value: float | None = None) -> Job:
-        """Ask something of a job.  Raises OrderError when that makes no sense in its state."""
+        """Ask something of a job.
+
+        Raises:
+            OrderError: that makes no sense in its state.
+        """
         rooms, now = self._rooms, self._rooms.now()
         with rooms.database.transaction():
             found = rooms.docket.get(visitor, job)

@@ -195,8 +195,8 @@ def _check_distinct(runs: Sequence[TuningRun]) -> None:
         other = by_run.setdefault(tuning_run.run_id, tuning_run)
         if other is not tuning_run:
             raise InputError(
-                f"{other.request.output} and {tuning_run.request.output} are the same work, which is under way already; "
-                "ask for it once"
+                f"{other.request.output} and {tuning_run.request.output} are the same work, which is under way "
+                "already; ask for it once"
             )
 
 

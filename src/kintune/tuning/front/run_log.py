@@ -239,7 +239,8 @@ class RunLog:
         return (measurement.device_type, measurement.compiler) == (self._device_type, self._compiler)
 
     def _expanded(self, event: Committed) -> Committed:
-        """KNOWN events are kept as ids of measurements and how they were confirmed by then, KIN events as an `TransferChoice`.
+        """KNOWN events are kept as ids of measurements and how they were confirmed by then, KIN events as an
+        `TransferChoice`.
 
         Jobs are told all of it.
         """

@@ -59,7 +59,8 @@ class Launcher:
         for _, process in [key for key in self._remote if key[0] == node]:
             self.ended(node, process, cause)
 
-    # what process hosts tell, in the engine's thread ----------------------------------------------------------------------
+    # what process hosts tell, in the engine's thread
+    # ----------------------------------------------------------------------
 
     def heard(self, node: str, process: int, data: bytes) -> None:
         """A remote process says this; one that is not known (any more) is not listened to."""

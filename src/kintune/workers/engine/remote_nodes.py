@@ -90,7 +90,8 @@ class RemoteNodes:
     def place(
         self, job: str, command: Anywhere, again: Callable[[], None], move: Callable[[str], None]
     ) -> JobPlacement | None:
-        """A place for a job's process: the node with the fewest for each core; `move` is called when it must leave there.
+        """A place for a job's process: the node with the fewest for each core; `move` is called when it must leave
+        there.
 
         None where there is none; `again` is called once there may be one.
         """

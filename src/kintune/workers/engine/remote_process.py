@@ -19,7 +19,8 @@ Role: TypeAlias = Literal["worker", "job"]
 
 
 class ProcessHost(Protocol):
-    """Runs processes elsewhere, and passes on what they say.  Its methods return at once; what comes of them is told later.
+    """Runs processes elsewhere, and passes on what they say.  Its methods return at once; what comes of them is told
+    later.
 
     It numbers nothing itself: `process` is the number by which the engine calls a process, never used twice.
     """
