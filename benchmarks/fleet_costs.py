@@ -33,9 +33,8 @@ from kintune.workers.engine.process import Anywhere, Command
 from kintune.workers.fleet.agent_registry import Admitted, WorkerCommands
 from kintune.workers.fleet.messages import Join
 from kintune.workers.fleet.ray_cluster import RayCluster
-from kintune_lab.simulate.mock import MockJob
 from kintune_lab.simulate.mock_process import MOCK_WORKER
-from kintune_lab.simulate.plan import PlannedJob
+from kintune_lab.simulate.plan import MockJob, PlannedJob
 
 RESULTS = Path(__file__).parent / "results/fleet_costs.json"
 WORKER, PROCESS = "kintune_lab.simulate.mock_worker", "kintune_lab.simulate.mock_process"

@@ -36,10 +36,9 @@ from kintune.records import Store
 from kintune.testing.small_onnx import write_small_onnx
 from kintune.tuning.front.driver import Scheduling, tune_all
 from kintune.tuning.front.request import TuneRequest
-from kintune_lab.simulate.accounts import accounts_of
 from kintune_lab.simulate.gantt import draw_gantt
-from kintune_lab.simulate.recorded import read_recording
-from kintune_lab.simulate.retrace import retrace
+from kintune_lab.simulate.metrics import metrics_of
+from kintune_lab.simulate.recorded import read_recording, retrace
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -139,9 +138,9 @@ class Bench:
         self._tune(models, records, followed)
         recorded = read_recording(str(log))
         traced = retrace(recorded)
-        accounts = accounts_of(traced.story, traced.jobs, recorded.resources, chains=False)
+        accounts = metrics_of(traced.history, traced.jobs, recorded.resources, chains=False)
         picture = name.partition(":")[0].replace(",", "").replace(" ", "-")
-        draw_gantt(name, traced.story, recorded.resources, self.place / f"{picture}.svg")
+        draw_gantt(name, traced.history, recorded.resources, self.place / f"{picture}.svg")
         with Store.open(str(records)) as store:
             outcomes: Outcomes = {
                 m.candidate.digest: (m.candidate.workload, m.outcome.median_us, m.believed_us)
@@ -149,7 +148,7 @@ class Bench:
                 if m.outcome.ok
             }
         stages: dict[str, list[float]] = {}
-        for span in traced.story.spans:
+        for span in traced.history.spans:
             stages.setdefault(span.kind, []).append(round(span.end - span.start, 3))
         figures: dict[str, Any] = {
             "seconds": accounts.makespan_s,

@@ -44,9 +44,8 @@ from kintune.workers.engine.process import Anywhere
 from kintune.workers.fleet.agent_registry import Admitted, AgentRegistry, WorkerCommands
 from kintune.workers.fleet.messages import Join
 from kintune.workers.fleet.sockets import PATH, SocketTransport, open_door
-from kintune_lab.simulate.mock import MockJob
 from kintune_lab.simulate.mock_process import MOCK_WORKER
-from kintune_lab.simulate.plan import PlannedJob
+from kintune_lab.simulate.plan import MockJob, PlannedJob
 
 HERE = Path(__file__).parent
 WORKERS = WorkerCommands({MOCK_WORKER: WORKER}, {MOCK_WORKER: DEVICE})

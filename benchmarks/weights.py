@@ -27,9 +27,9 @@ def main() -> None:
         by_weight: dict[float, list[float]] = {}
         worst = 0.0
         for seed in range(options.seeds):
-            _, story = play(spec, setup, seed, audit=False)
-            weights = sum(job.priority for job in story.jobs)
-            for job in story.jobs:
+            _, history = play(spec, setup, seed, audit=False)
+            weights = sum(job.priority for job in history.jobs)
+            for job in history.jobs:
                 took = job.end - job.since
                 by_weight.setdefault(job.priority, []).append(took / 60)
                 worst = max(worst, took / job.path_s * job.priority / weights)

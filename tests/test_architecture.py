@@ -25,7 +25,7 @@ LONGER_FOR_A_REASON: dict[str, str] = {
 
 FRONT_SIDE = re.compile(
     r"kintune(_lab)?\.(api|bench|cli|core|doctor|errors|experiment|families|files|hardware|pools|race|records|scheduler|search"
-    r"|simulate|spec|terminal|transfer|tuning\.(estimation|front)|wire|workers\.(engine|fleet))\b"
+    r"|simulate|spec_document|terminal|transfer|tuning\.(estimation|front)|wire|workers\.(engine|fleet))\b"
 )
 """Rooms that start without the compiler."""
 

@@ -12,8 +12,7 @@ import pytest
 
 import kintune as kt
 from kintune.hardware.cores import physical_cores
-from kintune_lab.simulate.recorded import read_recording
-from kintune_lab.simulate.retrace import Retraced, retrace
+from kintune_lab.simulate.recorded import Retraced, read_recording, retrace
 
 if TYPE_CHECKING:
     from tests.acceptance.conftest import Place

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from kintune_lab.experiment.cell import Cell
-from kintune_lab.experiment.errors import OptionError
-from kintune_lab.experiment.experiment import CellProgress, ModelFacts, Show
-from kintune_lab.experiment.option import Kind, Option, Options
+from kintune_lab.experiment.experiment import Cell, CellProgress, ModelFacts, Show
+from kintune_lab.experiment.option import Kind, Option, OptionError, Options
 from kintune_lab.experiment.section import Section
 from kintune_lab.experiment.tables import Tables
 

@@ -1,1 +1,1 @@
-"""superb: runs the product of lists of options unattended, collects what comes of it, and renders a report."""
+"""Runs a matrix of experiments unattended, collects their observations, and renders a report."""

@@ -6,9 +6,8 @@ import sys
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from kintune.terminal.formatting import clock, duration
-from kintune_lab.bench.record import CellRecord
-from kintune_lab.experiment.cell import Cell
-from kintune_lab.experiment.experiment import CellProgress
+from kintune_lab.bench.directory import CellRecord
+from kintune_lab.experiment.experiment import Cell, CellProgress
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

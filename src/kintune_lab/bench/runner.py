@@ -1,32 +1,35 @@
-"""Runs the cells of a spec one after the other, unattended."""
+"""Runs the cells of a spec one after the other, unattended; imports their models first and estimates the time left."""
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
-from kintune.errors import InputError
+from kintune.core.stage_results import Prepared
+from kintune.errors import InputError, KintuneError
 from kintune.files import write_whole
 from kintune.hardware.cores import choose_cores
 from kintune.hardware.locks import cores_lock
-from kintune_lab.bench.collect import collect, write_tables
+from kintune.models.ref import parse_ref
+from kintune.tuning.estimation import preparing
+from kintune_lab.bench.directory import BenchDirectory, CellState, end_record, start_record
 from kintune_lab.bench.display import BenchDisplay
-from kintune_lab.bench.forecast import seconds_left
-from kintune_lab.bench.ledger import BenchDirectory
-from kintune_lab.bench.record import CellState, begun, ended
 from kintune_lab.bench.report.writer import write_report
 from kintune_lab.bench.spec import BenchSpec
-from kintune_lab.bench.summary import BenchSummary, summary_of
-from kintune_lab.experiment.cell import Cell
-from kintune_lab.experiment.experiment import CellProgress, ModelFacts, Settling
+from kintune_lab.bench.summary import BenchSummary, collect, summary_of, write_tables
+from kintune_lab.experiment.experiment import Cell, CellProgress, ModelFacts, Settling
 from kintune_lab.experiment.option import Kind
 from kintune_lab.experiment.tables import check_tables
+from kintune_lab.spec_document import SpecError
 
-__all__ = ["Bench", "models_of"]
+__all__ = ["Bench", "Importer", "check_imports", "import_models", "models_of", "seconds_left"]
+
 
 ImportAll = Callable[[Sequence[str]], Mapping[str, ModelFacts]]
 """Imports models by what the spec calls them; raises SpecError for one that cannot be used."""
@@ -47,7 +50,7 @@ class Bench:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._spec = spec
-        self._ledger = BenchDirectory(output)
+        self._directory = BenchDirectory(output)
         self._display = display
         self._import_all = import_all
         self._clock = clock
@@ -66,13 +69,15 @@ class Bench:
     def run(self, *, retry_failed: bool = False) -> BenchSummary:
         """Run what is due, then collect everything and write the report.
 
-        A cell that fails is recorded and does not end the rest.  Ctrl-C ends the bench after noting so.  Raises
-        InputError when something handed in is wrong, before any cell runs, or when the disk refuses.
+        A cell that fails is recorded and does not end the bench.  Ctrl-C ends it after the cell is recorded.
+
+        Raises:
+            InputError: the input is wrong (before any cell runs), or the directory cannot be written.
         """
-        with self._ledger.locked():
+        with self._directory.locked():
             due = self.plan(retry_failed=retry_failed)
             expected = self.expected(due)
-            write_whole(self._ledger.directory / "spec.toml", self._spec.text.encode())
+            write_whole(self._directory.path / "spec.toml", self._spec.text.encode())
             try:
                 for position, cell in enumerate(due):
                     self._display.begin(cell, len(self._spec.cells) - len(due) + position, len(self._spec.cells))
@@ -84,34 +89,38 @@ class Bench:
 
     def collect(self) -> BenchSummary:
         """Put together what all cells observed, and write it to the directory."""
-        files = write_tables(self._ledger.directory, collect(self._ledger, self._spec.cells))
+        files = write_tables(self._directory.path, collect(self._directory, self._spec.cells))
         return self._summarize(files)
 
     def report(self) -> BenchSummary:
-        """Collect, and write the report with its plots; raises InputError where no bench has been."""
-        if not self._ledger.directory.is_dir():
-            raise InputError(f"{self._ledger.directory}: no bench has been run there; leave --report-only away")
-        tables = collect(self._ledger, self._spec.cells)
-        files = write_tables(self._ledger.directory, tables)
-        files += write_report(self._ledger.directory, self._spec, tables, self._summarize(files))
+        """Collect, and write the report with its plots.
+
+        Raises:
+            InputError: no bench was run in the directory.
+        """
+        if not self._directory.path.is_dir():
+            raise InputError(f"{self._directory.path}: no bench has been run there; leave --report-only away")
+        tables = collect(self._directory, self._spec.cells)
+        files = write_tables(self._directory.path, tables)
+        files += write_report(self._directory.path, self._spec, tables, self._summarize(files))
         return self._summarize(files)
 
     def _summarize(self, files: Sequence[str]) -> BenchSummary:
-        summary = summary_of(self._spec, self._spec.cells, self._ledger, files)
+        summary = summary_of(self._spec, self._spec.cells, self._directory, files)
         text = msgspec.json.format(msgspec.json.encode(msgspec.structs.replace(summary, output=".")).decode(), indent=2)
-        write_whole(self._ledger.directory / "bench.json", f"{text}\n".encode())
+        write_whole(self._directory.path / "bench.json", f"{text}\n".encode())
         return summary
 
     def _is_due(self, cell: Cell, retry_failed: bool) -> bool:
-        record = self._ledger.record(cell)
+        record = self._directory.record(cell)
         if record is None or record.state not in (CellState.DONE, CellState.FAILED):
             return True
         return retry_failed and record.state is CellState.FAILED
 
     def _run(self, cell: Cell, expected: float | None, later: Sequence[float | None]) -> None:
-        """Run one cell to whatever end."""
-        record = begun(cell)
-        directory = self._ledger.begin(record)
+        """Run one cell, and record how it ended."""
+        record = start_record(cell)
+        directory = self._directory.begin(record)
         started = self._clock()
 
         def show(progress: CellProgress) -> None:
@@ -128,15 +137,15 @@ class Bench:
                 tables = self._spec.experiment.run(cell, directory, show)
             check_tables(tables)
         except KeyboardInterrupt:
-            self._ledger.finish(ended(record, CellState.INTERRUPTED, self._clock() - started))
+            self._directory.finish(end_record(record, CellState.INTERRUPTED, self._clock() - started))
             raise
         except Exception as error:
-            failed = ended(record, CellState.FAILED, self._clock() - started, error)
-            self._ledger.finish(failed)
+            failed = end_record(record, CellState.FAILED, self._clock() - started, error)
+            self._directory.finish(failed)
             self._display.failed(failed)
         else:
-            done = ended(record, CellState.DONE, self._clock() - started)
-            self._ledger.finish(done, tables)
+            done = end_record(record, CellState.DONE, self._clock() - started)
+            self._directory.finish(done, tables)
             if isinstance(self._spec.experiment, Settling):
                 self._spec.experiment.settled(cell, directory)
             self._past.append((expected, done.seconds or 0.0))
@@ -164,3 +173,74 @@ def models_of(spec: BenchSpec, cells: Sequence[Cell]) -> list[str]:
                 if option.kind is Kind.MODEL and isinstance(value, str):
                     found[value] = None
     return list(found)
+
+
+def seconds_left(expected: Sequence[float | None], past: Sequence[tuple[float | None, float]]) -> float | None:
+    """Seconds for the cells with these `expected` seconds (None: nobody can say), None when nothing is known.
+
+    `past` has pairs of what was expected and what it took.  Expectations are corrected by how they held so far; a cell
+    without one is taken to be like the median of the past.
+    """
+    if not expected:
+        return 0.0
+    ratios = [took / thought for thought, took in past if thought]
+    correction = statistics.median(ratios) if ratios else 1.0
+    typical = statistics.median(took for _, took in past) if past else None
+    total = 0.0
+    for thought in expected:
+        if thought is not None:
+            total += thought * correction
+        elif typical is not None:
+            total += typical
+        else:
+            return None
+    return total
+
+
+Importer: TypeAlias = Callable[[str], ModelFacts]
+"""Imports the model that a spec names; raises InputError when it cannot be used, KintuneError when that crashes."""
+
+
+def import_models(texts: Iterable[str], say: Callable[[str], None], places: Mapping[str, str]) -> dict[str, ModelFacts]:
+    """Import and split each model as a tuning job would, on cores of which nobody else is timing anything.
+
+    `say` gets messages for people; `places` has the start of an error message (file and line) by model.
+
+    Raises:
+        SpecError: a model cannot be used; the message names line and model.
+    """
+    wanted = list(dict.fromkeys(texts))
+    if not wanted:
+        return {}
+    with preparing(on_wait=lambda holder: say(f"waiting for the cores, held by process {holder}")) as prepare:
+
+        def importer(text: str) -> ModelFacts:
+            say(f"importing {text}")
+            return _facts(prepare(parse_ref(text)))
+
+        return check_imports(wanted, importer, places)
+
+
+def check_imports(texts: Iterable[str], importer: Importer, places: Mapping[str, str]) -> dict[str, ModelFacts]:
+    """Return the facts of each model.
+
+    Raises:
+        SpecError: a model cannot be imported.
+    """
+    facts: dict[str, ModelFacts] = {}
+    for text in texts:
+        try:
+            facts[text] = importer(text)
+        except KintuneError as error:
+            raise SpecError(f"{places.get(text, '')}cannot be imported: {error}") from error
+    return facts
+
+
+def _facts(prepared: Prepared) -> ModelFacts:
+    if not prepared.subgraphs:
+        raise InputError("it has no subgraph to tune")
+    return ModelFacts(
+        subgraphs=len(prepared.subgraphs),
+        tunable=sum(subgraph.tunable for subgraph in prepared.subgraphs),
+        flops=sum(subgraph.weight * subgraph.flops for subgraph in prepared.subgraphs),
+    )

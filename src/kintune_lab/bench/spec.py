@@ -1,11 +1,13 @@
-"""A spec: what is to be run, read from a TOML file and checked as far as that costs nothing."""
+"""Reads the spec of a bench from a TOML file, checks it, and expands its matrix to cells."""
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,14 +15,12 @@ from kintune.errors import InputError
 from kintune.files import sha256_of
 from kintune.models.ref import ZOO, parse_ref
 from kintune_lab.bench.experiments import experiment_of
-from kintune_lab.bench.matrix import product_of, size_of
-from kintune_lab.experiment.cell import Cell, Method
-from kintune_lab.experiment.errors import OptionError
-from kintune_lab.experiment.experiment import Experiment
-from kintune_lab.experiment.option import Kind, Option, Options, Value, spelled
-from kintune_lab.spec.document import Document
+from kintune_lab.experiment.experiment import Cell, Experiment, Method
+from kintune_lab.experiment.option import Kind, Option, OptionError, Options, Value, spelled
+from kintune_lab.spec_document import Document
 
-__all__ = ["MOST_CELLS", "BenchSpec", "read_bench_spec"]
+__all__ = ["MOST_CELLS", "BenchSpec", "product_of", "read_bench_spec", "size_of"]
+
 
 MOST_CELLS = 10_000
 """A larger matrix is a mistake."""
@@ -50,7 +50,9 @@ class BenchSpec(msgspec.Struct, frozen=True):
 def read_bench_spec(path: str, find: Callable[[str], Experiment] = experiment_of) -> BenchSpec:
     """Read and check the spec at `path`; `find` knows the experiments.
 
-    Raises InputError when there is no such file, SpecError naming line and value for anything that is wrong in it.
+    Raises:
+        InputError: there is no such file.
+        SpecError: the spec is wrong; the message names line and value.
     """
     return _Reader(Document.read(path), find).spec()
 
@@ -215,7 +217,7 @@ class _Reader:
         return accepted
 
     def _look_at(self, place: Place, name: str, option: Option, text: str) -> None:
-        """What an option's text names must be there."""
+        """Check that the model or file that an option names exists, and digest it."""
         if option.kind is Kind.MODEL:
             ref = parse_ref(text)
             self._models.setdefault(text, self._document.where(place) + f"{name} = {spelled(text)}: ")
@@ -247,3 +249,17 @@ def _digest_of(path: Path) -> str:
             return sha256_of(file).hex()
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}") from error
+
+
+T = TypeVar("T")
+
+
+def product_of(axes: Mapping[str, Sequence[T]]) -> Iterator[dict[str, T]]:
+    """Every choice of one value from each axis; the last axis varies fastest."""
+    for values in itertools.product(*axes.values()):
+        yield dict(zip(axes, values, strict=True))
+
+
+def size_of(axes: Mapping[str, Sequence[object]]) -> int:
+    """How many choices `product_of` yields."""
+    return math.prod(len(values) for values in axes.values())

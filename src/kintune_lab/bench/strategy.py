@@ -20,7 +20,11 @@ _LARGEST = 4096  # programs of a round
 
 
 def _survey(value: Value) -> tuple[int, ...]:
-    """The rounds of a survey, from `1, 3, 4`; raises InputError where they are no such numbers."""
+    """The sizes of warm-up rounds, from text such as `1, 3, 4`.
+
+    Raises:
+        InputError: the text is no list of whole numbers in range.
+    """
     if value == _NO_SURVEY:
         return ()
     try:

@@ -11,9 +11,7 @@ from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.errors import InputError
 from kintune.terminal.formatting import duration
 from kintune_lab.bench.display import BenchDisplay, open_bench_display
-from kintune_lab.bench.forecast import seconds_left
-from kintune_lab.bench.imports import import_models
-from kintune_lab.bench.runner import Bench
+from kintune_lab.bench.runner import Bench, import_models, seconds_left
 from kintune_lab.bench.spec import BenchSpec, read_bench_spec
 from kintune_lab.bench.summary import BenchSummary
 from kintune_lab.experiment.experiment import ModelFacts

@@ -16,10 +16,9 @@ from kintune.files import check_writable
 from kintune.search.family import algorithms
 from kintune.terminal.formatting import count
 from kintune_lab.families.document import FamiliesDocument, Member
-from kintune_lab.families.grouping import LEAST_SAMPLES
 from kintune_lab.families.inquiry import inquire
-from kintune_lab.families.picture import check_picture, draw_picture
-from kintune_lab.families.shades import LEGEND, shaded
+from kintune_lab.families.relation_map import LEGEND, check_picture, draw_picture, draw_text
+from kintune_lab.families.samples import LEAST_SAMPLES
 
 __all__ = ["command"]
 
@@ -92,7 +91,7 @@ def _lines(families: FamiliesDocument, model: str) -> list[str]:
         *lines,
         f"How well the samples of one (row) rank those of another (column); {families.samples} samples, "
         f"measured on {families.measured_on}",
-        *shaded(families, shutil.get_terminal_size((120, 24)).columns),
+        *draw_text(families, shutil.get_terminal_size((120, 24)).columns),
         LEGEND,
     ]
 

@@ -14,13 +14,13 @@ from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.errors import InputError
 from kintune.files import check_writable
 from kintune.terminal.formatting import duration
-from kintune_lab.families.picture import check_picture
+from kintune_lab.families.relation_map import check_picture
 from kintune_lab.simulate.gantt import draw_gantt
+from kintune_lab.simulate.history import ScheduleHistory
 from kintune_lab.simulate.live import simulate_live
-from kintune_lab.simulate.outcome import Simulated, SimulationOutcome
+from kintune_lab.simulate.metrics import Simulated, SimulationOutcome
 from kintune_lab.simulate.recorded import read_recording
 from kintune_lab.simulate.simulation import again, simulate, simulate_recorded
-from kintune_lab.simulate.span import ScheduleHistory
 from kintune_lab.simulate.spec import Scenario, Setup, read_schedule_spec
 
 __all__ = ["command"]
@@ -59,10 +59,10 @@ def command(
         check_writable(picture, "--picture")
     drawn: list[str] = []
 
-    def draw(name: str, scenario: Scenario, story: ScheduleHistory) -> None:
+    def draw(name: str, scenario: Scenario, history: ScheduleHistory) -> None:
         if picture:
             path = Path(picture) if alone else Path(picture).with_stem(f"{Path(picture).stem}-{_slug(name)}")
-            draw_gantt(f"{title}: {name}", story, scenario.resources, path, until)
+            draw_gantt(f"{title}: {name}", history, scenario.resources, path, until)
             drawn.append(f"The picture of {name} is {path}")
 
     if live and audit:
@@ -73,7 +73,7 @@ def command(
         recorded = read_recording(source)
         setups = _chosen(again(recorded), labels, source)
         alone, title = False, ", ".join(dict.fromkeys(recorded.header.names.values()))
-        simulated = simulate_recorded(recorded, setups=setups, audit=audit, on_story=draw)
+        simulated = simulate_recorded(recorded, setups=setups, audit=audit, on_history=draw)
     else:
         spec = read_schedule_spec(source)
         setups = _chosen(spec.setups, labels, spec.name)
@@ -88,9 +88,9 @@ def command(
                 bar.update(1)
 
             if live:
-                simulated = simulate_live(spec, speed=speed, on_progress=advance, on_story=draw)
+                simulated = simulate_live(spec, speed=speed, on_progress=advance, on_history=draw)
             else:
-                simulated = simulate(spec, audit=audit, on_progress=advance, on_story=draw)
+                simulated = simulate(spec, audit=audit, on_progress=advance, on_history=draw)
     write_document(json_target, simulated)
     for line in (*_lines(simulated), *drawn):
         echo(line, json_target)

@@ -1,4 +1,4 @@
-"""What the runner asks of an experiment."""
+"""The interface of experiments, and the cells and methods that they run."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from kintune_lab.experiment.cell import Cell
-from kintune_lab.experiment.option import Options
+from kintune.core.candidate import digest_of
+from kintune_lab.experiment.option import Options, Value
 from kintune_lab.experiment.section import Section
 from kintune_lab.experiment.tables import Tables
 
-__all__ = ["CellProgress", "Experiment", "ModelFacts", "Settling", "Show"]
+__all__ = ["Cell", "CellProgress", "Experiment", "Method", "ModelFacts", "Settling", "Show"]
 
 
 class CellProgress(msgspec.Struct, frozen=True):
@@ -55,8 +55,10 @@ class Experiment(Protocol):
     def check(self, cell: Cell) -> None:
         """Refuse what single options cannot show: values or methods that do not go together.
 
-        Called for every cell before the first runs; quick, and without side effects.  Raises InputError; an
-        `OptionError` also names the option, so that the spec's line is found.
+        Called for every cell before the first runs; quick, and without side effects.
+
+        Raises:
+            InputError: the cell cannot be run; an `OptionError` also names the option, so that its line is found.
         """
 
     def seconds(self, cell: Cell, models: Mapping[str, ModelFacts]) -> float | None:
@@ -82,3 +84,44 @@ class Settling(Protocol):
 
     def settled(self, cell: Cell, directory: Path) -> None:
         """The cell's tables are on disk: what was kept for another attempt may go.  `directory` is that of `run`."""
+
+
+class Method(msgspec.Struct, frozen=True):
+    """One method that is compared with others in a cell.
+
+    `label` is unique in the cell and names it in tables and plots; `values` has every option of the method, those that
+    the spec does not set at their default (None: not set).
+    """
+
+    name: str
+    label: str
+    values: dict[str, Value | None] = {}
+    changed: dict[str, Value] = {}
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """One piece of work that is done as a whole or not at all.
+
+    `values` has every option of the experiment, `changed` those that are not at their default; `contents` digests the
+    files that options name.  Its `id` depends on these alone: the order of options, defaults
+    written out, the spec's other cells, labels and the `title` that people see are no part of it.
+    """
+
+    experiment: str
+    version: int
+    values: dict[str, Value | None]
+    changed: dict[str, Value]
+    methods: tuple[Method, ...] = ()
+    contents: dict[str, str] = {}
+    title: str = ""
+
+    @property
+    def id(self) -> str:
+        """Twelve hexadecimal digits that name the cell for good."""
+        methods = [(method.name, _ordered(method.changed)) for method in self.methods]
+        parts = (self.experiment, self.version, _ordered(self.changed), methods, _ordered(self.contents))
+        return digest_of(msgspec.json.encode(parts))[:12]
+
+
+def _ordered(values: Mapping[str, Value]) -> list[tuple[str, Value]]:
+    return sorted(values.items())

@@ -1,4 +1,4 @@
-"""What a spec may set: the options of an experiment and of its methods."""
+"""Options that a spec may set for an experiment and its methods."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import msgspec
 
 from kintune.errors import InputError
 
-__all__ = ["Kind", "Option", "Options", "Value", "spelled"]
+__all__ = ["Kind", "Option", "OptionError", "Options", "Value", "spelled"]
+
 
 Value: TypeAlias = str | int | float | bool
 """One value of an option, as TOML writes it."""
@@ -53,7 +54,8 @@ class Option(msgspec.Struct, frozen=True):
     def accept(self, value: object) -> Value:
         """The value as the experiment gets it: a whole number for a NUMBER becomes a float.
 
-        Raises InputError, which says what it should be but neither the option's name nor the value.
+        Raises:
+            InputError: the value is not allowed; the message names neither the option nor the value.
         """
         if isinstance(value, int) and abs(value) >> 63:
             raise InputError("must be less than 2**63")
@@ -92,3 +94,13 @@ def spelled(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+class OptionError(InputError):
+    """The value of a cell's option is wrong; `method` is the label of its method, empty for an option of the cell."""
+
+    def __init__(self, option: str, problem: str, method: str = "") -> None:
+        self.option = option
+        self.problem = problem
+        self.method = method
+        super().__init__(f"{option} {problem}")

@@ -1,4 +1,4 @@
-"""What a report is made of: sections with a text, tables and charts, as values that know nothing of drawing."""
+"""The contents of a report: sections with text, tables and charts, as values independent of drawing."""
 
 from __future__ import annotations
 

@@ -1,16 +1,34 @@
-"""What experiments observe: rows of plain values, by the name of their table."""
+"""Tables of observations: rows of plain values, their CSV form, and grouping of rows for reports."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from kintune.errors import KintuneError
+from kintune_lab.experiment.option import spelled
 
-__all__ = ["ASKED", "CELLS", "METHODS", "Row", "Scalar", "Tables", "check_tables", "columns_of", "joined", "to_csv"]
+__all__ = [
+    "ASKED",
+    "CELLS",
+    "METHODS",
+    "Row",
+    "Scalar",
+    "Tables",
+    "by",
+    "check_tables",
+    "columns_of",
+    "joined",
+    "slug",
+    "to_csv",
+    "varying",
+    "words",
+]
+
 
 Scalar: TypeAlias = str | int | float | bool | None
 
@@ -21,6 +39,7 @@ Tables: TypeAlias = Mapping[str, Sequence[Row]]
 """Rows by the name of their table.  The names are those of the CSV files."""
 
 CELLS = "cells"
+
 METHODS = "methods"
 """The tables that every bench has: its cells with how they ended, and each cell's methods."""
 
@@ -29,7 +48,11 @@ ASKED = "asked_"
 
 
 def check_tables(tables: Tables) -> None:
-    """Raise KintuneError when an experiment yields what is no table, so that its cell fails and not the collection."""
+    """Check the tables of an experiment, so that a wrong one fails its cell and not the collection.
+
+    Raises:
+        KintuneError: a table's name or a value is not allowed.
+    """
     for name, rows in tables.items():
         if name in (CELLS, METHODS) or not name.isidentifier():
             raise KintuneError(
@@ -72,3 +95,31 @@ def _text(value: Scalar) -> str:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def by(rows: Iterable[Row], *columns: str) -> dict[tuple[Scalar, ...], list[Row]]:
+    """The rows of each combination of values of `columns`, in the order in which they first occur."""
+    groups: dict[tuple[Scalar, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row.get(column) for column in columns), []).append(row)
+    return groups
+
+
+def varying(rows: Sequence[Row], columns: Iterable[str], *, besides: Iterable[str] = ()) -> list[str]:
+    """Those of `columns`, other than `besides`, that have more than one value in `rows`."""
+    left = [column for column in columns if column not in set(besides)]
+    return [column for column in left if len({spelled(row.get(column)) for row in rows}) > 1]
+
+
+def words(columns: Sequence[str], values: Sequence[Scalar]) -> str:
+    """A group's values as people read them: `bert_base, round_size 16`."""
+    parts = []
+    for column, value in zip(columns, values, strict=True):
+        text = "not set" if value is None else spelled(value).strip('"').removeprefix("zoo:")
+        parts.append(text if column in ("model", "method") else f"{column.removeprefix(ASKED)} {text}")
+    return ", ".join(parts)
+
+
+def slug(text: str) -> str:
+    """A name for a file that says the same as `text`."""
+    return re.sub(r"[^a-z0-9._]+", "-", text.lower()).strip("-.") or "all"

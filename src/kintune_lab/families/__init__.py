@@ -1,1 +1,1 @@
-"""What makes subgraphs kin: the samples that show it, the families that come of it, and how people see them."""
+"""Families of subgraphs: the samples they are found from, the document of `kintune families`, and its relation map."""

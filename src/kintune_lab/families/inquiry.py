@@ -1,4 +1,4 @@
-"""Find out which subgraphs of a model are kin, from what the model is and what was measured of it."""
+"""Finds the families of a model's subgraphs, from the model itself and its measured samples."""
 
 from __future__ import annotations
 
@@ -13,8 +13,16 @@ from kintune.errors import InputError
 from kintune.records import Store
 from kintune.tuning.estimation import preparing
 from kintune_lab.families.document import FamiliesDocument, RelationMap, families_of
-from kintune_lab.families.grouping import LEAST_SAMPLES, group, is_dynamic, relate
-from kintune_lab.families.samples import SubgraphSamples, conditions_of, read_measured, subject_of
+from kintune_lab.families.samples import (
+    LEAST_SAMPLES,
+    SubgraphSamples,
+    conditions_of,
+    group,
+    is_dynamic,
+    read_measured,
+    relate,
+    subject_of,
+)
 
 __all__ = ["inquire"]
 
@@ -30,8 +38,10 @@ def inquire(
 ) -> FamiliesDocument:
     """The families of the model's subgraphs; their relationship map too where records have samples enough.
 
-    No records are created.  Raises InputError (or a child) when model, target or records cannot be used, or when the
-    algorithm groups by samples and there are none.
+    No records are created.
+
+    Raises:
+        InputError: model, target or records cannot be used, or the algorithm needs samples and there are none.
     """
     with preparing(target=target, threads=threads, on_wait=on_wait) as prepare:
         prepared = prepare(ref)

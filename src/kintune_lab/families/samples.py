@@ -1,4 +1,4 @@
-"""What was measured of each subgraph, as arrays."""
+"""The measured samples of each subgraph as arrays, and the families that algorithms find from them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,21 @@ from kintune.core.workload import Subgraph
 from kintune.records import Store
 from kintune.records.measurements import Measurement
 from kintune.search.cost_model import relative_speeds
-from kintune.search.family import Samples, Subject
+from kintune.search.family import Samples, Subject, families
+from kintune.search.family.relation import LEAST_SAMPLES, Relations
 from kintune.transfer.gather import Doubt
 
-__all__ = ["SampleConditions", "SubgraphSamples", "conditions_of", "read_measured", "subject_of"]
+__all__ = [
+    "LEAST_SAMPLES",
+    "SampleConditions",
+    "SubgraphSamples",
+    "conditions_of",
+    "group",
+    "is_dynamic",
+    "read_measured",
+    "relate",
+    "subject_of",
+]
 
 
 @dataclass(frozen=True)
@@ -86,7 +97,10 @@ def read_measured(
     """What was measured of each subject under these conditions with features of this version, by workload.
 
     Untuned programs have no features and are left out, as are failures that say nothing of their candidate, and
-    subjects without any sample.  Raises DamagedRecord when a record is not what was written.
+    subjects without any sample.
+
+    Raises:
+        DamagedRecord: a record's checksum is wrong.
     """
     by_workload: dict[str, list[Measurement]] = {}
     doubt = Doubt(store)
@@ -119,3 +133,28 @@ def _time_us(measurement: Measurement) -> float:
     """Of the first try that worked."""
     first, again = measurement.outcome, measurement.confirmed
     return (again if again is not None and not first.ok else first).median_us
+
+
+_NOTHING: NDArray[np.float32] = np.zeros((0, 0), np.float32)
+_NO_LABELS: NDArray[np.float32] = np.zeros(0, np.float32)
+
+
+def is_dynamic(algorithm: str) -> bool:
+    """Whether the algorithm groups by samples."""
+    return families(algorithm, seed=0, threads=1).dynamic
+
+
+def group(algorithm: str, measured: Mapping[str, SubgraphSamples], subjects: Sequence[Subject] = ()) -> dict[str, str]:
+    """Workload -> key of its family, of everything measured and of `subjects` without samples."""
+    evidence = {subject.workload: Samples(subject, _NOTHING, _NO_LABELS) for subject in subjects}
+    evidence.update({workload: samples.evidence for workload, samples in measured.items()})
+    return families(algorithm, seed=0, threads=1).group(list(evidence.values()), {})
+
+
+def relate(measured: Sequence[SubgraphSamples]) -> NDArray[np.float64]:
+    """How well a model of each one's samples (row) ranks those of each other (column): shape (n, n), NaN if unknown."""
+    relation = Relations().relate([samples.evidence for samples in measured])
+    place = {workload: at for at, workload in enumerate(relation.workloads)}
+    rows = [place.get(samples.subject.workload, -1) for samples in measured]
+    matrix = np.pad(relation.matrix, ((0, 1), (0, 1)), constant_values=np.nan)
+    return matrix[np.ix_(rows, rows)]

@@ -1,4 +1,4 @@
-"""The report on model accuracy: curves over samples, and paired differences from the monolithic model."""
+"""The report on model accuracy: curves over samples, and paired differences from one model for all."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 import msgspec
+import numpy as np
 
-from kintune_lab.experiment.panels import by, slug, varying, words
 from kintune_lab.experiment.section import Grid, LineChart, Section, Series
-from kintune_lab.experiment.tables import Row, Tables
-from kintune_lab.pools.bootstrap import Interval, bootstrap
+from kintune_lab.experiment.tables import Row, Tables, by, slug, varying, words
 
-__all__ = ["accuracy_sections", "paired_differences"]
+__all__ = ["Interval", "accuracy_sections", "bootstrap", "paired_differences"]
+
 
 _MONOLITHIC = "none"
 _MEASURES = {
@@ -22,6 +22,7 @@ _MEASURES = {
     "recall_8": "of the fastest 8 in the first 8, %",
     "best_of_8": "speed of the best of the first 8, %",
 }
+
 _MODELS = "models"  # the column that says which models a row is of, for people
 
 
@@ -201,3 +202,36 @@ def _spread(values: Sequence[float]) -> str:
 
 def _signed(gap: Interval) -> str:
     return f"{100 * gap.mean:+.1f} ({100 * gap.low:+.1f} to {100 * gap.high:+.1f})"
+
+
+_DRAWS = 2000
+
+
+class Interval(msgspec.Struct, frozen=True):
+    """A mean, and the 95 % interval around it."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def bootstrap(groups: Mapping[str, Sequence[float]], *, seed: int = 0) -> Interval | None:
+    """The mean over groups of each group's mean, with the interval that redrawing groups and their values gives.
+
+    Values of one group are not independent of each other, so whole groups are redrawn first, then values within them;
+    with few groups the interval is wide, as it should be.  NaN counts as missing; None when nothing is left.
+    """
+    arrays = [np.array([v for v in values if not math.isnan(v)]) for values in groups.values()]
+    arrays = [array for array in arrays if array.size]
+    if not arrays:
+        return None
+    rng = np.random.default_rng(seed)
+    drawn = np.empty((_DRAWS, len(arrays)))
+    for slot in range(len(arrays)):
+        chosen = rng.integers(len(arrays), size=_DRAWS)
+        for index, array in enumerate(arrays):
+            draws = np.flatnonzero(chosen == index)
+            drawn[draws, slot] = array[rng.integers(array.size, size=(draws.size, array.size))].mean(axis=1)
+    means = drawn.mean(axis=1)
+    low, high = np.quantile(means, (0.025, 0.975))
+    return Interval(float(np.mean([array.mean() for array in arrays])), float(low), float(high))

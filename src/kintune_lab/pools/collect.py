@@ -36,8 +36,12 @@ def obtain_pool(model: str, path: Path, samples: int, *, seed: int, threads: int
     """The pool of `model` at `path` with `samples` of each subgraph; collected unless it is there already.
 
     The records of its collection lie beside it; an interrupted one goes on from them.  A subgraph with fewer programs
-    than `samples` has them all.  Raises InputError when the model or the file cannot be used, or when the file holds a
-    pool of another model, seed or number of threads; KintuneError when nothing came of the collection.
+    than `samples` has them all.
+
+    Raises:
+        InputError: the model or the file cannot be used, or the file's pool is of another model, seed or number of
+            threads.
+        KintuneError: a subgraph has no measured candidate.
     """
     if path.exists():
         pool = load_pool(path)
@@ -64,7 +68,11 @@ def obtain_pool(model: str, path: Path, samples: int, *, seed: int, threads: int
 
 
 def check_origin(path: Path, origin: Origin, model: str, seed: int, threads: int | None) -> None:
-    """Raise InputError when the pool at `path` is not what would be collected; `threads` None takes any number."""
+    """Check that the pool at `path` is the one that would be collected; `threads` None accepts any number.
+
+    Raises:
+        InputError: it is of another model, seed or number of threads.
+    """
     if origin.model != model:
         raise InputError(f"{path}: is a pool of {origin.model}, not of {model}; name another file")
     if origin.seed != seed:
@@ -81,7 +89,8 @@ def read_pool(
 ) -> Pool:
     """The pool of these subgraphs that `store` holds.
 
-    Raises KintuneError when nothing was measured of them.
+    Raises:
+        KintuneError: nothing was measured of them.
     """
     conditions = conditions_of(store, [subject.workload for subject in subjects])
     if conditions is None:

@@ -1,23 +1,23 @@
-"""The options of experiments on a pool: which, where it lies, how it is collected."""
+"""Options and progress of experiments on a pool."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from kintune.errors import InputError
 from kintune.hardware.cores import choose_cores
-from kintune_lab.experiment.cell import Cell
-from kintune_lab.experiment.errors import OptionError
-from kintune_lab.experiment.experiment import ModelFacts, Show
-from kintune_lab.experiment.option import Kind, Option, Options, Value
+from kintune_lab.experiment.experiment import Cell, CellProgress, ModelFacts, Show
+from kintune_lab.experiment.option import Kind, Option, OptionError, Options, Value
 from kintune_lab.experiment.tables import Row
 from kintune_lab.pools.collect import check_origin, obtain_pool
 from kintune_lab.pools.pool import Pool, load_pool
 
-__all__ = ["POOL_OPTIONS", "check_pool", "describe", "obtain", "seconds_to_collect"]
+__all__ = ["POOL_OPTIONS", "Pace", "check_pool", "describe", "obtain", "seconds_to_collect"]
+
 
 _SECONDS_A_TRIAL = 0.3  # a guess
 
@@ -36,7 +36,11 @@ POOL_OPTIONS: Options = {
 
 
 def check_pool(cell: Cell) -> None:
-    """Raise OptionError when no pool can be where the cell wants it, or when another one is there."""
+    """Check that the cell's pool can be read or made.
+
+    Raises:
+        OptionError: its path cannot be used, or another pool is there.
+    """
     name = cell.values["pool"]
     if name is None:
         return
@@ -60,7 +64,9 @@ def _seed_and_threads(cell: Cell) -> tuple[int, int | None]:
 def obtain(cell: Cell, directory: Path, show: Show) -> Pool:
     """The cell's pool, collected unless it is there; one of its own lies in the cell's `directory`.
 
-    Raises as `obtain_pool` does.
+    Raises:
+        InputError: see `obtain_pool`.
+        KintuneError: see `obtain_pool`.
     """
     name = cell.values["pool"]
     seed, threads = _seed_and_threads(cell)
@@ -100,3 +106,17 @@ def seconds_to_collect(cell: Cell, models: Mapping[str, ModelFacts]) -> float:
         return 0.0
     facts = models.get(str(cell.values["model"]))
     return int(cell.values["samples"] or 0) * (facts.tunable if facts else 0) * _SECONDS_A_TRIAL
+
+
+class Pace:
+    """Shows which of `total` steps, each called `what`, is being taken; from the second one on, the seconds left."""
+
+    def __init__(self, what: str, total: int, show: Show, clock: Callable[[], float] = time.monotonic) -> None:
+        self._what, self._total, self._show, self._clock = what, total, show, clock
+        self._began_s = clock()
+
+    def begin(self, number: int) -> None:
+        """Step `number`, counted from 0, begins; all before it are done."""
+        elapsed_s = self._clock() - self._began_s
+        left_s = elapsed_s / number * (self._total - number) if number else None
+        self._show(CellProgress(f"{self._what} {number + 1} of {self._total}", number / self._total, left_s))

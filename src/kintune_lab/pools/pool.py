@@ -23,7 +23,6 @@ from kintune_lab.families.samples import SubgraphSamples
 __all__ = ["Origin", "Pool", "load_pool", "save_pool"]
 
 _FORMAT = "kintune-pool-1"
-
 _UNREADABLE = (
     OSError, ValueError, KeyError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error,
     msgspec.MsgspecError,
@@ -79,7 +78,8 @@ class _Contents(msgspec.Struct, frozen=True):
 def save_pool(path: Path, pool: Pool) -> None:
     """Write the pool as an `.npz`: arrays without pickles, and their description as bytes.
 
-    Raises InputError when the disk refuses.
+    Raises:
+        InputError: the file cannot be written.
     """
     contents = _Contents(
         format=_FORMAT,
@@ -100,7 +100,8 @@ def save_pool(path: Path, pool: Pool) -> None:
 def load_pool(path: Path) -> Pool:
     """The pool in a file; rows of what the compiler alone tells become such as have no traits.
 
-    Raises InputError when there is none, when it is damaged, or of other features than those of this version.
+    Raises:
+        InputError: there is no such file, it is damaged, or its features are of another version.
     """
     found = check_readable(path, "the pool")
     try:

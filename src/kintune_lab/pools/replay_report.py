@@ -7,9 +7,8 @@ import statistics
 from collections.abc import Sequence
 
 from kintune.core.quantiles import quantile
-from kintune_lab.experiment.panels import by, slug, words
 from kintune_lab.experiment.section import Grid, LineChart, Section, Series
-from kintune_lab.experiment.tables import Row, Tables
+from kintune_lab.experiment.tables import Row, Tables, by, slug, words
 
 __all__ = ["replay_sections"]
 

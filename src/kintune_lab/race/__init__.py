@@ -1,1 +1,1 @@
-"""The race between the stock tuner and ours: turns, the judge of what they found, and the reckoning."""
+"""Races between the stock tuner and Kintune: turns, re-measurement of their programs, and analysis."""

@@ -24,15 +24,15 @@ from kintune.validate.baselines.baseline import BaselineModel
 from kintune.validate.interleaved import time_interleaved
 from kintune.validate.numerics import compare_outputs
 from kintune.wire.worker_client import WorkerProcess, WorkerRefused
-from kintune_lab.contest.assembly import ASSEMBLER, Assemble, Ingredients, Replay
-from kintune_lab.race.course import Course
+from kintune_lab.race.turn_scheduler import RaceRecord
+from kintune_lab.tuners.messages import ASSEMBLER, AssembleNetwork, AssemblyContext, ReplayPrograms
 
 __all__ = ["UNTUNED_NETWORK", "Assembler", "NetworkTime", "time_networks"]
 
 UNTUNED_NETWORK = "untuned"
-"""The network that the outputs of all others are compared with; nobody times it."""
+"""The network that the outputs of all others are compared with; it is not timed."""
 
-_EXECUTABLE = "kintune"  # what `kintune.validate.baselines` calls our own executables
+_EXECUTABLE = "kintune"  # what `kintune.validate.baselines` calls Kintune's executables
 _ASSEMBLE_SECONDS = 3600.0
 
 
@@ -55,10 +55,10 @@ class NetworkTime(msgspec.Struct, frozen=True):
 class Assembler:
     """The process that knows the network and all sketches of a race.  Use as a context manager."""
 
-    def __init__(self, course: Course, model: ModelRef, threads: int, log: Path) -> None:
+    def __init__(self, record: RaceRecord, model: ModelRef, threads: int, log: Path) -> None:
         environment = {"TVM_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
-        self._process = WorkerProcess("assembler", "kintune_lab.contest.assembler", log=log, environment=environment)
-        self._context = msgspec.msgpack.encode(Ingredients(model, threads, tuple(course.sketches.values())))
+        self._process = WorkerProcess("assembler", "kintune_lab.tuners.assembler", log=log, environment=environment)
+        self._context = msgspec.msgpack.encode(AssemblyContext(model, threads, tuple(record.sketches.values())))
 
     def __enter__(self) -> Assembler:
         self._process.greet()
@@ -69,13 +69,17 @@ class Assembler:
         self._process.close()
 
     def structures(self, programs: Sequence[Candidate]) -> dict[Candidate, str]:
-        """The structural hash of each program as the judge replays it; empty where it cannot be replayed."""
-        answer = self._process.order(msgspec.msgpack.encode(Replay(tuple(programs))), _ASSEMBLE_SECONDS)
+        """The structural hash of each program as it is replayed; empty where it cannot be replayed."""
+        answer = self._process.order(msgspec.msgpack.encode(ReplayPrograms(tuple(programs))), _ASSEMBLE_SECONDS)
         return dict(zip(programs, msgspec.msgpack.decode(answer, type=tuple[str, ...]), strict=True))
 
     def assemble(self, path: Path, programs: Sequence[Candidate]) -> None:
-        """Compile the network with these programs.  Raises WorkerRefused when that fails."""
-        self._process.order(msgspec.msgpack.encode(Assemble(str(path), tuple(programs))), _ASSEMBLE_SECONDS)
+        """Compile the network with these programs.
+
+        Raises:
+            WorkerRefused: compilation fails.
+        """
+        self._process.order(msgspec.msgpack.encode(AssembleNetwork(str(path), tuple(programs))), _ASSEMBLE_SECONDS)
 
 
 def time_networks(
@@ -113,30 +117,30 @@ def _run(
     paths: Mapping[str, Path], directory: Path, conditions: ValidationContext, problems: dict[str, str]
 ) -> dict[str, tuple[float, ...]]:
     with ExitStack() as stack:
-        standing: list[BaselineProcess] = []
+        running: list[BaselineProcess] = []
         for name, path in paths.items():
-            contender = stack.enter_context(_contender(name, path, conditions.threads))
+            process = stack.enter_context(_start_process(name, path, conditions.threads))
             outputs = path.with_suffix(".npz")
             try:
-                contender.prepare(conditions.prepare_seconds)
-                contender.turn(BaselineTurn(1, 0.0, outputs=str(outputs)), conditions.prepare_seconds)
+                process.prepare(conditions.prepare_seconds)
+                process.turn(BaselineTurn(1, 0.0, outputs=str(outputs)), conditions.prepare_seconds)
             except EngineError as error:
                 problems[name] = str(error)
                 continue
             if name == UNTUNED_NETWORK:  # one cold run is no time to compare with
-                contender.close()
+                process.close()
                 continue
             if problem := _difference(path, outputs, paths.get(UNTUNED_NETWORK), conditions):
                 problems[name] = problem
-                contender.close()
+                process.close()
                 continue
-            standing.append(contender)
-        raced = time_interleaved(standing, conditions, time.monotonic)
+            running.append(process)
+        raced = time_interleaved(running, conditions, time.monotonic)
     problems.update(raced.dropped)
     return dict(raced.latency_ms)
 
 
-def _contender(name: str, path: Path, threads: int) -> BaselineProcess:
+def _start_process(name: str, path: Path, threads: int) -> BaselineProcess:
     contest = BaselineContext(
         rival=_EXECUTABLE,
         subject=BaselineModel(executable=str(path)),

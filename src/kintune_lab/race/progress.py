@@ -1,15 +1,20 @@
-"""How far a race is, and how long it may still take."""
+"""The progress of a race with an estimate of the time left, and pauses between turns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from types import TracebackType
 
 from kintune_lab.experiment.experiment import CellProgress, Show
-from kintune_lab.race.course import Course
-from kintune_lab.race.judge import entered
-from kintune_lab.race.side import Side
+from kintune_lab.race.remeasurement import best_programs_of
+from kintune_lab.race.tuner_process import TunerUnderTest
+from kintune_lab.race.turn_scheduler import RaceRecord
 
-__all__ = ["Forecast"]
+__all__ = ["Pause", "RaceProgress"]
+
 
 _JUDGED_PER_SECOND = 2.0  # programs built and timed three times, a guess that only the display lives by
 _NETWORK_SECONDS = 60.0
@@ -17,28 +22,28 @@ _USUAL_SECONDS = 1.0  # of a trial
 _USUAL_TRIALS = 64
 
 
-class Forecast:
-    """Shows a race to people, with the time that is left of it; `budgets` are those of the sides but stock."""
+class RaceProgress:
+    """Shows the progress of a race and an estimate of the time left; `budgets` are those of all tuners but stock."""
 
     def __init__(self, budgets: Mapping[str, float], show: Show) -> None:
         self._budgets = budgets
         self._show = show
-        self._sides: Sequence[Side] = ()
+        self._tuners: Sequence[TunerUnderTest] = ()
         self._spent_s = 0.0
         self._total_s = 0.0
 
-    def watch_sides(self, sides: Sequence[Side]) -> None:
-        """These race; importing begins."""
-        self._sides = sides
+    def watch_tuners(self, tuners: Sequence[TunerUnderTest]) -> None:
+        """Set the tuners of the race, before they import the model."""
+        self._tuners = tuners
         self._show(CellProgress("importing and lowering the model"))
 
-    def turned(self, course: Course) -> None:
+    def turned(self, record: RaceRecord) -> None:
         """One more turn is over."""
-        tracks = list(course.tracks.values())
+        tracks = list(record.tracks.values())
         stock = tracks[0]
         self._spent_s = sum(track.active_seconds for track in tracks)
         phase = "; ".join(f"{track.side} {track.trials} trials in {track.active_seconds:.0f} s" for track in tracks)
-        expected = self._sides[0].trials_expected
+        expected = self._tuners[0].trials_expected
         if not expected:
             self._show(CellProgress(phase))
             return
@@ -54,19 +59,61 @@ class Forecast:
             for track in tracks[1:]
         ]
         race_s = stock_total_s + sum(others)
-        self._total_s = race_s + self._judge_seconds(course)
+        self._total_s = race_s + self._remeasure_seconds(record)
         left = self._total_s - self._spent_s
         self._show(CellProgress(phase, min(1.0, self._spent_s / self._total_s), left))
 
-    def judging(self, course: Course) -> None:
+    def remeasuring(self, record: RaceRecord) -> None:
         """The turns are over."""
-        self._total_s = self._spent_s + self._judge_seconds(course)
+        self._total_s = self._spent_s + self._remeasure_seconds(record)
 
-    def judged(self, phase: str, share: float) -> None:
+    def remeasured(self, phase: str, share: float) -> None:
         """This share of the judging is done."""
         left = (self._total_s - self._spent_s) * (1.0 - share)
         self._show(CellProgress(phase, 1.0 - left / self._total_s if self._total_s else None, left))
 
-    def _judge_seconds(self, course: Course) -> float:
-        programs = sum(len(side) for sides in entered(course).values() for side in sides.values())
+    def _remeasure_seconds(self, record: RaceRecord) -> float:
+        programs = sum(len(found) for tuners in best_programs_of(record).values() for found in tuners.values())
         return programs / _JUDGED_PER_SECOND + (1 + len(self._budgets)) * _NETWORK_SECONDS
+
+
+_LOOK_S = 1.0
+
+
+class Pause:
+    """Holds the cores inside a `with` block, and lets go of them for as long as the file `asked` exists.
+
+    `hold` takes the cores; `show` is told of the waiting.
+    """
+
+    def __init__(
+        self,
+        asked: Path,
+        hold: Callable[[], AbstractContextManager[None]],
+        show: Show,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._asked = asked
+        self._hold = hold
+        self._show = show
+        self._sleep = sleep
+        self._held = ExitStack()
+
+    def __enter__(self) -> Pause:
+        self._held.enter_context(self._hold())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._held.close()
+
+    def between_turns(self) -> None:
+        """Wait while a pause is asked for; called while all tuners are stopped, and not charged."""
+        if not self._asked.exists():
+            return
+        self._held.close()
+        while self._asked.exists():
+            self._show(CellProgress(f"pausing until {self._asked} is removed"))
+            self._sleep(_LOOK_S)
+        self._held.enter_context(self._hold())

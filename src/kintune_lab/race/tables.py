@@ -8,69 +8,69 @@ from collections.abc import Mapping
 
 from kintune.core.candidate import Candidate
 from kintune_lab.experiment.tables import Row, Tables
-from kintune_lab.race.course import Course
-from kintune_lab.race.judge import Judgement
+from kintune_lab.race.analysis import RaceAnalysis, TunerResult
 from kintune_lab.race.networks import UNTUNED_NETWORK, NetworkTime
-from kintune_lab.race.reckoning import RaceStanding, Reckoning
+from kintune_lab.race.remeasurement import Remeasurement
+from kintune_lab.race.turn_scheduler import RaceRecord
 
 __all__ = ["AT_CROSSING", "AT_EQUAL_TIME", "FINAL", "network_name", "tables_of"]
 
 FINAL, AT_EQUAL_TIME, AT_CROSSING = "final", "equal time", "crossing"
-"""The moments of a side at which its network is compiled: at its end, within stock's seconds, as good as stock."""
+"""When a tuner's network is compiled: at its end, at stock's total seconds, and when it became as good as stock."""
 
 
-def network_name(side: str, moment: str) -> str:
+def network_name(tuner: str, moment: str) -> str:
     """How the networks of a race are called."""
-    return f"{side}: {moment}"
+    return f"{tuner}: {moment}"
 
 
 def tables_of(
-    course: Course,
-    judgements: Mapping[Candidate, Judgement],
-    reckoning: Reckoning,
+    record: RaceRecord,
+    remeasurements: Mapping[Candidate, Remeasurement],
+    analysis: RaceAnalysis,
     networks: Mapping[str, NetworkTime],
     replayed: Mapping[Candidate, str],
     search_threads: int,
 ) -> Tables:
     """All tables of one race.
 
-    `replayed` has the structural hash of each program as it was judged.
+    `replayed` has the structural hash of each program as it was re-measured.
     """
-    altered = _altered(course, replayed)
-    stock = next(iter(course.tracks))
+    altered = _altered(record, replayed)
+    stock = next(iter(record.tracks))
     return {
         "results": [
-            _result(course, standing, reckoning, networks, stock, altered[side], search_threads)
-            for side, standing in reckoning.standings.items()
+            _result(record, result, analysis, networks, stock, altered[tuner], search_threads)
+            for tuner, result in analysis.results.items()
         ],
-        "curve": _curve(reckoning),
-        "stages": _stages(course),
-        "subgraphs": _subgraphs(course, judgements, reckoning),
-        "judgements": _judgements(course, judgements, replayed),
-        "failures": _failures(course),
-        "reference": _reference(course),
+        "curve": _curve(analysis),
+        "stages": _stages(record),
+        "subgraphs": _subgraphs(record, remeasurements, analysis),
+        "judgements": _remeasurement_rows(record, remeasurements, replayed),
+        "failures": _failures(record),
+        "reference": _reference(record),
         "networks": _networks(networks),
     }
 
 
 def _result(
-    course: Course,
-    standing: RaceStanding,
-    reckoning: Reckoning,
+    record: RaceRecord,
+    result: TunerResult,
+    analysis: RaceAnalysis,
     networks: Mapping[str, NetworkTime],
     stock: str,
     altered: int,
     search_threads: int,
 ) -> Row:
-    track = course.tracks[standing.side]
-    last = standing.points[-1] if standing.points else None
-    moment = FINAL if standing.side == stock else AT_EQUAL_TIME
-    network = networks.get(network_name(standing.side, moment), NetworkTime())
+    track = record.tracks[result.side]
+    last = result.points[-1] if result.points else None
+    moment = FINAL if result.side == stock else AT_EQUAL_TIME
+    network = networks.get(network_name(result.side, moment), NetworkTime())
     stock_ms = networks.get(network_name(stock, FINAL), NetworkTime()).median_ms
     failures = Counter(failure.status.value for turn in track.turns for failure in turn.failures)
     references = [turn.reference_us for turn in track.turns]
     return {
-        "method": standing.side,
+        "method": result.side,
         "trials": track.trials,
         "failures": failures.total(),
         **{f"failures_{cause}": count for cause, count in sorted(failures.items())},
@@ -79,81 +79,83 @@ def _result(
         "active_seconds": track.active_seconds,
         "prepare_seconds": track.prepare_seconds,
         "judged_ms": last.judged_ms if last else None,
-        "equal_time_ms": standing.equal_time.judged_ms if standing.equal_time else None,
+        "equal_time_ms": result.equal_time.judged_ms if result.equal_time else None,
         "estimate_ms": last.estimate_ms if last else None,
-        "untuned_ms": reckoning.untuned_ms,
-        "reached": standing.reached,
-        "seconds_to_quality": standing.crossing.active_seconds if standing.crossing else None,
-        "trials_to_quality": standing.crossing.trials if standing.crossing else None,
-        "time_ratio": standing.time_ratio if standing.reached else None,
-        "time_ratio_at_most": standing.time_ratio,
-        "quality_ratio": standing.quality_ratio,
+        "untuned_ms": analysis.untuned_ms,
+        "reached": result.reached,
+        "seconds_to_quality": result.crossing.active_seconds if result.crossing else None,
+        "trials_to_quality": result.crossing.trials if result.crossing else None,
+        "time_ratio": result.time_ratio if result.reached else None,
+        "time_ratio_at_most": result.time_ratio,
+        "quality_ratio": result.quality_ratio,
         "network_ms": network.median_ms,
         "network_p10_ms": network.quantile_ms(0.1),
         "network_p90_ms": network.quantile_ms(0.9),
         "network_quality_ratio": stock_ms / network.median_ms if stock_ms and network.median_ms else None,
         "network_problem": network.problem or None,
-        "rejected": standing.rejected,
+        "rejected": result.rejected,
         "altered": altered,
         "reference_us": statistics.median(references) if references else None,
         "reference_spread": max(references) / min(references) if references else None,
-        "stock_tasks": course.ground.tasks,
+        "stock_tasks": record.ground.tasks,
         "stock_search_threads": search_threads,
     }
 
 
-def _curve(reckoning: Reckoning) -> list[Row]:
+def _curve(analysis: RaceAnalysis) -> list[Row]:
     rows: list[Row] = []
-    for side, standing in reckoning.standings.items():
+    for tuner, result in analysis.results.items():
         rows.append(
             {
-                "method": side,
+                "method": tuner,
                 "turn": -1,
                 "active_seconds": 0.0,
                 "trials": 0,
-                "estimate_ms": reckoning.untuned_ms,
-                "judged_ms": reckoning.untuned_ms,
+                "estimate_ms": analysis.untuned_ms,
+                "judged_ms": analysis.untuned_ms,
             }
         )
         rows += [
             {
-                "method": side,
+                "method": tuner,
                 "turn": point.turn,
                 "active_seconds": point.active_seconds,
                 "trials": point.trials,
                 "estimate_ms": point.estimate_ms,
                 "judged_ms": point.judged_ms,
             }
-            for point in standing.points
+            for point in result.points
         ]
     return rows
 
 
-def _stages(course: Course) -> list[Row]:
+def _stages(record: RaceRecord) -> list[Row]:
     return [
-        {"method": side, "turn": turn.number, "stage": stage, "seconds": seconds}
-        for side, track in course.tracks.items()
+        {"method": tuner, "turn": turn.number, "stage": stage, "seconds": seconds}
+        for tuner, track in record.tracks.items()
         for turn in track.turns
         for stage, seconds in turn.stages.items()
     ]
 
 
-def _subgraphs(course: Course, judgements: Mapping[Candidate, Judgement], reckoning: Reckoning) -> list[Row]:
-    """What each side spent on each subgraph, and what it had of it within stock's seconds."""
+def _subgraphs(
+    record: RaceRecord, remeasurements: Mapping[Candidate, Remeasurement], analysis: RaceAnalysis
+) -> list[Row]:
+    """The trials of each tuner on each subgraph, and its best program within stock's seconds."""
     rows: list[Row] = []
-    for side, standing in reckoning.standings.items():
+    for tuner, result in analysis.results.items():
         trials: Counter[str] = Counter()
         estimates: dict[Candidate, float] = {}
-        for turn in course.tracks[side].turns:
+        for turn in record.tracks[tuner].turns:
             trials.update(turn.measured)
             estimates.update((program.candidate, program.time_us) for program in turn.programs)
-        point = standing.equal_time
-        for subgraph in course.ground.subgraphs:
+        point = result.equal_time
+        for subgraph in record.ground.subgraphs:
             untuned = Candidate.untuned(subgraph.workload)
             program = point.programs.get(subgraph.workload, untuned) if point else untuned
             rows.append(
                 {
-                    "method": side,
+                    "method": tuner,
                     "workload": subgraph.workload,
                     "name": subgraph.name,
                     "operator": subgraph.operator,
@@ -161,46 +163,46 @@ def _subgraphs(course: Course, judgements: Mapping[Candidate, Judgement], reckon
                     "flops": subgraph.flops,
                     "tunable": subgraph.tunable,
                     "trials": trials[subgraph.workload],
-                    "untuned_us": judgements[untuned].median_us,
+                    "untuned_us": remeasurements[untuned].median_us,
                     "estimate_us": estimates.get(program),
-                    "judged_us": judgements[program].median_us,
+                    "judged_us": remeasurements[program].median_us,
                 }
             )
     return rows
 
 
-def _judgements(
-    course: Course, judgements: Mapping[Candidate, Judgement], replayed: Mapping[Candidate, str]
+def _remeasurement_rows(
+    record: RaceRecord, remeasurements: Mapping[Candidate, Remeasurement], replayed: Mapping[Candidate, str]
 ) -> list[Row]:
     rows: list[Row] = []
-    for side, track in course.tracks.items():
+    for tuner, track in record.tracks.items():
         for turn in track.turns:
             for program in turn.programs:
-                judgement = judgements[program.candidate]
-                passes = judgement.passes_us if judgement.ok else ()
+                remeasurement = remeasurements[program.candidate]
+                passes = remeasurement.passes_us if remeasurement.ok else ()
                 rows.append(
                     {
-                        "method": side,
+                        "method": tuner,
                         "turn": turn.number,
                         "workload": program.candidate.workload,
                         "candidate": program.candidate.digest,
                         "estimate_us": program.time_us,
-                        "judged_us": judgement.median_us if passes else None,
+                        "judged_us": remeasurement.median_us if passes else None,
                         "low_us": min(passes, default=None),
                         "high_us": max(passes, default=None),
-                        "status": judgement.status.value,
-                        "cause": judgement.cause or None,
+                        "status": remeasurement.status.value,
+                        "cause": remeasurement.cause or None,
                         "as_built": replayed.get(program.candidate) == program.structure,
                     }
                 )
     return rows
 
 
-def _failures(course: Course) -> list[Row]:
+def _failures(record: RaceRecord) -> list[Row]:
     """Every candidate that has no time, and why; stock's are not told apart."""
     return [
         {
-            "method": side,
+            "method": tuner,
             "turn": turn.number,
             "workload": failure.workload,
             "status": failure.status.value,
@@ -208,14 +210,14 @@ def _failures(course: Course) -> list[Row]:
             "sketch": failure.candidate.sketch if failure.candidate else None,
             "decisions": str([list(d) for d in failure.candidate.decisions]) if failure.candidate else None,
         }
-        for side, track in course.tracks.items()
+        for tuner, track in record.tracks.items()
         for turn in track.turns
         for failure in turn.failures
     ]
 
 
-def _reference(course: Course) -> list[Row]:
-    turns = sorted((turn for track in course.tracks.values() for turn in track.turns), key=lambda turn: turn.order)
+def _reference(record: RaceRecord) -> list[Row]:
+    turns = sorted((turn for track in record.tracks.values() for turn in track.turns), key=lambda turn: turn.order)
     return [
         {
             "method": turn.side,
@@ -232,11 +234,11 @@ def _reference(course: Course) -> list[Row]:
 def _networks(networks: Mapping[str, NetworkTime]) -> list[Row]:
     rows: list[Row] = []
     for name, taken in networks.items():
-        side, _, moment = name.rpartition(": ")
+        tuner, _, moment = name.rpartition(": ")
         rows.append(
             {
-                "method": side or UNTUNED_NETWORK,
-                "moment": moment if side else None,
+                "method": tuner or UNTUNED_NETWORK,
+                "moment": moment if tuner else None,
                 "runs": len(taken.times_ms),
                 "median_ms": taken.median_ms,
                 "p10_ms": taken.quantile_ms(0.1),
@@ -247,11 +249,11 @@ def _networks(networks: Mapping[str, NetworkTime]) -> list[Row]:
     return rows
 
 
-def _altered(course: Course, replayed: Mapping[Candidate, str]) -> dict[str, int]:
-    """How many incumbents of each side came out otherwise in the judge's hands than they were built."""
+def _altered(record: RaceRecord, replayed: Mapping[Candidate, str]) -> dict[str, int]:
+    """How many best programs of each tuner differ from what the tuner built, when they are replayed."""
     return {
-        side: sum(
+        tuner: sum(
             replayed.get(program.candidate) != program.structure for turn in track.turns for program in turn.programs
         )
-        for side, track in course.tracks.items()
+        for tuner, track in record.tracks.items()
     }

@@ -1,1 +1,1 @@
-"""Schedules in virtual time: the scheduler's own machine, driven by planned stages instead of processes."""
+"""Schedules in virtual time: the scheduler driven by planned stages instead of processes."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from kintune.files import write_whole
 from kintune.scheduler.resources import Device, Host, Resource
-from kintune_lab.simulate.span import Ending, ScheduleHistory, Span
+from kintune_lab.simulate.history import Ending, ScheduleHistory, Span
 
 __all__ = ["draw_gantt", "rows_of"]
 
@@ -18,7 +18,7 @@ _SHADES = {"select": 0.55, "build": 1.0, "profile": 0.8, "update": 0.3}
 _MOST_ROWS = 60
 
 
-def rows_of(story: ScheduleHistory, resources: Sequence[Resource]) -> list[tuple[str, list[Span]]]:
+def rows_of(history: ScheduleHistory, resources: Sequence[Resource]) -> list[tuple[str, list[Span]]]:
     """A row for each core of a host and for each device, with what runs there, in time.
 
     A stage that has several cores stands in as many rows.  Where a policy has booked more cores than there are, more
@@ -26,7 +26,7 @@ def rows_of(story: ScheduleHistory, resources: Sequence[Resource]) -> list[tuple
     """
     rows: list[tuple[str, list[Span]]] = []
     for resource in resources:
-        mine = [s for s in story.spans if resource.id in (s.placement.host, s.placement.device)]
+        mine = [s for s in history.spans if resource.id in (s.placement.host, s.placement.device)]
         mine.sort(key=lambda span: (span.start, span.end))
         if isinstance(resource, Device):
             rows.append((resource.id, mine))
@@ -48,11 +48,14 @@ def _cores(host: Host, spans: Sequence[Span]) -> list[tuple[str, list[Span]]]:
 
 
 def draw_gantt(
-    title: str, story: ScheduleHistory, resources: Sequence[Resource], path: Path, until: float | None = None
+    title: str, history: ScheduleHistory, resources: Sequence[Resource], path: Path, until: float | None = None
 ) -> None:
     """Draw the schedule, or its beginning, to a PNG or SVG file; colours are jobs, shades are kinds of stages.
 
-    Raises InputError when the disk refuses; needs matplotlib.
+    Needs matplotlib.
+
+    Raises:
+        InputError: the file cannot be written.
     """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -62,13 +65,13 @@ def draw_gantt(
         "svg.fonttype": "none", "svg.hashsalt": title, "font.family": "DejaVu Sans", "text.parse_math": False,
     }  # fmt: skip
     with matplotlib.rc_context(settings):
-        everything = rows_of(story, resources)
+        everything = rows_of(history, resources)
         rows = everything[:_MOST_ROWS]
         if len(rows) < len(everything):
             title = f"{title} (first {len(rows)} of {len(everything)} rows)"
         figure = Figure(figsize=(11, 1.6 + 0.32 * len(rows)), layout="constrained")
         FigureCanvasAgg(figure)
-        _draw(figure.add_subplot(), title, rows, until or max((s.end for s in story.spans), default=1.0))
+        _draw(figure.add_subplot(), title, rows, until or max((s.end for s in history.spans), default=1.0))
         written = io.BytesIO()
         kind = path.suffix.lower()[1:]
         metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}

@@ -15,22 +15,20 @@ from kintune.workers.engine.job_run import JobLaunch
 from kintune.workers.engine.journal import MemoryJournal
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.engine.process import Command
-from kintune_lab.simulate.accounts import accounts_of
 from kintune_lab.simulate.faults import NO_FAULTS
+from kintune_lab.simulate.history import ScheduleHistory
+from kintune_lab.simulate.metrics import Played, Simulated, SimulationOutcome, metrics_of, outcome_of
 from kintune_lab.simulate.mock_process import MOCK_WORKER
-from kintune_lab.simulate.outcome import Played, Simulated, SimulationOutcome, outcome_of
 from kintune_lab.simulate.plan import PlannedJob
-from kintune_lab.simulate.recorded import Recorded
-from kintune_lab.simulate.retrace import retrace
+from kintune_lab.simulate.recorded import Recorded, retrace
 from kintune_lab.simulate.simulation import play
-from kintune_lab.simulate.span import ScheduleHistory
 from kintune_lab.simulate.spec import Scenario, ScheduleSpec, Setup
 
 __all__ = ["play_live", "simulate_live"]
 
 
 def play_live(scenario: Scenario, setup: Setup, *, speed: float = 1.0, log: Path | None = None) -> ScheduleHistory:
-    """Play jobs with a process each, `speed` times as fast as they are; the story is in their own seconds.
+    """Play jobs with a process each, `speed` times as fast as they are; the history is in their own seconds.
 
     Raises:
         InputError: jobs arrive later than at the beginning, or are to be disturbed: neither can be played live.
@@ -64,8 +62,8 @@ def play_live(scenario: Scenario, setup: Setup, *, speed: float = 1.0, log: Path
         crowded=POLICIES[setup.policy].overbooks,
     ) as engine:
         engine.run(launches)
-    story = retrace(Recorded("", ScheduleHeader(setup.policy, setup.bundling), tuple(steps))).story
-    return _slower(story, speed)
+    history = retrace(Recorded("", ScheduleHeader(setup.policy, setup.bundling), tuple(steps))).history
+    return _slower(history, speed)
 
 
 def simulate_live(
@@ -74,7 +72,7 @@ def simulate_live(
     speed: float,
     log: Path | None = None,
     on_progress: Callable[[int, int], None] | None = None,
-    on_story: Callable[[str, Scenario, ScheduleHistory], None] | None = None,
+    on_history: Callable[[str, Scenario, ScheduleHistory], None] | None = None,
 ) -> Simulated:
     """Play every setup with the first seed, in virtual time and live, side by side.
 
@@ -89,12 +87,12 @@ def simulate_live(
     for number, setup in enumerate(spec.setups, start=1):
         scenario, simulated = play(spec, setup, seed, audit=False)
         live = play_live(scenario, setup, speed=speed, log=log)
-        for way, story in ((setup, simulated), (msgspec.structs.replace(setup, label=f"{setup.name}, live"), live)):
-            accounts = accounts_of(story, scenario.jobs, scenario.resources)
-            played.append(Played(way.name, seed, accounts))
-            outcomes.append(outcome_of(way, [accounts]))
-            if on_story is not None:
-                on_story(way.name, scenario, story)
+        for way, history in ((setup, simulated), (msgspec.structs.replace(setup, label=f"{setup.name}, live"), live)):
+            metrics = metrics_of(history, scenario.jobs, scenario.resources)
+            played.append(Played(way.name, seed, metrics))
+            outcomes.append(outcome_of(way, [metrics]))
+            if on_history is not None:
+                on_history(way.name, scenario, history)
         if on_progress is not None:
             on_progress(number, len(spec.setups))
     return Simulated(spec.name, spec.description, 1, tuple(outcomes), tuple(played))
@@ -109,7 +107,7 @@ def _faster(job: PlannedJob, speed: float) -> PlannedJob:
     return msgspec.structs.replace(job, stages=stages)
 
 
-def _slower(story: ScheduleHistory, speed: float) -> ScheduleHistory:
+def _slower(history: ScheduleHistory, speed: float) -> ScheduleHistory:
     spans = tuple(
         msgspec.structs.replace(
             span,
@@ -118,10 +116,10 @@ def _slower(story: ScheduleHistory, speed: float) -> ScheduleHistory:
             end=span.end * speed,
             alone_s=span.alone_s * speed,
         )
-        for span in story.spans
+        for span in history.spans
     )
     jobs = tuple(
         msgspec.structs.replace(job, since=job.since * speed, end=job.end * speed, path_s=job.path_s * speed)
-        for job in story.jobs
+        for job in history.jobs
     )
-    return ScheduleHistory(spans, jobs, story.decisions)
+    return ScheduleHistory(spans, jobs, history.decisions)

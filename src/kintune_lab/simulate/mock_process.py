@@ -12,8 +12,7 @@ import msgspec
 
 from kintune.core.messages import Committed, Finished, OfferStages, StageClosed, Work
 from kintune.wire.job_loop import JOB_WORKER, Saying, job_main
-from kintune_lab.simulate.mock_item import item
-from kintune_lab.simulate.mock_worker import MockHandler
+from kintune_lab.simulate.mock_worker import MockHandler, item
 from kintune_lab.simulate.plan import PlannedJob, PlannedStage
 
 __all__ = ["MOCK_WORKER", "MockProcess", "main"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from kintune.wire import worker_loop as worker
-from kintune_lab.simulate.mock_item import seconds_of
+import msgspec
 
-__all__ = ["MockHandler", "main"]
+from kintune.wire import worker_loop as worker
+
+__all__ = ["MockHandler", "item", "main", "seconds_of"]
 
 
 class MockHandler:
@@ -29,6 +30,16 @@ class MockHandler:
 def main(argv: Sequence[str] | None = None) -> None:
     """Serve until the front closes the channel."""
     worker.main("mock", lambda _arguments: (b"", MockHandler()), argv)
+
+
+def item(seconds: float) -> bytes:
+    """An item that takes so long."""
+    return msgspec.msgpack.encode(seconds)
+
+
+def seconds_of(payload: bytes) -> float:
+    """How long the item takes."""
+    return msgspec.msgpack.decode(payload, type=float)
 
 
 if __name__ == "__main__":

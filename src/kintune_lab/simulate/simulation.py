@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from kintune.errors import InputError
 from kintune.scheduler.invariants import Auditor
 from kintune.scheduler.policies import POLICIES
-from kintune_lab.simulate.accounts import accounts_of
-from kintune_lab.simulate.outcome import Played, Simulated, SimulationOutcome, outcome_of
-from kintune_lab.simulate.recorded import Recorded
-from kintune_lab.simulate.retrace import retrace
-from kintune_lab.simulate.span import ScheduleHistory
+from kintune_lab.simulate.history import ScheduleHistory
+from kintune_lab.simulate.metrics import Played, Simulated, SimulationOutcome, metrics_of, outcome_of
+from kintune_lab.simulate.recorded import Recorded, retrace
+from kintune_lab.simulate.simulator import Simulator
 from kintune_lab.simulate.spec import Scenario, ScheduleSpec, Setup
-from kintune_lab.simulate.world import World
 
 __all__ = ["again", "play", "simulate", "simulate_recorded"]
 
@@ -33,21 +31,21 @@ def simulate(
     *,
     audit: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
-    on_story: Callable[[str, Scenario, ScheduleHistory], None] | None = None,
+    on_history: Callable[[str, Scenario, ScheduleHistory], None] | None = None,
 ) -> Simulated:
     """Play everything.
 
-    `on_progress` hears how many of how many schedules are played, `on_story` of each with the first seed.
+    `on_progress` hears how many of how many schedules are played, `on_history` of each with the first seed.
     """
     played: list[Played] = []
     todo = len(spec.seeds) * len(spec.setups)
     for setup, seed in _cells(spec):
-        scenario, story = play(spec, setup, seed, audit=audit)
+        scenario, history = play(spec, setup, seed, audit=audit)
         outages = scenario.faults.outages(scenario.resources)
-        accounts = accounts_of(story, scenario.jobs, scenario.resources, outages=outages)
-        played.append(Played(setup.name, seed, accounts))
-        if on_story is not None and seed == spec.seeds[0]:
-            on_story(setup.name, scenario, story)
+        metrics = metrics_of(history, scenario.jobs, scenario.resources, outages=outages)
+        played.append(Played(setup.name, seed, metrics))
+        if on_history is not None and seed == spec.seeds[0]:
+            on_history(setup.name, scenario, history)
         if on_progress is not None:
             on_progress(len(played), todo)
     outcomes = tuple(outcome_of(setup, [p.accounts for p in played if p.setup == setup.name]) for setup in spec.setups)
@@ -65,7 +63,7 @@ def simulate_recorded(
     *,
     setups: Sequence[Setup],
     audit: bool = False,
-    on_story: Callable[[str, Scenario, ScheduleHistory], None] | None = None,
+    on_history: Callable[[str, Scenario, ScheduleHistory], None] | None = None,
 ) -> Simulated:
     """What a recorded schedule was worth, and what other policies would have made of the same stages.
 
@@ -80,22 +78,22 @@ def simulate_recorded(
     scenario = Scenario(recorded.resources, traced.jobs)
     header = recorded.header
     was = Setup(header.policy, label=f"as recorded ({header.policy})", bundling=header.bundling)
-    stories = [(was, traced.story), *((setup, _play(scenario, setup, audit=audit)) for setup in setups)]
+    histories = [(was, traced.history), *((setup, _play(scenario, setup, audit=audit)) for setup in setups)]
     played: list[Played] = []
     outcomes: list[SimulationOutcome] = []
-    for setup, story in stories:
-        accounts = accounts_of(story, scenario.jobs, scenario.resources, chains=False)
-        played.append(Played(setup.name, 0, accounts))
-        outcomes.append(outcome_of(setup, [accounts]))
-        if on_story is not None:
-            on_story(setup.name, scenario, story)
+    for setup, history in histories:
+        metrics = metrics_of(history, scenario.jobs, scenario.resources, chains=False)
+        played.append(Played(setup.name, 0, metrics))
+        outcomes.append(outcome_of(setup, [metrics]))
+        if on_history is not None:
+            on_history(setup.name, scenario, history)
     names = ", ".join(dict.fromkeys(header.names.values()))
     return Simulated(recorded.path, names, 1, tuple(outcomes), tuple(played))
 
 
 def _play(scenario: Scenario, setup: Setup, *, audit: bool) -> ScheduleHistory:
     auditor = Auditor(POLICIES[setup.policy].overbooks, POLICIES[setup.policy].starvation_free) if audit else None
-    world = World(
+    simulator = Simulator(
         setup.machine(),
         scenario.resources,
         scenario.jobs,
@@ -103,7 +101,7 @@ def _play(scenario: Scenario, setup: Setup, *, audit: bool) -> ScheduleHistory:
         faults=scenario.faults,
         observe=auditor.observe if auditor else None,
     )
-    return world.run()
+    return simulator.run()
 
 
 def _cells(spec: ScheduleSpec) -> Iterator[tuple[Setup, int]]:

@@ -12,11 +12,10 @@ import msgspec
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.resources import Device, Host, Resource
 from kintune.scheduler.scheduler import RetryLimits, Scheduler
-from kintune_lab.simulate.entries import DeviceEntry, GraphEntry, HostEntry, JobEntry
+from kintune_lab.simulate.entries import MIX_RANGES, DeviceEntry, GraphEntry, HostEntry, JobEntry, Mix
 from kintune_lab.simulate.faults import NO_FAULTS, Faults
-from kintune_lab.simulate.mix import MIX_RANGES, Mix
 from kintune_lab.simulate.plan import PlannedJob
-from kintune_lab.spec.document import Document
+from kintune_lab.spec_document import Document
 
 __all__ = ["Scenario", "ScheduleSpec", "Setup", "read_schedule_spec"]
 
@@ -30,7 +29,7 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One way to schedule the jobs.
 
     `copies` multiplies hosts and devices.  `interference` has, by kind of stage, how many times longer it takes while
-    more runs at its place than there is room for.  `measured_s` is how long somebody has seen it take.
+    more runs at its place than there is room for.  `measured_s` is a measured time to compare with.
     """
 
     policy: str
@@ -88,7 +87,8 @@ def read_schedule_spec(path: str) -> ScheduleSpec:
     """Read and check a spec.
 
     Raises:
-        InputError: there is no such file; SpecError, naming the line, for anything that is wrong in it.
+        InputError: there is no such file.
+        SpecError: the spec is wrong; the message names the line.
     """
     return _Reader(Document.read(path)).spec()
 

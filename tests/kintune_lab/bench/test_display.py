@@ -4,10 +4,9 @@ import io
 
 import pytest
 
+from kintune_lab.bench.directory import CellState, end_record, start_record
 from kintune_lab.bench.display import open_bench_display
-from kintune_lab.bench.record import CellState, begun, ended
-from kintune_lab.experiment.cell import Cell
-from kintune_lab.experiment.experiment import CellProgress
+from kintune_lab.experiment.experiment import Cell, CellProgress
 
 
 class Terminal(io.StringIO):
@@ -25,9 +24,9 @@ def play(stream: io.StringIO, *, quiet: bool = False) -> str:
     display.show(CellProgress("build", 0.25), 1.0, 600.0)
     display.show(CellProgress("profile", 0.5), 5.0, None)
     display.show(CellProgress("update"), 40.0, None)
-    record = begun(CELL)
-    display.done(ended(record, CellState.DONE, 61.0))
-    display.failed(ended(record, CellState.FAILED, 61.0, ValueError("no [good]")))
+    record = start_record(CELL)
+    display.done(end_record(record, CellState.DONE, 61.0))
+    display.failed(end_record(record, CellState.FAILED, 61.0, ValueError("no [good]")))
     display.close()
     display.close()
     return stream.getvalue()

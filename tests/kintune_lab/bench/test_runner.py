@@ -11,20 +11,21 @@ from hypothesis import strategies as st
 
 from kintune.errors import InputError, JobFailed
 from kintune.files import write_whole
-from kintune_lab.bench import collect, ledger
+from kintune_lab.bench import directory
+from kintune_lab.bench import summary as summary_module
+from kintune_lab.bench.directory import BenchDirectory, CellState
 from kintune_lab.bench.display import open_bench_display
-from kintune_lab.bench.ledger import BenchDirectory
-from kintune_lab.bench.record import CellState
 from kintune_lab.bench.runner import Bench, models_of
 from kintune_lab.bench.spec import BenchSpec, read_bench_spec
-from kintune_lab.experiment.cell import Cell
-from kintune_lab.experiment.experiment import ModelFacts, Show
+from kintune_lab.experiment.experiment import Cell, ModelFacts, Show
 from kintune_lab.experiment.tables import Tables
-from kintune_lab.spec.errors import SpecError
+from kintune_lab.spec_document import SpecError
 from tests.support.fake_experiment import FakeExperiment
 
 if TYPE_CHECKING:
     from tests.kintune_lab.bench.conftest import ReadSpec
+from kintune.errors import EngineError, ModelError
+from kintune_lab.bench.runner import check_imports, import_models, seconds_left
 
 SPEC = "[matrix]\nseed = [0, 1, 2, 3]\n"
 
@@ -125,8 +126,8 @@ def test_every_cell_is_done_once_wherever_files_could_not_be_written(
                 left -= 1
                 real(path, content)
 
-            patch.setattr(ledger, "write_whole", write)
-            patch.setattr(collect, "write_whole", write)
+            patch.setattr(directory, "write_whole", write)
+            patch.setattr(summary_module, "write_whole", write)
             try:
                 bench_of(spec, folder / "out").run()
             except Killed:
@@ -251,7 +252,7 @@ def test_models_of_cells_that_are_done_are_not_imported_again(spec_of: ReadSpec,
 def test_a_damaged_file_is_named(spec_of: ReadSpec, tmp_path: Path, name: str) -> None:
     spec = spec_of("")
     bench_of(spec, tmp_path / "out").run()
-    path = BenchDirectory(tmp_path / "out").place(spec.cells[0]) / name
+    path = BenchDirectory(tmp_path / "out").cell_directory(spec.cells[0]) / name
     path.write_text("{")
     with pytest.raises(InputError, match=f"{name}: is damaged"):
         bench_of(spec, tmp_path / "out").run()
@@ -274,7 +275,7 @@ def test_what_is_kept_for_another_attempt_goes_once_the_tables_are_written(
             return super().run(cell, directory, show)
 
         def settled(self, cell: Cell, directory: Path) -> None:
-            assert directory == BenchDirectory(tmp_path / "out").place(cell) / "files"
+            assert directory == BenchDirectory(tmp_path / "out").cell_directory(cell) / "files"
             kept.unlink()
 
     def refuse(path: Path, content: bytes) -> None:
@@ -283,7 +284,7 @@ def test_what_is_kept_for_another_attempt_goes_once_the_tables_are_written(
         write_whole(path, content)
 
     spec = spec_of("", Keeping())
-    monkeypatch.setattr(ledger, "write_whole", refuse)
+    monkeypatch.setattr(directory, "write_whole", refuse)
     with pytest.raises(InputError, match="the disk is full"):
         bench_of(spec, tmp_path / "out").run()
     assert kept.exists()
@@ -291,3 +292,61 @@ def test_what_is_kept_for_another_attempt_goes_once_the_tables_are_written(
     monkeypatch.chdir(tmp_path)
     assert bench_of(spec, tmp_path / "out").run().done == 1
     assert not kept.exists()
+
+
+def test_expectations_are_corrected_by_how_they_held() -> None:
+    assert seconds_left([10.0, 20.0], []) == 30.0
+    assert seconds_left([10.0, 20.0], [(5.0, 10.0), (1.0, 2.0)]) == 60.0
+
+
+def test_a_cell_of_which_nothing_is_known_is_like_those_before() -> None:
+    assert seconds_left([None, None], [(None, 7.0), (None, 9.0)]) == 16.0
+    assert seconds_left([None, 10.0], [(10.0, 30.0)]) == pytest.approx(60.0)
+
+
+def test_without_any_ground_nothing_is_said() -> None:
+    assert seconds_left([None], []) is None
+    assert seconds_left([], []) == 0.0
+
+
+def test_the_first_model_that_cannot_be_imported_is_named_with_its_line() -> None:
+    def importer(text: str) -> ModelFacts:
+        if text == "b.onnx":
+            raise ModelError("b.onnx: operators that cannot be imported: Magic x1")
+        return ModelFacts(1, 1, 1.0)
+
+    where = 's.toml:4: model = "b.onnx": '
+    with pytest.raises(SpecError, match=r"s.toml:4: model = .b.onnx.: cannot be imported: b.onnx: operators"):
+        check_imports(["a.onnx", "b.onnx"], importer, {"b.onnx": where})
+    assert check_imports(["a.onnx"], importer, {}) == {"a.onnx": ModelFacts(1, 1, 1.0)}
+
+
+def test_an_import_that_crashes_is_refused_as_well() -> None:
+    def importer(text: str) -> ModelFacts:
+        raise EngineError("the process ended without an answer")
+
+    with pytest.raises(SpecError, match="ended without an answer"):
+        check_imports(["a.onnx"], importer, {})
+
+
+def test_without_models_no_process_is_started() -> None:
+    def say(line: str) -> None:
+        raise AssertionError(line)
+
+    assert import_models([], say, {}) == {}
+
+
+@pytest.mark.tvm
+def test_models_are_imported_by_the_tuner_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.support.tiny_network import make_tiny_network
+
+    path = str(make_tiny_network(tmp_path).onnx)
+    said: list[str] = []
+    facts = import_models([path], said.append, {})
+    assert facts[path].tunable >= 1
+    assert facts[path].flops > 2 * 4 * 48 * 48
+    assert said == [f"importing {path}"]
+    (tmp_path / "damaged.onnx").write_bytes(b"\x08\x09no graph")
+    damaged = str(tmp_path / "damaged.onnx")
+    with pytest.raises(SpecError, match=r"s.toml:7: .*damaged.onnx"):
+        import_models([path, damaged], said.append, {damaged: "s.toml:7: "})

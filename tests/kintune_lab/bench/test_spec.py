@@ -7,10 +7,16 @@ import pytest
 
 from kintune.errors import InputError
 from kintune_lab.bench.spec import MOST_CELLS, read_bench_spec
-from kintune_lab.spec.errors import SpecError
+from kintune_lab.spec_document import SpecError
 
 if TYPE_CHECKING:
     from tests.kintune_lab.bench.conftest import ReadSpec
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kintune_lab.bench.spec import product_of, size_of
 
 
 def test_the_cells_are_the_product_of_all_lists_in_the_order_of_the_spec(spec_of: ReadSpec) -> None:
@@ -132,3 +138,27 @@ def test_a_required_option_must_be_set() -> None:
     Path("t.toml").write_text('name = "t"\nexperiment = "tune"\n[matrix]\ntrials = 4\n')
     with pytest.raises(SpecError, match=r"t.toml:3: the experiment 'tune' needs model = ... in \[matrix\]"):
         read_bench_spec("t.toml")
+
+
+AXES = st.dictionaries(
+    st.text(min_size=1, max_size=4), st.lists(st.integers(), min_size=1, max_size=4, unique=True), max_size=4
+)
+
+
+@given(AXES)
+def test_every_choice_comes_once(axes: dict[str, list[int]]) -> None:
+    choices = list(product_of(axes))
+    assert len(choices) == size_of(axes) == math.prod(map(len, axes.values()))
+    assert len({tuple(choice.items()) for choice in choices}) == len(choices)
+    assert all(list(choice) == list(axes) for choice in choices)
+    assert all(value in axes[name] for choice in choices for name, value in choice.items())
+
+
+def test_the_last_axis_varies_fastest() -> None:
+    choices = list(product_of({"model": "ab", "seed": "01"}))
+    assert ["".join(choice.values()) for choice in choices] == ["a0", "a1", "b0", "b1"]
+
+
+@given(AXES)
+def test_the_order_is_always_the_same(axes: dict[str, list[int]]) -> None:
+    assert list(product_of(axes)) == list(product_of(axes))

@@ -9,7 +9,7 @@ import pytest
 from kintune.errors import InputError
 from kintune_lab.cli import families as module
 from kintune_lab.families.document import FamiliesDocument
-from tests.support.kinship import example_families
+from tests.support.example_families import example_families
 
 if TYPE_CHECKING:
     from tests.support.command import Kintune

@@ -9,8 +9,8 @@ import pytest
 from kintune.scheduler.events import RecordedStep, ScheduleHeader, encode_line
 from kintune.scheduler.policies import policy
 from kintune.scheduler.scheduler import Scheduler
+from kintune_lab.simulate.simulator import Simulator
 from kintune_lab.simulate.spec import read_schedule_spec
-from kintune_lab.simulate.world import World
 
 if TYPE_CHECKING:
     from tests.support.command import Kintune
@@ -88,7 +88,7 @@ def test_a_recording_is_played_under_other_policies(kintune: Kintune) -> None:
     scenario = read_schedule_spec("two.toml").scenario(0)
     with Path("s.jsonl").open("wb") as file:
         file.write(encode_line(ScheduleHeader("fair", names={"a-1": "net"})))
-        World(
+        Simulator(
             Scheduler(policy("fair")),
             scenario.resources,
             scenario.jobs,

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kintune.errors import KintuneError
-from kintune_lab.experiment.tables import check_tables, columns_of, joined, to_csv
+from kintune_lab.experiment.tables import by, check_tables, columns_of, joined, slug, to_csv, varying, words
 
 SCALARS = st.one_of(
     st.none(), st.integers(), st.booleans(), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=8)
 )
+
 ROWS = st.lists(st.dictionaries(st.sampled_from("abcd"), SCALARS, min_size=1), max_size=6)
 
 
@@ -49,3 +50,28 @@ def test_a_row_keeps_its_own_columns() -> None:
 def test_what_is_no_table_is_refused(tables: dict[str, list[dict[str, object]]]) -> None:
     with pytest.raises(KintuneError):
         check_tables(tables)  # type: ignore[arg-type]
+
+
+PANEL_ROWS = [{"model": "zoo:a", "size": 1, "on": True}, {"model": "zoo:b", "size": 1, "on": None}]
+
+
+def test_rows_are_grouped_in_the_order_in_which_they_come() -> None:
+    assert list(by(PANEL_ROWS, "model")) == [("zoo:a",), ("zoo:b",)]
+    assert list(by(PANEL_ROWS)) == [()]
+
+
+def test_what_varies_is_found() -> None:
+    assert varying(PANEL_ROWS, ["model", "size", "on"], besides=["model"]) == ["on"]
+
+
+def test_one_is_not_true() -> None:
+    assert varying([{"a": 1}, {"a": True}], ["a"]) == ["a"]
+
+
+def test_a_group_in_words() -> None:
+    assert words(["model", "size", "on"], ["zoo:a", 1, None]) == "a, size 1, on not set"
+
+
+def test_a_name_for_a_file() -> None:
+    assert slug("Bert_Base?batch=8, size 1") == "bert_base-batch-8-size-1"
+    assert slug("") == "all"

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kintune_lab.families.document import families_of
-from tests.support.kinship import prepared_network
+from tests.support.example_families import prepared_network
 
 KEYS = st.fixed_dictionaries({name: st.sampled_from("abc") for name in ("conv", "wide", "dense", "tail")})
 

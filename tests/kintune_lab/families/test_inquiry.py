@@ -16,8 +16,8 @@ from kintune.models.ref import parse_ref
 from kintune.records import Store
 from kintune.testing.records import DEVICE, add_workload, measurement, subgraph
 from kintune_lab.families import inquiry as module
-from kintune_lab.families.grouping import LEAST_SAMPLES
 from kintune_lab.families.inquiry import inquire
+from kintune_lab.families.samples import LEAST_SAMPLES
 
 ZOO = parse_ref("zoo:resnet18")
 NAMES = ("conv", "wide", "tail")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kintune_lab.pools.pool import Pool
-from tests.support.pools import synthetic_pool
+from tests.support.synthetic_pool import synthetic_pool
 
 
 @pytest.fixture

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from kintune_lab.experiment.experiment import CellProgress
-from kintune_lab.race.conductor import Conductor
-from kintune_lab.race.progress import Forecast
-from tests.support.scripted_side import PassingTime, ScriptedSide, ScriptedTurn
+from kintune_lab.race.progress import Pause, RaceProgress
+from kintune_lab.race.turn_scheduler import TurnScheduler
+from tests.support.scripted_tuner import PassingTime, ScriptedSide, ScriptedTurn
 
 
 def shown_of(stock: int, ours: Callable[[int], float], ratio: float = 1.0) -> list[CellProgress]:
@@ -15,11 +17,11 @@ def shown_of(stock: int, ours: Callable[[int], float], ratio: float = 1.0) -> li
         ScriptedSide("kintune", [ScriptedTurn(ours(i)) for i in range(100)], time, [], ends=False),
     ]
     shown: list[CellProgress] = []
-    forecast = Forecast({"kintune": ratio}, shown.append)
-    forecast.watch_sides(sides)
-    course = Conductor(sides, dict.fromkeys([s.name for s in sides], ratio), time, lambda: 1.0).conduct(forecast.turned)
-    forecast.judging(course)
-    forecast.judged("judging", 0.5)
+    progress = RaceProgress({"kintune": ratio}, shown.append)
+    progress.watch_tuners(sides)
+    record = TurnScheduler(sides, dict.fromkeys([s.name for s in sides], ratio), time, lambda: 1.0).run(progress.turned)
+    progress.remeasuring(record)
+    progress.remeasured("judging", 0.5)
     return shown
 
 
@@ -48,9 +50,9 @@ def test_a_first_turn_with_one_trial_is_not_taken_for_the_pace_of_all() -> None:
         ScriptedSide("kintune", [ScriptedTurn(60.0)], time, [], ends=False),
     ]
     shown: list[CellProgress] = []
-    forecast = Forecast({"kintune": 1.0}, shown.append)
-    forecast.watch_sides(sides)
-    Conductor(sides, {"stock": 1.0, "kintune": 1.0}, time, lambda: 1.0).conduct(forecast.turned)
+    progress = RaceProgress({"kintune": 1.0}, shown.append)
+    progress.watch_tuners(sides)
+    TurnScheduler(sides, {"stock": 1.0, "kintune": 1.0}, time, lambda: 1.0).run(progress.turned)
     assert shown[1].seconds_left is not None
     assert shown[1].seconds_left < 2 * 2 * 1230.0
 
@@ -59,3 +61,48 @@ def test_it_never_says_that_more_than_all_is_done() -> None:
     for progress in shown_of(5, lambda i: 1.0 + i, ratio=3.0):
         assert progress.done is None or 0.0 <= progress.done <= 1.0
         assert progress.seconds_left is None or progress.seconds_left >= 0.0
+
+
+class Scene:
+    """The cores, what was shown, and a sleeper who removes the file after some looks."""
+
+    def __init__(self, asked: Path, looks: int = 0) -> None:
+        self.asked = asked
+        self.held: list[bool] = []
+        self.shown: list[CellProgress] = []
+        self._looks = looks
+        self.pause = Pause(asked, self._hold, self.shown.append, self._sleep)
+
+    @contextmanager
+    def _hold(self) -> Iterator[None]:
+        self.held.append(True)
+        yield
+        self.held.append(False)
+
+    def _sleep(self, seconds: float) -> None:
+        assert seconds > 0
+        assert not self.held[-1]
+        self._looks -= 1
+        if not self._looks:
+            self.asked.unlink()
+
+
+def test_nobody_waits_unasked(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "pause")
+    with scene.pause as pause:
+        pause.between_turns()
+        assert scene.held == [True]
+    assert scene.held == [True, False]
+    assert scene.shown == []
+
+
+def test_a_pause_frees_the_cores_and_takes_them_again(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "pause", looks=3)
+    with scene.pause as pause:
+        scene.asked.touch()
+        pause.between_turns()
+        assert scene.held == [True, False, True]
+        pause.between_turns()
+    assert scene.held == [True, False, True, False]
+    assert len(scene.shown) == 3
+    assert str(scene.asked) in scene.shown[0].phase

@@ -6,26 +6,26 @@ import pytest
 
 from kintune.core.candidate import Candidate
 from kintune.core.outcome import Status
-from kintune_lab.contest.orders import Failure
 from kintune_lab.experiment.tables import Row, Tables, check_tables
-from kintune_lab.race.course import Course
-from kintune_lab.race.judge import Judgement, entered
+from kintune_lab.race.analysis import analyse
 from kintune_lab.race.networks import NetworkTime
-from kintune_lab.race.reckoning import reckon
+from kintune_lab.race.remeasurement import Remeasurement, best_programs_of
 from kintune_lab.race.tables import AT_EQUAL_TIME, FINAL, network_name, tables_of
-from tests.support.scripted_side import ScriptedTurn
+from kintune_lab.race.turn_scheduler import RaceRecord
+from kintune_lab.tuners.messages import CandidateFailure
+from tests.support.scripted_tuner import ScriptedTurn
 
-Conduct = Callable[..., Course]
+Conduct = Callable[..., RaceRecord]
 FAILURES = (
-    Failure("a", Status.BUILD_FAILED, "LLVM says no", Candidate("a", "s", ((4, 2), (1,)))),
-    Failure("b", Status.RUN_TIMED_OUT, ""),
+    CandidateFailure("a", Status.BUILD_FAILED, "LLVM says no", Candidate("a", "s", ((4, 2), (1,)))),
+    CandidateFailure("b", Status.RUN_TIMED_OUT, ""),
 )
 
 
 @pytest.fixture
 def tables(conduct: Conduct) -> Tables:
     """Stock ends at 800 us; ours is there at 600 us after 20 s, and one of its programs came out otherwise."""
-    course = conduct(
+    record = conduct(
         [ScriptedTurn(40, (("a", 500, 450.0),)), ScriptedTurn(20)],
         [
             ScriptedTurn(20, (("a", 300, 310.0),), failures=FAILURES),
@@ -33,22 +33,22 @@ def tables(conduct: Conduct) -> Tables:
             ScriptedTurn(40),
         ],
     )
-    judgements = {}
-    for candidate in (c for sides in entered(course).values() for side in sides.values() for c in side):
+    remeasurements = {}
+    for candidate in (c for sides in best_programs_of(record).values() for side in sides.values() for c in side):
         time_us = (
             float(candidate.decisions[0][0]) if candidate.decisions else {"a": 1000.0, "b": 100.0}[candidate.workload]
         )
         wrong = time_us == 9
-        judgements[candidate] = Judgement(
+        remeasurements[candidate] = Remeasurement(
             candidate, () if wrong else (time_us,), Status.WRONG_RESULT if wrong else Status.OK, "off" if wrong else ""
         )
-    replayed = {c: "other" if c.decisions == ((300,),) else "h" for c in judgements}
+    replayed = {c: "other" if c.decisions == ((300,),) else "h" for c in remeasurements}
     networks = {
         "untuned": NetworkTime((9.0,)),
         network_name("stock", FINAL): NetworkTime((1.0, 1.2, 1.1)),
         network_name("kintune", AT_EQUAL_TIME): NetworkTime((0.5, 0.6, 0.55)),
     }
-    return tables_of(course, judgements, reckon(course, judgements), networks, replayed, 2)
+    return tables_of(record, remeasurements, analyse(record, remeasurements), networks, replayed, 2)
 
 
 def row_of(tables: Tables, table: str, **wanted: object) -> Row:
@@ -78,14 +78,16 @@ def test_results(tables: Tables) -> None:
 
 
 def test_a_ratio_that_was_not_reached_is_left_out_and_bounded(conduct: Conduct) -> None:
-    course = conduct([ScriptedTurn(40, (("a", 500, 450.0),))], [ScriptedTurn(50)])
-    judgements = {
-        c: Judgement(c, (float(c.decisions[0][0]) if c.decisions else 1000.0,), Status.OK)
-        for sides in entered(course).values()
+    record = conduct([ScriptedTurn(40, (("a", 500, 450.0),))], [ScriptedTurn(50)])
+    remeasurements = {
+        c: Remeasurement(c, (float(c.decisions[0][0]) if c.decisions else 1000.0,), Status.OK)
+        for sides in best_programs_of(record).values()
         for side in sides.values()
         for c in side
     }
-    ours = row_of(tables_of(course, judgements, reckon(course, judgements), {}, {}, 2), "results", method="kintune")
+    ours = row_of(
+        tables_of(record, remeasurements, analyse(record, remeasurements), {}, {}, 2), "results", method="kintune"
+    )
     assert ours["time_ratio"] is None
     assert ours["time_ratio_at_most"] == 0.8
     assert ours["network_ms"] is None

@@ -6,7 +6,7 @@ import pytest
 
 from kintune.scheduler.resources import Device, Host, Placement
 from kintune_lab.simulate.gantt import draw_gantt, rows_of
-from kintune_lab.simulate.span import Ending, JobStory, ScheduleHistory, Span
+from kintune_lab.simulate.history import Ending, ScheduleHistory, SimulatedJob, Span
 
 RESOURCES = (Host("h", 2, 0), Device("g", "gpu"))
 
@@ -44,7 +44,7 @@ def test_what_is_booked_above_what_there_is_gets_rows_of_its_own() -> None:
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_a_picture_is_drawn(tmp_path: Path, suffix: str) -> None:
     spans = (span("a", 0, 2), span("b", 1, 3, device="g"))
-    jobs = tuple(JobStory(job, 1.0, 0.0, 3.0, Ending.DONE, 2.0) for job in "ab")
+    jobs = tuple(SimulatedJob(job, 1.0, 0.0, 3.0, Ending.DONE, 2.0) for job in "ab")
     path = tmp_path / f"picture.{suffix}"
     draw_gantt("two jobs", ScheduleHistory(spans, jobs), RESOURCES, path, until=2.5)
     assert path.stat().st_size > 1000

@@ -15,12 +15,11 @@ import pytest
 from kintune.core.messages import Finished, OfferStages, StageClosed
 from kintune.errors import InputError
 from kintune.scheduler.resources import Device, Host
+from kintune_lab.simulate.history import Ending
 from kintune_lab.simulate.live import play_live
-from kintune_lab.simulate.mock import MockJob
-from kintune_lab.simulate.mock_item import item
 from kintune_lab.simulate.mock_process import MockProcess
-from kintune_lab.simulate.plan import PlannedJob
-from kintune_lab.simulate.span import Ending
+from kintune_lab.simulate.mock_worker import item
+from kintune_lab.simulate.plan import MockJob, PlannedJob
 from kintune_lab.simulate.spec import Scenario, Setup
 
 RESOURCES = (Host("host", 1, 1000), Device("gpu", "gpu"))
@@ -33,12 +32,12 @@ def scenario(jobs: str = "ab") -> Scenario:
 
 @pytest.mark.parametrize("policy", ["fair", "predictive", "uncontrolled"])
 def test_jobs_are_played_to_their_ends(tmp_path: Path, policy: str) -> None:
-    story = play_live(scenario(), Setup(policy), speed=100.0, log=tmp_path / "log")
-    assert {(job.job, job.ending) for job in story.jobs} == {("a", Ending.DONE), ("b", Ending.DONE)}
-    assert len(story.spans) == 2 * 12
-    for span in story.spans:
+    history = play_live(scenario(), Setup(policy), speed=100.0, log=tmp_path / "log")
+    assert {(job.job, job.ending) for job in history.jobs} == {("a", Ending.DONE), ("b", Ending.DONE)}
+    assert len(history.spans) == 2 * 12
+    for span in history.spans:
         assert span.ready <= span.start < span.end
-    profiles = sorted((span.start, span.end) for span in story.spans if span.kind == "profile")
+    profiles = sorted((span.start, span.end) for span in history.spans if span.kind == "profile")
     if policy != "uncontrolled":
         assert all(one[1] <= two[0] for one, two in pairwise(profiles))
 
@@ -64,12 +63,12 @@ def test_processes_that_are_killed_are_replaced(tmp_path: Path) -> None:
     killer = threading.Thread(target=kill)
     killer.start()
     try:
-        story = play_live(scenario(), Setup("fair"), speed=10.0, log=tmp_path / "log")
+        history = play_live(scenario(), Setup("fair"), speed=10.0, log=tmp_path / "log")
     finally:
         over.set()
         killer.join()
     assert set(killed) == {"mock_process", "mock_worker"}
-    assert {job.ending for job in story.jobs} == {Ending.DONE}
+    assert {job.ending for job in history.jobs} == {Ending.DONE}
 
 
 def test_what_cannot_be_played_live_is_refused() -> None:

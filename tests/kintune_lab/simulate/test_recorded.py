@@ -12,12 +12,11 @@ from kintune.scheduler.policies import policy
 from kintune.scheduler.resources import Device, Host
 from kintune.scheduler.scheduler import RetryLimits, Scheduler
 from kintune_lab.simulate.faults import Faults
-from kintune_lab.simulate.mock import MockJob
-from kintune_lab.simulate.recorded import Recorded, read_recording
-from kintune_lab.simulate.retrace import retrace
+from kintune_lab.simulate.history import ScheduleHistory
+from kintune_lab.simulate.plan import MockJob
+from kintune_lab.simulate.recorded import Recorded, read_recording, retrace
 from kintune_lab.simulate.simulation import again, simulate_recorded
-from kintune_lab.simulate.span import ScheduleHistory
-from kintune_lab.simulate.world import World
+from kintune_lab.simulate.simulator import Simulator
 
 RESOURCES = (Host("host", 1, 1000), Device("gpu", "gpu"))
 JOB = MockJob(
@@ -34,8 +33,10 @@ def record(name: str = "fair", faults: Faults | None = None) -> tuple[ScheduleHi
 
     machine = Scheduler(policy(name), RetryLimits(bundling=True))
     jobs = [JOB.plan(job) for job in "ab"]
-    story = World(machine, RESOURCES, jobs, faults=faults or Faults(), observe=observe).run()
-    return story, Recorded("s.jsonl", ScheduleHeader(name, bundling=True, names={"a": "net", "b": "net"}), tuple(steps))
+    history = Simulator(machine, RESOURCES, jobs, faults=faults or Faults(), observe=observe).run()
+    return history, Recorded(
+        "s.jsonl", ScheduleHeader(name, bundling=True, names={"a": "net", "b": "net"}), tuple(steps)
+    )
 
 
 def write(path: Path, recorded: Recorded, cut: int = 0) -> str:
@@ -57,21 +58,21 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_recording_tells_what_has_happened() -> None:
-    story, recorded = record(faults=Faults(seed=2, failing=0.2))
+    history, recorded = record(faults=Faults(seed=2, failing=0.2))
     traced = retrace(recorded)
     names = {"a": "net", "b": "net (2)"}
 
     def facts(of: ScheduleHistory, names: dict[str, str]) -> list[tuple[object, ...]]:
         return sorted((names.get(s.job, s.job), s.stage, s.attempt, s.start, s.end, s.ending.value) for s in of.spans)
 
-    assert facts(traced.story, {}) == facts(story, names)
-    ends = {names[job.job]: (job.end, job.ending) for job in story.jobs}
-    assert {job.job: (job.end, job.ending) for job in traced.story.jobs} == ends
-    assert any(span.attempt for span in traced.story.spans)
+    assert facts(traced.history, {}) == facts(history, names)
+    ends = {names[job.job]: (job.end, job.ending) for job in history.jobs}
+    assert {job.job: (job.end, job.ending) for job in traced.history.jobs} == ends
+    assert any(span.attempt for span in traced.history.spans)
 
 
 def test_its_jobs_can_be_played_again() -> None:
-    story, recorded = record()
+    history, recorded = record()
     traced = retrace(recorded)
     assert [job.foretold for job in traced.jobs] == [{"a/profile": 5.0}, {"b/profile": 5.0}]
     assert sorted(sum(p.seconds for p in job.stages) for job in traced.jobs) == [33.0, 33.0]
@@ -79,7 +80,7 @@ def test_its_jobs_can_be_played_again() -> None:
     labels = [outcome.setup for outcome in simulated.outcomes]
     assert labels[0] == "as recorded (fair)"
     assert labels[1:] == ["sequential, bundled", "greedy, bundled", "fair, bundled", "predictive, bundled"]
-    assert simulated.outcomes[0].makespan_s == max(job.end for job in story.jobs)
+    assert simulated.outcomes[0].makespan_s == max(job.end for job in history.jobs)
     assert simulated.outcomes[1].makespan_s >= simulated.outcomes[0].makespan_s
 
 

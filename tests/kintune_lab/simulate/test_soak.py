@@ -13,12 +13,11 @@ from kintune.scheduler.invariants import Auditor
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.resources import Device, Host
 from kintune.scheduler.scheduler import RetryLimits, Scheduler
+from kintune_lab.simulate.entries import Mix
 from kintune_lab.simulate.faults import Faults
-from kintune_lab.simulate.mix import Mix
-from kintune_lab.simulate.mock import MockJob
-from kintune_lab.simulate.plan import PlannedJob
-from kintune_lab.simulate.span import Ending, ScheduleHistory
-from kintune_lab.simulate.world import World
+from kintune_lab.simulate.history import Ending, ScheduleHistory
+from kintune_lab.simulate.plan import MockJob, PlannedJob
+from kintune_lab.simulate.simulator import Simulator
 
 NAMES = sorted(POLICIES)
 
@@ -33,7 +32,7 @@ def soak(seed: int) -> ScheduleHistory:
     faults = Faults(seed, failing=0.1, cancelled=0.2, outages_each=30.0, outage_s=8.0, span_s=300.0)
     auditor = Auditor(POLICIES[name].overbooks, POLICIES[name].starvation_free)
     machine = Scheduler(policy(name), RetryLimits(bundling=seed % 4 > 1))
-    return World(machine, mix.resources(), mix.draw(seed), faults=faults, observe=auditor.observe).run()
+    return Simulator(machine, mix.resources(), mix.draw(seed), faults=faults, observe=auditor.observe).run()
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -71,8 +70,10 @@ def test_a_job_can_be_cancelled_in_every_stage(when: float, bundling: bool) -> N
         auditor = Auditor()
         machine = Scheduler(policy(name), RetryLimits(bundling=bundling))
         resources = (Host("h", 1, 0), Device("gpu", "gpu"))
-        story = World(machine, resources, (JOB, other), faults=CancelledAt(when=when), observe=auditor.observe).run()
-        endings = {job.job: job.ending for job in story.jobs}
+        history = Simulator(
+            machine, resources, (JOB, other), faults=CancelledAt(when=when), observe=auditor.observe
+        ).run()
+        endings = {job.job: job.ending for job in history.jobs}
         assert endings == {"a": Ending.CANCELLED, "b": Ending.DONE}, name
 
 
@@ -83,13 +84,13 @@ def test_three_failures_are_retried_after_one_two_and_four_seconds() -> None:
 
     auditor = Auditor()
     one = MockJob(device="gpu", rounds=1, build_s=4, profile_s=1).plan("a")
-    story = World(
+    history = Simulator(
         Scheduler(policy("fair")), (Host("h", 1, 0), Device("gpu", "gpu")), (one,), faults=Thrice(),
         observe=auditor.observe,
     ).run()  # fmt: skip
-    builds = [(span.start, span.end) for span in story.spans if span.kind == "build"]
+    builds = [(span.start, span.end) for span in history.spans if span.kind == "build"]
     assert builds == [(0.0, 2.0), (3.0, 5.0), (7.0, 9.0), (13.0, 17.0)]
-    assert story.jobs[0].ending is Ending.DONE
+    assert history.jobs[0].ending is Ending.DONE
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,7 +6,7 @@ import pytest
 
 from kintune.scheduler.resources import Device, Host
 from kintune_lab.simulate.spec import ScheduleSpec, read_schedule_spec
-from kintune_lab.spec.errors import SpecError
+from kintune_lab.spec_document import SpecError
 
 REPOSITORY = Path(__file__).parents[3]
 

@@ -26,7 +26,8 @@ EXPERIMENTS: dict[str, str] = {
 def experiment_of(name: str) -> Experiment:
     """The experiment called `name`.
 
-    Raises InputError naming those there are.
+    Raises:
+        InputError: there is none; the message names those there are.
     """
     module = EXPERIMENTS.get(name)
     if module is None:

@@ -14,17 +14,14 @@ import msgspec
 
 from kintune.errors import InputError
 from kintune.search.family import algorithms
-from kintune_lab.experiment.cell import Cell, Method
-from kintune_lab.experiment.errors import OptionError
-from kintune_lab.experiment.experiment import ModelFacts, Show
-from kintune_lab.experiment.option import Kind, Option, Options
+from kintune_lab.experiment.experiment import Cell, Method, ModelFacts, Show
+from kintune_lab.experiment.option import Kind, Option, OptionError, Options
 from kintune_lab.experiment.section import Section
 from kintune_lab.experiment.tables import Row, Tables
-from kintune_lab.families.grouping import group
+from kintune_lab.families.samples import group
 from kintune_lab.pools.accuracy_report import accuracy_sections
 from kintune_lab.pools.fitting import Capacity, Split, split_pool, train_models, try_models
-from kintune_lab.pools.options import POOL_OPTIONS, check_pool, describe, obtain, seconds_to_collect
-from kintune_lab.pools.pace import Pace
+from kintune_lab.pools.options import POOL_OPTIONS, Pace, check_pool, describe, obtain, seconds_to_collect
 
 __all__ = ["EXPERIMENT", "Accuracy", "train_sizes"]
 

@@ -12,22 +12,17 @@ from kintune.errors import InputError
 from kintune.models.ref import parse_ref
 from kintune.search.family import algorithms
 from kintune.tuning.estimation import preparing
-from kintune_lab.experiment.cell import Cell
-from kintune_lab.experiment.errors import OptionError
-from kintune_lab.experiment.experiment import CellProgress, ModelFacts, Show
-from kintune_lab.experiment.option import Kind, Option, Options
-from kintune_lab.experiment.panels import by, words
+from kintune_lab.experiment.experiment import Cell, CellProgress, ModelFacts, Show
+from kintune_lab.experiment.option import Kind, Option, OptionError, Options
 from kintune_lab.experiment.section import Bar, BarChart, Grid, Section
-from kintune_lab.experiment.tables import Row, Tables
+from kintune_lab.experiment.tables import Row, Tables, by, words
 from kintune_lab.families.document import families_of
-from kintune_lab.families.grouping import group, is_dynamic
-from kintune_lab.families.samples import SubgraphSamples, subject_of
+from kintune_lab.families.samples import SubgraphSamples, group, is_dynamic, subject_of
 from kintune_lab.pools.pool import load_pool
 
 __all__ = ["EXPERIMENT", "FamilyCounts"]
 
 _SECONDS = 15.0  # to import a network and list its subgraphs, a guess
-
 _OPTIONS: dict[str, Option] = {
     "model": Option(Kind.MODEL, required=True, help="the network"),
     "pool": Option(Kind.FILE, None, "the .npz of its measured programs, for families found from samples"),

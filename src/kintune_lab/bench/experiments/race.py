@@ -14,19 +14,17 @@ from kintune.errors import InputError
 from kintune.hardware.cores import choose_cores
 from kintune.hardware.locks import cores_lock
 from kintune.models.ref import ZOO, parse_ref
-from kintune_lab.bench.report.rivals import race_sections
+from kintune_lab.bench.report.race import race_sections
 from kintune_lab.bench.strategy import STRATEGY, strategy_of
-from kintune_lab.contest.orders import Ours, Stock, StockFamily, Tools, Tuner
-from kintune_lab.experiment.cell import Cell, Method
-from kintune_lab.experiment.errors import OptionError
-from kintune_lab.experiment.experiment import CellProgress, ModelFacts, Show
-from kintune_lab.experiment.option import Kind, Option, Options, Value
+from kintune_lab.experiment.experiment import Cell, CellProgress, Method, ModelFacts, Show
+from kintune_lab.experiment.option import Kind, Option, OptionError, Options, Value
 from kintune_lab.experiment.section import Section
 from kintune_lab.experiment.tables import Tables
-from kintune_lab.race.live import RaceSpec, run_race
-from kintune_lab.race.pause import Pause
-from kintune_lab.race.side import Lesson
-from kintune_lab.race.teaching import HITS, KIN, NONE, Curriculum, lesson, teach
+from kintune_lab.race.progress import Pause
+from kintune_lab.race.run import RaceSpec, run_race
+from kintune_lab.race.tuner_process import WarmStartSource
+from kintune_lab.race.warm_start import HITS, KIN, NONE, TeachingPlan, tune_teachers, warm_start_from
+from kintune_lab.tuners.messages import KintuneSpec, StockFamilySpec, StockSpec, ToolsName, TunerSpec
 
 __all__ = ["EXPERIMENT", "Race"]
 
@@ -39,7 +37,6 @@ PAUSE = "pause"
 """The file in a bench's directory that makes a race stand still after the turn at hand."""
 
 _SECONDS_A_TRIAL = 1.1  # of stock, a guess
-
 _KNOWLEDGE: dict[str, Option] = {
     "knowledge": Option(
         Kind.TEXT, NONE, "what it knows beforehand of what the teachers taught", choices=(NONE, HITS, KIN)
@@ -81,7 +78,7 @@ _OPTIONS: dict[str, Option] = {
 
 _TOOLS: dict[str, Option] = {
     "tools": Option(
-        Kind.TEXT, "stock", "builder, runner and protocol: the stock tuner's, or our own", choices=get_args(Tools)
+        Kind.TEXT, "stock", "builder, runner and protocol: the stock tuner's, or our own", choices=get_args(ToolsName)
     ),
 }
 
@@ -137,7 +134,7 @@ class Race:
             budgets=_budgets(cell),
             passes=int(values["passes"] or 0),
             rounds=int(values["rounds"] or 0),
-            lessons=_lessons(cell, directory.parents[2] / "teaching", len(cores), show),
+            warm_starts=_warm_starts(cell, directory.parents[2] / "teaching", len(cores), show),
         )
         turns = _turns(cell, directory)
         turns.parent.mkdir(exist_ok=True)
@@ -174,29 +171,31 @@ def _budgets(cell: Cell) -> dict[str, float]:
     return {label: float((own or cell.values["budget_ratio"]) or 0.0) for label, own in others.items()}
 
 
-def _tuner(cell: Cell, method: Method) -> Tuner:
+def _tuner(cell: Cell, method: Method) -> TunerSpec:
     each = int(cell.values["trials_per_subgraph"] or 0)
     match method.name:
         case "stock":
-            return Stock(each)
+            return StockSpec(each)
         case "stock_family":
-            return msgspec.convert({"type": STOCK_FAMILY, "trials_per_subgraph": each, **method.values}, StockFamily)
+            return msgspec.convert(
+                {"type": STOCK_FAMILY, "trials_per_subgraph": each, **method.values}, StockFamilySpec
+            )
         case _:
-            return Ours(strategy_of(method.values), cast(Tools, method.values["tools"]))
+            return KintuneSpec(strategy_of(method.values), cast(ToolsName, method.values["tools"]))
 
 
-def _lessons(cell: Cell, directory: Path, threads: int, show: Show) -> dict[str, Lesson]:
+def _warm_starts(cell: Cell, directory: Path, threads: int, show: Show) -> dict[str, WarmStartSource]:
     """What each warm method knows; the teachers are tuned first if no earlier cell of the bench has done so."""
     warm = {m.label: m for m in cell.methods if m.values.get("knowledge", NONE) != NONE}
     if not warm:
         return {}
     teachers = str(cell.values["teachers"] or "")
     minutes = float(cell.values["teaching_minutes"] or 0.0)
-    curriculum = Curriculum(_names(teachers), minutes, threads, cell.contents.get(teachers, ""))
-    records = teach(curriculum, directory, lambda phase, share: show(CellProgress(phase)))
+    plan = TeachingPlan(_names(teachers), minutes, threads, cell.contents.get(teachers, ""))
+    records = tune_teachers(plan, directory, lambda phase, share: show(CellProgress(phase)))
     seed = int(cell.values["seed"] or 0)
     return {
-        label: lesson(records, str(method.values["knowledge"]), str(method.values["families"]), seed, threads)
+        label: warm_start_from(records, str(method.values["knowledge"]), str(method.values["families"]), seed, threads)
         for label, method in warm.items()
     }
 

@@ -14,13 +14,11 @@ from typing import get_args
 from kintune.core.config import Budget, Foresee, Strategy
 from kintune.errors import InputError
 from kintune.search.family import algorithms
-from kintune_lab.experiment.cell import Cell, Method
-from kintune_lab.experiment.experiment import ModelFacts, Show
+from kintune_lab.experiment.experiment import Cell, Method, ModelFacts, Show
 from kintune_lab.experiment.option import Kind, Option, Options
 from kintune_lab.experiment.section import Section
 from kintune_lab.experiment.tables import Row, Tables
-from kintune_lab.pools.options import POOL_OPTIONS, check_pool, describe, obtain, seconds_to_collect
-from kintune_lab.pools.pace import Pace
+from kintune_lab.pools.options import POOL_OPTIONS, Pace, check_pool, describe, obtain, seconds_to_collect
 from kintune_lab.pools.pool import Pool
 from kintune_lab.pools.replay import Point, replay, trials_to_reach
 from kintune_lab.pools.replay_report import replay_sections
@@ -29,7 +27,6 @@ __all__ = ["EXPERIMENT", "ReplayExperiment"]
 
 _QUALITIES = (0.8, 0.9, 0.95, 0.99)  # of the speed that the pool's best programs give the network
 _SECONDS_A_TRIAL = 0.002  # of a replay, a guess
-
 _OPTIONS: dict[str, Option] = {
     **POOL_OPTIONS,
     "runs": Option(Kind.INTEGER, 10, "searches of each strategy, with different seeds", low=1, high=1000),

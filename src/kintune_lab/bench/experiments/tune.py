@@ -18,16 +18,12 @@ from kintune.hardware.cores import choose_cores
 from kintune.models.ref import parse_ref
 from kintune.tuning.front import driver
 from kintune.tuning.front.request import TuneRequest
-from kintune_lab.bench.report.curves import curve_charts
-from kintune_lab.bench.report.spread import numbers, spread_of
-from kintune_lab.bench.report.stages import stage_charts
+from kintune_lab.bench.report.charts import curve_charts, numbers, spread_of, stage_charts
 from kintune_lab.bench.strategy import STRATEGY, strategy_of
-from kintune_lab.experiment.cell import Cell
-from kintune_lab.experiment.experiment import CellProgress, ModelFacts, Show
+from kintune_lab.experiment.experiment import Cell, CellProgress, ModelFacts, Show
 from kintune_lab.experiment.option import Kind, Option, Options, Value
-from kintune_lab.experiment.panels import by, varying, words
 from kintune_lab.experiment.section import Grid, Section
-from kintune_lab.experiment.tables import Row, Tables
+from kintune_lab.experiment.tables import Row, Tables, by, varying, words
 
 __all__ = ["EXPERIMENT", "Tune"]
 

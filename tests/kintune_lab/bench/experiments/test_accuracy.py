@@ -6,14 +6,12 @@ import pytest
 
 from kintune.errors import InputError
 from kintune_lab.bench.experiments.accuracy import EXPERIMENT, train_sizes
-from kintune_lab.experiment.cell import Cell, Method
-from kintune_lab.experiment.errors import OptionError
-from kintune_lab.experiment.experiment import ModelFacts
-from kintune_lab.experiment.option import Value
+from kintune_lab.experiment.experiment import Cell, Method, ModelFacts
+from kintune_lab.experiment.option import OptionError, Value
 from kintune_lab.experiment.tables import Row, Tables, check_tables, joined
 from kintune_lab.pools.accuracy_report import paired_differences
 from kintune_lab.pools.pool import save_pool
-from tests.support.pools import synthetic_pool
+from tests.support.synthetic_pool import synthetic_pool
 
 
 def trees(families: str, rounds: int = 20, depth: int = 4, *, rooted: bool = False) -> Method:

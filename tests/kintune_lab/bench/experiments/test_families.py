@@ -10,13 +10,12 @@ from kintune.core.model import ModelRef
 from kintune.core.stage_results import Prepared
 from kintune_lab.bench.experiments import families as module
 from kintune_lab.bench.experiments.families import EXPERIMENT
-from kintune_lab.experiment.cell import Cell
-from kintune_lab.experiment.errors import OptionError
-from kintune_lab.experiment.option import Value
+from kintune_lab.experiment.experiment import Cell
+from kintune_lab.experiment.option import OptionError, Value
 from kintune_lab.experiment.tables import Tables, check_tables, joined
 from kintune_lab.pools.pool import save_pool
-from tests.support.kinship import prepared_network
-from tests.support.pools import synthetic_pool
+from tests.support.example_families import prepared_network
+from tests.support.synthetic_pool import synthetic_pool
 
 
 def cell(**values: Value) -> Cell:

@@ -9,12 +9,12 @@ from kintune_lab.bench.experiments import race
 from kintune_lab.bench.experiments.race import EXPERIMENT
 from kintune_lab.bench.spec import BenchSpec, read_bench_spec
 from kintune_lab.bench.strategy import strategy_of
-from kintune_lab.contest.orders import Ours, Stock, StockFamily
 from kintune_lab.experiment.experiment import CellProgress, ModelFacts
 from kintune_lab.experiment.tables import Tables
-from kintune_lab.race.live import RaceSpec
-from kintune_lab.race.teaching import Curriculum
-from kintune_lab.spec.errors import SpecError
+from kintune_lab.race.run import RaceSpec
+from kintune_lab.race.warm_start import TeachingPlan
+from kintune_lab.spec_document import SpecError
+from kintune_lab.tuners.messages import KintuneSpec, StockFamilySpec, StockSpec
 
 REPOSITORY = Path(__file__).parents[4]
 
@@ -90,13 +90,13 @@ def test_teachers_that_are_files_count_with_their_contents(tmp_path: Path, monke
         (tmp_path / "net.onnx").write_bytes(content)
         cells.append(read(tmp_path, text).cells[0])
     assert cells[0].id == cells[2].id != cells[1].id
-    taught: list[Curriculum] = []
+    taught: list[TeachingPlan] = []
 
-    def teach(curriculum: Curriculum, *_: object) -> Path:
-        taught.append(curriculum)
+    def teach(plan: TeachingPlan, *_: object) -> Path:
+        taught.append(plan)
         return tmp_path
 
-    monkeypatch.setattr(race, "teach", teach)
+    monkeypatch.setattr(race, "tune_teachers", teach)
     monkeypatch.setattr(race, "run_race", lambda *_: {"results": []})
     for cell in cells:
         EXPERIMENT.run(cell, tmp_path / "cells" / cell.id / "files", ignore)
@@ -150,11 +150,11 @@ def test_a_cell_becomes_a_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert not turns.exists()
     (spec,) = raced
     stock, *others = spec.tuners.values()
-    assert stock == Stock(128)
-    assert Ours(Strategy(families="none", round_size=8)) in others
-    assert StockFamily(128, "op", "published") in others
+    assert stock == StockSpec(128)
+    assert KintuneSpec(Strategy(families="none", round_size=8)) in others
+    assert StockFamilySpec(128, "op", "published") in others
     assert (spec.seed, spec.threads, spec.budgets) == (3, 1, {"kintune": 1.0, "stock_family": 0.25})
-    assert spec.lessons == {}
+    assert spec.warm_starts == {}
 
 
 def test_the_report_has_the_ratios(tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ import pytest
 
 from kintune.errors import InputError
 from kintune_lab.bench.experiments.replay import EXPERIMENT
-from kintune_lab.experiment.cell import Cell, Method
+from kintune_lab.experiment.experiment import Cell, Method
 from kintune_lab.experiment.option import Value
 from kintune_lab.experiment.section import LineChart
 from kintune_lab.experiment.tables import Tables, check_tables, joined
 from kintune_lab.pools.pool import save_pool
-from tests.support.pools import synthetic_pool
+from tests.support.synthetic_pool import synthetic_pool
 
 
 def search(label: str, **changed: Value) -> Method:

@@ -13,7 +13,7 @@ from kintune_lab.bench.experiments.tune import EXPERIMENT
 from kintune_lab.bench.spec import BenchSpec, read_bench_spec
 from kintune_lab.experiment.experiment import CellProgress
 from kintune_lab.experiment.tables import check_tables
-from kintune_lab.spec.errors import SpecError
+from kintune_lab.spec_document import SpecError
 from tests.support.reports import example_report
 
 if TYPE_CHECKING:

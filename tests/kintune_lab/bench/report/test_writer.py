@@ -11,8 +11,7 @@ from kintune import __version__
 from kintune_lab.bench.display import open_bench_display
 from kintune_lab.bench.runner import Bench
 from kintune_lab.bench.spec import BenchSpec, read_bench_spec
-from kintune_lab.experiment.cell import Cell
-from kintune_lab.experiment.experiment import Show
+from kintune_lab.experiment.experiment import Cell, Show
 from kintune_lab.experiment.section import Bar, BarChart, Section
 from kintune_lab.experiment.tables import Tables
 from tests.support.fake_experiment import FakeExperiment
@@ -66,7 +65,7 @@ def test_cells_of_different_versions_are_told_apart(
     bench_of(charted, tmp_path / "out").report()
     assert "different versions" not in (tmp_path / "out/report.html").read_text()
     monkeypatch.undo()
-    monkeypatch.setattr("kintune_lab.bench.record.__version__", "99.0")
+    monkeypatch.setattr("kintune_lab.bench.directory.__version__", "99.0")
     bench_of(charted, tmp_path / "out").run()
     text = (tmp_path / "out/report.html").read_text()
     assert "different versions" in text
