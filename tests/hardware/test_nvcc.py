@@ -33,6 +33,6 @@ def test_the_compiler_of_a_named_toolkit_comes_first(programs: Path, monkeypatch
 
 @pytest.mark.usefixtures("programs")
 def test_without_a_compiler_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kintune.hardware.toolchain._USUAL", "/nowhere")
+    monkeypatch.setattr("kintune.hardware.toolchain._CUDA_DIRECTORY", "/nowhere")
     with pytest.raises(OrderError, match=r"no CUDA compiler found .* install nvcc"):
         find_nvcc()

@@ -179,7 +179,7 @@ def test_a_place_joins_once_and_as_what_it_was(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("bad", "cause"),
     [
-        (RemoteCommand("nobody", MODULE), "its host is gone before it was up, 3 times in a row"),
+        (RemoteCommand("nobody", MODULE), "its node is gone before it was up, 3 times in a row"),
         (RemoteCommand("neighbour", MODULE, ("--die", "3")), "exited with code 3 before it was up, 3 times in a row"),
         (RemoteCommand("neighbour", MODULE, ("--refuse", "no such target")), "no such target"),
         (RemoteCommand("neighbour", MODULE, ("--kind", "oven")), "expected a 'build' worker"),
@@ -326,7 +326,7 @@ def _named(plot: Plot, job: str) -> Plot:
 def test_a_second_line_under_a_name_takes_nothing_from_the_first(bench: Bench) -> None:
     bench.join()
     impostor = Neighbour("impostor", bench.engine, {MODULE})
-    bench.join(bench.node._replace(host=impostor))
+    bench.join(bench.node._replace(process_host=impostor))
     bench.engine.lose("neighbour", "its connection was cut", impostor)
     assert answers(bench.run((work("build", Deed(text="b")),))) == {("build", 0): (ItemStatus.OK, b"b")}
     impostor.close()
