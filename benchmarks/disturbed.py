@@ -37,7 +37,7 @@ from kintune.core.candidate import Candidate
 from kintune.core.stage_requests import BuildContext, Built, ProfileContext, ProfileItem
 from kintune.core.stage_results import Prepared, StageName
 from kintune.hardware.cores import set_realtime_priority
-from kintune.measure.interference import CALM, PAUSES_S, InterferenceFilter
+from kintune.measure.interference import MAX_WAITING, PAUSES_S, InterferenceFilter
 from kintune.records import Store
 from kintune.testing.serving import serving
 from kintune.testing.small_onnx import write_small_onnx
@@ -107,8 +107,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name, serving(Path(name, "data"), "--part", "web", ready="/healthz") as web:
         about, _ = open_device("native", 0)
         items, references = workload(Path(name), about.device_type.target, options)
-        calm = Thrice()
-        runner = Runner(about.cores, calm=calm)
+        interference = Thrice()
+        runner = Runner(about.cores, interference=interference)
         runner.begin(ProfileContext(about.protocol, references))
         conditions: dict[str, Callable[[], AbstractContextManager[object]]] = {
             "nobody": contextlib.nullcontext,
@@ -126,7 +126,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                             set_realtime_priority(urgent)
                             if not runner.profile(item).ok:
                                 raise SystemExit("a candidate that ran before fails")
-                            attempts = [{"waited": waited, "us": us} for waited, us in calm.attempts]
+                            attempts = [{"waited": waited, "us": us} for waited, us in interference.attempts]
                             what = {"round": round, "condition": condition, "urgent": urgent, "candidate": number}
                             measured.append({**what, "of": attempts})
                 set_realtime_priority(False)
@@ -189,8 +189,8 @@ def summary(measured: list[dict[str, Any]]) -> list[str]:
             if (each["condition"], each["urgent"]) != (condition, urgent):
                 continue
             first, *_ = attempts = each["of"]
-            chosen = next((a for a in attempts if a["waited"] <= CALM), min(attempts, key=lambda a: a["waited"]))
-            disturbed += first["waited"] > CALM
+            chosen = next((a for a in attempts if a["waited"] <= MAX_WAITING), min(attempts, key=lambda a: a["waited"]))
+            disturbed += first["waited"] > MAX_WAITING
             once.append(abs(first["us"] / truth[each["candidate"]] - 1))
             kept.append(abs(chosen["us"] / truth[each["candidate"]] - 1))
         name = f"{condition}{', real-time' if urgent else ''}"

@@ -30,7 +30,7 @@ from kintune.core.candidate import UNTUNED, Candidate
 from kintune.core.measurement_protocol import OPERANDS
 from kintune.core.stage_requests import BuildContext, ProfileContext, ProfileItem
 from kintune.hardware.cpu import data_caches, inspect_machine
-from kintune.measure.core_locality import APART
+from kintune.measure.core_locality import APART_RATIO
 from kintune.records import Store
 
 RESULTS = Path(__file__).parent / "results" / "network_gap.json"
@@ -112,7 +112,7 @@ class _States:
         least = sorted(ratio for before, after, _, _ in self.taken for ratio in (before, after))[1]
         found: dict[str, dict[str, dict[str, list[float]]]] = {}
         for before, after, name, times in self.taken:
-            apart = {ratio > APART * least for ratio in (before, after)}
+            apart = {ratio > APART_RATIO * least for ratio in (before, after)}
             if len(apart) == 1:
                 state = found.setdefault("apart" if apart.pop() else "together", {}).setdefault(name, {})
                 for key, taken in times.items():

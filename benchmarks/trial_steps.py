@@ -170,18 +170,18 @@ def build_steps(sample: Sample) -> dict[str, float]:
 
 
 _PARTS = {
-    "loading": ("arena.py", "load"),
-    "making and filling arguments": ("workbench.py", "clamp"),
+    "loading": ("backend.py", "load"),
+    "making and filling arguments": ("arguments.py", "bind"),
     "the first run": ("run.py", "_first_run"),
-    "repeats": ("calm.py", "timed"),
+    "repeats": ("interference.py", "timed"),
     "comparing": ("run.py", "_differences"),
-    "poisoning": ("workbench.py", "poison"),
-    "looking for damage": ("workbench.py", "damage"),
+    "poisoning": ("arguments.py", "poison"),
+    "looking for damage": ("arguments.py", "damage"),
 }
 _TURNS = 3
 _INSIDE = {
-    "(of repeats: sending weights out of the caches)": ("arena.py", "evict"),
-    "(of repeats: sending weights to the last cache)": ("arena.py", "sweep"),
+    "(of repeats: sending weights out of the caches)": ("backend.py", "flush_to_memory"),
+    "(of repeats: sending weights to the last cache)": ("backend.py", "flush_to_last_level"),
     "(of repeats: pauses after disturbances)": ("~", "<built-in method time.sleep>"),
 }
 

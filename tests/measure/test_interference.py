@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.measure.interference import PATIENCE, PAUSES_S, InterferenceFilter, waited_s
+from kintune.measure.interference import MAX_FRUITLESS, PAUSES_S, InterferenceFilter, waited_s
 
 
 class World:
@@ -28,59 +28,59 @@ class World:
         self.measured += 1
         return self.measured
 
-    def calm(self) -> InterferenceFilter:
+    def filter(self) -> InterferenceFilter:
         return InterferenceFilter(lambda: self.waited, lambda: self.now, self.pauses.append)
 
 
-def test_a_calm_measurement_is_believed() -> None:
+def test_an_undisturbed_measurement_is_believed() -> None:
     world = World(0.0)
-    calm = world.calm()
-    assert calm.timed(world.measure) == 1
-    assert calm.repeated == 0
+    interference = world.filter()
+    assert interference.timed(world.measure) == 1
+    assert interference.repeated == 0
     assert world.pauses == []
 
 
 def test_a_disturbed_one_is_done_again() -> None:
     world = World(0.5, 0.001)
-    calm = world.calm()
-    assert calm.timed(world.measure) == 2
-    assert calm.repeated == 1
+    interference = world.filter()
+    assert interference.timed(world.measure) == 2
+    assert interference.repeated == 1
     assert len(world.pauses) == 1  # whoever interferes may be gone by then
 
 
 @given(st.lists(st.floats(0.2, 2.0), min_size=3, max_size=3, unique=True))
-def test_where_it_is_never_calm_the_calmest_counts(shares: list[float]) -> None:
+def test_where_it_is_always_disturbed_the_least_disturbed_counts(shares: list[float]) -> None:
     world = World(*shares)
-    calm = world.calm()
-    assert shares[calm.timed(world.measure) - 1] == min(shares)
-    assert calm.repeated == 2
+    interference = world.filter()
+    assert shares[interference.timed(world.measure) - 1] == min(shares)
+    assert interference.repeated == 2
 
 
-def test_pauses_that_never_help_are_left_out_until_it_is_calm_again() -> None:
+def test_pauses_that_never_help_are_left_out_until_it_is_undisturbed_again() -> None:
     world = World(*[0.5] * 60, *[0.0] * 60, *[0.5] * 3)
-    calm = world.calm()
+    interference = world.filter()
     for _ in range(20):
-        calm.timed(world.measure)
-    assert world.measured == 60  # the calmest of three still counts
-    assert world.pauses == [*PAUSES_S] * PATIENCE
+        interference.timed(world.measure)
+    assert world.measured == 60  # the least disturbed of three still counts
+    assert world.pauses == [*PAUSES_S] * MAX_FRUITLESS
     for _ in range(60):
-        calm.timed(world.measure)
-    calm.timed(world.measure)
-    assert world.pauses == [*PAUSES_S] * (PATIENCE + 1)
+        interference.timed(world.measure)
+    interference.timed(world.measure)
+    assert world.pauses == [*PAUSES_S] * (MAX_FRUITLESS + 1)
 
 
 @given(st.lists(st.booleans(), max_size=60))
-def test_whoever_is_calm_as_often_as_not_is_waited_for(busy: list[bool]) -> None:
+def test_load_that_comes_and_goes_is_waited_for(busy: list[bool]) -> None:
     world = World(*itertools.chain.from_iterable((0.0, *([0.5] * 3 if b else [0.0])) for b in busy))
-    calm = world.calm()
+    interference = world.filter()
     for _ in range(2 * len(busy)):
-        calm.timed(world.measure)
+        interference.timed(world.measure)
     assert len(world.pauses) == 2 * sum(busy)
 
 
 def test_threads_that_end_meanwhile_are_no_gain() -> None:
     world = World(-1.0)  # what they had waited is no longer counted
-    assert world.calm().waiting(world.measure) == (0.0, 1)
+    assert world.filter().waiting(world.measure) == (0.0, 1)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/schedstat"), reason="this kernel does not keep it")

@@ -27,7 +27,7 @@ def runner() -> Any:
     from kintune.measure.interference import InterferenceFilter
     from kintune.measure.run import Runner
 
-    return Runner(choose_cores(1), calm=InterferenceFilter(waited=lambda: 0.0))  # whatever else runs here
+    return Runner(choose_cores(1), interference=InterferenceFilter(waited=lambda: 0.0))  # whatever else runs here
 
 
 def libraries(directory: Path) -> int:
@@ -90,14 +90,14 @@ def test_what_is_hopelessly_slow_runs_once(runner: Any, tmp_path: Path, slow: fl
 
 
 @pytest.mark.parametrize(("slow", "times"), [(math.inf, 2), (1.3, 0)])
-def test_cores_are_gathered_where_a_single_time_decides(
+def test_cores_are_waited_for_where_a_single_time_decides(
     runner: Any, healthy: Built, monkeypatch: pytest.MonkeyPatch, slow: float, times: int
 ) -> None:
-    gathered: list[int] = []
-    monkeypatch.setattr(runner._arena, "gather", lambda: gathered.append(1))
+    waits: list[int] = []
+    monkeypatch.setattr(runner._backend, "wait_for_locality", lambda: waits.append(1))
     runner.begin(ProfileContext(PROTOCOL, {"dense": healthy}, slow=slow))
     assert [runner.profile(ProfileItem("dense", healthy)).ok for _ in range(2)] == [True, True]
-    assert len(gathered) == times
+    assert len(waits) == times
 
 
 def test_what_was_measured_before_says_how_fast_it_is_at_present(runner: Any, tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def disturbed(log: Path, waited: Callable[[], float], milliseconds: int, is_refe
     slow = Built("slow", compile_kernel(f"{mark} usleep({1000 * milliseconds}); fill(out, 1.0f);"), operands)
     other = Built("reference", compile_kernel("fill(out, 1.0f);"), operands)
     protocol = MeasurementProtocol(threads=1, repeats=2, max_seconds=most_s if is_reference else 0.5)
-    runner = Runner(choose_cores(1), calm=InterferenceFilter(waited=waited))
+    runner = Runner(choose_cores(1), interference=InterferenceFilter(waited=waited))
     references = {"sleepy": slow if is_reference else other}
     runner.begin(ProfileContext(protocol, references, best_us={"sleepy": 100.0}, slow=10.0))
     return runner.profile(ProfileItem("sleepy", slow))
@@ -241,7 +241,7 @@ def test_a_device_that_a_candidate_broke_ends_the_process(
     def fail() -> None:
         raise RuntimeError("an illegal memory access was encountered")
 
-    monkeypatch.setattr(runner._arena, "finish", fail)
+    monkeypatch.setattr(runner._backend, "finish", fail)
     monkeypatch.setattr("kintune.measure.run.os._exit", sys.exit)
     runner.begin(ProfileContext(PROTOCOL, {"broken": healthy}))
     with pytest.raises(SystemExit, match=str(CORRUPTED)):

@@ -29,7 +29,7 @@ def kernel() -> Callable[[str], Any]:
 
 
 class FlushLog:
-    """An arena that notes the flushes of a stopwatch, and what they are of."""
+    """A backend that notes the flushes of a timer, and of what."""
 
     def __init__(self) -> None:
         import tvm
@@ -38,16 +38,16 @@ class FlushLog:
         self.stores_per_s = 1e12
         self.loads_late = False
         self.flushed: list[tuple[Any, ...]] = []
-        self.swept: list[tuple[Any, ...]] = []
+        self.read_back: list[tuple[Any, ...]] = []
 
     def buffer(self, shape: tuple[int, ...], dtype: str) -> Any:
         raise NotImplementedError
 
-    def evict(self, *weights: Any) -> None:
+    def flush_to_memory(self, *weights: Any) -> None:
         self.flushed.append(weights)
 
-    def sweep(self, others: Sequence[Any]) -> None:
-        self.swept.append(tuple(others))
+    def flush_to_last_level(self, others: Sequence[Any]) -> None:
+        self.read_back.append(tuple(others))
 
     def finish(self) -> None:
         pass
@@ -187,9 +187,9 @@ def test_the_first_run_of_the_shortest_kernels_says_nothing() -> None:
 def test_a_first_run_says_enough_when_nothing_could_make_up_for_it(
     first_s: float, slow_us: float, enough: bool
 ) -> None:
-    from kintune.measure.timer import says_enough
+    from kintune.measure.timer import is_decided
 
-    assert says_enough(first_s, MeasurementProtocol(threads=1, max_seconds=0.5), slow_us) is enough
+    assert is_decided(first_s, MeasurementProtocol(threads=1, max_seconds=0.5), slow_us) is enough
 
 
 @pytest.mark.parametrize("operands", ["cold", "cool", "warm"])
@@ -200,7 +200,7 @@ def test_a_first_run_is_as_cold_as_those_that_are_timed(kernel: Any, operands: s
     x, w, out = arguments()
     assert KernelTimer(log).run(kernel(COUNT), (x, w, out), (w,), MeasurementProtocol(threads=1, operands=operands)) > 0
     assert log.flushed == ([(w,)] if operands == "cold" else [])
-    assert log.swept == ([(x, out)] if operands == "cool" else [])
+    assert log.read_back == ([(x, out)] if operands == "cool" else [])
 
 
 @pytest.mark.parametrize("long", [False, True])
@@ -209,10 +209,10 @@ def test_every_timed_run_finds_the_weights_flushed_once(kernel: Any, long: bool)
 
     ticks = itertools.count()
     log = FlushLog()
-    stopwatch = KernelTimer(log, (lambda: float(next(ticks))) if long else time.perf_counter)
+    timer = KernelTimer(log, (lambda: float(next(ticks))) if long else time.perf_counter)
     x, w, out = arguments()
     protocol = MeasurementProtocol(threads=1, repeats=3, max_seconds=100)
-    assert len(stopwatch.times_us(kernel(COUNT), (x, w, out), (w,), protocol)) == 3
+    assert len(timer.times_us(kernel(COUNT), (x, w, out), (w,), protocol)) == 3
     runs = int(out.numpy()[0])
     assert all(weights == (w,) for weights in log.flushed)
     assert runs - 1 + long == len(log.flushed)  # the runtime runs short kernels once, untimed, before it times them
@@ -223,12 +223,12 @@ def test_nothing_is_flushed_for_warm_operands_or_without_weights(kernel: Any, we
     from kintune.measure.timer import KernelTimer
 
     log = FlushLog()
-    stopwatch = KernelTimer(log)
+    timer = KernelTimer(log)
     operands = arguments()
     for named in ("warm",) if weights else ("cold", "cool"):
         protocol = MeasurementProtocol(threads=1, operands=named)
-        assert len(stopwatch.times_us(kernel(COUNT), operands, operands[1 : 1 + weights], protocol)) == protocol.repeats
-    assert log.flushed == log.swept == []
+        assert len(timer.times_us(kernel(COUNT), operands, operands[1 : 1 + weights], protocol)) == protocol.repeats
+    assert log.flushed == log.read_back == []
 
 
 @given(st.floats() | st.floats(0, 1e6), st.integers(1, 1 << 40), st.integers(1, 64))

@@ -1,1 +1,1 @@
-"""Building candidates and timing them.  Only the types of requests and outcomes are free of TVM."""
+"""Times candidates on this machine's cores, on its GPU and on boards, and checks what they compute."""

@@ -1,4 +1,4 @@
-"""Whether a program computed what the reference computed."""
+"""Compares the outputs of a kernel with those of its reference."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def disagreement(
     atol: float,
     scratch: npt.NDArray[Any] | None = None,
 ) -> str:
-    """How `actual` differs from `expected` (same shape and type), as one line; empty when it does not.
+    """Describes in one line how `actual` differs from `expected` (same shape and type); empty when they agree.
 
-    The line's first words, up to the colon, class the difference.
+    The text before the colon names the class of the difference.
 
     Floats agree when |a - e| <= rtol * |e| + atol * max|e|: the absolute part scales with the output, or a softmax over
     thousands of classes would agree with zeros.  Not-a-number agrees with itself, infinity with the same infinity.
     Integers and booleans agree when they are equal.
 
-    `scratch`, of the same shape and type, saves the memory that looking at the differences takes otherwise.
+    `scratch` is a buffer of the same shape and type for the differences; without it one is allocated.
     """
     if expected.dtype.kind in "biu":
         differ = int(np.count_nonzero(actual != expected))
@@ -58,9 +58,9 @@ def disagreement(
 
 
 def _near(actual: npt.NDArray[Any], expected: npt.NDArray[Any], atol: float, scratch: npt.NDArray[Any] | None) -> bool:
-    """Whether no element differs by more than the absolute part allows, which settles most cases at little cost.
+    """Returns whether no element differs by more than the absolute tolerance: a cheap test that most outputs pass.
 
-    False also where anything is infinite or not a number.
+    It is False when an element is infinite or not a number.
     """
     if not expected.size:
         return True
@@ -71,7 +71,7 @@ def _near(actual: npt.NDArray[Any], expected: npt.NDArray[Any], atol: float, scr
 
 
 def not_finite(actual: npt.NDArray[Any]) -> str:
-    """How many elements of `actual` are not finite, as one line; empty when all are, as integers always are."""
+    """Describes in one line how many elements of `actual` are not finite; empty when all are, as integers always are."""
     if actual.dtype.kind in "biu":
         return ""
     lost = int(np.count_nonzero(~np.isfinite(actual)))
@@ -83,6 +83,6 @@ def _lost(lost: int, size: int) -> str:
 
 
 def _same(actual: npt.NDArray[Any], expected: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Where both are the same infinity or both not a number."""
+    """Returns where both are equal, infinities included, or both not a number."""
     same: npt.NDArray[np.bool_] = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
     return same

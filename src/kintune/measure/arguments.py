@@ -1,4 +1,4 @@
-"""The arguments with which the candidates of one workload are run, and what they should make of them."""
+"""The arguments of the candidates of a workload: their buffers, their values and the outputs that are expected."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _SPREAD = 0.5  # standard deviation of floating-point activations
 _SEED = 20_011
 
 
-class Clamped(NamedTuple):
-    """A kernel's arguments, ready to run: tensors in call order, weights among them, outputs as arrays (not copied)."""
+class BoundArguments(NamedTuple):
+    """The arguments of one kernel: tensors in call order, the weights among them, and the outputs as arrays over them."""
 
     arguments: tuple[Any, ...]
     weights: tuple[Any, ...]
@@ -37,32 +37,32 @@ class Clamped(NamedTuple):
 
 
 class KernelArguments:
-    """Buffers for the candidates of one workload; once the reference has run, expected outputs and its seconds.
+    """The buffers that all candidates of one workload share.
 
-    Activations are drawn from a seed, N(0, 0.5) or, for integers and booleans, 0 and 1 (valid as indices); weights are
-    `WEIGHT` throughout, or 1.  Buffers are kept from one candidate to the next; a weight that is packed takes those
-    of its size.
+    Once the reference has run, `expected` holds its outputs and `reference_s` the seconds of its run.  Activations are
+    drawn from a seed: N(0, 0.5) or, for integers and booleans, 0 and 1 (valid as indices).  Weights are `WEIGHT`
+    throughout, or 1.  A packed weight uses the buffer of the plain one, which has the same size.
     """
 
     def __init__(self, buffer: Callable[[tuple[int, ...], str], GuardedMemory] = GuardedMemory.of) -> None:
-        """`buffer` makes memory for an argument of some shape and type."""
+        """`buffer` allocates the memory of an argument of a shape and type."""
         self._buffer = buffer
         self.expected: tuple[Array, ...] | None = None
         self.reference_s = 0.0
         self.scratch: tuple[Array, ...] = ()
         self._buffers: dict[tuple[int, str, int], GuardedMemory] = {}
         self._marks: dict[tuple[int, str, int], int] = {}
-        self._clamped: tuple[tuple[int, str, int], ...] = ()
+        self._bound: tuple[tuple[int, str, int], ...] = ()
         self._written: tuple[GuardedMemory, ...] = ()
 
     @property
     def nbytes(self) -> int:
-        """The memory it holds."""
+        """The bytes of all its buffers."""
         expected = sum(array.nbytes for array in (*(self.expected or ()), *self.scratch))
         return expected + sum(buffer.nbytes for buffer in self._buffers.values())
 
-    def clamp(self, operands: Sequence[Operand]) -> Clamped:
-        """Buffers for a kernel with these operands; inputs are filled, outputs hold whatever was there."""
+    def bind(self, operands: Sequence[Operand]) -> BoundArguments:
+        """Returns buffers for a kernel with these operands; inputs are filled, outputs keep their old values."""
         keys = []
         arguments, weights, outputs, written = [], [], [], []
         for position, operand in enumerate(operands):
@@ -83,13 +83,13 @@ class KernelArguments:
             elif operand.role == "output":
                 outputs.append(buffer.array(operand.shape, operand.dtype))
                 written.append(buffer)
-        self._clamped, self._written = tuple(keys), tuple(written)
-        return Clamped(tuple(arguments), tuple(weights), tuple(outputs))
+        self._bound, self._written = tuple(keys), tuple(written)
+        return BoundArguments(tuple(arguments), tuple(weights), tuple(outputs))
 
     def poison(self, outputs: Sequence[Array]) -> None:
-        """Fill outputs with what no right program leaves there, so that one that writes nothing is found out.
+        """Fills outputs with wrong values, so that a kernel that does not write them is detected.
 
-        Floats become NaN (0 where NaN is right), integers the complement of what is expected.
+        Floats become NaN (0 where NaN is expected), integers the complement of what is expected.
         """
         expected = self.expected or (None,) * len(outputs)
         for output, right in zip(outputs, expected, strict=True):
@@ -103,13 +103,13 @@ class KernelArguments:
             buffer.push()
 
     def collect(self) -> None:
-        """Let the clamped kernel's outputs show what it has written."""
+        """Copies the bound kernel's outputs to the arrays that show them."""
         for buffer in self._written:
             buffer.pull()
 
     def damage(self, operands: Sequence[Operand]) -> str:
-        """What the clamped kernel wrote to that is not its own, as one line; empty when it kept to its outputs."""
-        for key, operand in zip(self._clamped, operands, strict=True):
+        """Describes in one line what the bound kernel wrote to besides its outputs; empty when it did not."""
+        for key, operand in zip(self._bound, operands, strict=True):
             buffer = self._buffers[key]
             buffer.pull()
             if operand.role == "output":
@@ -120,44 +120,44 @@ class KernelArguments:
         return ""
 
     def discard_buffers(self) -> None:
-        """Forget all buffers: a kernel may have written to them."""
+        """Frees all buffers, which a kernel may have written to."""
         self._buffers.clear()
         self._marks.clear()
-        self._clamped, self._written = (), ()
+        self._bound, self._written = (), ()
 
 
 class ArgumentCache:
-    """The workbenches of the workloads used last, as many as `budget` bytes hold; the current one always."""
+    """The arguments of the workloads used last, up to `budget` bytes; those of the current one are always kept."""
 
     def __init__(self, budget: int, buffer: Callable[[tuple[int, ...], str], GuardedMemory] = GuardedMemory.of) -> None:
         self._budget = budget
         self._buffer = buffer
-        self._benches: OrderedDict[str, KernelArguments] = OrderedDict()
+        self._entries: OrderedDict[str, KernelArguments] = OrderedDict()
 
     def __getitem__(self, workload: str) -> KernelArguments:
-        bench = self._benches.setdefault(workload, KernelArguments(self._buffer))
-        self._benches.move_to_end(workload)
-        return bench
+        arguments = self._entries.setdefault(workload, KernelArguments(self._buffer))
+        self._entries.move_to_end(workload)
+        return arguments
 
     def __contains__(self, workload: object) -> bool:
-        return workload in self._benches
+        return workload in self._entries
 
     @property
     def nbytes(self) -> int:
-        """The memory they hold together."""
-        return sum(bench.nbytes for bench in self._benches.values())
+        """The bytes of all entries."""
+        return sum(arguments.nbytes for arguments in self._entries.values())
 
     def trim(self) -> None:
-        """Let go of the workloads used longest ago until the rest is within the budget."""
-        while self.nbytes > self._budget and len(self._benches) > 1:
-            self._benches.popitem(last=False)
-        last = next(iter(self._benches.values()), None)
+        """Removes the least recently used workloads until the rest fits the budget."""
+        while self.nbytes > self._budget and len(self._entries) > 1:
+            self._entries.popitem(last=False)
+        last = next(iter(self._entries.values()), None)
         if last is not None and last.nbytes > self._budget:
             last.discard_buffers()
 
     def clear(self) -> None:
-        """Let go of all."""
-        self._benches.clear()
+        """Removes all entries."""
+        self._entries.clear()
 
 
 def _fill(array: Array, role: str, position: int) -> None:

@@ -1,4 +1,4 @@
-"""Waiting for a device's cores to be neighbours."""
+"""Core locality: measures the latency between cores, and waits for cores that are far apart to come together."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ import numpy as np
 import tvm
 from tvm.script import tirx as T  # noqa: N812 - the name that its parser knows
 
-from kintune.measure.flush import compiled, reading
+from kintune.measure.flush import compile_function, reading_function
 from kintune.measure.guarded_memory import GuardedMemory
 
 __all__ = ["APART", "CoreLatency", "CoreLocality", "core_latency"]
 
 
-APART = 1.5
-"""Cores are apart when a handover costs this many times what it has cost at the least, but for one lucky look."""
+APART_RATIO = 1.5
+"""Cores are apart when a handover costs this many times its least cost so far (the second least, against outliers)."""
 
-_NAP_S = 0.01
-
-
+_PAUSE_S = 0.01
 _WAIT_S = 1.0
+_PATIENCE = 3  # fruitless waits, after which cores that are apart are not waited for
 
-
-_PATIENCE = 3
+_LINE = 64  # bytes
+_FLOATS = _LINE // 4
+_SAMPLES = 11
+_LEAST_BYTES = 1 << 17
 
 
 class CoreLocality:
-    """Waits for cores that are apart to come together: after a pause a host puts them where they are neighbours.
+    """Waits for cores that are apart to come together: a host moves them back to neighbouring places after a pause.
 
-    What a handover costs at the least is learnt as it goes, so cores that are always apart count as together.  Where
-    waiting was in vain some times, nothing is waited for any more until they were found together again.
+    The least cost of a handover between cores is learnt along the way, so cores that are always apart count as
+    together.  After some fruitless waits there are no more, until the cores were found together again.
     """
 
     def __init__(
@@ -43,68 +44,57 @@ class CoreLocality:
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`ratio` tells what a handover costs; `clock` tells seconds, and `sleep` passes some."""
+        """`ratio` measures the cost of a handover (see `CoreLatency`); `clock` tells seconds, and `sleep` passes some."""
         self._ratio = ratio
         self._clock = clock
         self._sleep = sleep
         self._least: list[float] = []
-        self._in_vain = 0
+        self._fruitless = 0
 
-    def gather(self) -> bool:
-        """Whether the cores are together, after a second of short pauses at most."""
-        deadline = self._clock() + (_WAIT_S if self._in_vain < _PATIENCE else 0.0)
+    def wait(self) -> bool:
+        """Waits at most a second, in short pauses, and returns whether the cores are together."""
+        deadline = self._clock() + (_WAIT_S if self._fruitless < _PATIENCE else 0.0)
         while not (together := self._are_together()) and self._clock() < deadline:
-            self._sleep(_NAP_S)
-        self._in_vain = 0 if together else self._in_vain + 1
+            self._sleep(_PAUSE_S)
+        self._fruitless = 0 if together else self._fruitless + 1
         return together
 
     def _are_together(self) -> bool:
         ratio = self._ratio()
         self._least = heapq.nsmallest(2, (*self._least, ratio))
-        return ratio <= APART * self._least[-1]
-
-
-_LINE = 64
-
-
-_FLOATS = _LINE // 4
-
-
-_LOOKS = 11
-
-
-_LEAST_BYTES = 1 << 17
+        return ratio <= APART_RATIO * self._least[-1]
 
 
 class CoreLatency:
     """Compares reading what a core itself wrote with reading what its neighbour wrote."""
 
     def __init__(self, own: Callable[[], float], others: Callable[[], float]) -> None:
-        """Both write, and return the seconds of reading what was written."""
+        """Both functions write and then read; they return the seconds of the reading."""
         self._own = own
         self._others = others
 
     def ratio(self) -> float:
-        """How many times as long it takes to read what another core wrote: the least of some looks, half a millisecond.
+        """Returns how many times as long it takes to read what another core wrote; takes half a millisecond.
 
-        Who was interrupted, or had to be woken, is no slower than the least.
+        It divides the least times of some samples: interruptions and wake-ups do not change the least.
         """
-        pairs = [(self._own(), self._others()) for _ in range(_LOOKS)]
+        pairs = [(self._own(), self._others()) for _ in range(_SAMPLES)]
         return min(others for _, others in pairs) / min(own for own, _ in pairs)
 
 
 @cache
 def core_latency(threads: int, cache_bytes: int) -> CoreLatency:
-    """That of `threads` cores with so much of second-level cache each, of which half is handed on.
+    """Returns the latency of `threads` cores with `cache_bytes` of second-level cache each, half of which is read.
 
-    Its functions run on the runtime's threads; with a single one, all is its own.
+    Its functions run on the runtime's threads; a single thread has no neighbour and reads its own part.
     """
     rows = max(_LEAST_BYTES, cache_bytes // 2) // _LINE * threads
     held = GuardedMemory.of((rows, _FLOATS), "float32")
     held.array((rows, _FLOATS), "float32")[...] = 0
     data = held.tensor((rows, _FLOATS), "float32")
     out = tvm.runtime.tensor(np.zeros((threads, _FLOATS), np.float32))
-    write, own, others = map(compiled, (_writing(threads), reading(threads), reading(threads, 1)))
+    functions = (_writing_function(threads), reading_function(threads), reading_function(threads, 1))
+    write, own, others = map(compile_function, functions)
 
     def seconds(read: Any) -> float:
         write(data, out)
@@ -115,7 +105,8 @@ def core_latency(threads: int, cache_bytes: int) -> CoreLatency:
     return CoreLatency(lambda: seconds(own), lambda: seconds(others))
 
 
-def _writing(threads: int) -> Any:
+def _writing_function(threads: int) -> Any:
+    """Returns a TIR function that writes one value to each row of a tensor, in equal parts, a part a thread."""
     floats = _FLOATS
 
     @T.prim_func(s_tir=True, private=True)  # type: ignore[untyped-decorator]

@@ -1,4 +1,4 @@
-"""Memory for one argument of a kernel that is not to be trusted."""
+"""Memory for one argument of an untrusted kernel, between guard bands that show writes out of bounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tvm.runtime
 
 from kintune.errors import DeviceError
 
-__all__ = ["GUARD", "GuardedMemory", "numpy_dtype"]
+__all__ = ["GUARD", "DeviceMemory", "GuardedMemory", "numpy_dtype"]
 
 GUARD = 4096
 """Bytes before and after the argument, a multiple of a page and of every alignment a kernel asks for."""
@@ -22,7 +22,7 @@ _PATTERN = 0xA5
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The numpy type of a compiler's type name, bfloat16 and the 8-bit floats included.
+    """Returns the numpy type of a compiler's type name, bfloat16 and the 8-bit floats included.
 
     Raises:
         DeviceError: arguments of this type cannot be laid out (4-bit types, vectors, handles).
@@ -56,18 +56,18 @@ class GuardedMemory:
         self._memory[GUARD + nbytes :] = _PATTERN
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], dtype: str) -> GuardedMemory:
-        """Memory for an array of this shape and type, zeroed."""
-        return cls(math.prod(shape) * numpy_dtype(dtype).itemsize)
+    def of(cls, shape: tuple[int, ...], dtype: str, *where: Any) -> GuardedMemory:
+        """Allocates memory for an array of this shape and type, zeroed; `where` are further arguments of the class."""
+        return cls(math.prod(shape) * numpy_dtype(dtype).itemsize, *where)
 
     def array(self, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
-        """The memory as an array of numpy's; writing to it writes to the argument."""
+        """Returns the memory as a numpy array; writing to it writes to the argument."""
         kind = numpy_dtype(dtype)
         data = self._memory[GUARD : GUARD + math.prod(shape) * kind.itemsize]
         return data.view(kind).reshape(shape)
 
     def tensor(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """The memory as a tensor of the compiler's runtime, not copied."""
+        """Returns the memory as a tensor of the compiler's runtime, not copied."""
         array = self.array(shape, dtype)
         if array.dtype.isbuiltin == 1:
             return tvm.runtime.from_dlpack(array)
@@ -75,16 +75,42 @@ class GuardedMemory:
         return raw._create_view(shape, dtype)
 
     def push(self) -> None:
-        """Let kernels see what was written to `array`: they do."""
+        """Copies `array` to where kernels run; here it is the same memory."""
 
     def pull(self) -> None:
-        """Let `array` show what kernels have written: it does."""
+        """Copies what kernels have written to `array`; here it is the same memory."""
 
     def fingerprint(self) -> int:
-        """A sum over the array and its guard bands: equal as long as nobody wrote to either."""
+        """Returns a sum over the array and its guard bands, which changes when somebody writes to either."""
         return int(np.add.reduce(self._memory.view(np.uint64)))
 
     def guards_fingerprint(self) -> int:
-        """A sum over the guard bands alone."""
+        """Returns a checksum of the guard bands alone."""
         before, after = self._memory[:GUARD], self._memory[GUARD + self.nbytes :]
         return int(before.sum(dtype=np.uint64)) << 32 | int(after.sum(dtype=np.uint64))
+
+
+class DeviceMemory(GuardedMemory):
+    """Guarded memory of a device, with a copy in this process: `push` and `pull` copy between them.
+
+    It has no guard band before the array where a kernel's argument cannot begin inside another tensor: then
+    `has_front_guard` is False.
+    """
+
+    def __init__(self, nbytes: int, device: Any, *, has_front_guard: bool = True) -> None:
+        super().__init__(nbytes)
+        self._copied = self._memory[0 if has_front_guard else GUARD :]
+        self._on_device = tvm.runtime.empty((self._copied.size,), "uint8", device)
+        self._argument = self._on_device
+
+    def tensor(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """Returns the device's memory as a tensor, not copied."""
+        return self._argument._create_view(shape, dtype)
+
+    def push(self) -> None:
+        """Copies the array and its guard bands to the device."""
+        self._on_device.copyfrom(self._copied)
+
+    def pull(self) -> None:
+        """Copies the array and its guard bands from the device."""
+        np.copyto(self._copied, self._on_device.numpy())

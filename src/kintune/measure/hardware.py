@@ -1,4 +1,4 @@
-"""What a device worker has in its hands: a CPU's cores, or a GPU, each with what measures it."""
+"""The hardware of a device worker: a CPU's cores or a GPU, with its backend, peak and reference kernel."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from kintune.measure.backend import HostBackend, MeasurementBackend
 
 __all__ = ["Hardware", "gpu_hardware", "host_hardware"]
 
-_STAYS = 0.5
-"""The share of the last cache that a network may fill: what others use of it, and what pages share, is not its own."""
+_USABLE_SHARE = 0.5
+"""The share of the last-level cache that a network may fill: other processes and page conflicts use the rest."""
 
 
 class Hardware(NamedTuple):
-    """A device: its `model`, as it names itself, and the `arena` in which candidates run.
+    """A device: its `model`, as it names itself, and the `backend` that candidates run on.
 
-    `peak` measures what it reaches at best; `pulse` makes what times its reference kernel, in microseconds.
-    `cool_bytes` is what stays in its last cache from one inference to the next, as in `DeviceAbout`.
+    `peak` measures its peak; `reference_kernel` compiles its reference kernel and returns what times it in
+    microseconds.  `cool_bytes` stay in its last-level cache from one inference to the next, as in `DeviceDescription`.
     """
 
     model: str
-    arena: MeasurementBackend
+    backend: MeasurementBackend
     peak: Callable[[], Peak]
-    pulse: Callable[[], Callable[[], float]]
+    reference_kernel: Callable[[], Callable[[], float]]
     cool_bytes: int = 0
 
 
 def host_hardware(target: str, cores: Sequence[int], machine: Machine) -> Hardware:
-    """Cores of this machine, for programs of a canonical target (JSON)."""
+    """Returns cores of this machine, for programs of a canonical target (JSON)."""
     from kintune.measure.peak import host_reference_kernel, measure_peak
 
     largest_cache = max((cache.size for cache in machine.caches), default=0)
@@ -40,23 +40,23 @@ def host_hardware(target: str, cores: Sequence[int], machine: Machine) -> Hardwa
         with pinned_to(cores[0]):  # where the runtime's other threads are not
             return measure_peak(target, len(cores), largest_cache)
 
-    def pulse() -> Callable[[], float]:
+    def reference_kernel() -> Callable[[], float]:
         with pinned_to(cores[0]):
             kernel = host_reference_kernel(target, len(cores))
 
-        def beat() -> float:
+        def microseconds() -> float:
             with pinned_to(cores[0]):
                 return kernel.microseconds()
 
-        return beat
+        return microseconds
 
     _, own_cache, last_cache = data_caches(machine)
-    cool_bytes = int(_STAYS * last_cache) if own_cache else 0
-    return Hardware(machine.cpu, HostBackend(cores, own_cache), peak, pulse, cool_bytes)
+    cool_bytes = int(_USABLE_SHARE * last_cache) if own_cache else 0
+    return Hardware(machine.cpu, HostBackend(cores, own_cache), peak, reference_kernel, cool_bytes)
 
 
 def gpu_hardware(target: str) -> Hardware:
-    """The first GPU that this process may use, for programs of a canonical target (JSON).
+    """Returns the first GPU that this process may use, for programs of a canonical target (JSON).
 
     Raises:
         OrderError: a library of the CUDA toolkit is missing.
@@ -69,16 +69,16 @@ def gpu_hardware(target: str) -> Hardware:
 
     load_runtime()
     try:
-        arena = GpuBackend.first()
+        backend = GpuBackend.first()
     except Exception as error:  # the runtime's own kinds: no memory left on it, held by somebody else
         raise TargetError(f"target 'cuda': the GPU cannot be used: {str(error).strip().splitlines()[0]}") from error
-    if arena is None:
+    if backend is None:
         raise TargetError(
             "target 'cuda': no GPU answers; it needs a driver for CUDA 13 (580 or later), see `nvidia-smi`"
         )
     return Hardware(
-        str(arena.device.device_name),
-        arena,
-        lambda: measure_gpu_peak(target, arena),
-        lambda: gpu_reference_kernel(target, arena).microseconds,
+        str(backend.device.device_name),
+        backend,
+        lambda: measure_gpu_peak(target, backend),
+        lambda: gpu_reference_kernel(target, backend).microseconds,
     )

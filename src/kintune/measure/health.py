@@ -1,4 +1,4 @@
-"""Whether a device is what it is said to be, and as well as it was: the time of a reference kernel tells."""
+"""Health checks: the time of a reference kernel shows whether a device is of its type and runs at its usual speed."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from kintune.errors import DeviceUnwell
 
 __all__ = ["BEATS", "ReferenceKernel", "check_health", "warm"]
 
-BEATS = 31
-"""Runs of a reference kernel, of a fraction of a millisecond each, that are one look at it."""
+HEALTH_RUNS = 31
+"""Runs of a reference kernel in one health check; each takes a fraction of a millisecond."""
 
 _PAUSES_S = (0.2, 1.0, 3.0)
 _WARM_S = 0.1
 
 Run: TypeAlias = Callable[[], Sequence[float]]
-"""Runs a kernel some times, and returns the seconds of each run."""
+"""Runs a kernel some times and returns the seconds of each run."""
 
 
 def warm(run: Run) -> None:
-    """Run until the clock has had time to go up."""
+    """Runs the kernel for 0.1 s, so that the clock rate can rise."""
     start = time.perf_counter()
     while time.perf_counter() - start < _WARM_S:
         run()
 
 
 class ReferenceKernel:
-    """The reference kernel of a device: arithmetic in registers, on all that it has.
+    """The reference kernel of a device: arithmetic in registers, on all cores.
 
-    It depends on nothing but the cores: what it takes tells one type of device from another, and a device that is as it
-    was from one that is throttled, or shared with somebody.
+    Its time depends on the cores alone.  It tells device types apart, and an idle device from one that is throttled or
+    shared.
     """
 
     def __init__(self, run: Run) -> None:
         self._run = run
 
     def microseconds(self) -> float:
-        """The median of some runs, once the clock has had time to go up."""
+        """Returns the median of some runs, after the warm-up."""
         warm(self._run)
         return 1e6 * statistics.median(self._run())
 
@@ -47,12 +47,12 @@ class ReferenceKernel:
 def check_health(
     measure: Callable[[], float], known_us: float, alike: float, sleep: Callable[[float], None] = time.sleep
 ) -> None:
-    """See that the reference kernel takes what it is known to take, up to the factor `alike` either way.
+    """Checks that the reference kernel takes `known_us`, up to the factor `alike` either way.
 
-    What is only disturbed gets some seconds to calm down.
+    `measure` times it, in microseconds.  It is timed again after pauses of some seconds, as disturbances pass.
 
     Raises:
-        DeviceUnwell: it does not.
+        DeviceUnwell: it takes longer or shorter each time.
     """
     ratio = measure() / known_us
     for pause in _PAUSES_S:

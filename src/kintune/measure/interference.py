@@ -1,8 +1,8 @@
-"""Whether the device's cores were left to a kernel while it was timed, and what to do if not: time it again.
+"""Detects that other processes used the cores while a kernel was timed, and times the kernel again.
 
-Linux keeps for every thread how long it was ready to run and had to wait for a core (the second figure of
-`/proc/PID/task/TID/schedstat`, in nanoseconds).  A measurement that has its cores to itself waits next to nothing; one
-that shares them with somebody waits while the other runs.
+Linux counts for every thread how long it was ready to run and waited for a core (the second figure of
+`/proc/PID/task/TID/schedstat`, in nanoseconds).  A measurement that has its cores to itself waits for next to nothing;
+one that shares them waits while the others run.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from typing import TypeVar
 
 __all__ = ["CALM", "PATIENCE", "PAUSES_S", "InterferenceFilter", "waited_s"]
 
-CALM = 0.1
-"""Seconds waited a second, up to which a time is believed: it is a median, which a few disturbed runs do not move."""
+MAX_WAITING = 0.1
+"""Seconds waited a second, up to which a time counts as undisturbed: a few disturbed runs do not move a median."""
+
 PAUSES_S = (0.02, 0.4)
-"""Seconds between the attempts (most who interfere, like a run's own front, are gone in no time), ..."""
-PATIENCE = 4
-"""... until so many more measurements were never calm than were: who always interferes is not gone after a pause."""
+"""Seconds between the attempts: most interference, such as that of the run's own front, ends within milliseconds."""
+
+MAX_FRUITLESS = 4
+"""There are no pauses once this many more measurements stayed disturbed than not: permanent load does not pass."""
 
 _TASKS = "/proc/self/task"
 _LINE = 128  # bytes, more than three figures take
@@ -29,7 +31,7 @@ Timed = TypeVar("Timed")
 
 
 def waited_s() -> float:
-    """Seconds for which the threads of this process have waited for a core so far; 0 where nobody keeps that."""
+    """Returns the seconds that the threads of this process have waited for a core; 0 where the kernel does not count."""
     waited = 0
     for thread in _threads():
         with (
@@ -48,10 +50,10 @@ def _threads() -> list[str]:
 
 
 class InterferenceFilter:
-    """Times something, up to three times with pauses, until nobody interferes; `repeated` counts what was done again.
+    """Repeats a measurement, at most twice and after pauses, until it is undisturbed; `repeated` counts repetitions.
 
-    `waited` tells for how many seconds this process has waited for cores so far, `clock` tells seconds, and `sleep`
-    passes some: whoever interferes may be gone by then.
+    `waited` returns the seconds that this process has waited for cores so far; `clock` tells seconds, and `sleep`
+    passes some.
     """
 
     def __init__(
@@ -64,26 +66,28 @@ class InterferenceFilter:
         self._clock = clock
         self._sleep = sleep
         self.repeated = 0
-        self._in_vain = 0  # from 0 to twice the patience, so that it comes back soon when the others are gone
+        self._fruitless = 0  # at most twice MAX_FRUITLESS, so that pauses come back soon when the others are gone
 
     def timed(self, measure: Callable[[], Timed]) -> Timed:
-        """What `measure` returns when it is left alone; if it never is, what it returned in the calmest attempt."""
-        least, calmest = self.waiting(measure)
-        is_patient = self._in_vain < PATIENCE
+        """Returns the result of the first undisturbed attempt, or else of the one that waited least."""
+        least, best = self.waiting(measure)
+        is_patient = self._fruitless < MAX_FRUITLESS
         for pause in PAUSES_S:
-            if least <= CALM:
+            if least <= MAX_WAITING:
                 break
             if is_patient:
                 self._sleep(pause)
             self.repeated += 1
             waiting, result = self.waiting(measure)
             if waiting < least:
-                least, calmest = waiting, result
-        self._in_vain = max(0, self._in_vain - 1) if least <= CALM else min(2 * PATIENCE, self._in_vain + 1)
-        return calmest
+                least, best = waiting, result
+        self._fruitless = (
+            max(0, self._fruitless - 1) if least <= MAX_WAITING else min(2 * MAX_FRUITLESS, self._fruitless + 1)
+        )
+        return best
 
     def waiting(self, measure: Callable[[], Timed]) -> tuple[float, Timed]:
-        """Seconds waited for cores, for each second that `measure` took, and what it returned."""
+        """Returns the seconds waited for cores a second of `measure`, and its result."""
         before, begun = self._waited(), self._clock()
         result = measure()
         return max(0.0, self._waited() - before) / max(1e-9, self._clock() - begun), result

@@ -1,45 +1,53 @@
-"""How fast this device is at its best: arithmetic in registers, and a stream through memory."""
+"""Measures the peak of a CPU (arithmetic in registers, a stream through memory), and compiles its reference kernel."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
 from tvm.script import tirx as T  # noqa: N812 - the name that its parser knows
 from tvm.target import codegen
 
+from kintune.compiler.build import ENTRY
 from kintune.core.device import Peak
 from kintune.measure.backend import MeasurementBackend
-from kintune.measure.evaluator import evaluator
-from kintune.measure.health import BEATS, ReferenceKernel
+from kintune.measure.guarded_memory import GuardedMemory
+from kintune.measure.health import HEALTH_RUNS, ReferenceKernel
+from kintune.runtime.artifact import library_of
+from kintune.runtime.cuda_codegen import compiling_for
+from kintune.runtime.target import architecture_of
 
-__all__ = ["host_reference_kernel", "measure_peak"]
+__all__ = ["evaluator", "host_reference_kernel", "measure_peak"]
 
 _CHAINS = 12  # independent sums: enough to hide the latency of an FMA on two ports, few enough for 16 registers
 _STEPS = 1 << 16
 _REPEATS = 200  # of some tenth of a millisecond: enough for the clock to go up, and for others to leave
 _STREAMS = 9
-_LARGEST = 256 << 20
+_LARGEST = 256 << 20  # bytes
 
 
-def measure_peak(target: str, threads: int, cache_bytes: int, arena: MeasurementBackend | None = None) -> Peak:
-    """Measure what `threads` threads reach with programs for the canonical target (JSON); the best of several runs.
+def measure_peak(target: str, threads: int, cache_bytes: int, backend: MeasurementBackend | None = None) -> Peak:
+    """Measures what `threads` threads reach with programs for the canonical target (JSON); the best of several runs.
 
     `cache_bytes` is the size of the largest cache, which the streams must not fit in (256 MB are the most they take).
-    The triad's bandwidth counts the bytes that a = b + s * c asks for, as STREAM does.  Without an `arena` it is this
-    process that runs them.
+    The triad's bandwidth counts the bytes that a = b + s * c asks for, as STREAM does.  The programs run on
+    `backend`, by default in this process.
     """
     compiler_target = tvm.target.Target(json.loads(target))
     lanes = _lanes(compiler_target)
     shape = (threads, _CHAINS, lanes)
-    arithmetic_s = min(_arithmetic_evaluator(compiler_target, threads, _REPEATS, arena)())
+    arithmetic_s = min(_arithmetic_evaluator(compiler_target, threads, _REPEATS, backend)())
     flops = 2.0 * threads * _STEPS * _CHAINS * lanes
     piece = threads * lanes * _CHAINS
     length = min(max(4 * cache_bytes, 64 << 20), _LARGEST) // 4 // piece * piece
-    triad_s = _best_seconds(_triad(threads, lanes, length), compiler_target, [(length,)] * 3, arena)
-    sum_s = _best_seconds(_sum(threads, lanes, length), compiler_target, [(length,), shape], arena)
+
+    def best_s(function: Any, shapes: list[tuple[int, ...]]) -> float:
+        return min(evaluator(function, compiler_target, shapes, _STREAMS, backend)())
+
+    triad_s = best_s(_triad(threads, lanes, length), [(length,)] * 3)
+    sum_s = best_s(_sum(threads, lanes, length), [(length,), shape])
     return Peak(
         gflops=flops / arithmetic_s / 1e9,
         gbytes_per_s=12.0 * length / triad_s / 1e9,
@@ -48,28 +56,50 @@ def measure_peak(target: str, threads: int, cache_bytes: int, arena: Measurement
     )
 
 
-def host_reference_kernel(target: str, threads: int, arena: MeasurementBackend | None = None) -> ReferenceKernel:
-    """The reference kernel of so many threads, compiled for a canonical target (JSON)."""
-    return ReferenceKernel(_arithmetic_evaluator(tvm.target.Target(json.loads(target)), threads, BEATS, arena))
+def host_reference_kernel(target: str, threads: int, backend: MeasurementBackend | None = None) -> ReferenceKernel:
+    """Compiles the reference kernel of so many threads for a canonical target (JSON)."""
+    return ReferenceKernel(_arithmetic_evaluator(tvm.target.Target(json.loads(target)), threads, HEALTH_RUNS, backend))
+
+
+def evaluator(
+    function: Any,
+    target: tvm.target.Target,
+    shapes: Sequence[tuple[int, ...]],
+    repeats: int,
+    backend: MeasurementBackend | None = None,
+) -> Callable[[], tuple[float, ...]]:
+    """Compiles a trusted TIR function; the result runs it `repeats` times and returns the seconds of each run.
+
+    Its arguments are zeroed float32 tensors of these shapes.  It runs on `backend`, by default in this process.
+    """
+    buffer = GuardedMemory.of if backend is None else backend.buffer
+    buffers = [buffer(shape, "float32") for shape in shapes]
+    for each, shape in zip(buffers, shapes, strict=True):
+        each.array(shape, "float32")[...] = 0  # so that no page is first touched while the clock runs
+        each.push()
+    arguments = [each.tensor(shape, "float32") for each, shape in zip(buffers, shapes, strict=True)]
+    with compiling_for(target):
+        executable = tvm.compile(tvm.IRModule({ENTRY: function.with_attr("global_symbol", ENTRY)}), target)
+    module = executable.mod if backend is None else backend.load(library_of(executable, architecture_of(target)))
+    device = tvm.cpu() if backend is None else backend.device
+    timed = module.time_evaluator(ENTRY, device, number=1, repeat=repeats)
+
+    def run() -> tuple[float, ...]:
+        return tuple(map(float, timed(*arguments).results))
+
+    return run
 
 
 def _arithmetic_evaluator(
-    target: tvm.target.Target, threads: int, repeats: int, arena: MeasurementBackend | None
+    target: tvm.target.Target, threads: int, repeats: int, backend: MeasurementBackend | None
 ) -> Callable[[], tuple[float, ...]]:
-    """Runs multiply-adds in registers of all threads so many times, and returns the seconds of each run."""
+    """Returns what runs multiply-adds in registers of all threads `repeats` times; see `evaluator`."""
     lanes = _lanes(target)
-    return evaluator(_arithmetic(threads, lanes), target, [(threads, _CHAINS, lanes)], repeats, arena)
+    return evaluator(_arithmetic(threads, lanes), target, [(threads, _CHAINS, lanes)], repeats, backend)
 
 
 def _lanes(target: tvm.target.Target) -> int:
     return max(1, int(codegen.llvm_get_vector_width(target)) // 32)
-
-
-def _best_seconds(
-    function: Any, target: tvm.target.Target, shapes: list[tuple[int, ...]], arena: MeasurementBackend | None
-) -> float:
-    """The shortest of some runs."""
-    return min(evaluator(function, target, shapes, _STREAMS, arena)())
 
 
 def _arithmetic(threads: int, lanes: int) -> Any:

@@ -99,11 +99,11 @@ def open_device(
     )
     check: Callable[[], None] = _well
     if pulse or pulse_us:
-        beat = hardware.pulse()
+        beat = hardware.reference_kernel()
         about = msgspec.structs.replace(about, pulse_us=beat())
         if pulse_us:
             check = partial(check_health, beat, pulse_us, alike)
-    runner = Runner(cores, arena=hardware.arena)
+    runner = Runner(cores, backend=hardware.backend)
     return about, DeviceHandler(runner, _prove, hardware.peak, set_realtime_priority if urgent else _at_leisure, check)
 
 
@@ -128,7 +128,7 @@ def open_board(
     try:
         board.check()
         if pulse or pulse_us:
-            about = msgspec.structs.replace(about, pulse_us=board.pulse_us())
+            about = msgspec.structs.replace(about, pulse_us=board.reference_us())
     except DeviceUnwell as error:
         raise TargetError(str(error)) from error
     return about, DeviceHandler(

@@ -87,7 +87,7 @@ def test_it_says_what_its_target_says_and_measures_its_peak(start_device: Callab
     assert about.device_type.target == native
     assert about.device_type.model == about.machine.cpu == json.loads(native)["mcpu"]
     assert about.device_type.protocol == "2-cold-all-but-first"  # no time of it is one of a worker of ours
-    assert 1 < about.pulse_us < 1e6
+    assert 1 < about.reference_us < 1e6
     worker.begin("peak", b"")
     peak = msgspec.msgpack.decode(worker.done(b""), type=Peak)
     assert peak.gflops > 1
@@ -141,7 +141,7 @@ def test_a_server_is_left_to_whoever_comes_next(board: str, native: str) -> None
     first, second = RpcBoard(parse_address(board), native, 1), RpcBoard(parse_address(board), native, 1)
     for _ in range(2):
         for each in (first, second):
-            assert each.pulse_us() > 1
+            assert each.reference_us() > 1
             each.release()
 
 
@@ -170,7 +170,7 @@ def test_a_tracker_is_a_source_of_boards(start_stock: Callable[..., int], native
     tracker = f"127.0.0.1:{start_stock('rpc_tracker')}"
     start_stock("rpc_server", "--tracker", tracker, "--key", "pi4", "--custom-addr", "127.0.0.1")
     board = RpcBoard(parse_address(f"{tracker}/pi4"), native, 1)
-    assert board.pulse_us() > 1
+    assert board.reference_us() > 1
     board.release()
 
 

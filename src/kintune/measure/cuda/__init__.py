@@ -1,1 +1,1 @@
-"""NVIDIA GPUs: machine code for them, with or without one at hand, and what their device workers need."""
+"""NVIDIA GPUs: the measurement backend and the peak."""

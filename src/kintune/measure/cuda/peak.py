@@ -1,4 +1,4 @@
-"""How fast a GPU is at its best: arithmetic in registers, and a stream through its memory."""
+"""Measures the peak of a GPU (arithmetic in registers, a stream through memory), and compiles its reference kernel."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tvm.script import tirx as T  # noqa: N812 - the name that its parser knows
 
 from kintune.core.device import Peak
 from kintune.measure.cuda.backend import GpuBackend
-from kintune.measure.evaluator import evaluator
-from kintune.measure.health import BEATS, ReferenceKernel, warm
+from kintune.measure.health import HEALTH_RUNS, ReferenceKernel, warm
+from kintune.measure.peak import evaluator
 
 __all__ = ["gpu_reference_kernel", "measure_gpu_peak"]
 
@@ -25,19 +25,19 @@ _LONGEST_STREAM = 256 << 20  # bytes
 _CACHES = 8  # second-level caches are what a stream would fill, as far as it may
 
 
-def measure_gpu_peak(target: str, arena: GpuBackend) -> Peak:
-    """Measure what the arena's GPU reaches with programs for the canonical target (JSON); the best of several runs.
+def measure_gpu_peak(target: str, backend: GpuBackend) -> Peak:
+    """Measures what the backend's GPU reaches with programs for the canonical target (JSON); the best of several runs.
 
     The triad's bandwidth counts the bytes that a = b + s * c asks for, as STREAM does.
     """
     compiler_target = tvm.target.Target(json.loads(target))
-    blocks = _blocks(arena)
-    cache_bytes = int(arena.device.l2_cache_size_bytes or _LONGEST_STREAM)
+    blocks = _blocks(backend)
+    cache_bytes = int(backend.device.l2_cache_size_bytes or _LONGEST_STREAM)
     length = min(_LONGEST_STREAM, _CACHES * cache_bytes) // 4 // _THREADS * _THREADS
     shape = (blocks, _THREADS)
 
     def best(function: Any, shapes: list[tuple[int, ...]], repeats: int) -> float:
-        run = evaluator(function, compiler_target, shapes, repeats, arena)
+        run = evaluator(function, compiler_target, shapes, repeats, backend)
         warm(run)
         return min(run())
 
@@ -53,17 +53,17 @@ def measure_gpu_peak(target: str, arena: GpuBackend) -> Peak:
     )
 
 
-def gpu_reference_kernel(target: str, arena: GpuBackend) -> ReferenceKernel:
-    """The reference kernel of all of a GPU's multiprocessors, compiled for a canonical target (JSON)."""
-    blocks = _blocks(arena)
+def gpu_reference_kernel(target: str, backend: GpuBackend) -> ReferenceKernel:
+    """Compiles the reference kernel of all of a GPU's multiprocessors for a canonical target (JSON)."""
+    blocks = _blocks(backend)
     compiler_target = tvm.target.Target(json.loads(target))
     shapes = [(blocks, _THREADS)]
     kernel = _arithmetic(blocks)
-    return ReferenceKernel(evaluator(kernel, compiler_target, shapes, BEATS, arena))
+    return ReferenceKernel(evaluator(kernel, compiler_target, shapes, HEALTH_RUNS, backend))
 
 
-def _blocks(arena: GpuBackend) -> int:
-    return _BLOCKS_EACH * max(1, int(arena.device.multi_processor_count or 1))
+def _blocks(backend: GpuBackend) -> int:
+    return _BLOCKS_EACH * max(1, int(backend.device.multi_processor_count or 1))
 
 
 def _arithmetic(blocks: int) -> Any:

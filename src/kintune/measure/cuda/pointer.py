@@ -1,6 +1,6 @@
-"""A tensor that begins somewhere inside another one, as a kernel will take it.
+"""Makes a tensor that begins inside another one, in a form that kernels accept.
 
-The compiler's own views say so with an offset, which kernels refuse; so this one says it with the address, by DLPack.
+The compiler's own views have a byte offset, which kernels refuse; this one has the address itself, through DLPack.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ class _Managed(ctypes.Structure):
 
 
 _KEPT: dict[int, tuple[Any, ...]] = {}
-"""What is referred to by address alone, by the address of the `_Managed` that does."""
+"""Objects that only addresses refer to, by the address of their `_Managed`; they must not be collected."""
 
 
 @_Deleter  # type: ignore[untyped-decorator]
 def _forget(address: int) -> None:
-    """Called by the compiler's runtime when nobody uses a part any more."""
+    """Drops a part; the compiler's runtime calls it with the last reference."""
     _KEPT.pop(address, None)
 
 
 class _Part:
-    """What `from_dlpack` asks for a tensor."""
+    """An object that `from_dlpack` accepts."""
 
     def __init__(self, managed: _Managed) -> None:
         self._managed = managed
@@ -70,10 +70,7 @@ class _Part:
 
 
 def part_of(tensor: Any, begin: int, nbytes: int) -> Any:
-    """The bytes from `begin` of a tensor of bytes, as a tensor of their own; it keeps the whole one alive.
-
-    `begin` is a multiple of 64.
-    """
+    """Returns `nbytes` bytes from `begin`, a multiple of 64, of a tensor of bytes as a tensor that keeps it alive."""
     kind, number = tensor.__dlpack_device__()
     shape = (ctypes.c_int64 * 1)(nbytes)
     part = _Tensor(tensor.data_ptr() + begin, _Device(kind, number), 1, _Dtype(_UNSIGNED, 8, 1), shape, None, 0)

@@ -1,1 +1,1 @@
-"""Boards without Python: measured through the compiler's own RPC server."""
+"""Boards without Python, measured through the compiler's own RPC server."""

@@ -1,4 +1,4 @@
-"""Where a TVM RPC server is reached; free of TVM."""
+"""Addresses of TVM RPC servers and trackers.  It does not import TVM."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FORM = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})(?:/(?
 
 
 class Address(msgspec.Struct, frozen=True):
-    """A server's, or, with a `key`, that of a tracker that knows servers under this key."""
+    """The address of a server or, with a `key`, of a tracker that has servers under this key."""
 
     host: str
     port: int
@@ -27,7 +27,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def parse_address(text: str) -> Address:
-    """`127.0.0.1:9090`, a server; `127.0.0.1:9190/pi4`, what a tracker has under that key.
+    """Parses `127.0.0.1:9090`, a server, or `127.0.0.1:9190/pi4`, a tracker's servers under that key.
 
     Raises:
         TargetError: it is neither, or it is not on this machine.
@@ -41,12 +41,10 @@ def parse_address(text: str) -> Address:
 
 
 def require_loopback(host: str, what: str) -> None:
-    """See that nobody but this machine's own users can reach `what`.
-
-    Such a server runs whatever anybody sends it, and asks nobody who he is.
+    """Checks that only this machine's own users can reach the host of `what`: such a server has no authentication.
 
     Raises:
-        TargetError: the host is another one.
+        TargetError: the host is not a loopback address.
     """
     try:
         here = host == "localhost" or ipaddress.ip_address(host).is_loopback

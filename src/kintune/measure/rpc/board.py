@@ -1,4 +1,4 @@
-"""A board behind an RPC server as a device worker's device."""
+"""Profiles candidates on a board behind an RPC server."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ from kintune.runtime.target import architecture_of, instruction_set
 
 __all__ = ["RpcBoard", "describe_board"]
 
-_MOST = 5_000  # programs in a session: a stock server keeps all of them loaded
+_MOST = 5_000  # programs a session: a stock server keeps all of them loaded
 
 
 class RpcBoard:
     """Implements `kintune.workers.device.Profiler`.
 
-    A server has one session at a time, so ours is open from the first that needs it until `release`.  Where the server
-    cannot be used (any more), everything but `profile` raises DeviceUnwell, and the next one begins with a new session.
+    A server has one session at a time.  It is opened by the first call that needs it, and closed by `release`.
+
+    Raises:
+        DeviceUnwell: the server cannot be used (all methods but `profile`); the next call opens a new session.
     """
 
     def __init__(
@@ -46,44 +48,44 @@ class RpcBoard:
         self._threads = threads
         self._clock = clock
         self._cores = choose_cores(1)
-        self._arena: BoardBackend | None = None
+        self._backend: BoardBackend | None = None
         self._close: Callable[[], None] = _nothing
         self._runner: Runner | None = None
-        self._pulse: ReferenceKernel | None = None
+        self._reference_kernel: ReferenceKernel | None = None
         self._programs = 0
         self._until = 0.0
 
-    def pulse_us(self) -> float:
-        """What the reference kernel takes on the board."""
-        with self._connected() as arena:
-            if self._pulse is None:
-                self._pulse = host_reference_kernel(self._target, self._threads, arena)
-            return self._pulse.microseconds()
+    def reference_us(self) -> float:
+        """Returns the microseconds of the reference kernel on the board."""
+        with self._connected() as backend:
+            if self._reference_kernel is None:
+                self._reference_kernel = host_reference_kernel(self._target, self._threads, backend)
+            return self._reference_kernel.microseconds()
 
     def check(self, known_us: float = 0.0, alike: float = 1.5) -> None:
-        """See that it is there and, where that is known, that the reference kernel takes what it should.
+        """Checks that the board answers and, with `known_us`, that the reference kernel takes that long.
 
         Raises:
-            DeviceUnwell: it is not, or does not.
+            DeviceUnwell: it does not answer, or the kernel takes longer or shorter (see `check_health`).
         """
         if self._programs >= _MOST or self._clock() >= self._until:
             self.release()
         if known_us:
-            check_health(self.pulse_us, known_us, alike)
+            check_health(self.reference_us, known_us, alike)
         else:
-            with self._connected() as arena:
-                arena.finish()
+            with self._connected() as backend:
+                backend.finish()
 
     def peak(self) -> Peak:
-        """What the board reaches at its best."""
-        with self._connected() as arena:
-            return measure_peak(self._target, self._threads, 0, arena)
+        """Measures the board's peak."""
+        with self._connected() as backend:
+            return measure_peak(self._target, self._threads, 0, backend)
 
     def begin(self, context: ProfileContext) -> None:
         """See `Profiler`."""
-        with self._connected() as arena:
+        with self._connected() as backend:
             if self._runner is None:
-                self._runner = Runner(self._cores, arena=arena, threads=self._threads)
+                self._runner = Runner(self._cores, backend=backend, threads=self._threads)
         self._runner.begin(context)
 
     def profile(self, item: ProfileItem) -> Outcome:
@@ -94,27 +96,31 @@ class RpcBoard:
         return self._runner.profile(item)
 
     def release(self) -> None:
-        """Leave the server to somebody else."""
+        """Closes the session, so that others can use the server."""
         close, self._close = self._close, _nothing
-        self._arena, self._runner, self._pulse, self._programs = None, None, None, 0
+        self._backend, self._runner, self._reference_kernel, self._programs = None, None, None, 0
         close()
 
     @contextmanager
     def _connected(self) -> Iterator[BoardBackend]:
-        """A session, while it lasts."""
+        """Provides the backend of an open session.
+
+        Raises:
+            DeviceUnwell: the server cannot be used, or the block failed.
+        """
         try:
-            if self._arena is None:
+            if self._backend is None:
                 session = RpcSession(self._address, self._threads)
                 self._close, self._until = session.close, self._clock() + SESSION_S / 2
-                self._arena = BoardBackend(session, self._threads)
-            yield self._arena
-        except (DeviceError, RuntimeError) as error:  # of which the latter is the runtime's own kind
+                self._backend = BoardBackend(session, self._threads)
+            yield self._backend
+        except (DeviceError, RuntimeError) as error:  # the runtime raises the latter
             self.release()
             raise DeviceUnwell(str(error).strip().splitlines()[0]) from error
 
 
 def describe_board(target: str, threads: int) -> DeviceDescription:
-    """What can be said of a board that cannot be asked: what its canonical target says."""
+    """Describes a board from its canonical target alone, since a stock server cannot be asked."""
     config = json.loads(target)
     architecture = architecture_of(tvm.target.Target(config))
     isa = instruction_set(target)
@@ -136,4 +142,4 @@ def describe_board(target: str, threads: int) -> DeviceDescription:
 
 
 def _nothing() -> None:
-    """There is no session to close."""
+    """Stands for `close` while there is no session."""

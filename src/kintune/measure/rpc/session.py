@@ -1,4 +1,4 @@
-"""A session with a TVM RPC server: what the board behind it is told to keep and to run."""
+"""A session with a TVM RPC server, which loads programs on the board behind it."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from kintune.measure.rpc.address import Address, require_loopback
 __all__ = ["SESSION_S", "RpcSession"]
 
 SESSION_S = 1800.0
-"""After so many seconds a server ends a session: what never ends holds the board for no longer."""
+"""Seconds after which a server ends a session, so that a program that never ends does not hold the board."""
 
 _BIG_CORES = 1  # the runtime's kBig: where cores differ, the fast ones
 _PATIENCE_S = 60.0
 _GARBAGE = (RuntimeError, OSError, AttributeError, ValueError, TypeError, KeyError, IndexError, struct.error)
-"""What the compiler's client raises, its own kind (a RuntimeError) and what garbage makes of it."""
+"""Errors of the compiler's client: its own kind (a RuntimeError), and others when the answer is garbage."""
 
 
 class RpcSession:
-    """One session; a server has one at a time.  Everything that it holds is gone with it."""
+    """One session; a server has one at a time.  Its end frees everything that it holds on the board."""
 
     def __init__(self, address: Address, threads: int, patience_s: float | None = None) -> None:
-        """Connect, and give programs so many threads; waits a minute, or so long, for whoever has a session there.
+        """Connects, and gives programs so many threads; waits `patience_s` (a minute) while the server has another session.
 
         Raises:
             DeviceError: nobody answers, or it is no RPC server.
@@ -47,7 +47,7 @@ class RpcSession:
         self._loaded = 0
 
     def load(self, library: bytes) -> Any:
-        """The module of a shared library for the board."""
+        """Loads a shared library on the board."""
         self._loaded += 1
         name = f"kintune-{self._loaded}.so"
         self._session.upload(bytearray(library), name)
@@ -57,17 +57,18 @@ class RpcSession:
             self._session.remove(name)
 
     def close(self) -> None:
-        """Hang up, so that somebody else can have a session; whoever still holds something of it holds nothing."""
-        gc.collect()  # what is still there is let go while there is somebody to tell
+        """Ends the session, so that the server takes another one; modules and tensors of this one become invalid."""
+        gc.collect()  # frees remote objects while the session can still be told
         with contextlib.suppress(RuntimeError):
             self._session.get_function("CloseRPCConnection")()
 
 
 def _ask(address: Address, patience_s: float) -> tuple[str, int, str]:
-    """Where a tracker says that a server is, and the key that it will take.
+    """Asks a tracker for a server; returns its host, its port and the key that it expects.
 
     Raises:
-        TargetError: that is on another machine.
+        ConnectionError: it is no tracker, or it has no server.
+        TargetError: the server is on another machine.
     """
     with socket.create_connection((address.host, address.port), timeout=patience_s) as line:
         line.sendall(struct.pack("<i", base.RPC_TRACKER_MAGIC))
@@ -82,10 +83,12 @@ def _ask(address: Address, patience_s: float) -> tuple[str, int, str]:
 
 
 def _knock(host: str, port: int, patience_s: float) -> None:
-    """See that a server hears.
+    """Checks that a server answers: it must refuse a session under a key that it does not have.
 
-    The compiler's client would wait for ever for one that does not.  So it is asked for a session under a key that it
-    does not have, which it must refuse.
+    The compiler's own client would wait forever for a server that does not answer.
+
+    Raises:
+        ConnectionError: it is no RPC server.
     """
     key = b"client:is-somebody-there"
     with socket.create_connection((host, port), timeout=patience_s) as line:

@@ -1,4 +1,4 @@
-"""Times one kernel on a board, by the board's own clock: what is seen from here is the way there and back as well."""
+"""Times one kernel on a board by the board's own clock, which leaves out the transfer."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from kintune.measure.timer import in_batches, medians_us
 __all__ = ["FLUSHED", "RemoteKernelTimer"]
 
 FLUSHED = "all-but-first"
-"""What cold operands are here, as a device type's protocol says it."""
+"""The suffix of a device type's protocol: with cold operands, all arguments but the first are flushed."""
 
 _FLUSH = "cache_flush_cpu_non_first_arg"
 
 
 class RemoteKernelTimer:
-    """Implements `kintune.measure.backend.BackendWatch`.
+    """Implements `kintune.measure.backend.BackendTimer`.
 
-    With cold operands, all arguments but the first are flushed from the board's caches before every timed run: that is
-    what a stock server can do.  So outputs are cold, too, and times are not those of the same processor with a worker
-    of ours.  A kernel runs once more than it is timed, each time that it is.
+    With cold operands, all arguments but the first are flushed from the board's caches before every timed run: a stock
+    server can do no more.  So outputs are cold, too, and times differ from those of a device worker on the same
+    processor.  Each timing runs the kernel once more, untimed.
     """
 
     def __init__(self, device: Any) -> None:
-        """`device` is the compiler's, of a session."""
+        """`device` is the device of a session."""
         self._device = device
 
     def run(
         self, module: Any, arguments: Sequence[Any], weights: Sequence[Any], protocol: MeasurementProtocol
     ) -> float:
-        """Run it; seconds that a run took."""
+        """Runs the kernel and returns the seconds of a run."""
         return self._seconds(module, arguments, 1, _flush(weights, protocol))[0]
 
     def times_us(
@@ -45,7 +45,7 @@ class RemoteKernelTimer:
         slow_us: float = math.inf,
         first_us: float = math.inf,
     ) -> tuple[float, ...]:
-        """As those of `kintune.measure.timer.KernelTimer`; how long a first run took changes nothing."""
+        """See `kintune.measure.timer.KernelTimer.times_us`; `first_us` is ignored."""
         del first_us
         flush = _flush(weights, protocol)
         if protocol.warmups > 1:
@@ -63,5 +63,5 @@ class RemoteKernelTimer:
 
 
 def _flush(weights: Sequence[Any], protocol: MeasurementProtocol) -> str:
-    """The function that is called before each run."""
+    """Returns the name of the function that is called before each run."""
     return _FLUSH if protocol.operands == "cold" and weights else ""
