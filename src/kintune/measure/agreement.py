@@ -71,7 +71,7 @@ def _near(actual: npt.NDArray[Any], expected: npt.NDArray[Any], atol: float, scr
 
 
 def not_finite(actual: npt.NDArray[Any]) -> str:
-    """Describes in one line how many elements of `actual` are not finite; empty when all are, as integers always are."""
+    """Describes in one line how many elements of `actual` are not finite; empty when all are, as with integers."""
     if actual.dtype.kind in "biu":
         return ""
     lost = int(np.count_nonzero(~np.isfinite(actual)))

@@ -66,7 +66,7 @@ def test_the_device_says_which_gpu_it_is(device: Any) -> None:
     assert json.loads(about.device_type.target)["kind"] == "cuda"
     assert about.device_type.model
     assert about.device_type.threads == about.protocol.threads == len(about.cores) == 1
-    assert about.reference_us > 0
+    assert about.pulse_us > 0
 
 
 def test_its_peak_is_measured(device: Any) -> None:
