@@ -69,11 +69,11 @@ def test_nothing_is_sent_anywhere_when_nothing_is_given() -> None:
 def test_other_processors_have_the_compilers_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
     import tvm
 
-    from kintune.measure import flush as flush
+    from kintune.measure import flush
 
     monkeypatch.setattr(flush, "_FLUSH_FEATURE", "no such feature")
     tensor = tvm.runtime.tensor(np.ones(100, np.float32))
-    own = flush.evictor.__wrapped__(1)
+    own = flush.memory_flusher.__wrapped__(1)
     own(tensor)
     own()
     assert (tensor.numpy() == 1).all()

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from kintune.core.stage_requests import Operand
 from kintune.measure.guarded_memory import GuardedMemory
 
-__all__ = ["WEIGHT", "ArgumentCache", "Array", "Clamped", "KernelArguments"]
+__all__ = ["WEIGHT", "ArgumentCache", "Array", "BoundArguments", "KernelArguments"]
 
 Array: TypeAlias = npt.NDArray[Any]
 

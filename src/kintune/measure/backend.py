@@ -19,7 +19,7 @@ from kintune.measure.guarded_memory import GuardedMemory
 from kintune.measure.timer import KernelTimer
 from kintune.runtime.artifact import load_artifact
 
-__all__ = ["BackendWatch", "HostBackend", "MeasurementBackend"]
+__all__ = ["BackendTimer", "HostBackend", "MeasurementBackend"]
 
 _ONE_CORE_PER_THREAD = -2  # the runtime's kSpecifyOneCorePerThread
 

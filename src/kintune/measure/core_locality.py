@@ -15,7 +15,7 @@ from tvm.script import tirx as T  # noqa: N812 - the name that its parser knows
 from kintune.measure.flush import compile_function, reading_function
 from kintune.measure.guarded_memory import GuardedMemory
 
-__all__ = ["APART", "CoreLatency", "CoreLocality", "core_latency"]
+__all__ = ["APART_RATIO", "CoreLatency", "CoreLocality", "core_latency"]
 
 
 APART_RATIO = 1.5

@@ -141,4 +141,4 @@ def _flushing_function(threads: int) -> Any:
 
 
 def _nbytes(tensor: Any) -> int:
-    return math.prod(tensor.shape) * numpy_dtype(str(tensor.dtype)).itemsize
+    return int(math.prod(tensor.shape)) * numpy_dtype(str(tensor.dtype)).itemsize

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from kintune.errors import DeviceUnwell
 
-__all__ = ["BEATS", "ReferenceKernel", "check_health", "warm"]
+__all__ = ["HEALTH_RUNS", "ReferenceKernel", "check_health", "warm"]
 
 HEALTH_RUNS = 31
 """Runs of a reference kernel in one health check; each takes a fraction of a millisecond."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["CALM", "PATIENCE", "PAUSES_S", "InterferenceFilter", "waited_s"]
+__all__ = ["MAX_FRUITLESS", "MAX_WAITING", "PAUSES_S", "InterferenceFilter", "waited_s"]
 
 MAX_WAITING = 0.1
 """Seconds waited a second, up to which a time counts as undisturbed: a few disturbed runs do not move a median."""

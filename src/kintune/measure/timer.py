@@ -15,7 +15,7 @@ from kintune.compiler.build import ENTRY
 from kintune.core.measurement_protocol import MeasurementProtocol
 from kintune.errors import DeviceError
 
-__all__ = ["KernelTimer", "Venue", "check_plausible", "in_batches", "medians_us", "says_enough"]
+__all__ = ["FlushingBackend", "KernelTimer", "check_plausible", "in_batches", "is_decided", "medians_us"]
 
 
 _FLUSH = "kintune.measure.flush_weights"
