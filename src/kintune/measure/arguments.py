@@ -29,7 +29,7 @@ _SEED = 20_011
 
 
 class BoundArguments(NamedTuple):
-    """The arguments of one kernel: tensors in call order, the weights among them, and the outputs as arrays over them."""
+    """The arguments of one kernel: tensors in call order, the weights among them, and the outputs as arrays."""
 
     arguments: tuple[Any, ...]
     weights: tuple[Any, ...]

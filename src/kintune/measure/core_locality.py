@@ -44,7 +44,7 @@ class CoreLocality:
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`ratio` measures the cost of a handover (see `CoreLatency`); `clock` tells seconds, and `sleep` passes some."""
+        """`ratio` measures the cost of a handover, see `CoreLatency`; `clock` and `sleep` are those of `time`."""
         self._ratio = ratio
         self._clock = clock
         self._sleep = sleep

@@ -31,7 +31,7 @@ Timed = TypeVar("Timed")
 
 
 def waited_s() -> float:
-    """Returns the seconds that the threads of this process have waited for a core; 0 where the kernel does not count."""
+    """Returns the seconds that the threads of this process have waited for a core; 0 if that is not counted."""
     waited = 0
     for thread in _threads():
         with (

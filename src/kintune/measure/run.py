@@ -241,7 +241,7 @@ def _end(why: str) -> None:
 
 
 def _differences(context: ProfileContext, arguments: KernelArguments, outputs: Sequence[Array]) -> str:
-    """Describes in one line how outputs differ from the expected ones, or without a reference that they are not finite."""
+    """Describes in one line how outputs differ from the expected ones; without a reference, which are not finite."""
     if arguments.expected is None:
         return next(filter(None, map(not_finite, outputs)), "")
     triples = zip(outputs, arguments.expected, arguments.scratch, strict=True)

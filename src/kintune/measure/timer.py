@@ -24,7 +24,7 @@ _SHORT_S = 1e-3
 """Shorter runs are timed inside the runtime: the microsecond of a call from Python would show in their times."""
 
 _BATCH_S = 500e-6
-"""One repeat of a short kernel is the median of as many runs as fill this time: a single run of 5 us is mostly noise."""
+"""One repeat of a short kernel is the median of as many runs as fill this time: one run of 5 us is mostly noise."""
 
 _SCREENING_BATCH_S = 300e-6
 """The same where slow candidates are given up early: those that may win are timed once more later."""
@@ -123,7 +123,7 @@ class KernelTimer:
         slow_us: float,
         seen: tuple[float, ...],
     ) -> tuple[float, ...]:
-        """Returns the time of the first repeat, and those of further ones until the deadline or until the kernel is slow."""
+        """Returns the first time and those of further repeats, until the deadline or until the kernel is slow."""
         times: tuple[float, ...] = (repeat_us,)
         while len(times) < protocol.repeats and self._clock() < deadline and not _is_slow(seen + times, slow_us):
             times += (1e6 * self._once(kernel, arguments),)
