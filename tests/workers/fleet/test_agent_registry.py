@@ -56,7 +56,7 @@ class FakeFront:
         answered(self.refusing or None)
 
     def lose(self, node: str, cause: str, host: ProcessHost) -> None:
-        if node in self.nodes and self.nodes[node].host is host:
+        if node in self.nodes and self.nodes[node].process_host is host:
             del self.nodes[node]
             self.told.append(("lost", node, cause))
 
@@ -127,7 +127,7 @@ def test_words_pass_both_ways() -> None:
     async def act(transport: QuietLine) -> None:
         await say(transport, JOIN)
         await hear(transport)
-        host = front.nodes["board-7"].host
+        host = front.nodes["board-7"].process_host
         host.start(3, RemoteCommand("board-7", "a.module", ("--x",), {"A": "1"}))
         host.say(3, b"words")
         assert await hear(transport) == Launch(3, "a.module", ("--x",), {"A": "1"})
@@ -207,7 +207,7 @@ def test_files_go_before_what_is_said_of_them_part_by_part(tmp_path: Path) -> No
     async def act(transport: QuietLine) -> None:
         await say(transport, JOIN)
         await hear(transport)
-        host = front.nodes["board-7"].host
+        host = front.nodes["board-7"].process_host
         host.bring(3, (str(large), str(tmp_path / "missing"), str(empty)))
         host.say(3, b"prove it")
         assert await hear(transport) == Clear(3)
@@ -230,7 +230,7 @@ def test_much_is_said_in_parts_and_a_process_that_is_killed_hears_no_more(tmp_pa
     async def act(transport: QuietLine) -> None:
         await say(transport, JOIN)
         await hear(transport)
-        host = front.nodes["board-7"].host
+        host = front.nodes["board-7"].process_host
         host.say(3, b"abc" * (1 << 20))
         parts = [await hear(transport) for _ in range(3)]
         assert [part.process for part in parts if isinstance(part, Say)] == [3, 3, 3]
