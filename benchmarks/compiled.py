@@ -25,7 +25,7 @@ from kintune.core.stage_requests import ValidationContext, ValidationItem
 from kintune.hardware.cores import physical_cores
 from kintune.models.importer import load
 from kintune.models.ref import parse_ref
-from kintune.validate.validation import prove_executable
+from kintune.validate.validation import validate_executable
 
 RESULTS = Path(__file__).parent / "results"
 RIVALS = ("onnxruntime", "openvino")
@@ -52,7 +52,7 @@ def race(model: str, shapes: list[str], threads: int, directory: Path) -> dict[s
     item = ValidationItem(
         tuned=str(directory / "model.kt"), onnx=source.onnx_path, exported=source.exported_path, compare=RIVALS
     )
-    proof = prove_executable(ValidationContext(threads=threads), item)
+    proof = validate_executable(ValidationContext(threads=threads), item)
     return {name: list(times) for name, times in proof.latency_ms.items()}
 
 

@@ -32,7 +32,7 @@ Start = Callable[..., BaselineProcess]
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
-    """Start contenders whose onnxruntime is a fake with the given bodies."""
+    """Start processes whose onnxruntime is a fake with the given bodies."""
     import onnx
     from onnx import helper
 
@@ -51,27 +51,27 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
 def test_it_runs_and_writes_its_outputs(start: Start, tmp_path: Path) -> None:
     from kintune.runtime.inputs import draw_inputs
 
-    with start() as contender:
-        contender.prepare(60)
-        times = contender.turn(BaselineTurn(3, 60.0, outputs=str(tmp_path / "y.npz")), 60)
+    with start() as process:
+        process.prepare(60)
+        times = process.turn(BaselineTurn(3, 60.0, outputs=str(tmp_path / "y.npz")), 60)
     assert len(times) == 3
     assert np.array_equal(np.load(tmp_path / "y.npz")["0"], draw_inputs(TENSORS)["x"] * 2)
 
 
 def test_it_is_stopped_between_its_turns(start: Start) -> None:
-    with start() as contender:
-        contender.prepare(60)
-        assert state(contender) == "T"
-        assert len(contender.turn(BaselineTurn(1, 0.0, warm_seconds=1e-9), 60)) == 1
-        assert state(contender) == "T"
+    with start() as process:
+        process.prepare(60)
+        assert state(process) == "T"
+        assert len(process.turn(BaselineTurn(1, 0.0, warm_seconds=1e-9), 60)) == 1
+        assert state(process) == "T"
 
 
 def test_it_keeps_to_its_cores_and_threads(start: Start) -> None:
     body = "import os; return [__import__('numpy').array([self.threads, len(os.sched_getaffinity(0))] )]"
-    with start(run=body) as contender:
-        contender.prepare(60)
-        contender.turn(BaselineTurn(1, 0.0, outputs=str(contender_output(contender))), 60)
-    assert np.load(contender_output(contender))["0"].tolist() == [1, 1]
+    with start(run=body) as process:
+        process.prepare(60)
+        process.turn(BaselineTurn(1, 0.0, outputs=str(output_path(process))), 60)
+    assert np.load(output_path(process))["0"].tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -86,33 +86,33 @@ def test_it_keeps_to_its_cores_and_threads(start: Start) -> None:
     ],
 )
 def test_each_failure_has_its_cause(start: Start, bodies: dict[str, str], cause: str) -> None:
-    with start(**bodies) as contender:
+    with start(**bodies) as process:
         with pytest.raises(EngineError) as caught:
-            prepare_and_run(contender)
+            prepare_and_run(process)
         assert str(caught.value) == cause
-    assert gone(contender)
+    assert gone(process)
 
 
 @pytest.mark.parametrize("where", ["prepare", "run"])
 def test_one_that_hangs_is_given_up(start: Start, where: str) -> None:
     seconds = {"prepare": 60.0, "run": 60.0, where: 0.3}
-    with start(**{where: "signal.pause()"}) as contender, pytest.raises(EngineError, match="took too long"):
-        prepare_and_run(contender, seconds["prepare"], seconds["run"])
-    assert gone(contender)
+    with start(**{where: "signal.pause()"}) as process, pytest.raises(EngineError, match="took too long"):
+        prepare_and_run(process, seconds["prepare"], seconds["run"])
+    assert gone(process)
 
 
-def prepare_and_run(contender: BaselineProcess, prepare_seconds: float = 60.0, turn_seconds: float = 60.0) -> None:
-    contender.prepare(prepare_seconds)
-    contender.turn(BaselineTurn(1, 0.0), turn_seconds)
+def prepare_and_run(process: BaselineProcess, prepare_seconds: float = 60.0, turn_seconds: float = 60.0) -> None:
+    process.prepare(prepare_seconds)
+    process.turn(BaselineTurn(1, 0.0), turn_seconds)
 
 
-def contender_output(contender: BaselineProcess) -> Path:
-    return Path(str(contender._contest.subject.onnx)).with_name("outputs.npz")
+def output_path(process: BaselineProcess) -> Path:
+    return Path(str(process._context.subject.onnx)).with_name("outputs.npz")
 
 
-def state(contender: BaselineProcess) -> str:
-    return Path(f"/proc/{contender._worker.pid}/stat").read_text().rpartition(")")[2].split()[0]
+def state(process: BaselineProcess) -> str:
+    return Path(f"/proc/{process._worker.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def gone(contender: BaselineProcess) -> bool:
-    return not Path(f"/proc/{contender._worker.pid}").exists()
+def gone(process: BaselineProcess) -> bool:
+    return not Path(f"/proc/{process._worker.pid}").exists()

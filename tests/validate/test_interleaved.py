@@ -34,17 +34,17 @@ def ticking() -> Callable[[], float]:
 
 
 @given(st.integers(1, 5), st.integers(1, 12), st.integers(1, 4))
-def test_everybody_has_as_many_turns_and_none_always_begins(entrants: int, rounds: int, runs: int) -> None:
+def test_everybody_has_as_many_turns_and_none_always_begins(processes: int, rounds: int, runs: int) -> None:
     log: list[str] = []
-    names = [f"e{i}" for i in range(entrants)]
-    raced = time_interleaved(
+    names = [f"e{i}" for i in range(processes)]
+    interleaved = time_interleaved(
         [Scripted(n, log) for n in names], ValidationContext(1, rounds=rounds, runs=runs), lambda: 0.0
     )
-    assert raced.dropped == {}
-    assert {name: len(times) for name, times in raced.latency_ms.items()} == dict.fromkeys(names, rounds * runs)
-    began = [log[number * entrants] for number in range(rounds)]
+    assert interleaved.dropped == {}
+    assert {name: len(times) for name, times in interleaved.latency_ms.items()} == dict.fromkeys(names, rounds * runs)
+    began = [log[number * processes] for number in range(rounds)]
     assert max(map(began.count, names)) - min(map(began.count, names)) <= 1
-    assert all(sorted(log[i : i + entrants]) == names for i in range(0, len(log), entrants))
+    assert all(sorted(log[i : i + processes]) == names for i in range(0, len(log), processes))
 
 
 def test_it_ends_when_its_time_is_spent_but_not_before_the_least_rounds() -> None:
@@ -57,15 +57,15 @@ def test_it_ends_when_its_time_is_spent_but_not_before_the_least_rounds() -> Non
 
 def test_one_that_fails_is_dropped_and_the_others_go_on() -> None:
     log: list[str] = []
-    raced = time_interleaved(
+    interleaved = time_interleaved(
         [Scripted("a", log), Scripted("b", log, fails_at=1), Scripted("c", log)],
         ValidationContext(1, rounds=4, runs=2),
         lambda: 0.0,
     )
-    assert raced.dropped == {"b": "killed by SIGSEGV"}
-    assert {name: len(times) for name, times in raced.latency_ms.items()} == {"a": 8, "c": 8}
+    assert interleaved.dropped == {"b": "killed by SIGSEGV"}
+    assert {name: len(times) for name, times in interleaved.latency_ms.items()} == {"a": 8, "c": 8}
 
 
 def test_it_ends_when_nobody_is_left() -> None:
-    raced = time_interleaved([Scripted("a", [], fails_at=0)], ValidationContext(1), lambda: 0.0)
-    assert raced == ({}, {"a": "killed by SIGSEGV"})
+    interleaved = time_interleaved([Scripted("a", [], fails_at=0)], ValidationContext(1), lambda: 0.0)
+    assert interleaved == ({}, {"a": "killed by SIGSEGV"})

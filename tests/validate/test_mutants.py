@@ -1,4 +1,4 @@
-"""Wrong programs are found out, wherever in a network the wrong kernel is, by the comparison that the proof makes."""
+"""The comparison of a validation finds wrong programs, wherever in a network the wrong kernel is."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ import numpy as np
 import pytest
 
 from kintune.runtime.inputs import Array, draw_inputs
-from kintune.validate.noise import moved
-from kintune.validate.numerics import compare_outputs
-from kintune.validate.per_program import compare_each_program
+from kintune.validate.numerics import compare_each_program, compare_outputs, perturbed
 
 pytestmark = pytest.mark.tvm
 
@@ -51,7 +49,7 @@ class Case(NamedTuple):
     samples: list[list[Array]]
 
     def differs(self, lowered: Any) -> str:
-        """How the network with these kernels disagrees, as the proof says it."""
+        """How the network with these kernels disagrees, as a validation words it."""
         names = [tensor.name for tensor in self.model.outputs]
         outputs = self._run(lowered)
         found = compare_outputs(names, outputs, self.expected, 1e-3, 1e-3, self.samples)
@@ -77,7 +75,10 @@ class Case(NamedTuple):
             program.executable.export_library(f"{directory}/m.so")
             library = tvm.runtime.load_module(f"{directory}/m.so")
         machine = tvm.runtime.vm.VirtualMachine(library, tvm.cpu())
-        for inputs in (draw_inputs(self.model.inputs, 99), self.inputs):  # as in a proof: memory holds other values
+        for inputs in (
+            draw_inputs(self.model.inputs, 99),
+            self.inputs,
+        ):  # as in a validation: memory holds other values
             arguments = [tvm.runtime.tensor(array) for array in inputs.values()]
             result = machine["main"](*arguments, *program.weights)
         leaves = [result.numpy()] if hasattr(result, "numpy") else [leaf.numpy() for leaf in result]
@@ -272,8 +273,8 @@ def case_of(path: Path) -> Case:
     reference.prepare(BaselineModel(onnx=str(path)), 1, inputs)
     expected, samples = reference.run(), []
     for seed in range(1, 4):
-        reference.disturb(seed)
-        reference.feed({name: moved(array, (seed, 1)) for name, array in inputs.items()})
+        reference.perturb_weights(seed)
+        reference.feed({name: perturbed(array, (seed, 1)) for name, array in inputs.items()})
         samples.append(reference.run())
     return Case(lower(model.module, target), target, model, inputs, expected, samples)
 

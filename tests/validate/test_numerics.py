@@ -1,14 +1,21 @@
+from __future__ import annotations
+
 import math
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from kintune.validate.numerics import Difference, compare_outputs
+from kintune.core.model import Tensor
+from kintune.core.stage_requests import output_name, workload_of
+from kintune.runtime.inputs import Array
+from kintune.validate.numerics import Difference, ProgramComparison, compare_each_program, compare_outputs, perturbed
 
 ANY = arrays(np.float32, array_shapes(min_dims=0, max_dims=3), elements=st.floats(width=32))
+
 FINITE = arrays(np.float64, array_shapes(max_dims=2), elements=st.floats(-1e6, 1e6))
 
 
@@ -78,3 +85,163 @@ def test_other_shapes_and_numbers_of_outputs_are_named() -> None:
     assert compare_outputs(["a"], [one], [one.T], 1, 1).disagreement == "output 'a' has shape (2, 3) instead of (3, 2)"
     assert compare_outputs(["a"], [one], [one, one], 1, 1).disagreement == "1 outputs instead of 2"
     assert compare_outputs(["a"], [one[:0]], [one[:0]], 1, 1) == Difference(0.0, 0.0, "")
+
+
+F32 = npt.NDArray[np.float32]
+
+RNG = np.random.default_rng(5)
+
+
+def disagreement_of(
+    output: npt.NDArray[np.generic], reference: npt.NDArray[np.generic], *samples: npt.NDArray[np.generic]
+) -> str:
+    return compare_outputs(["y"], [output], [reference], 1e-3, 1e-3, [[sample] for sample in samples]).disagreement
+
+
+def logistic(x: npt.NDArray[np.floating], steps: int) -> npt.NDArray[np.floating]:
+    for _ in range(steps):
+        x = x.dtype.type(3.9) * x * (x.dtype.type(1) - x)
+    return x
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_values_move_by_a_few_units_in_the_last_place(dtype: str) -> None:
+    array = RNG.standard_normal((50, 40)).astype(dtype)
+    other = perturbed(array, (1, 2))
+    assert other.dtype == array.dtype
+    change = np.abs(other.astype(np.float64) - array) / np.abs(array.astype(np.float64))
+    assert 0 < change.max() < 8 * np.finfo(dtype).eps
+    assert np.array_equal(other, perturbed(array, (1, 2)))
+    assert not np.array_equal(other, perturbed(array, (1, 3)))
+
+
+def test_bfloat16_moves_and_integers_stay() -> None:
+    import ml_dtypes  # comes with onnx
+
+    array = RNG.standard_normal(100).astype(ml_dtypes.bfloat16)
+    assert not np.array_equal(perturbed(array, (1,)), array)
+    assert np.array_equal(perturbed(np.arange(9), (1,)), np.arange(9))
+
+
+def test_a_chaotic_network_may_differ_as_much_as_from_itself() -> None:
+    x: F32 = RNG.random(5000, np.float32)
+    reference = logistic(x, 14)
+    samples = [logistic(perturbed(x, (seed,)), 14) for seed in range(3)]
+    reordered = logistic(perturbed(x, (9,)), 14)
+    assert disagreement_of(reordered, reference)
+    assert disagreement_of(reordered, reference, *samples) == ""
+    wrong = reordered.copy()
+    wrong[-40:] = 0  # a tail that was not written
+    assert disagreement_of(wrong, reference, *samples)
+    assert disagreement_of(np.roll(reordered, 1), reference, *samples)
+
+
+def test_nothing_passes_where_rounding_moves_everything() -> None:
+    x: F32 = RNG.random(5000, np.float32)
+    reference = logistic(x, 60)
+    samples = [logistic(perturbed(x, (seed,)), 60) for seed in range(3)]
+    assert "nothing can be said" in disagreement_of(logistic(perturbed(x, (9,)), 60), reference, *samples)
+
+
+def quantised(x: F32, seed: int | None) -> F32:
+    """Values in steps of 1/16; with a seed, moved before they are rounded so that some flip."""
+    moved_x = (
+        x if seed is None else x + np.float32(1e-3) * np.random.default_rng(seed).standard_normal(x.shape, np.float32)
+    )
+    return np.round(moved_x * 16).astype(np.float32) / 16
+
+
+def test_quantised_values_may_flip_as_often_as_they_do_anyway() -> None:
+    x = RNG.standard_normal((1, 8, 16, 16)).astype(np.float32)
+    reference = quantised(x, None)
+    samples = [quantised(x, seed) for seed in range(1, 4)]
+    assert disagreement_of(quantised(x, 7), reference, *samples) == ""
+    assert disagreement_of(quantised(x + np.float32(0.02), None), reference, *samples)
+    assert disagreement_of(np.roll(reference, 1, axis=1), reference, *samples)
+    two_steps = reference.copy()
+    two_steps[0, 0, 0, 0] += 0.5
+    assert disagreement_of(two_steps, reference, *samples)
+
+
+def test_small_values_are_not_hidden_by_the_noise_of_large_ones() -> None:
+    boxes = 300 * RNG.standard_normal((1, 4, 100))
+    scores = RNG.random((1, 1, 100))
+    reference = np.concatenate([boxes, scores], 1).astype(np.float32)
+    noise = np.concatenate([np.ones((1, 4, 100)), np.full((1, 1, 100), 1e-4)], 1)
+    samples = [
+        (reference + noise * np.random.default_rng(seed).standard_normal(noise.shape)).astype(np.float32)
+        for seed in range(3)
+    ]
+    near = (reference + noise * RNG.standard_normal(noise.shape)).astype(np.float32)
+    assert disagreement_of(near, reference, *samples) == ""
+    near[0, 4, 50] += 0.5
+    assert disagreement_of(near, reference, *samples)
+
+
+def test_choices_may_differ_where_the_reference_flips() -> None:
+    logits = RNG.standard_normal((400, 50))
+
+    def chosen(seed: int) -> npt.NDArray[np.int64]:
+        return np.argmax(logits + 0.01 * np.random.default_rng(seed).standard_normal(logits.shape), axis=1)
+
+    reference, samples = np.argmax(logits, axis=1), [chosen(seed) for seed in range(1, 4)]
+    assert disagreement_of(chosen(8), reference, *samples) == ""
+    assert disagreement_of(reference + 1, reference, *samples)
+    assert disagreement_of(np.where(np.arange(400) < 30, 0, reference), reference, *samples)
+    steady = [reference] * 3
+    once = reference.copy()
+    once[3] += 1
+    assert disagreement_of(once, reference, *steady)
+
+
+def test_bytes_may_be_a_step_apart_here_and_there() -> None:
+    reference = RNG.integers(0, 256, (1, 1000)).astype(np.uint8)
+    one = reference.copy()
+    one[0, :5] ^= 1
+    assert disagreement_of(one, reference, reference) == ""
+    one[0, :100] ^= 1
+    assert disagreement_of(one, reference, reference)
+    far = reference.copy()
+    far[0, 7] ^= 4
+    assert disagreement_of(far, reference, reference)
+
+
+def compare(dtype: str, *pairs: tuple[Array, Array]) -> ProgramComparison:
+    """What comes of one workload with these outputs."""
+    tensors = [Tensor(output_name("w", n), pairs[n % len(pairs)][0].shape, dtype) for n in range(2 * len(pairs))]
+    return compare_each_program(
+        tensors, [*(tuned for tuned, _ in pairs), *(untuned for _, untuned in pairs)], 1e-3, 1e-3
+    )
+
+
+def test_names_say_the_workload() -> None:
+    assert workload_of(output_name("abc", 12)) == "abc"
+
+
+def test_each_output_of_each_workload_is_compared_with_its_own() -> None:
+    one, other = np.ones(3, np.float32), np.zeros(3, np.float32)
+    tensors = [Tensor(output_name(w, n), (3,), "float32") for w in ("a", "b") for n in range(2)]
+    found = compare_each_program(tensors, [one, one, one, other], 1e-3, 1e-3)
+    assert found.compared == ("a", "b")
+    assert set(found.wrong) == {"b"}
+    assert compare("float32", (one, one), (other, other)).wrong == {}
+    assert "wrong numbers" in compare("float32", (one, one), (one, other)).wrong["w"]
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [("float32", 1e-3), ("float16", 2e-2), ("bfloat16", 2e-2)])
+def test_short_floats_may_differ_more(dtype: str, bound: float) -> None:
+    stored = np.float16 if dtype == "float16" else np.float32
+    expected = np.linspace(1, 2, 50).astype(stored)
+    near, far = expected * stored(1 + bound / 2), expected * stored(1 + 4 * bound)
+    assert compare(dtype, (near.astype(stored), expected)).wrong == {}
+    assert set(compare(dtype, (far.astype(stored), expected)).wrong) == {"w"}
+
+
+def test_bytes_of_a_program_may_be_a_step_apart_here_and_there() -> None:
+    expected = np.arange(-100, 100, dtype=np.int8).repeat(2)
+    near, many, far = expected.copy(), expected + np.int8(1), expected.copy()
+    near[[5, 300]] += 1
+    far[5] += 2
+    assert compare("int8", (near, expected)).wrong == {}
+    assert set(compare("int8", (many, expected)).wrong) == set(compare("int8", (far, expected)).wrong) == {"w"}
+    assert compare("int32", (expected.astype(np.int32), near.astype(np.int32))).wrong != {}

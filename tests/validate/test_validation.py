@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import os
 import statistics
 import sys
@@ -8,14 +10,16 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kintune.core.stage_requests import ValidationContext, ValidationItem
 from kintune.core.stage_results import ValidationResult
 from kintune.errors import InputError, NumericsError
 from kintune.runtime.package import Package, write_package
-from kintune.validate import validation_run as trials
+from kintune.validate import validation_run
 from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn
-from kintune.validate.validation import prove
+from kintune.validate.validation import estimate_validation_s, validate
 
 pytestmark = pytest.mark.tvm
 
@@ -42,20 +46,22 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Files]:
         yield Files(tmp_path_factory.mktemp("network"))
 
 
-def proof_of(context: ValidationContext = QUICK, **item: Any) -> ValidationResult:
-    encoded = prove(msgspec.msgpack.encode(context), msgspec.msgpack.encode(ValidationItem(**item)))
+def validate_files(context: ValidationContext = QUICK, **item: Any) -> ValidationResult:
+    encoded = validate(msgspec.msgpack.encode(context), msgspec.msgpack.encode(ValidationItem(**item)))
     return msgspec.msgpack.decode(encoded, type=ValidationResult)
 
 
 def test_a_good_network_is_proven_against_all_who_run(files: Files) -> None:
-    proof = proof_of(tuned=files.good, untuned=files.good, onnx=str(files.onnx), compare=("onnxruntime", "torch"))
-    assert proof.compared_with == ("untuned", "onnxruntime")
-    assert proof.within_tolerance
-    assert proof.disagreement == ""
-    assert proof.max_abs_error is not None
-    assert proof.max_abs_error < 1e-4
-    assert proof.skipped == {"torch": "the model is not a PyTorch exported program"}
-    assert {name: len(times) for name, times in proof.latency_ms.items()} == {
+    result = validate_files(
+        tuned=files.good, untuned=files.good, onnx=str(files.onnx), compare=("onnxruntime", "torch")
+    )
+    assert result.compared_with == ("untuned", "onnxruntime")
+    assert result.within_tolerance
+    assert result.disagreement == ""
+    assert result.max_abs_error is not None
+    assert result.max_abs_error < 1e-4
+    assert result.skipped == {"torch": "the model is not a PyTorch exported program"}
+    assert {name: len(times) for name, times in result.latency_ms.items()} == {
         "untuned": 2,
         "tuned": 2,
         "onnxruntime": 2,
@@ -63,25 +69,25 @@ def test_a_good_network_is_proven_against_all_who_run(files: Files) -> None:
 
 
 def test_what_is_not_timed_is_only_compared(files: Files) -> None:
-    good = proof_of(tuned=files.good, untuned=files.good, onnx=str(files.onnx), compare=(), timed=False)
+    good = validate_files(tuned=files.good, untuned=files.good, onnx=str(files.onnx), compare=(), timed=False)
     assert good.compared_with == ("untuned", "onnxruntime")
     assert good.within_tolerance
     assert good.latency_ms == {}
-    wrong = proof_of(tuned=files.wrong, onnx=str(files.onnx), timed=False)
+    wrong = validate_files(tuned=files.wrong, onnx=str(files.onnx), timed=False)
     assert wrong.within_tolerance is False
     assert wrong.compared_with == ("onnxruntime",)
 
 
 def test_a_model_that_no_reference_can_run_is_compared_with_nothing(files: Files, tmp_path: Path) -> None:
     (tmp_path / "bad.onnx").write_bytes(b"\x08\x08garbage")
-    proof = proof_of(tuned=files.good, onnx=str(tmp_path / "bad.onnx"), timed=False)
-    assert proof.compared_with == ()
-    assert proof.within_tolerance is None
-    assert set(proof.skipped) == {"onnxruntime"}
+    result = validate_files(tuned=files.good, onnx=str(tmp_path / "bad.onnx"), timed=False)
+    assert result.compared_with == ()
+    assert result.within_tolerance is None
+    assert set(result.skipped) == {"onnxruntime"}
 
 
 class Slowing:
-    """A contender on a machine that takes twice as long for everything once the untuned network had a timed turn."""
+    """A process on a machine that takes twice as long for everything once the untuned network had a timed turn."""
 
     pace = 1.0
     outputs: tuple[str, ...] = ()
@@ -89,7 +95,7 @@ class Slowing:
     def __init__(self, name: str, _: BaselineContext) -> None:
         self.name = name
 
-    def __enter__(self) -> "Slowing":
+    def __enter__(self) -> Slowing:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -112,10 +118,10 @@ class Slowing:
 
 
 def test_tuned_and_untuned_are_timed_in_alternation(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "BaselineProcess", Slowing)
+    monkeypatch.setattr(validation_run, "BaselineProcess", Slowing)
     monkeypatch.setattr(Slowing, "pace", 1.0)
     monkeypatch.setattr(Slowing, "outputs", tuple(t.name for t in Package.open(files.good).manifest.outputs))
-    latency = proof_of(
+    latency = validate_files(
         msgspec.structs.replace(QUICK, rounds=4, min_rounds=4), tuned=files.good, untuned=files.good, compare=()
     ).latency_ms
     assert len(latency["untuned"]) == len(latency["tuned"])
@@ -123,17 +129,17 @@ def test_tuned_and_untuned_are_timed_in_alternation(files: Files, monkeypatch: p
 
 
 def test_wrong_numbers_are_reported_with_place_and_reference(files: Files) -> None:
-    proof = proof_of(tuned=files.wrong, onnx=str(files.onnx), compare=("onnxruntime",))
-    assert proof.within_tolerance is False
-    assert proof.max_abs_error is not None
-    assert proof.max_abs_error > 0.01
-    assert proof.disagreement.startswith("output 'y': ")
-    assert proof.disagreement.endswith("(onnxruntime)")
-    assert "more than 4 times what rounding moves" in proof.disagreement
-    assert proof.noise is not None
-    assert 0 < proof.noise < 1e-4
-    assert proof.basis == ""
-    assert set(proof.latency_ms) == {"tuned", "onnxruntime"}
+    result = validate_files(tuned=files.wrong, onnx=str(files.onnx), compare=("onnxruntime",))
+    assert result.within_tolerance is False
+    assert result.max_abs_error is not None
+    assert result.max_abs_error > 0.01
+    assert result.disagreement.startswith("output 'y': ")
+    assert result.disagreement.endswith("(onnxruntime)")
+    assert "more than 4 times what rounding moves" in result.disagreement
+    assert result.noise is not None
+    assert 0 < result.noise < 1e-4
+    assert result.basis == ""
+    assert set(result.latency_ms) == {"tuned", "onnxruntime"}
 
 
 def alone_of(files: Files, path: Path, *names: str) -> str:
@@ -154,16 +160,16 @@ def test_what_only_rounding_excuses_has_its_subgraphs_compared_alone(files: File
         "tuned": str(tmp_path / "near.kt"), "onnx": str(files.onnx), "timed": False, "left_out": ("z",),
         "titles": {"w": "net_w (Gemm 'a')", "z": "net_z"},
     }  # fmt: skip
-    right = proof_of(strict, **common)
+    right = validate_files(strict, **common)
     assert right.within_tolerance
     assert right.basis
     assert (right.alone, right.not_alone) == ((), {"net_z": "takes long untuned"})
-    wrong = proof_of(strict, **common, alone=alone_of(files, tmp_path / "wrong.kt", "w 0", "w 1"))
+    wrong = validate_files(strict, **common, alone=alone_of(files, tmp_path / "wrong.kt", "w 0", "w 1"))
     assert wrong.within_tolerance is False
     assert wrong.disagreement.startswith("net_w (Gemm 'a') by itself, on what it gets in the network: wrong numbers")
     assert set(wrong.wrong_alone) == {"w"}
     (tmp_path / "broken.kt").write_bytes(b"PK")
-    without = proof_of(**common, alone=str(tmp_path / "broken.kt"))  # is not looked at: within tolerance as it is
+    without = validate_files(**common, alone=str(tmp_path / "broken.kt"))  # is not looked at: within tolerance as it is
     assert without.within_tolerance
     assert (without.alone, without.basis) == ((), "")
 
@@ -172,10 +178,10 @@ def test_the_tolerance_decides(files: Files) -> None:
     loose = msgspec.structs.replace(QUICK, atol=100.0)
     inputs = Path(files.good).with_name("bias.npz")
     np.savez(inputs, x=np.ones((4, 48), np.float32), bias=np.full(10, 1e3, np.float32))
-    proof = proof_of(loose, tuned=files.wrong, untuned=files.good, inputs=(str(inputs),), compare=())
-    assert proof.within_tolerance
-    assert proof.max_abs_error is not None
-    assert proof.max_abs_error > 0.01
+    result = validate_files(loose, tuned=files.wrong, untuned=files.good, inputs=(str(inputs),), compare=())
+    assert result.within_tolerance
+    assert result.max_abs_error is not None
+    assert result.max_abs_error > 0.01
 
 
 def test_all_sets_of_inputs_are_compared_and_the_first_is_timed(files: Files, tmp_path: Path) -> None:
@@ -184,48 +190,91 @@ def test_all_sets_of_inputs_are_compared_and_the_first_is_timed(files: Files, tm
         np.savez(path, x=np.full((4, 48), value, np.float32), bias=np.full(10, 0.5, np.float32))
     common: dict[str, Any] = {"tuned": files.wrong, "onnx": str(files.onnx), "compare": ("onnxruntime",)}
     named = tuple(Path(path).name for path in paths)
-    assert proof_of(**common, inputs=tuple(paths[:2]), input_names=named[:2]).within_tolerance
-    proof = proof_of(**common, inputs=tuple(paths), input_names=named)
-    assert proof.within_tolerance is False
-    assert proof.disagreement.endswith("(onnxruntime, ones.npz)")
-    assert set(proof.latency_ms) == {"tuned", "onnxruntime"}
-    good = proof_of(tuned=files.good, onnx=str(files.onnx), inputs=tuple(paths), input_names=named, timed=False)
+    assert validate_files(**common, inputs=tuple(paths[:2]), input_names=named[:2]).within_tolerance
+    result = validate_files(**common, inputs=tuple(paths), input_names=named)
+    assert result.within_tolerance is False
+    assert result.disagreement.endswith("(onnxruntime, ones.npz)")
+    assert set(result.latency_ms) == {"tuned", "onnxruntime"}
+    good = validate_files(tuned=files.good, onnx=str(files.onnx), inputs=tuple(paths), input_names=named, timed=False)
     assert good.within_tolerance
 
 
 def test_without_a_reference_nothing_is_claimed(files: Files) -> None:
-    proof = proof_of(tuned=files.good, compare=("onnxruntime", "openvino"))
-    assert proof.within_tolerance is None
-    assert proof.max_abs_error is None
-    assert proof.compared_with == ()
-    assert set(proof.skipped) == {"onnxruntime", "openvino"}
+    result = validate_files(tuned=files.good, compare=("onnxruntime", "openvino"))
+    assert result.within_tolerance is None
+    assert result.max_abs_error is None
+    assert result.compared_with == ()
+    assert set(result.skipped) == {"onnxruntime", "openvino"}
 
 
 def test_what_cannot_run_beside_it_is_skipped_with_the_reason(files: Files, tmp_path: Path) -> None:
     (tmp_path / "bad.onnx").write_bytes(b"\x08\x08garbage")
     (tmp_path / "bad.kt").write_bytes(b"PK")
-    proof = proof_of(
+    result = validate_files(
         tuned=files.good,
         untuned=str(tmp_path / "bad.kt"),
         onnx=str(tmp_path / "bad.onnx"),
         compare=("onnxruntime", "unheard_of"),
     )
-    assert set(proof.latency_ms) == {"tuned"}
-    assert proof.skipped["untuned"].endswith("writes one")
-    assert proof.skipped["unheard_of"].startswith("no runtime to compare with is called 'unheard_of'")
-    assert "\n" not in proof.skipped["onnxruntime"]
+    assert set(result.latency_ms) == {"tuned"}
+    assert result.skipped["untuned"].endswith("writes one")
+    assert result.skipped["unheard_of"].startswith("no runtime to compare with is called 'unheard_of'")
+    assert "\n" not in result.skipped["onnxruntime"]
 
 
 def test_a_tuned_network_that_does_not_run_is_no_proof(files: Files, tmp_path: Path) -> None:
     package = Package.open(files.good)
     write_package(tmp_path / "broken.kt", package.manifest, b"no library", package.weights)
     with pytest.raises(NumericsError, match=r"the tuned network does not run: .*cannot be loaded"):
-        proof_of(tuned=str(tmp_path / "broken.kt"), compare=())
+        validate_files(tuned=str(tmp_path / "broken.kt"), compare=())
 
 
 def test_wrong_inputs_are_refused_before_anything_runs(files: Files, tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", x=np.zeros((4, 48), np.float32))
     with pytest.raises(InputError, match=r"x\.npz: input 'bias' is missing"):
-        proof_of(tuned=files.good, inputs=(str(tmp_path / "x.npz"),))
+        validate_files(tuned=files.good, inputs=(str(tmp_path / "x.npz"),))
     with pytest.raises(InputError, match="no such file"):
-        proof_of(tuned=files.good, inputs=(str(tmp_path / "none.npz"),))
+        validate_files(tuned=files.good, inputs=(str(tmp_path / "none.npz"),))
+
+
+CONDITIONS = ValidationContext(threads=2)
+
+
+@pytest.mark.parametrize(
+    ("tuned_ms", "untuned_ms", "baselines", "took_s"),
+    [
+        (17.09, 3920.71, 0, 7.0),
+        (3.6, 174.92, 0, 13.9),
+        (35.46, 16667.5, 0, 22.7),
+        (36.12, 6949.3, 0, 11.6),
+        (18.68, 4530.2, 0, 10.5),
+        (2.76, 42.9, 1, 6.3),
+        (230.46, 28126.02, 1, 70.5),
+    ],
+)
+def test_an_estimate_is_near_what_validations_took(
+    tuned_ms: float, untuned_ms: float, baselines: int, took_s: float
+) -> None:
+    """The seconds are of validations that ran on 2026-11-22 and 23, on two cores."""
+    told = estimate_validation_s(CONDITIONS, tuned_s=tuned_ms / 1e3, untuned_s=untuned_ms / 1e3, baselines=baselines)
+    assert took_s / 1.4 < told < took_s * 1.4
+
+
+seconds = st.floats(1e-6, 1e3)
+
+
+@given(seconds, seconds, st.floats(1, 10), st.integers(0, 3))
+def test_who_is_slower_takes_longer(tuned_s: float, untuned_s: float, times: float, baselines: int) -> None:
+    def told(tuned_s: float, baselines: int = baselines) -> float:
+        return estimate_validation_s(CONDITIONS, tuned_s=tuned_s, untuned_s=untuned_s, baselines=baselines)
+
+    assert told(tuned_s) <= told(tuned_s * times) * (1 + 1e-9)
+    assert told(tuned_s) < told(tuned_s, baselines + 1)
+
+
+def test_an_untuned_network_that_is_cut_off_takes_no_longer_than_that() -> None:
+    told = [
+        estimate_validation_s(CONDITIONS, tuned_s=0.01, untuned_s=untuned_s, baselines=0)
+        for untuned_s in (60.0, 6000.0)
+    ]
+    assert told[0] == told[1]

@@ -1,1 +1,1 @@
-"""Compares results with references and with baselines, in numbers and in latency."""
+"""Validates tuned networks: compares their outputs with references, and their latency with baselines."""

@@ -12,7 +12,7 @@ from types import TracebackType
 import msgspec
 
 from kintune.validate.baseline_protocol import (
-    CONTEST,
+    BASELINE_STAGE,
     BaselineContext,
     BaselineTimes,
     BaselineTurn,
@@ -29,10 +29,10 @@ class BaselineProcess:
     After an error it can only be closed.
     """
 
-    def __init__(self, name: str, contest: BaselineContext) -> None:
+    def __init__(self, name: str, context: BaselineContext) -> None:
         self.name = name
-        self._contest = contest
-        threads = str(contest.threads)
+        self._context = context
+        threads = str(context.threads)
         environment = {"TVM_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
         self._worker = WorkerProcess("", "kintune.validate.baseline_worker", environment=environment)
 
@@ -52,7 +52,7 @@ class BaselineProcess:
         """
         deadline = time.monotonic() + seconds
         self._worker.greet(seconds)
-        self._worker.begin(CONTEST, msgspec.msgpack.encode(self._contest))
+        self._worker.begin(BASELINE_STAGE, msgspec.msgpack.encode(self._context))
         self._worker.order(msgspec.msgpack.encode(PrepareBaseline()), deadline - time.monotonic())
         self._worker.stop()
 

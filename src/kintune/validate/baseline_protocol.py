@@ -1,4 +1,4 @@
-"""What a contender's process is asked and what it answers; free of TVM and of every rival."""
+"""The orders to a baseline process and its answers.  It imports neither TVM nor any baseline."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import msgspec
 from kintune.core.model import Tensor
 from kintune.validate.baselines.baseline import BaselineModel
 
-__all__ = ["CONTEST", "BaselineContext", "BaselineTimes", "BaselineTurn", "Order", "PrepareBaseline"]
+__all__ = ["BASELINE_STAGE", "BaselineContext", "BaselineTimes", "BaselineTurn", "Order", "PrepareBaseline"]
 
-CONTEST = "contest"
-"""The kind of stage that a contender's process serves, and of that worker."""
+BASELINE_STAGE = "contest"
+"""The kind of stage and of worker of a baseline process."""
 
 
 class BaselineContext(msgspec.Struct, frozen=True):
-    """Who runs what on what: the context of all that follows.
+    """The runtime (`rival`, a name of `BASELINES`), the network (`subject`) and its inputs.
 
     `tensors` are the model's inputs in order; their values come from the `.npz` file `inputs`, or else from `seed`.
     The process keeps to the processors `cores`, one for each of `threads` where it is timed; of a network that runs on
     a `board` (the address of an RPC server), threads are the board's.  With `exact` the runtime keeps to the model's
-    own arithmetic instead of being fast: it is asked for numbers, not raced.
+    own arithmetic instead of being fast: its outputs are compared, and it is not timed.
     """
 
     rival: str
@@ -36,16 +36,16 @@ class BaselineContext(msgspec.Struct, frozen=True):
 
 
 class PrepareBaseline(msgspec.Struct, frozen=True, tag="prepare"):
-    """Load and compile the network; refused with the reason when this runtime cannot run it.  Answered by nothing."""
+    """The order to load and compile the network; its answer is empty, or a failure with the reason."""
 
 
 class BaselineTurn(msgspec.Struct, frozen=True, tag="turn"):
-    """Run: first untimed for `warm_seconds` (at least once if that is not 0), then timed.
+    """The order to run: first untimed for `warm_seconds` (at least once if that is not 0), then timed.
 
     There are at most `runs` timed runs, and no more once they have taken `seconds`, but always one.  The outputs of
-    the last run are written to the `.npz` file `outputs`, if that is given.  With `inputs`, another `.npz` file than
-    the contest's is run from now on; with `noise`, a seed other than 0, inputs and weights are moved by a few units in
-    the last place, weights for good.
+    the last run are written to the `.npz` file `outputs`, if that is given.  `inputs` is another `.npz` file to
+    run on from now on; with `noise`, a seed other than 0, inputs and weights are perturbed by a few units in the last
+    place, weights for good.
     """
 
     runs: int

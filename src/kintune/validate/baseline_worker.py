@@ -1,7 +1,7 @@
-"""A contender's process: `python -m kintune.validate.baseline_worker --fd N`, started by a proof.
+"""A baseline process: `python -m kintune.validate.baseline_worker --fd N`, started by a validation.
 
-It runs one network with one runtime.  Nothing of any other runtime is ever loaded here, so that no thread pool,
-allocator or setting of one can disturb another.
+It runs one network with one runtime.  No other runtime is ever loaded here, so that no thread pool, allocator or
+setting of one can disturb another.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kintune.errors import InputError, OrderError, WireError
 from kintune.hardware.software import forbid_torch
 from kintune.runtime.inputs import Array, arrange_inputs, draw_inputs, load_arranged
 from kintune.validate.baseline_protocol import (
-    CONTEST,
+    BASELINE_STAGE,
     BaselineContext,
     BaselineTimes,
     BaselineTurn,
@@ -29,7 +29,7 @@ from kintune.validate.baseline_protocol import (
     PrepareBaseline,
 )
 from kintune.validate.baselines import KINTUNE, Baseline, make_baseline
-from kintune.validate.noise import moved
+from kintune.validate.numerics import perturbed
 from kintune.wire import worker_loop as worker
 
 if TYPE_CHECKING:
@@ -40,22 +40,22 @@ __all__ = ["BaselineHandler", "main"]
 _ORDERS: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
 
 _Run: TypeAlias = Callable[[], tuple[float, list[Array]]]
-"""Runs the network once; the seconds that took, and the outputs, valid until the next run."""
+"""Runs the network once, and returns the seconds and the outputs, which are valid until the next run."""
 
 
 class BaselineHandler:
-    """One contender: a `BaselineContext` to begin with, then a `PrepareBaseline`, then `BaselineTurn`s."""
+    """Handles a `BaselineContext` to begin with, then a `PrepareBaseline`, then `BaselineTurn`s."""
 
     def __init__(self) -> None:
-        self._contest: BaselineContext | None = None
+        self._context: BaselineContext | None = None
         self._network: Baseline | BoardExecutable | None = None
         self._run: _Run | None = None
 
     def begin(self, kind: str, context: bytes) -> None:
-        """Be told the contest."""
-        if kind != CONTEST:
-            raise WireError(f"a contender was asked for a stage of kind {kind!r}")
-        self._contest = msgspec.msgpack.decode(context, type=BaselineContext)
+        """Receives the context."""
+        if kind != BASELINE_STAGE:
+            raise WireError(f"a baseline process was asked for a stage of kind {kind!r}")
+        self._context = msgspec.msgpack.decode(context, type=BaselineContext)
 
     def item(self, payload: bytes) -> bytes:
         """Obey one order; InputError when this runtime cannot run the network."""
@@ -65,74 +65,74 @@ class BaselineHandler:
                 return b""
             case BaselineTurn() as turn:
                 if self._run is None:
-                    raise OrderError("a contender was given a turn before it was prepared")
+                    raise OrderError("a baseline process was given a turn before it was prepared")
                 self._feed(turn)
-                return msgspec.msgpack.encode(_take(self._run, turn))
+                return msgspec.msgpack.encode(_take_turn(self._run, turn))
 
     def _prepare(self) -> _Run:
-        if self._contest is None:
-            raise OrderError("a contender was asked to prepare before it was told the contest")
-        contest = self._contest
-        os.sched_setaffinity(0, contest.cores)
-        if contest.rival == KINTUNE:
+        if self._context is None:
+            raise OrderError("a baseline process was asked to prepare before it received its context")
+        context = self._context
+        os.sched_setaffinity(0, context.cores)
+        if context.rival == KINTUNE:
             forbid_torch()
-        rival = make_baseline(contest.rival, contest.exact)
-        if reason := rival.unavailable(contest.subject):
+        baseline = make_baseline(context.rival, context.exact)
+        if reason := baseline.unavailable(context.subject):
             raise InputError(reason)
-        inputs = _inputs(contest, contest.inputs)
-        if contest.board and contest.subject.executable:
+        inputs = _inputs(context, context.inputs)
+        if context.board and context.subject.executable:
             from kintune.validate.board_executable import BoardExecutable
 
-            board = BoardExecutable(contest.board)
-            board.prepare(contest.subject.executable, contest.threads, inputs)
+            board = BoardExecutable(context.board)
+            board.prepare(context.subject.executable, context.threads, inputs)
             self._network = board
             return board.run_timed
-        rival.prepare(contest.subject, contest.threads, inputs)
-        if contest.rival == KINTUNE and contest.exact:
-            _leave_other_values(rival, contest, inputs)
-        self._network = rival
-        return partial(_run_here, rival)
+        baseline.prepare(context.subject, context.threads, inputs)
+        if context.rival == KINTUNE and context.exact:
+            _leave_other_values(baseline, context, inputs)
+        self._network = baseline
+        return partial(_run_here, baseline)
 
     def _feed(self, turn: BaselineTurn) -> None:
-        """Give the network the turn's own inputs, if it has any."""
-        if self._contest is None or self._network is None or (turn.inputs is None and not turn.noise):
+        """Gives the network the turn's own inputs, if it has any."""
+        if self._context is None or self._network is None or (turn.inputs is None and not turn.noise):
             return
-        inputs = _inputs(self._contest, turn.inputs or self._contest.inputs)
+        inputs = _inputs(self._context, turn.inputs or self._context.inputs)
         if turn.noise:
-            self._network.disturb(turn.noise)
-            inputs = {name: moved(array, (turn.noise, 1, i)) for i, (name, array) in enumerate(inputs.items())}
+            self._network.perturb_weights(turn.noise)
+            inputs = {name: perturbed(array, (turn.noise, 1, i)) for i, (name, array) in enumerate(inputs.items())}
         self._network.feed(inputs)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Serve until the proof closes the channel."""
-    worker.main(CONTEST, lambda _arguments: (b"", BaselineHandler()), argv)
+    """Serves until the channel is closed."""
+    worker.main(BASELINE_STAGE, lambda _arguments: (b"", BaselineHandler()), argv)
 
 
-def _inputs(contest: BaselineContext, path: str | None) -> dict[str, Array]:
-    """The inputs in a file, or those of the contest's seed, in the model's order."""
+def _inputs(context: BaselineContext, path: str | None) -> dict[str, Array]:
+    """Returns the inputs of a file, or those drawn from the seed, in the model's order."""
     if path is None:
-        arrays = arrange_inputs(contest.tensors, [draw_inputs(contest.tensors, contest.seed)])
+        arrays = arrange_inputs(context.tensors, [draw_inputs(context.tensors, context.seed)])
     else:
-        arrays = load_arranged(contest.tensors, path)
-    return dict(zip((tensor.name for tensor in contest.tensors), arrays, strict=True))
+        arrays = load_arranged(context.tensors, path)
+    return dict(zip((tensor.name for tensor in context.tensors), arrays, strict=True))
 
 
-def _leave_other_values(rival: Baseline, contest: BaselineContext, inputs: dict[str, Array]) -> None:
-    """Run once on other inputs: what a wrong kernel does not write holds their values then, not the right ones."""
+def _leave_other_values(baseline: Baseline, context: BaselineContext, inputs: dict[str, Array]) -> None:
+    """Runs once on other inputs, so that memory that a wrong kernel does not write holds wrong values."""
     with contextlib.suppress(Exception):  # such inputs may be senseless to the model
-        rival.feed(draw_inputs(contest.tensors, contest.seed + 1))
-        rival.run()
-    rival.feed(inputs)
+        baseline.feed(draw_inputs(context.tensors, context.seed + 1))
+        baseline.run()
+    baseline.feed(inputs)
 
 
-def _run_here(rival: Baseline) -> tuple[float, list[Array]]:
+def _run_here(baseline: Baseline) -> tuple[float, list[Array]]:
     started = time.perf_counter()
-    outputs = rival.run()
+    outputs = baseline.run()
     return time.perf_counter() - started, outputs
 
 
-def _take(run: _Run, turn: BaselineTurn) -> BaselineTimes:
+def _take_turn(run: _Run, turn: BaselineTurn) -> BaselineTimes:
     start = time.perf_counter()
     while time.perf_counter() - start < turn.warm_seconds:
         run()

@@ -1,4 +1,4 @@
-"""A network of ours on a board behind an RPC server, as a contender."""
+"""A Kintune executable on a board behind an RPC server, timed as a baseline is."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from kintune.runtime.tensors import array_of, leaves_of, tensor_of
 __all__ = ["BoardExecutable"]
 
 _MAIN, _RUN = "main", "invoke_stateful"
-_PATIENCE_S = 200.0  # for the contender before, which may have been ended while the board goes on
+_PATIENCE_S = 200.0  # for the session before, whose process may have been ended while the board still runs
 
 
 class BoardExecutable:
-    """A `.kt` file on a board: weights and inputs are sent there once, and the board's own clock tells the time."""
+    """A `.kt` file on a board: weights and inputs are sent once, and the board's own clock is read."""
 
     def __init__(self, address: str) -> None:
         self._address = parse_address(address)
@@ -33,10 +33,10 @@ class BoardExecutable:
         self._machine: Any = None
 
     def prepare(self, path: str, threads: int, inputs: Mapping[str, Array]) -> None:
-        """Open the file, and send everything to the board.
+        """Opens the file, and sends everything to the board.
 
         Raises:
-            InputError: it is none of ours, or was built with another compiler.
+            InputError: it is no Kintune executable, or was built with another compiler.
             DeviceError: the server cannot be used.
         """
         package = Package.open(path)
@@ -52,20 +52,19 @@ class BoardExecutable:
         self._has_run = False
 
     def feed(self, inputs: Mapping[str, Array]) -> None:
-        """Send these; what follows runs on them."""
+        """Sends these inputs for the runs that follow."""
         if self._session is None:
             raise OrderError("the network was not sent yet; prepare it first")
         sent = [_sent(inputs[tensor.name], tensor, self._session.device) for tensor in self._tensors]
         self._machine.set_input(_MAIN, *sent, *self._weights)
 
-    def disturb(self, seed: int) -> None:
-        """Its weights stay as they are."""
+    def perturb_weights(self, seed: int) -> None:
+        """Does nothing: its weights stay as they are."""
 
     def run_timed(self) -> tuple[float, list[Array]]:
-        """Run once; the seconds that took on the board, and the outputs.
+        """Runs once, and returns the seconds on the board and the outputs.
 
-        The first run, which says little of a fast network and enough of a slow one, is timed from here: the board's
-        clock can only time what has run before.
+        The first run is timed from here: the board's clock can only time a function that has run before.
         """
         if self._has_run:
             seconds = float(self._timed(_MAIN).results[0])
@@ -78,7 +77,7 @@ class BoardExecutable:
 
 
 def _sent(array: Array, tensor: Tensor, device: Any) -> Any:
-    """An input, on the board."""
+    """Returns an input as a tensor on the board."""
     here = tvm.runtime.empty(array.shape, tensor.dtype)
     array_of(here)[...] = array
     return here.copyto(device)

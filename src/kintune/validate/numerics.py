@@ -1,17 +1,50 @@
-"""How far two sets of outputs are apart, and whether that is near enough."""
+"""Compares outputs with those of a reference: within tolerances, and within what rounding does to the model.
+
+Rounding is measured by perturbing inputs and weights in the last place (`perturbed`): a program that adds in another
+order cannot be nearer to the reference than the reference is to itself then (`noise_allowance`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from kintune.core.model import Tensor
+from kintune.core.stage_requests import workload_of
+from kintune.measure.agreement import disagreement
 from kintune.runtime.inputs import Array
-from kintune.validate.noise import FACTOR, MOST, allow
 
-__all__ = ["Difference", "compare_outputs", "worse"]
+__all__ = [
+    "MAX_NOISE_SHARE",
+    "NOISE_FACTOR",
+    "Difference",
+    "NoiseAllowance",
+    "ProgramComparison",
+    "compare_each_program",
+    "compare_outputs",
+    "noise_allowance",
+    "perturbed",
+    "worse",
+]
+
+
+NOISE_FACTOR = 4.0
+"""An output may be this many times as far from the reference as the perturbed reference is."""
+
+MAX_NOISE_SHARE = 0.1
+"""It may be no farther, as a root mean square, than this share of the deviation of the reference's values."""
+
+_EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+_UNITS = {"float16": 2.0, "bfloat16": 2.0}  # units in the last place; others have `_DEFAULT_UNITS`
+_DEFAULT_UNITS = 4.0
+_STEP_SHARE = 0.01  # of quantised values, so many may be one step apart: rounding decides some of them
+_SHORT = frozenset({"bfloat16", "float16"})
+_SHORT_TOLERANCE = 2e-2
+
+_Floats = npt.NDArray[np.float64]
 
 
 class Difference(NamedTuple):
@@ -37,13 +70,13 @@ def compare_outputs(
     atol: float,
     samples: Sequence[Sequence[Array]] = (),
 ) -> Difference:
-    """Compare outputs with a reference's, position by position; `names` are for the message.
+    """Compares outputs with a reference's, position by position; `names` are for the message.
 
     Floating-point values agree when |a - b| <= atol + rtol |b|, infinities and not-a-numbers when both are the same,
     integers and booleans when they are equal.  Outputs whose number or shapes differ are infinitely far apart.
 
     `samples` are the reference's outputs with noise: values that do not agree may differ by what these allow, see
-    `kintune.validate.noise.allow`.
+    `noise_allowance`.
     """
     if len(outputs) != len(reference):
         return Difference(np.inf, np.inf, f"{len(outputs)} outputs instead of {len(reference)}")
@@ -55,7 +88,7 @@ def compare_outputs(
 
 
 def worse(one: Difference, other: Difference) -> Difference:
-    """The larger of each number, and the first disagreement."""
+    """Combines two differences: the larger of each number, and the first disagreement."""
     noises = [found.noise for found in (one, other) if found.noise is not None]
     return Difference(
         max(one.absolute, other.absolute),
@@ -74,36 +107,175 @@ def _compare(
         return Difference(0.0, 0.0, "")
     exact = expected.dtype.kind in "biu"
     a, b = np.asarray(output, np.float64), np.asarray(expected, np.float64)
-    with np.errstate(invalid="ignore"):
-        error = np.where(_same(a, b), 0.0, np.abs(a - b))
-    error[np.isnan(error)] = np.inf
+    error = _distances(a, b)
     magnitude = np.where(np.isfinite(b), np.abs(b), 0.0)
     wrong = error > (0.0 if exact else atol + rtol * magnitude)
     present = magnitude[magnitude > 0]
     with np.errstate(over="ignore"):
         relative = error / np.maximum(magnitude, np.median(present) if present.size else 1.0)
-    disagreement, noise, beyond = "", None, ""
+    text, noise, beyond = "", None, ""
     if wrong.any() and samples:
         plain = np.zeros_like(magnitude) if exact else atol + rtol * magnitude
-        allowed = allow(output, expected, samples, plain)
+        allowed = noise_allowance(output, expected, samples, plain)
         noise = allowed.noise
-        beyond = f", and by more than {FACTOR:g} times what rounding moves (a share of {noise:.2g})"
+        beyond = f", and by more than {NOISE_FACTOR:g} times what rounding moves (a share of {noise:.2g})"
         if not allowed.beyond:
             wrong = allowed.wrong
-        elif noise * FACTOR > MOST:
+        elif noise * NOISE_FACTOR > MAX_NOISE_SHARE:
             beyond = f", where rounding alone moves a share of {noise:.2g}: nothing can be said of this output"
     if wrong.any():
         at = np.unravel_index(np.argmax(np.where(wrong, error, -1.0)), error.shape)
         place = ", ".join(str(int(i)) for i in at)
         bound = "" if exact else f" by more than atol {atol:g} + rtol {rtol:g}"
-        disagreement = (
+        text = (
             f"output {name!r}: {np.count_nonzero(wrong)} of {wrong.size} values differ{bound},"
             f" most at [{place}]: {a[at]:.6g} instead of {b[at]:.6g}{beyond}"
         )
-    return Difference(float(error.max()), float(relative.max()), disagreement, noise)
+    return Difference(float(error.max()), float(relative.max()), text, noise)
 
 
-def _same(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
-    """Where both are the same value, infinities and not-a-numbers included."""
-    same: npt.NDArray[np.bool_] = (a == b) | (np.isnan(a) & np.isnan(b))
-    return same
+class NoiseAllowance(NamedTuple):
+    """What noise allows of one output: `wrong` says where its values are still too far away.
+
+    `noise` is how far the reference moves, as a share of the deviation of its values; `beyond` whether the whole output
+    is farther away than `MAX_NOISE_SHARE` or `NOISE_FACTOR` times the noise allow.
+    """
+
+    wrong: npt.NDArray[np.bool_]
+    noise: float
+    beyond: bool
+
+
+def perturbed(array: Array, seed: Sequence[int]) -> Array:
+    """Returns the array with floating-point values changed by a few units in the last place; others unchanged."""
+    name = array.dtype.name
+    if name not in _EPSILON or not array.size:
+        return array
+    most = _UNITS.get(name, _DEFAULT_UNITS) * _EPSILON[name]
+    generator = np.random.default_rng(list(seed))
+    if name == "float64":
+        return np.asarray(array * (1.0 + most * generator.uniform(-1.0, 1.0, array.shape)))
+    share = np.float32(most) * (generator.random(array.shape, np.float32) * np.float32(2) - np.float32(1))
+    with np.errstate(over="ignore", invalid="ignore"):
+        wide = np.asarray(array, np.float32)
+        return np.asarray(wide + wide * share).astype(array.dtype)
+
+
+def noise_allowance(output: Array, expected: Array, samples: Sequence[Array], plain: _Floats) -> NoiseAllowance:
+    """Returns where `output` is farther from `expected` than `plain` (absolute, an entry a value) and noise allow.
+
+    `samples` are the same output of the reference with noise, at least one.  All have the same shape.
+    """
+    a, b = np.asarray(output, np.float64), np.asarray(expected, np.float64)
+    errors, moves = _distances(a, b), [_distances(np.asarray(sample, np.float64), b) for sample in samples]
+    if expected.dtype.kind in "biu":
+        return _allow_integers(expected, errors, moves)
+    wrong = _too_far(errors, moves, plain)
+    if wrong.any():  # quantised values flip here or there: as many in one run as in another, not the same ones
+        others = [[*moves[:i], *moves[i + 1 :]] for i in range(len(moves))]
+        flips = [
+            np.count_nonzero(_too_far(move, rest, plain)) for move, rest in zip(moves, others, strict=True) if rest
+        ]
+        if np.count_nonzero(wrong) <= NOISE_FACTOR * max(flips, default=0):
+            wrong = errors > plain + NOISE_FACTOR * max(float(move.max()) for move in moves)
+    excess = np.where(np.isfinite(errors), np.maximum(errors - plain, 0.0), 0.0)
+    noise = max(_root_mean_square(np.where(np.isfinite(move), move, 0.0)) for move in moves)
+    scale = _scale(b)
+    beyond = _root_mean_square(excess) > min(NOISE_FACTOR * noise, MAX_NOISE_SHARE * scale)
+    return NoiseAllowance(wrong, noise / scale if scale else 0.0, bool(beyond))
+
+
+def _allow_integers(expected: Array, errors: _Floats, moves: Sequence[_Floats]) -> NoiseAllowance:
+    """Allows integers to differ where noise changes them, and NOISE_FACTOR times as many others; bytes by one step."""
+    flips = [move > 0 for move in moves]
+    most = max(int(np.count_nonzero(flip)) for flip in flips)
+    wrong = (errors > 0) & ~np.logical_or.reduce(flips)
+    allowed = NOISE_FACTOR * most
+    if expected.dtype.itemsize == 1 and expected.dtype.kind in "iu":
+        step = max(1.0, NOISE_FACTOR * max(float(move.max()) for move in moves))
+        allowed = max(allowed, _STEP_SHARE * expected.size)
+        if (errors > step).any():
+            return NoiseAllowance(errors > step, most / expected.size, True)
+    beyond = np.count_nonzero(wrong) > allowed or np.count_nonzero(errors) > max(MAX_NOISE_SHARE * expected.size, 1.0)
+    return NoiseAllowance(wrong if beyond else np.zeros_like(wrong), most / expected.size, bool(beyond))
+
+
+def _too_far(errors: _Floats, moves: Sequence[_Floats], plain: _Floats) -> npt.NDArray[np.bool_]:
+    """Returns where errors exceed the tolerance and NOISE_FACTOR times the moves around them."""
+    with np.errstate(invalid="ignore"):
+        too_far: npt.NDArray[np.bool_] = errors > plain + NOISE_FACTOR * _around(np.maximum.reduce(moves))
+    return too_far
+
+
+def _around(farthest: _Floats) -> _Floats:
+    """Returns for each value the largest along its line through the array, in the direction where that is smallest.
+
+    A few samples are too few for one value, and an output may hold values of very different size side by side.
+    """
+    lines = [farthest.max(axis=axis, keepdims=True) for axis in range(farthest.ndim) if farthest.shape[axis] > 1]
+    around = np.broadcast_to(np.asarray(farthest.max()), farthest.shape)
+    for line in lines:
+        around = np.minimum(around, line)
+    return np.asarray(around)
+
+
+def _distances(a: _Floats, b: _Floats) -> _Floats:
+    """Returns |a - b|: 0 where both are the same infinity or not a number, infinite where only one is."""
+    with np.errstate(invalid="ignore"):
+        apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+    apart[np.isnan(apart)] = np.inf
+    return apart
+
+
+def _scale(values: _Floats) -> float:
+    """Returns the deviation of the finite values from their mean; their magnitude where they are all equal."""
+    finite = values[np.isfinite(values)]
+    if not finite.size:
+        return 0.0
+    return float(finite.std()) or _root_mean_square(finite)
+
+
+def _root_mean_square(values: Any) -> float:
+    return float(np.sqrt(np.mean(np.square(values)))) if values.size else 0.0
+
+
+class ProgramComparison(NamedTuple):
+    """The workloads that were compared alone; by workload how wrong ones differ, and why some were left out."""
+
+    compared: tuple[str, ...] = ()
+    wrong: Mapping[str, str] = {}
+    left_out: Mapping[str, str] = {}
+
+
+def compare_each_program(
+    tensors: Sequence[Tensor], outputs: Sequence[Array], rtol: float, atol: float
+) -> ProgramComparison:
+    """Compares the outputs of a network that computes each subgraph twice.
+
+    `tensors` describe the outputs: of each workload first those of its chosen program, then those of the untuned one.
+    """
+    of: dict[str, list[int]] = {}
+    for at, tensor in enumerate(tensors):
+        of.setdefault(workload_of(tensor.name), []).append(at)
+    wrong: dict[str, str] = {}
+    for workload, places in of.items():
+        half = len(places) // 2
+        for tuned, untuned in zip(places[:half], places[half:], strict=True):
+            if workload not in wrong and (
+                found := _differ(tensors[tuned], outputs[tuned], outputs[untuned], rtol, atol)
+            ):
+                wrong[workload] = found
+    return ProgramComparison(tuple(of), wrong)
+
+
+def _differ(tensor: Tensor, actual: Array, expected: Array, rtol: float, atol: float) -> str:
+    """Describes in one line how they differ, given the tolerances of their own type; empty when they agree."""
+    if not expected.size:
+        return ""
+    if expected.dtype.itemsize == 1 and expected.dtype.kind in "iu":
+        steps = np.abs(actual.astype(np.int16) - expected.astype(np.int16))
+        if steps.max() <= 1 and np.count_nonzero(steps) <= _STEP_SHARE * steps.size:
+            return ""
+    if tensor.dtype in _SHORT:
+        rtol, atol = max(rtol, _SHORT_TOLERANCE), max(atol, _SHORT_TOLERANCE)
+    return disagreement(actual, expected, rtol, atol)

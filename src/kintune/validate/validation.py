@@ -1,6 +1,6 @@
-"""The proof of a tuned network: that it computes what the model computes, and how fast it is beside others.
+"""Validates a tuned network: checks that it computes what the model computes, and times it beside baselines.
 
-Runs in the device worker, which stays idle meanwhile; every contender is a process of its own.  See
+It runs in the device worker, which stays idle meanwhile; every runtime has a process of its own.  See
 docs/design/validation.md.
 """
 
@@ -23,20 +23,18 @@ from kintune.runtime.inputs import load_arranged
 from kintune.runtime.package import read_manifest
 from kintune.validate.baseline_process import BaselineProcess
 from kintune.validate.interleaved import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS, InterleavedTimes, time_interleaved
-from kintune.validate.noise import FACTOR
-from kintune.validate.numerics import Difference
-from kintune.validate.per_program import ProgramComparison
-from kintune.validate.validation_run import TUNED, UNTUNED, Trial
+from kintune.validate.numerics import NOISE_FACTOR, Difference, ProgramComparison
+from kintune.validate.validation_run import TUNED, UNTUNED, ValidationRun
 from kintune.wire.staging import locate
 
-__all__ = ["TUNED", "UNTUNED", "prove", "prove_executable", "seconds_of_proof"]
-
+__all__ = ["TUNED", "UNTUNED", "estimate_validation_s", "validate", "validate_executable"]
 
 _ON_CPU = "runs on the CPU here: its numbers are compared, its speed is not"
+_START_S = 1.0  # a process starts, loads its libraries and the network; torch, which compiles first, takes longer
 
 
-def prove(context: bytes, payload: bytes, board: str = "") -> bytes:
-    """Answer one item of a PROVE stage: an encoded `ValidationContext` and `ValidationItem` to an encoded
+def validate(context: bytes, payload: bytes, board: str = "") -> bytes:
+    """Handles one item of a PROVE stage: takes an encoded `ValidationContext` and `ValidationItem`, returns an encoded
     `ValidationResult`.
 
     With a `board`, the address of an RPC server, the network runs there.
@@ -47,40 +45,40 @@ def prove(context: bytes, payload: bytes, board: str = "") -> bytes:
     """
     conditions = msgspec.msgpack.decode(context, type=ValidationContext)
     item = msgspec.msgpack.decode(payload, type=ValidationItem)
-    return msgspec.msgpack.encode(prove_executable(conditions, _located(item), board=board))
+    return msgspec.msgpack.encode(validate_executable(conditions, _located(item), board=board))
 
 
-def prove_executable(
+def validate_executable(
     conditions: ValidationContext, item: ValidationItem, clock: Callable[[], float] = time.monotonic, board: str = ""
 ) -> ValidationResult:
-    """Prove one executable; raises as `prove` does.  A rival that fails is recorded in `skipped` and ends nothing."""
+    """Validates one executable, and raises as `validate` does.  Baselines that fail are recorded in `skipped`."""
     manifest = read_manifest(item.tuned)
     for path in item.inputs:
         load_arranged(manifest.inputs, path)
-    with tempfile.TemporaryDirectory(prefix="kintune-proof-") as directory, ExitStack() as contenders:
-        trial = Trial(conditions, item, manifest, Path(directory), board)
-        latency = trial.run_untuned() if item.timed else {}
-        tuned, *references = trial.enter_all(trial.compared, contenders)
+    with tempfile.TemporaryDirectory(prefix="kintune-proof-") as directory, ExitStack() as processes:
+        run = ValidationRun(conditions, item, manifest, Path(directory), board)
+        latency = run.run_untuned() if item.timed else {}
+        tuned, *references = run.start_all(run.compared, processes)
         if tuned is None:
-            raise NumericsError(f"the tuned network does not run: {trial.skipped[TUNED]}")
-        difference, compared = trial.compare([reference for reference in references if reference is not None])
+            raise NumericsError(f"the tuned network does not run: {run.skipped[TUNED]}")
+        difference, compared = run.compare([reference for reference in references if reference is not None])
         for reference in references:
             if reference is not None:
                 reference.close()
-        alone = trial.compare_each_program() if _basis(difference) else ProgramComparison()
-        difference = _together(difference, alone, item)
-        raced = InterleavedTimes({}, {})
+        alone = run.compare_each_program() if _basis(difference) else ProgramComparison()
+        difference = _with_wrong_program(difference, alone, item)
+        interleaved = InterleavedTimes({}, {})
         if item.timed:
-            latency, raced = _race(trial, tuned, latency, contenders, clock)
-    if TUNED in raced.dropped:
-        raise NumericsError(f"the tuned network stopped running: {raced.dropped[TUNED]}")
+            latency, interleaved = _time_interleaved(run, tuned, latency, processes, clock)
+    if TUNED in interleaved.dropped:
+        raise NumericsError(f"the tuned network stopped running: {interleaved.dropped[TUNED]}")
     return ValidationResult(
-        latency_ms={**latency, **raced.latency_ms},
+        latency_ms={**latency, **interleaved.latency_ms},
         max_abs_error=difference.absolute if compared else None,
         max_rel_error=difference.relative if compared else None,
         within_tolerance=not difference.disagreement if compared else None,
         compared_with=compared,
-        skipped={**trial.skipped, **raced.dropped},
+        skipped={**run.skipped, **interleaved.dropped},
         disagreement=difference.disagreement,
         noise=difference.noise,
         basis=_basis(difference),
@@ -91,44 +89,48 @@ def prove_executable(
 
 
 def _basis(difference: Difference) -> str:
-    """What was allowed beyond the tolerances, and why, in one line; empty when nothing was needed or helped."""
+    """Explains in one line what was allowed beyond the tolerances; empty when nothing was."""
     if difference.noise is None or difference.disagreement:
         return ""
     return (
-        f"nearer than {FACTOR:g} times what rounding alone does to this model: a few units in the last place of inputs"
-        f" and weights move its outputs by {difference.noise:.2g} of their deviation"
+        f"nearer than {NOISE_FACTOR:g} times what rounding alone does to this model: a few units in the last place of"
+        f" inputs and weights move its outputs by {difference.noise:.2g} of their deviation"
     )
 
 
-def _together(difference: Difference, alone: ProgramComparison, item: ValidationItem) -> Difference:
-    """The difference, or the first subgraph that is wrong by itself."""
+def _with_wrong_program(difference: Difference, alone: ProgramComparison, item: ValidationItem) -> Difference:
+    """Returns the difference; where a subgraph is wrong by itself, the first of them is its disagreement."""
     for workload, how in alone.wrong.items():
         title = item.titles.get(workload, workload)
         return difference._replace(disagreement=f"{title} by itself, on what it gets in the network: {how}")
     return difference
 
 
-def _race(
-    trial: Trial,
+def _time_interleaved(
+    run: ValidationRun,
     tuned: BaselineProcess,
     latency: dict[str, tuple[float, ...]],
-    contenders: ExitStack,
+    processes: ExitStack,
     clock: Callable[[], float],
 ) -> tuple[dict[str, tuple[float, ...]], InterleavedTimes]:
-    """Times of those who race; before, the times of the untuned network that are to be kept besides."""
+    """Times the tuned network, a quick untuned one and the baselines in turns.
+
+    Returns also the latency of the untuned network that stays, which is empty when that is timed again.
+    """
     ours = [tuned]
-    if not trial.board and latency and latency[UNTUNED][0] < QUICK_SECONDS * 1e3:
+    if not run.board and latency and latency[UNTUNED][0] < QUICK_SECONDS * 1e3:
         latency = {}
-        if (untuned := trial.enter(UNTUNED, contenders)) is not None:
+        if (untuned := run.start(UNTUNED, processes)) is not None:
             ours.append(untuned)
-    rivals = [rival for name in trial.item.compare if (rival := trial.enter(name, contenders)) is not None]
-    if trial.board or is_gpu(trial.manifest.target):
-        rivals = trial.dismiss(rivals, _ON_CPU)
-    return latency, time_interleaved([*ours, *rivals], trial.conditions, clock)
+    baselines = [baseline for name in run.item.compare if (baseline := run.start(name, processes)) is not None]
+    if run.board or is_gpu(run.manifest.target):
+        run.skip_all(baselines, _ON_CPU)
+        baselines = []
+    return latency, time_interleaved([*ours, *baselines], run.conditions, clock)
 
 
 def _located(item: ValidationItem) -> ValidationItem:
-    """The same with the files where this process finds them."""
+    """Returns the item with the paths at which this process finds its files."""
 
     def found(path: str | None) -> str | None:
         return None if path is None else locate(path)
@@ -145,24 +147,23 @@ def _located(item: ValidationItem) -> ValidationItem:
     )
 
 
-_ENTERING_S = 1.0  # a process starts, loads its libraries and the network; torch, which compiles first, takes longer
+def estimate_validation_s(conditions: ValidationContext, *, tuned_s: float, untuned_s: float, baselines: int) -> float:
+    """Estimates the seconds of a validation from those of one run of the tuned and of the untuned network.
 
+    Baselines are assumed to be as fast as the tuned network.
 
-def seconds_of_proof(conditions: ValidationContext, *, tuned_s: float, untuned_s: float, rivals: int) -> float:
-    """Seconds, from those that one run takes of the network tuned and untuned; rivals are taken to be as fast as ours.
-
-    Most of it is the single run of a slow untuned network, or else what the entrants are timed for.
+    Most of the time goes to the single run of a slow untuned network, or else to the interleaved timing.
     """
     untuned_s = min(untuned_s, conditions.untuned_seconds)
-    entrants = [tuned_s] * (1 + rivals)
-    entering = untuned_s + _ENTERING_S
-    entering += _ENTERING_S + tuned_s if rivals else 0.0  # whoever runs the model itself, to compare numbers
+    processes = [tuned_s] * (1 + baselines)
+    starting = untuned_s + _START_S
+    starting += _START_S + tuned_s if baselines else 0.0  # a runtime that runs the model itself, to compare numbers
     if untuned_s < QUICK_SECONDS:
-        entrants.append(untuned_s)
-    entering += sum(_ENTERING_S + run_s for run_s in entrants)
-    turns_s = sum(_turn_s(run_s, conditions.runs) for run_s in entrants)
+        processes.append(untuned_s)
+    starting += sum(_START_S + run_s for run_s in processes)
+    turns_s = sum(_turn_s(run_s, conditions.runs) for run_s in processes)
     least_s = conditions.min_rounds * turns_s
-    return entering + min(conditions.rounds * turns_s, max(least_s, conditions.race_seconds + turns_s / 2))
+    return starting + min(conditions.rounds * turns_s, max(least_s, conditions.race_seconds + turns_s / 2))
 
 
 def _turn_s(run_s: float, runs: int) -> float:

@@ -1,4 +1,4 @@
-"""One proof under way: who takes part, each in a process of its own, and what came out of them."""
+"""The state of one validation: the processes of its runtimes, their outputs and the runtimes that failed."""
 
 from __future__ import annotations
 
@@ -20,19 +20,18 @@ from kintune.validate.baseline_process import BaselineProcess
 from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn
 from kintune.validate.baselines import KINTUNE, BaselineModel
 from kintune.validate.interleaved import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS
-from kintune.validate.numerics import Difference, compare_outputs, worse
-from kintune.validate.per_program import ProgramComparison, compare_each_program
+from kintune.validate.numerics import Difference, ProgramComparison, compare_each_program, compare_outputs, worse
 
-__all__ = ["TUNED", "UNTUNED", "Trial"]
+__all__ = ["TUNED", "UNTUNED", "ValidationRun"]
 
 _ALONE = "subgraphs alone"
 _HEAVY = "takes long untuned"
 
 TUNED, UNTUNED = "tuned", "untuned"
-"""Our own two contenders, as `ValidationResult` names them."""
+"""The two executables of Kintune, as `ValidationResult` names them."""
 
 _MODELS = ("onnxruntime", "torch")
-"""Who runs the model itself: the references, besides the untuned network."""
+"""The runtimes that run the model itself: the references besides the untuned network."""
 
 _SAMPLES = 3  # of a reference with noise
 _FAST = "onnxruntime optimised"
@@ -40,8 +39,8 @@ _FAST = "onnxruntime optimised"
 _ONCE = BaselineTurn(runs=1, seconds=0.0)
 
 
-class Trial:
-    """One proof under way: who has run, what came out, who could not."""
+class ValidationRun:
+    """One validation: starts processes, compares outputs; `skipped` says which runtimes failed, and why."""
 
     def __init__(
         self, conditions: ValidationContext, item: ValidationItem, manifest: Manifest, directory: Path, board: str
@@ -56,16 +55,16 @@ class Trial:
         self.skipped: dict[str, str] = {}
 
     def run_untuned(self) -> dict[str, tuple[float, ...]]:
-        """The untuned network's latency in one run, on a board in more if quick; its process is gone afterwards."""
+        """Runs the untuned network once, on a board several times if it is quick; returns its latency."""
         if self.item.untuned is None:
             return {}
         seconds = self.conditions.untuned_seconds
-        with self._contender(UNTUNED) as contender:
+        with self._process(UNTUNED) as process:
             try:
-                contender.prepare(seconds)
-                times = contender.turn(msgspec.structs.replace(_ONCE, outputs=self._outputs_of(UNTUNED)), seconds)
+                process.prepare(seconds)
+                times = process.turn(msgspec.structs.replace(_ONCE, outputs=self._outputs_of(UNTUNED)), seconds)
                 if self.board and times[0] < QUICK_SECONDS * 1e3:
-                    times = contender.turn(BaselineTurn(self.conditions.runs, TURN_SECONDS, WARM_SECONDS), seconds)
+                    times = process.turn(BaselineTurn(self.conditions.runs, TURN_SECONDS, WARM_SECONDS), seconds)
             except EngineError as error:
                 self.skipped[UNTUNED] = str(error)
                 return {}
@@ -73,52 +72,51 @@ class Trial:
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """The tuned network, and those whose numbers it is to be compared with, by the names of their outputs."""
+        """The names of the tuned network and of the references that its outputs are compared with."""
         files = {"onnxruntime": self.item.onnx, "torch": self.item.exported}
         named = (name for name in _MODELS if files[name] and (name in self.item.compare or not self.item.timed))
         untuned = () if self.item.timed or self.item.untuned is None else (UNTUNED,)
         return TUNED, *untuned, *named
 
-    def enter_all(self, names: Sequence[str], contenders: ExitStack) -> list[BaselineProcess | None]:
-        """All of these, beside each other, as those that are asked for numbers; None for each that cannot."""
-        entering = [contenders.enter_context(self._contender(name, exact=True)) for name in names]
-        with ThreadPoolExecutor(len(entering)) as pool:
-            return list(pool.map(partial(self._run_once, exact=True), entering))
+    def start_all(self, names: Sequence[str], processes: ExitStack) -> list[BaselineProcess | None]:
+        """Starts these side by side, in exact arithmetic, and runs each once; None for each that cannot run."""
+        starting = [processes.enter_context(self._process(name, exact=True)) for name in names]
+        with ThreadPoolExecutor(len(starting)) as pool:
+            return list(pool.map(partial(self._run_once, exact=True), starting))
 
-    def enter(self, name: str, contenders: ExitStack) -> BaselineProcess | None:
-        """A contender that is prepared and has run once; None, with the reason in `skipped`, when it cannot."""
-        return self._run_once(contenders.enter_context(self._contender(name)))
+    def start(self, name: str, processes: ExitStack) -> BaselineProcess | None:
+        """Starts one and runs it once; None, with the reason in `skipped`, when it cannot run."""
+        return self._run_once(processes.enter_context(self._process(name)))
 
     def _once(self, name: str, at: int, noise: int = 0) -> BaselineTurn:
-        """A single run on this set of inputs whose outputs are kept."""
+        """Returns the order for a single run on this set of inputs that keeps the outputs."""
         path = self._sets[at] if len(self._sets) > 1 else None
         return msgspec.structs.replace(_ONCE, outputs=self._outputs_of(name, at), inputs=path, noise=noise)
 
-    def _run_once(self, contender: BaselineProcess, exact: bool = False) -> BaselineProcess | None:
+    def _run_once(self, process: BaselineProcess, exact: bool = False) -> BaselineProcess | None:
         seconds = self.conditions.prepare_seconds
         others = range(1, len(self._sets)) if exact else ()
         try:
-            contender.prepare(seconds)
+            process.prepare(seconds)
             for at in others:
-                contender.turn(self._once(contender.name, at), seconds)
-            contender.turn(self._once(contender.name, 0), seconds)  # the last one: it is what the race goes on with
+                process.turn(self._once(process.name, at), seconds)
+            process.turn(self._once(process.name, 0), seconds)  # last: the timed runs go on with these inputs
         except EngineError as error:
-            self.skipped[contender.name] = str(error)
-            contender.close()
+            self.skipped[process.name] = str(error)
+            process.close()
             return None
-        return contender
+        return process
 
-    def dismiss(self, rivals: Sequence[BaselineProcess], why: str) -> list[BaselineProcess]:
-        """Let go of these, who have run once and need not race; returns who is left, which is nobody."""
-        for rival in rivals:
-            self.skipped[rival.name] = why
-            rival.close()
-        return []
+    def skip_all(self, baselines: Sequence[BaselineProcess], why: str) -> None:
+        """Ends these, which have run once and are not timed; `why` is the reason in `skipped`."""
+        for baseline in baselines:
+            self.skipped[baseline.name] = why
+            baseline.close()
 
     def compare(self, references: Sequence[BaselineProcess]) -> tuple[Difference, tuple[str, ...]]:
-        """The tuned outputs' largest difference from any reference that ran, and which ran.
+        """Returns the tuned outputs' largest difference from any reference that ran, and which ran.
 
-        Of `references`, those still there, one is run with noise where a value is out of tolerance.
+        `references` are those still running; one of them runs with noise where a value is out of tolerance.
         """
         worst, compared = Difference(0.0, 0.0, ""), set()
         for at in range(len(self._sets)):
@@ -134,16 +132,16 @@ class Trial:
         return worst, tuple(name for name in (UNTUNED, *_MODELS) if name in compared)
 
     def compare_each_program(self) -> ProgramComparison:
-        """Compare each subgraph with its untuned program, on what it gets in the network."""
+        """Compares each subgraph with its untuned program, on its inputs within the network."""
         left_out = dict.fromkeys(self.item.left_out, _HEAVY)
         if self.item.alone is None:
             return ProgramComparison(left_out=left_out)
         tensors = read_manifest(self.item.alone).outputs
         seconds = self.conditions
-        with self._contender(_ALONE) as contender:
+        with self._process(_ALONE) as process:
             try:
-                contender.prepare(seconds.prepare_seconds)
-                contender.turn(self._once(_ALONE, 0), seconds.untuned_seconds)
+                process.prepare(seconds.prepare_seconds)
+                process.turn(self._once(_ALONE, 0), seconds.untuned_seconds)
             except EngineError as error:
                 workloads = dict.fromkeys(workload_of(tensor.name) for tensor in tensors)
                 return ProgramComparison(left_out={**left_out, **dict.fromkeys(workloads, str(error))})
@@ -159,7 +157,7 @@ class Trial:
         return found._replace(disagreement=found.disagreement and f"{found.disagreement} ({source})")
 
     def _samples(self, references: Sequence[BaselineProcess], at: int) -> list[list[Array]]:
-        """What the model computes otherwise: with its weights and inputs moved, and by onnxruntime at its fastest."""
+        """Runs a reference with perturbed weights and inputs, and onnxruntime with all optimisations; their outputs."""
         taken = []
         reference = next((r for r in references if r.name != UNTUNED), next(iter(references), None))
         seconds = self.conditions.prepare_seconds
@@ -173,20 +171,20 @@ class Trial:
                 self.skipped[f"{reference.name} with noise"] = str(error)
         if any(r.name == "onnxruntime" for r in references):
             if not Path(self._outputs_of(_FAST, at)).exists():
-                with self._contender("onnxruntime", label=_FAST) as fast:
+                with self._process("onnxruntime", label=_FAST) as fast:
                     self._run_once(fast, exact=True)
             if Path(self._outputs_of(_FAST, at)).exists():
                 taken.append(self._outputs(_FAST, at))
         return taken
 
-    def _contender(self, name: str, exact: bool = False, label: str | None = None) -> BaselineProcess:
+    def _process(self, name: str, exact: bool = False, label: str | None = None) -> BaselineProcess:
         ours = {TUNED: self.item.tuned, UNTUNED: self.item.untuned, _ALONE: self.item.alone}
         subject = (
             BaselineModel(executable=ours[name])
             if name in ours
             else BaselineModel(onnx=self.item.onnx, exported=self.item.exported, constants=self.item.constants)
         )
-        contest = BaselineContext(
+        context = BaselineContext(
             rival=KINTUNE if name in ours else name,
             subject=subject,
             tensors=self.manifest.inputs,
@@ -197,10 +195,10 @@ class Trial:
             board=self.board if name in ours else "",
             exact=exact,
         )
-        return BaselineProcess(label or name, contest)
+        return BaselineProcess(label or name, context)
 
     def _outputs_of(self, name: str, at: int = 0) -> str:
-        """Where the outputs of the set of inputs with this number go."""
+        """Returns the file of the outputs on the set of inputs with this number."""
         return str(self._directory / (f"{name} {at}.npz" if at else f"{name}.npz"))
 
     def _outputs(self, name: str, at: int) -> list[Array]:
@@ -208,5 +206,5 @@ class Trial:
 
 
 def _all_processors() -> tuple[int, ...]:
-    """Those that this process may use: for whoever is not timed."""
+    """The processors that this process may use, for processes that are not timed."""
     return tuple(sorted(os.sched_getaffinity(0)))

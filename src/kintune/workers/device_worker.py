@@ -171,9 +171,9 @@ def _at_leisure(urgent: bool) -> None:
 
 
 def _prove(context: bytes, payload: bytes, board: str = "") -> bytes:
-    from kintune.validate.validation import prove
+    from kintune.validate.validation import validate
 
-    return prove(context, payload, board)
+    return validate(context, payload, board)
 
 
 if __name__ == "__main__":

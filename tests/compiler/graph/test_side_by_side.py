@@ -59,7 +59,7 @@ def outputs_of(lowered: Any, target: Any) -> list[Any]:
 def test_right_programs_agree_and_a_wrong_one_is_named(lowered: Any, target: Any) -> None:
     from kintune.compiler.graph.side_by_side import side_by_side
     from kintune.core.stage_requests import workload_of
-    from kintune.validate.per_program import compare_each_program
+    from kintune.validate.numerics import compare_each_program
     from tests.support.mutants import mutant
 
     digests = {workload.digest for workload in lowered.workloads}

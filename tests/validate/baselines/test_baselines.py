@@ -1,4 +1,4 @@
-"""What every rival must do, asked of all of them."""
+"""What every baseline must do, tested on all of them."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from kintune.errors import InputError
 from kintune.models.constants import store_constant
-from kintune.validate.baselines import RIVALS, BaselineModel, make_baseline
+from kintune.validate.baselines import BASELINES, BaselineModel, make_baseline
 
 INPUTS = {
     "x": np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32),
@@ -50,20 +50,20 @@ def dynamic_onnx(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["onnxruntime", pytest.param("openvino", marks=pytest.mark.needs("openvino"))])
 def test_it_runs_an_onnx_file_and_keeps_the_order_of_outputs(name: str, dynamic_onnx: Path) -> None:
-    rival, subject = make_baseline(name), BaselineModel(onnx=str(dynamic_onnx))
-    assert rival.unavailable(subject) is None
-    rival.prepare(subject, 1, INPUTS)
+    baseline, subject = make_baseline(name), BaselineModel(onnx=str(dynamic_onnx))
+    assert baseline.unavailable(subject) is None
+    baseline.prepare(subject, 1, INPUTS)
     for _ in range(2):
-        for output, wanted in zip(rival.run(), expected(), strict=True):
+        for output, wanted in zip(baseline.run(), expected(), strict=True):
             np.testing.assert_allclose(output, wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["onnxruntime", pytest.param("openvino", marks=pytest.mark.needs("openvino"))])
 def test_it_is_fed_the_constants_that_the_executable_lacks(name: str, dynamic_onnx: Path) -> None:
     subject = BaselineModel(onnx=str(dynamic_onnx), constants={"ids": store_constant("ids", INPUTS["ids"], typed=True)})
-    rival = make_baseline(name)
-    rival.prepare(subject, 1, {"x": INPUTS["x"]})
-    for output, wanted in zip(rival.run(), expected(), strict=True):
+    baseline = make_baseline(name)
+    baseline.prepare(subject, 1, {"x": INPUTS["x"]})
+    for output, wanted in zip(baseline.run(), expected(), strict=True):
         np.testing.assert_allclose(output, wanted, rtol=1e-6)
 
 
@@ -73,9 +73,9 @@ def test_onnxruntime_takes_a_file_format_newer_than_it_knows(dynamic_onnx: Path,
     model.ir_version = 99
     options = {"save_as_external_data": True, "size_threshold": 0, "location": "weights"} if external else {}
     onnx.save(model, dynamic_onnx, **options)
-    rival = make_baseline("onnxruntime")
-    rival.prepare(BaselineModel(onnx=str(dynamic_onnx)), 1, INPUTS)
-    for output, wanted in zip(rival.run(), expected(), strict=True):
+    baseline = make_baseline("onnxruntime")
+    baseline.prepare(BaselineModel(onnx=str(dynamic_onnx)), 1, INPUTS)
+    for output, wanted in zip(baseline.run(), expected(), strict=True):
         np.testing.assert_allclose(output, wanted, rtol=1e-6)
 
 
@@ -91,14 +91,14 @@ def test_torch_compiles_an_exported_program(tmp_path: Path) -> None:
 
     example = tuple(torch.from_numpy(array) for array in INPUTS.values())
     torch.export.save(torch.export.export(Network(), example), tmp_path / "network.pt2")
-    rival, subject = make_baseline("torch"), BaselineModel(exported=str(tmp_path / "network.pt2"))
-    assert rival.unavailable(subject) is None
-    rival.prepare(subject, 1, INPUTS)
-    for output, wanted in zip(rival.run(), expected(), strict=True):
+    baseline, subject = make_baseline("torch"), BaselineModel(exported=str(tmp_path / "network.pt2"))
+    assert baseline.unavailable(subject) is None
+    baseline.prepare(subject, 1, INPUTS)
+    for output, wanted in zip(baseline.run(), expected(), strict=True):
         np.testing.assert_allclose(output, wanted, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", sorted(RIVALS))
+@pytest.mark.parametrize("name", sorted(BASELINES))
 def test_each_says_what_form_of_the_network_it_lacks(name: str) -> None:
     assert make_baseline(name).unavailable(BaselineModel()) in (
         "the model is not an ONNX file",

@@ -25,7 +25,7 @@ from kintune.core.stage_requests import (
     ValidationItem,
 )
 from kintune.core.stage_results import DraftPrograms, Packaged, Prepared, StageName
-from kintune.validate.validation import seconds_of_proof
+from kintune.validate.validation import estimate_validation_s
 
 __all__ = ["BUILD_S", "PROFILE_S", "REFERENCE_S", "SLOW", "StageFactory"]
 
@@ -203,7 +203,7 @@ class StageFactory:
     def proof_s(self, tuned_s: float, untuned_s: float) -> float:
         """Seconds that the proof of a network takes, roughly, of which one run takes so long, tuned and untuned."""
         rivals = len(self._spec.options.compare)
-        return seconds_of_proof(self._conditions(), tuned_s=tuned_s, untuned_s=untuned_s, rivals=rivals)
+        return estimate_validation_s(self._conditions(), tuned_s=tuned_s, untuned_s=untuned_s, baselines=rivals)
 
     def duration_key(self, kind: str) -> str:
         """What stages of this kind are expected to take as long as: those of the same model, whichever job's."""

@@ -11,22 +11,26 @@ from kintune.validate.baselines.onnx_runtime import OnnxRuntime
 from kintune.validate.baselines.open_vino import OpenVino
 from kintune.validate.baselines.torch_compile import TorchCompile
 
-__all__ = ["KINTUNE", "RIVALS", "Baseline", "BaselineModel", "make_baseline"]
+__all__ = ["BASELINES", "KINTUNE", "Baseline", "BaselineModel", "make_baseline"]
 
 KINTUNE = "kintune"
-"""The name of our own executables among the rivals."""
+"""The name of Kintune's own executables among the baselines."""
 
-RIVALS: Mapping[str, Callable[[bool], Baseline]] = {
+BASELINES: Mapping[str, Callable[[bool], Baseline]] = {
     KINTUNE: KintuneExecutable,
     "onnxruntime": OnnxRuntime,
     "openvino": OpenVino,
     "torch": TorchCompile,
 }
-"""All that can run a network, by name."""
+"""All runtimes, by name; the argument is `exact`."""
 
 
 def make_baseline(name: str, exact: bool = False) -> Baseline:
-    """The rival of this name, with `exact` one for numbers, not speed; InputError when there is none."""
-    if name not in RIVALS:
-        raise InputError(f"no runtime to compare with is called {name!r}; there are {', '.join(sorted(RIVALS))}")
-    return RIVALS[name](exact)
+    """Returns the runtime of this name, with `exact` for comparing numbers instead of speed.
+
+    Raises:
+        InputError: there is none of this name.
+    """
+    if name not in BASELINES:
+        raise InputError(f"no runtime to compare with is called {name!r}; there are {', '.join(sorted(BASELINES))}")
+    return BASELINES[name](exact)

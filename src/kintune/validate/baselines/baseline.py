@@ -1,4 +1,4 @@
-"""What every runtime that a network is compared with can do."""
+"""The interface of the runtimes that a network is compared with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Baseline", "BaselineModel"]
 
 
 class BaselineModel(msgspec.Struct, frozen=True):
-    """The network in every form there is of it: paths of a `.kt` file, an ONNX file, a PyTorch exported program.
+    """The network in its available forms: paths of a `.kt` file, an ONNX file, a PyTorch exported program.
 
     The last two have inputs that the first has not: those of `constants`, whose types and shapes are the file's.
     """
@@ -26,29 +26,29 @@ class BaselineModel(msgspec.Struct, frozen=True):
     constants: dict[str, Constant] = {}
 
     def feeds(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The inputs of the model's own file: those of the executable, and the constants."""
+        """Returns the inputs of the model's own file: those of the executable, and the constants."""
         return {**inputs, **{name: constant_values(constant) for name, constant in self.constants.items()}}
 
 
 class Baseline(Protocol):
     """A runtime that runs a network in fp32 with a given number of threads.
 
-    Used in a process of its own, in this order: `unavailable`, `prepare`, then `run` as often as one likes.  It keeps
+    Used in a process of its own, in this order: `unavailable`, `prepare`, then `run` any number of times.  It keeps
     its runtime's defaults except for what makes the comparison fair: fp32, the threads, one request at a time.  Made
     with `exact`, it leaves out every optimisation that changes numbers.
     """
 
     def unavailable(self, subject: BaselineModel) -> str | None:
-        """Why this runtime cannot run the network here, in a few words; None when it can."""
+        """Returns why this runtime cannot run the network here, in a few words; None when it can."""
 
     def prepare(self, subject: BaselineModel, threads: int, inputs: Mapping[str, Array]) -> None:
-        """Load and compile the network for inputs of these shapes, and keep the inputs."""
+        """Loads and compiles the network for inputs of these shapes, and keeps the inputs."""
 
     def feed(self, inputs: Mapping[str, Array]) -> None:
-        """Keep these inputs, of the same shapes and types, for the runs that follow."""
+        """Keeps these inputs, of the same shapes and types, for the runs that follow."""
 
-    def disturb(self, seed: int) -> None:
-        """Move the model's own weights by a few units in the last place, where the runtime can, for good."""
+    def perturb_weights(self, seed: int) -> None:
+        """Perturbs the model's weights by a few units in the last place for good, where the runtime can."""
 
     def run(self) -> list[Array]:
-        """Run once on the inputs; the outputs in the model's order, valid until the next run."""
+        """Runs once on the inputs; returns the outputs in the model's order, valid until the next run."""

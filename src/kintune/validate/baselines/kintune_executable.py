@@ -1,4 +1,4 @@
-"""Our own executables, as one contender among others."""
+"""Kintune's own executables as a baseline."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class KintuneExecutable:
         """Keep these."""
         self._inputs = dict(inputs)
 
-    def disturb(self, seed: int) -> None:
+    def perturb_weights(self, seed: int) -> None:
         """Its weights stay as they are."""
 
     def run(self) -> list[Array]:

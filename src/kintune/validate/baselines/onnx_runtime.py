@@ -15,7 +15,7 @@ import numpy as np
 
 from kintune.runtime.inputs import Array
 from kintune.validate.baselines.baseline import BaselineModel
-from kintune.validate.noise import moved
+from kintune.validate.numerics import perturbed
 
 __all__ = ["OnnxRuntime"]
 
@@ -53,12 +53,12 @@ class OnnxRuntime:
         self.feed(inputs)
         self._session = self._opened()
 
-    def disturb(self, seed: int) -> None:
+    def perturb_weights(self, seed: int) -> None:
         """Open the model again with other values for its weights, or with its own where it takes no others."""
         self._session = self._opened(seed)
 
     def _opened(self, seed: int | None = None) -> Any:
-        """A session, with a `seed` one whose weights are moved."""
+        """Opens a session; with a `seed`, its weights are perturbed."""
         import onnxruntime
 
         path = str(self._subject.onnx)
@@ -91,8 +91,10 @@ class OnnxRuntime:
 
 
 def _open(path: str, options: Any) -> Any:
-    """A session of the model.  A file format newer than onnxruntime knows is called the newest one that it does: what
-    came with newer ones is of no use to operators that it knows, and any other it names itself.
+    """Opens a session of the model.
+
+    A file format newer than onnxruntime knows is declared to be the newest one that it knows: the operators that it
+    knows need nothing newer, and it names any other in its error.
     """
     import onnx
     import onnxruntime
@@ -128,7 +130,7 @@ def _replace_weights(path: str, options: Any, seed: int) -> list[Any]:
     for number, tensor in enumerate(onnx.load(path).graph.initializer):
         if tensor.data_type not in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE):
             continue
-        array = moved(onnx.numpy_helper.to_array(tensor), (seed, number))
+        array = perturbed(onnx.numpy_helper.to_array(tensor), (seed, number))
         if array.size:
             kept.append(onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)))
             options.add_initializer(tensor.name, kept[-1])

@@ -50,7 +50,7 @@ class OpenVino:
         """Keep these."""
         self._inputs = self._subject.feeds(inputs)
 
-    def disturb(self, seed: int) -> None:
+    def perturb_weights(self, seed: int) -> None:
         """Its weights stay as they are."""
 
     def run(self) -> list[Array]:

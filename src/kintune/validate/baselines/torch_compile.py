@@ -13,7 +13,7 @@ import numpy as np
 from kintune.core.dtypes import numpy_dtype
 from kintune.runtime.inputs import Array
 from kintune.validate.baselines.baseline import BaselineModel
-from kintune.validate.noise import moved
+from kintune.validate.numerics import perturbed
 
 __all__ = ["TorchCompile"]
 
@@ -70,7 +70,7 @@ class TorchCompile:
         feeds = self._subject.feeds(inputs)
         self._inputs = [_tensor(feeds[name]) for name in self._names]
 
-    def disturb(self, seed: int) -> None:
+    def perturb_weights(self, seed: int) -> None:
         """Move parameters and buffers."""
         import torch
 
@@ -79,7 +79,7 @@ class TorchCompile:
                 if weight.dtype.is_floating_point:
                     if name not in self._own_weights:
                         self._own_weights[name] = _own(weight).copy()
-                    weight.copy_(_tensor(moved(self._own_weights[name], (seed, number))).to(weight.dtype))
+                    weight.copy_(_tensor(perturbed(self._own_weights[name], (seed, number))).to(weight.dtype))
 
     def run(self) -> list[Array]:
         """Run once."""
