@@ -18,7 +18,7 @@ import pytest
 from kintune.errors import RecordsError, StorageFull
 from kintune.records import Store
 from kintune.records.database import Database
-from kintune.records.location import backend_at
+from kintune.records.location import database_system_at
 from kintune.testing.records import add_workload, event, measurement
 
 WRITER = str(Path(__file__).with_name("writer.py"))
@@ -125,7 +125,9 @@ def test_writers_that_begin_new_records_together_agree(tmp_path: Path) -> None:
 def test_a_connection_that_is_gone_is_found_out_before_it_is_used(tmp_path: Path) -> None:
     gone: Any = sqlite3.connect(":memory:")
     gone.close()
-    with closing(Database(backend_at(str(tmp_path / "records.sqlite"), 1.0), create=True, verify=True)) as database:
+    with closing(
+        Database(database_system_at(str(tmp_path / "records.sqlite"), 1.0), create=True, verify=True)
+    ) as database:
         assert database.engine.dialect._do_ping_w_event(gone) is False  # and no error: it is replaced
 
 

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kintune.core.candidate import Candidate, digest_of
+from kintune.core.candidate import Candidate, Location, Sketch, digest_of
 from kintune.core.outcome import Outcome, Status
 from kintune.errors import DamagedRecord, RecordsError, StorageError
-from kintune.records import ImportSummary, RunState, Store, export_records, import_records
+from kintune.records import ImportSummary, Measurement, RunState, Store, export_records, import_records
+from kintune.records.portable import ImportChecks
 from kintune.records.schema import measurements
 from kintune.testing.records import COMPILER, DEVICE, add_workload, measurement
 
@@ -57,7 +58,9 @@ def test_what_was_exported_is_imported_elsewhere(store: Store, other: Store, tmp
 
 
 _values = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
 _times = st.lists(st.floats(min_value=1e-6, max_value=1e9), min_size=1, max_size=3).map(tuple)
+
 _measured = st.tuples(
     st.integers(min_value=0, max_value=63),
     st.one_of(
@@ -249,3 +252,43 @@ def test_a_foreign_file_is_refused(other: Store, tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(RecordsError, match=r"records\.jsonl\.gz"):
             import_records(other, path)
+
+
+WORKLOAD = "a" * 32
+
+SKETCH = Sketch(WORKLOAD, "b" * 32, b"trace", (Location(12),))
+
+INLINED, ROOT = -2, -1
+
+
+@pytest.fixture
+def rules() -> ImportChecks:
+    rules = ImportChecks({"1": 16}.get)
+    assert [rules.device_type(DEVICE), rules.workload(WORKLOAD), rules.sketch(SKETCH)] == ["", "", ""]
+    return rules
+
+
+def at(place: int) -> Measurement:
+    return msgspec.structs.replace(
+        measurement(WORKLOAD, 0, 1.0), candidate=Candidate(WORKLOAD, SKETCH.digest, ((place,),))
+    )
+
+
+@pytest.mark.parametrize("place", [INLINED, ROOT, 0, 11])
+def test_a_producer_may_be_anywhere(rules: ImportChecks, place: int) -> None:
+    assert rules.measurement(at(place)) == ""
+
+
+def test_there_is_no_place_beyond_inlined(rules: ImportChecks) -> None:
+    assert rules.measurement(at(-3)) == "its decision 0 does not answer its axis"
+
+
+def test_features_are_as_many_as_known_ones_of_their_version(rules: ImportChecks) -> None:
+    narrow = msgspec.structs.replace(at(0), features=bytes(8))
+    assert rules.measurement(narrow) == "it has 2 features, others of version '1' have 16"
+    assert rules.measurement(msgspec.structs.replace(narrow, feature_version="2")) == ""
+    assert "of version '2' have 2" in rules.measurement(msgspec.structs.replace(at(0), feature_version="2"))
+
+
+def test_a_measurement_without_features_is_one(rules: ImportChecks) -> None:
+    assert rules.measurement(msgspec.structs.replace(at(0), features=b"", feature_version="")) == ""

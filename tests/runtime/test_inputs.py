@@ -1,13 +1,16 @@
+from __future__ import annotations
+
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from kintune.core.model import Tensor
+from kintune.core.model import IndexCheck, Tensor
 from kintune.errors import InputError
-from kintune.runtime.inputs import arrange_inputs, draw_inputs, load_inputs
+from kintune.runtime.inputs import arrange_inputs, check_indices, draw_inputs, load_inputs
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool")
+
 TENSORS = [Tensor(f"a {dtype}", (3, 1, 50), dtype) for dtype in DTYPES] + [Tensor("scalar", (), "float32")]
 
 
@@ -94,3 +97,27 @@ def test_other_files_are_refused_in_one_line(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=name) as caught:
             load_inputs(tmp_path / name)
         assert "\n" not in str(caught.value)
+
+
+ROWS = IndexCheck("Gather 'rows'", 0, (5,), 1, True)
+
+PLACES = IndexCheck("GatherND 'places'", 1, (3, 7), 0, False)
+
+
+def test_indices_inside_pass() -> None:
+    check_indices([ROWS, PLACES], [np.array([-5, 4, 0]), np.array([[2, 6], [0, 0]])])
+    check_indices([ROWS], [np.zeros((0, 3), np.int64)])
+
+
+@pytest.mark.parametrize(("value", "dtype"), [(5, "int64"), (-6, "int32"), (200, "uint8")])
+def test_an_index_of_one_axis(value: int, dtype: str) -> None:
+    with pytest.raises(InputError, match=f"Gather 'rows': .* index {value}, .* axis 1 with 5 elements"):
+        check_indices([ROWS], [np.array([[0, 1], [value, 2]], dtype)])
+
+
+@pytest.mark.parametrize(
+    ("place", "said"), [((3, 0), "index 3, .* axis 0 with 3"), ((0, -1), "index -1, .* axis 1 with 7")]
+)
+def test_an_index_of_several_axes(place: tuple[int, int], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        check_indices([PLACES], [np.zeros(1), np.array([[2, 6], place])])

@@ -31,7 +31,7 @@ def test_a_token_is_good_on_a_full_disk_too(people: Users, database: Database, m
     def full(_connection: object) -> None:
         raise StorageFull("no space left")
 
-    monkeypatch.setattr(database.backend, "before_commit", full)
+    monkeypatch.setattr(database.system, "before_commit", full)
     assert people.visitor(token.text, 2.0).name == "anna"
 
 

@@ -22,9 +22,7 @@ from kintune.runtime.artifact import load_artifact
 __all__ = ["BackendTimer", "HostBackend", "MeasurementBackend"]
 
 _ONE_CORE_PER_THREAD = -2  # the runtime's kSpecifyOneCorePerThread
-
 _CORE_BYTES_PER_S = 1e12
-
 _WARM_UP_BYTES = 1 << 20  # a thread, where the size of its cache is not known
 _WARM_UP_S = 0.02
 

@@ -24,7 +24,6 @@ APART_RATIO = 1.5
 _PAUSE_S = 0.01
 _WAIT_S = 1.0
 _PATIENCE = 3  # fruitless waits, after which cores that are apart are not waited for
-
 _LINE = 64  # bytes
 _FLOATS = _LINE // 4
 _SAMPLES = 11

@@ -33,7 +33,6 @@ _LINE = 64  # bytes
 _FLOATS = _LINE // 4
 _ENTRY = "main"
 _TIMES = 2  # as much as the cache holds must pass through it more than once: it does not replace strictly by age
-
 _FLUSH_FEATURE = "clflushopt"
 _HOST_FEATURES = "tvm.codegen.llvm.GetHostCPUFeatures"
 

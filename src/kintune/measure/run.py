@@ -28,7 +28,6 @@ CORRUPTED = 86
 """Exit code of a worker whose memory or device a candidate has corrupted: its reference computes something else."""
 
 _BUDGET = 1 << 30
-
 _AGAIN_REPEATS = 3
 """Repeats of a candidate that was measured before."""
 

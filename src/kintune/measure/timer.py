@@ -17,9 +17,7 @@ from kintune.errors import DeviceError
 
 __all__ = ["FlushingBackend", "KernelTimer", "check_plausible", "in_batches", "is_decided", "medians_us"]
 
-
 _FLUSH = "kintune.measure.flush_weights"
-
 _SHORT_S = 1e-3
 """Shorter runs are timed inside the runtime: the microsecond of a call from Python would show in their times."""
 
@@ -30,7 +28,6 @@ _SCREENING_BATCH_S = 300e-6
 """The same where slow candidates are given up early: those that may win are timed once more later."""
 
 _BATCH_RUNS = 64
-
 _START_US = 200.0
 """Waking threads and touching pages for the first time cost a first run no more than this.  A kernel whose first run
 exceeds `slow_us` by more is not run again."""

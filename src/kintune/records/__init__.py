@@ -1,4 +1,4 @@
-"""Records: every measurement, and the runs' histories, kept in a database."""
+"""Records: a database of all measurements and of the histories of runs."""
 
 from kintune.records.devices import Fact
 from kintune.records.integrity import Damage, OnDamage, refuse

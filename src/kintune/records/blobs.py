@@ -1,4 +1,4 @@
-"""Large immutable bytes, kept once under the digest of their content."""
+"""Blobs: large immutable bytes, stored once under the digest of their content."""
 
 from __future__ import annotations
 
@@ -11,16 +11,22 @@ from sqlalchemy import select
 
 from kintune.core.candidate import digest_of
 from kintune.errors import RecordsError
-from kintune.records.backend import insert_or_keep
-from kintune.records.database import Database
+from kintune.records.database import Database, insert_or_keep
 from kintune.records.integrity import Damage
 from kintune.records.schema import blobs
 
 __all__ = ["Blobs", "Codec", "content", "pack", "unpack"]
 
+_WORTH_IT = 256  # bytes: less is kept as it is
+_LEVEL = 3  # trained models and traces shrink to a third; higher levels gain little for twice the time
+
 
 def content(row: Mapping[str, Any]) -> bytes:
-    """The bytes of one row of `blobs`; raises `DamagedRecord` when they are not what its digest says."""
+    """Returns the bytes of one row of `blobs`.
+
+    Raises:
+        DamagedRecord: they do not match their digest.
+    """
     try:
         data = unpack(row["codec"], row["bytes"])
     except (ValueError, TypeError) as error:
@@ -37,7 +43,7 @@ class Blobs:
         self._database = database
 
     def put(self, data: bytes) -> str:
-        """Keep `data`; the answer is its digest, `digest_of(data)`."""
+        """Stores `data`, and returns its digest, `digest_of(data)`."""
         digest = digest_of(data)
         with self._database.transaction() as connection:
             if connection.scalar(select(blobs.c.digest).where(blobs.c.digest == digest)) is None:
@@ -46,7 +52,12 @@ class Blobs:
         return digest
 
     def get(self, digest: str) -> bytes:
-        """The bytes with this digest; raises `RecordsError` when there are none, `DamagedRecord` when they changed."""
+        """Returns the bytes with this digest.
+
+        Raises:
+            RecordsError: there are none.
+            DamagedRecord: they changed.
+        """
         with self._database.snapshot() as connection:
             row = connection.execute(select(blobs).where(blobs.c.digest == digest)).one_or_none()
         if row is None:
@@ -54,21 +65,15 @@ class Blobs:
         return content(row._asdict())
 
 
-_WORTH_IT = 256  # bytes: less is kept as it is
-
-
-_LEVEL = 3  # trained models and traces shrink to a third; higher levels gain little for twice the time
-
-
 class Codec(str, Enum):
-    """How the bytes of a row are to be read."""
+    """The encoding of the bytes of a row."""
 
     RAW = "raw"
     ZLIB = "zlib"
 
 
 def pack(data: bytes) -> tuple[Codec, bytes]:
-    """The bytes to keep for `data`, and how to read them."""
+    """Returns the codec and the bytes to store for `data`."""
     if len(data) >= _WORTH_IT:
         packed = zlib.compress(data, _LEVEL)
         if len(packed) < len(data):
@@ -77,7 +82,11 @@ def pack(data: bytes) -> tuple[Codec, bytes]:
 
 
 def unpack(codec: str, kept: bytes) -> bytes:
-    """What was packed; raises `ValueError` when it is damaged."""
+    """Reverses `pack`.
+
+    Raises:
+        ValueError: the bytes are damaged, or their codec is unknown.
+    """
     if codec == Codec.RAW.value:
         return kept
     if codec != Codec.ZLIB.value:

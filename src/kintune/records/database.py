@@ -1,23 +1,96 @@
-"""Transactions: where they begin, how they end, and what a driver's errors become."""
+"""Databases and their transactions; `DatabaseSystem` has what differs between PostgreSQL and SQLite."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from sqlalchemy import Connection, ExceptionContext, event
+from sqlalchemy import URL, Connection, Engine, ExceptionContext, Table, create_engine, event
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-from kintune.errors import OrderError, RecordsError, StorageError
-from kintune.records.backend import Backend
+from kintune.errors import OrderError, RecordsError, StorageError, StorageFull
+from kintune.records.integrity import Damage
 
-__all__ = ["Clock", "Database", "now"]
+__all__ = ["Clock", "Database", "DatabaseSystem", "insert_or_keep", "now"]
+
+Clock: TypeAlias = Callable[[], str]
+"""Returns the time of day, ISO 8601 in UTC; tests replace it."""
+
+_DISK_FULL = "53100"  # SQLSTATE of PostgreSQL
+_INTEGRITY = "23"  # class of SQLSTATE: a constraint refused the row
+
+
+class DatabaseSystem:
+    """A database server, which manages and checks its files itself."""
+
+    def __init__(self, url: URL) -> None:
+        self.url = url
+        self.where = url.render_as_string(hide_password=True)
+        """The location of the records, as errors name it."""
+
+    def connect(self, *, create: bool, verify: bool) -> Engine:
+        """Returns an engine for the database, which need not exist with `create`.
+
+        Raises:
+            RecordsError: it cannot be used; with `verify` also when it is plain that something is missing.
+        """
+        try:
+            return create_engine(self.url, pool_pre_ping=True)  # reconnects to a server that was away
+        except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+            raise RecordsError(f"{self.where}: no driver for this kind of database ({error}); install one") from error
+
+    @contextlib.contextmanager
+    def opening(self) -> Iterator[None]:
+        """Returns a context that is held while the records are opened and, when new, created."""
+        yield
+
+    def options(self, *, writes: bool) -> dict[str, Any]:
+        """Returns the options of a connection whose transaction only reads (and sees one state) or `writes`."""
+        return {} if writes else {"isolation_level": "REPEATABLE READ"}
+
+    def adopt(self, engine: Engine) -> None:
+        """Prepares a database that is known to be empty, before tables are created."""
+
+    def examine(self, connection: Connection, *, verify: bool) -> str | None:
+        """Looks for damage that rows do not show; returns a line for people when something was lost.
+
+        Raises:
+            RecordsError: with `verify`, the database is not sound.
+        """
+        return None
+
+    def structural_damage(self, connection: Connection) -> list[Damage]:
+        """Returns the damage of the database as a whole."""
+        return []
+
+    def before_commit(self, connection: Connection) -> int:
+        """Is called last in every transaction that writes; returns its number, where they are counted."""
+        return 0
+
+    def after_commit(self, number: int) -> None:
+        """Is called first after every transaction that wrote, with its number; never raises."""
+
+    def explain(self, error: BaseException) -> RecordsError | StorageError:
+        """Returns the error of Kintune for a driver's `error`."""
+        state = str(getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or "")
+        line = " ".join(str(error).split())
+        if state == _DISK_FULL:
+            return StorageFull(f"{self.where}: the server has no space left; free some and run the same command again")
+        if state.startswith(_INTEGRITY):
+            return RecordsError(f"{self.where}: refused a record: {line}")
+        return StorageError(f"{self.where}: {line}")
+
+    def close(self) -> None:
+        """Frees what the system itself holds."""
 
 
 class _Open:
-    """The transaction a thread is in."""
+    """The open transaction of a thread."""
 
     def __init__(self, connection: Connection, writes: bool) -> None:
         self.connection = connection
@@ -32,9 +105,9 @@ class Database:
     with the error, nothing of that transaction is kept, and the next one starts clean.
     """
 
-    def __init__(self, backend: Backend, *, create: bool, verify: bool) -> None:
-        self.backend = backend
-        self.engine = backend.connect(create=create, verify=verify)
+    def __init__(self, system: DatabaseSystem, *, create: bool, verify: bool) -> None:
+        self.system = system
+        self.engine = system.connect(create=create, verify=verify)
         self._thread = threading.local()
         event.listen(self.engine, "handle_error", self._explain, retval=True)
 
@@ -47,7 +120,7 @@ class Database:
             return None  # not the driver's: an interrupt, or a mistake of ours
         if context.is_pre_ping:
             return None  # nobody's transaction: a connection that is gone is replaced
-        error = self.backend.explain(context.original_exception)
+        error = self.system.explain(context.original_exception)
         if self._open is not None:
             self._open.failure = error
         return error
@@ -71,7 +144,7 @@ class Database:
     @contextmanager
     def _begin(self, *, writes: bool) -> Iterator[Connection]:
         number = 0
-        with self.engine.connect().execution_options(**self.backend.options(writes=writes)) as connection:
+        with self.engine.connect().execution_options(**self.system.options(writes=writes)) as connection:
             opened = _Open(connection, writes)
             with connection.begin():
                 self._thread.open = opened
@@ -79,11 +152,11 @@ class Database:
                     yield connection
                     _check(opened)
                     if writes:
-                        number = self.backend.before_commit(connection)
+                        number = self.system.before_commit(connection)
                 finally:
                     self._thread.open = None
         if writes:
-            self.backend.after_commit(number)
+            self.system.after_commit(number)
 
     @contextmanager
     def _join(self, outer: _Open) -> Iterator[Connection]:
@@ -93,19 +166,21 @@ class Database:
     def close(self) -> None:
         """Close all connections; the database can no longer be used."""
         self.engine.dispose()
-        self.backend.close()
+        self.system.close()
 
 
-def _check(opened: _Open) -> None:
-    """Raise what ended the transaction before its block did."""
-    if opened.failure is not None:
-        raise opened.failure
-
-
-Clock: TypeAlias = Callable[[], str]
-"""The time of day, ISO 8601 in UTC; an argument, so that tests can tell the time."""
+def insert_or_keep(connection: Connection, table: Table, *rows: Mapping[str, Any]) -> bool:
+    """Inserts the rows (at least one) whose unique key is new; returns whether any was inserted."""
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    return connection.execute(dialect.insert(table).on_conflict_do_nothing(), [dict(row) for row in rows]).rowcount > 0
 
 
 def now() -> str:
     """The time of day to the millisecond, such as `2026-01-31T12:00:00.000+00:00`."""
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+
+
+def _check(opened: _Open) -> None:
+    """Raises the error that ended the transaction within its block."""
+    if opened.failure is not None:
+        raise opened.failure

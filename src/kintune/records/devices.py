@@ -1,4 +1,4 @@
-"""Device types, and what was measured of machines."""
+"""Device types, and facts that were measured of machines."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from sqlalchemy import delete, insert, select
 from kintune.core.device import Peak
 from kintune.core.measurement_protocol import DeviceType
 from kintune.errors import DamagedRecord, RecordsError
-from kintune.records.backend import insert_or_keep
-from kintune.records.database import Clock, Database
+from kintune.records.database import Clock, Database, insert_or_keep
 from kintune.records.integrity import OnDamage, refuse, sealed, verified
 from kintune.records.schema import device_types, machine_facts
 
@@ -37,14 +36,19 @@ class DeviceRecords:
         self._clock = clock
 
     def add(self, device_type: DeviceType) -> str:
-        """Keep the device type; the answer is its digest."""
+        """Stores the device type, and returns its digest."""
         text = msgspec.json.encode(device_type).decode()
         with self._database.transaction() as connection:
             insert_or_keep(connection, device_types, sealed(device_types, digest=device_type.digest, json=text))
         return device_type.digest
 
     def get(self, digest: str) -> DeviceType:
-        """The device type with this digest; raises `RecordsError` if there is none, `DamagedRecord` if it changed."""
+        """Returns the device type with this digest.
+
+        Raises:
+            RecordsError: there is none.
+            DamagedRecord: its row changed.
+        """
         with self._database.snapshot() as connection:
             for row in verified(
                 device_types, connection.execute(select(device_types).where(device_types.c.digest == digest))
@@ -61,7 +65,7 @@ class DeviceRecords:
             )
 
     def note_fact(self, key: str, subject: str, value: object) -> None:
-        """Keep a fact in place of what was known under the same key and subject."""
+        """Stores a fact in place of the former one under the same key and subject."""
         row = sealed(
             machine_facts,
             key=key,
@@ -75,7 +79,11 @@ class DeviceRecords:
             connection.execute(insert(machine_facts).values(**row))
 
     def fact(self, key: str, subject: str) -> Fact | None:
-        """What is known under this key and subject; raises `DamagedRecord` when it changed."""
+        """Returns the fact under this key and subject, or None.
+
+        Raises:
+            DamagedRecord: its row changed.
+        """
         same = (machine_facts.c.key == key) & (machine_facts.c.subject == subject)
         with self._database.snapshot() as connection:
             for row in verified(machine_facts, connection.execute(select(machine_facts).where(same))):
@@ -83,7 +91,7 @@ class DeviceRecords:
         return None
 
     def peak(self, device_type: str) -> Peak | None:
-        """What devices of this type (its digest) reach at their best, if that was measured and can be read."""
+        """Returns the peak of a device type (its digest); None when it was not measured or cannot be read."""
         try:
             fact = self.fact(_PEAK, device_type)
             return None if fact is None else msgspec.convert(fact.value, Peak)
@@ -91,5 +99,5 @@ class DeviceRecords:
             return None
 
     def note_peak(self, device_type: str, peak: Peak) -> None:
-        """Keep the peak of a device type (its digest), in place of an earlier one."""
+        """Stores the peak of a device type (its digest) in place of an earlier one."""
         self.note_fact(_PEAK, device_type, msgspec.to_builtins(peak))

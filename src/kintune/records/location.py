@@ -1,4 +1,4 @@
-"""Where the records are: what a user may say, and where they are when nothing is said."""
+"""The location of the records: by default, or as a path or URL of the user."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
 from kintune.errors import RecordsError
-from kintune.records.backend import Backend
+from kintune.records.database import DatabaseSystem
 from kintune.records.sqlite import SQLiteFile, SQLiteMemory
 
-__all__ = ["ENVIRONMENT", "backend_at", "default_location"]
+__all__ = ["ENVIRONMENT", "database_system_at", "default_location"]
 
 ENVIRONMENT = "KINTUNE_RECORDS"
 """Environment variable that names the records in place of the user's data directory."""
@@ -26,8 +26,12 @@ def default_location() -> str:
     return os.environ.get(ENVIRONMENT) or str(Path(platformdirs.user_data_dir("kintune")) / "records.sqlite")
 
 
-def backend_at(location: str | Path, busy_seconds: float) -> Backend:
-    """The backend for a path, a database URL (`postgresql+psycopg://...`), or ":memory:"."""
+def database_system_at(location: str | Path, busy_seconds: float) -> DatabaseSystem:
+    """Returns the database system of a path, a database URL (`postgresql+psycopg://...`), or ":memory:".
+
+    Raises:
+        RecordsError: it is neither, or a database of another kind.
+    """
     text = str(location)
     if text == _MEMORY:
         return SQLiteMemory()
@@ -39,8 +43,8 @@ def backend_at(location: str | Path, busy_seconds: float) -> Backend:
         raise RecordsError(f"{text}: neither a path nor the URL of a database") from error
     match url.get_backend_name():
         case "sqlite":
-            return backend_at(url.database or _MEMORY, busy_seconds)
+            return database_system_at(url.database or _MEMORY, busy_seconds)
         case "postgresql":
-            return Backend(url)
+            return DatabaseSystem(url)
         case other:
             raise RecordsError(f"{text}: records cannot be kept in {other}; use a file or PostgreSQL")

@@ -1,4 +1,4 @@
-"""Measurements: the facts that all tuning is about."""
+"""Measurements of candidates."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from sqlalchemy import ColumnElement, Connection, func, select, update
 from kintune.core.candidate import UNTUNED, Candidate, Decision
 from kintune.core.outcome import Outcome, Status
 from kintune.errors import RecordsError
-from kintune.records.backend import insert_or_keep
-from kintune.records.database import Clock, Database
+from kintune.records.database import Clock, Database, insert_or_keep
 from kintune.records.integrity import Damage, OnDamage, refuse, row_id, sealed, verified
 from kintune.records.schema import measurements
 
@@ -29,7 +28,7 @@ _outcome = msgspec.msgpack.Decoder(Outcome)
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one candidate on one device type (digest) with one compiler version.
+    """The outcome of one candidate on one device type (digest) with one compiler version.
 
     `features` are float32 bytes as extraction `feature_version` yields them; `origin` says who proposed the candidate
     and `predicted` what score it was given; `confirmed` is the outcome of timing it again, which counts more.  The
@@ -82,9 +81,9 @@ class Measurements:
         self._clock = clock
 
     def add(self, measurement: Measurement) -> int:
-        """Keep a measurement whose device type, workload and sketch were added before; the answer is its id.
+        """Stores a measurement whose device type, workload and sketch were added before, and returns its id.
 
-        When the same was measured before, the first measurement stays, and the answer is its id.
+        When the same candidate was measured before, the first measurement stays, and its id is returned.
         """
         with self._database.transaction() as connection:
             self.add_all([measurement])
@@ -93,7 +92,7 @@ class Measurements:
             return int(connection.execute(select(measurements.c.id).where(key)).scalar_one())
 
     def add_all(self, added: Collection[Measurement]) -> None:
-        """Keep these, each as `add` does, all or none."""
+        """Stores these, each as `add` does, all or none."""
         with self._database.transaction() as connection:
             rows = [_row(msgspec.structs.replace(m, created=m.created or self._clock())) for m in added]
             if rows:
@@ -137,7 +136,7 @@ class Measurements:
     ) -> list[Measurement]:
         """The measurements that match all that is given, in the order in which they were added.
 
-        A damaged one raises `DamagedRecord`, or is left out and told to `on_damage`.
+        A damaged one is passed to `on_damage`, which raises `DamagedRecord` by default, and left out.
         """
         given = _where(device_type, compiler, run_id)
         found: list[Measurement] = []
@@ -183,7 +182,7 @@ class Measurements:
             return [_measurement(row) for row in itertools.islice(seen, count)]
 
     def failures(self, *, workloads: Iterable[str] | None = None, run_id: str | None = None) -> list[FailureCount]:
-        """How often what went wrong, the most frequent first; counted as stored, without verifying checksums."""
+        """Counts failures by status and cause, the most frequent first, without verifying checksums."""
         counts: dict[tuple[str, str], int] = {}
         with self._database.snapshot() as connection:
             for part in _parts(workloads):
@@ -198,7 +197,7 @@ class Measurements:
         return [FailureCount(Status(status), cause, count) for (status, cause), count in by_count]
 
     def tallies(self) -> list[MeasurementTally]:
-        """What is known, by workload, device type and compiler; counted as stored, without verifying checksums."""
+        """Counts measurements by workload, device type and compiler, without verifying checksums."""
         c = measurements.c
         query = (
             select(
@@ -216,7 +215,7 @@ class Measurements:
             return [MeasurementTally(**row) for row in connection.execute(query).mappings()]
 
     def made_here(self) -> int:
-        """How many measurements runs of these records have made, not those that came from elsewhere."""
+        """Counts the measurements of runs of these records; imported ones are left out."""
         query = select(func.count()).where(measurements.c.run_id.is_not(None))
         with self._database.snapshot() as connection:
             return int(connection.execute(query).scalar_one())

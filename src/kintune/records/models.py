@@ -9,8 +9,7 @@ import msgspec
 from sqlalchemy import select
 
 from kintune.core.version import ModelVersion
-from kintune.records.backend import insert_or_keep
-from kintune.records.database import Clock, Database
+from kintune.records.database import Clock, Database, insert_or_keep
 from kintune.records.integrity import OnDamage, refuse, sealed, verified
 from kintune.records.schema import model_versions
 

@@ -3,34 +3,39 @@
 A gzip-compressed file of JSON lines.  Each line is an object with `record` and `seal`, the digest of the record's
 bytes.  The first record is a `header`, the last an `end` that counts the others; between them each `device_type`,
 `workload` (with its serialised program) and `sketch` comes before the `measurement`s that name it.  Bytes are base64.
-The same records give the same file.
+The same records give the same file.  An import checks the relations between records, see `ImportChecks`.
 """
 
 from __future__ import annotations
 
 import gzip
+import math
 import os
+import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
+import numpy as np
 
-from kintune.core.candidate import Sketch, digest_of
+from kintune.core.candidate import UNTUNED, Axis, Choice, Decision, Location, Sketch, Tile, digest_of
 from kintune.core.measurement_protocol import DeviceType
+from kintune.core.outcome import Outcome
 from kintune.core.workload import Subgraph
 from kintune.errors import RecordsError, StorageError
 from kintune.records.measurements import Measurement
-from kintune.records.portable_rules import Rules
 from kintune.records.runs import RunState
 from kintune.records.store import Store
 
-__all__ = ["PORTABLE_FORMAT", "ImportSummary", "export_records", "import_records"]
+__all__ = ["PORTABLE_FORMAT", "ImportChecks", "ImportSummary", "export_records", "import_records"]
+
 
 PORTABLE_FORMAT = "kintune-records-v1"
 
 _LONGEST_LINE = 256 << 20  # bytes; a longer line is no record of ours
+_DIGEST = re.compile(r"[0-9a-f]{32}")
 
 
 class _Header(msgspec.Struct, frozen=True, tag="header"):
@@ -71,11 +76,12 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 _line = msgspec.json.Decoder(_Line)
+
 _record: msgspec.json.Decoder[_Header | _Content | _End] = msgspec.json.Decoder(_Header | _Content | _End)
 
 
 class ImportSummary(msgspec.Struct, frozen=True):
-    """What an import brought: measurements that are new, and those that were known already."""
+    """The result of an import: how many measurements are new, and how many were known already."""
 
     added: int
     known: int
@@ -149,7 +155,7 @@ def import_records(store: Store, path: str | Path) -> ImportSummary:
     try:
         with gzip.open(source, "rb") as file, store.transaction():
             before = store.counts().measurements
-            for content in _read(source, file, Rules(store.measurements.width)):
+            for content in _read(source, file, ImportChecks(store.measurements.width)):
                 _add(store, content)
                 read += isinstance(content, _Measurement)
             added = store.counts().measurements - before
@@ -160,7 +166,7 @@ def import_records(store: Store, path: str | Path) -> ImportSummary:
     return ImportSummary(added, read - added)
 
 
-def _read(source: Path, file: gzip.GzipFile, rules: Rules) -> Iterator[_Content]:
+def _read(source: Path, file: gzip.GzipFile, checks: ImportChecks) -> Iterator[_Content]:
     """The records between header and end, each checked."""
     number = 0
     ended = False
@@ -179,7 +185,7 @@ def _read(source: Path, file: gzip.GzipFile, rules: Rules) -> Iterator[_Content]
                 if count != number - 1:
                     raise RecordsError(f"{source}: {number - 1} of {count} records are left; export it again")
             case _:
-                problem = _problem(rules, record)
+                problem = _problem(checks, record)
                 if problem:
                     raise RecordsError(f"{where} makes no sense: {problem}; nothing was imported")
                 yield record
@@ -200,16 +206,16 @@ def _decoded(line: bytes, where: str) -> _Header | _Content | _End:
         raise RecordsError(f"{where} is damaged: it is not text; nothing was imported") from error
 
 
-def _problem(rules: Rules, content: _Content) -> str:
+def _problem(checks: ImportChecks, content: _Content) -> str:
     match content:
         case _DeviceType(device_type=device_type):
-            return rules.device_type(device_type)
+            return checks.device_type(device_type)
         case _Workload(digest=digest):
-            return rules.workload(digest)
+            return checks.workload(digest)
         case _Sketch(sketch=sketch):
-            return rules.sketch(sketch)
+            return checks.sketch(sketch)
         case _Measurement(measurement=measurement):
-            return rules.measurement(measurement)
+            return checks.measurement(measurement)
 
 
 def _add(store: Store, content: _Content) -> None:
@@ -226,5 +232,87 @@ def _add(store: Store, content: _Content) -> None:
 
 
 def _leave_out(damage: object) -> None:
-    """A damaged run is none that is known to have failed."""
+    """Skips a damaged run, which is not known to have failed."""
     del damage
+
+
+class ImportChecks:
+    """Checks records of a file one after the other; each method returns what is wrong with one, or ""."""
+
+    def __init__(self, width_of: Callable[[str], int | None] = lambda _: None) -> None:
+        """`width_of` returns the number of features of a version, or None when it is not known."""
+        self._width_of = width_of
+        self._widths: dict[str, int] = {}
+        self._device_types: set[str] = set()
+        self._workloads: set[str] = set()
+        self._sketches: dict[str, Sketch] = {}
+
+    def device_type(self, device_type: DeviceType) -> str:
+        """Accepts any device type; measurements may name it afterwards."""
+        self._device_types.add(device_type.digest)
+        return ""
+
+    def workload(self, digest: str) -> str:
+        """Checks a workload; later records may name it."""
+        self._workloads.add(digest)
+        return "" if _DIGEST.fullmatch(digest) else f"{digest!r} is no digest"
+
+    def sketch(self, sketch: Sketch) -> str:
+        """Checks a sketch of a known workload; measurements may name it afterwards."""
+        self._sketches[sketch.digest] = sketch
+        if not _DIGEST.fullmatch(sketch.digest):
+            return f"{sketch.digest!r} is no digest"
+        return "" if sketch.workload in self._workloads else f"its workload {sketch.workload} is missing"
+
+    def measurement(self, measurement: Measurement) -> str:
+        """Checks that a measurement names known records, decides its sketch's axes and has valid times and features."""
+        candidate = measurement.candidate
+        if measurement.device_type not in self._device_types:
+            return f"its device type {measurement.device_type} is missing"
+        if candidate.workload not in self._workloads:
+            return f"its workload {candidate.workload} is missing"
+        if not measurement.compiler:
+            return "it names no compiler"
+        axes: tuple[Axis, ...] = ()
+        if candidate.sketch != UNTUNED:
+            sketch = self._sketches.get(candidate.sketch)
+            if sketch is None or sketch.workload != candidate.workload:
+                return f"its sketch {candidate.sketch} is missing"
+            axes = sketch.axes
+        if len(axes) != len(candidate.decisions):
+            return f"it has {len(candidate.decisions)} decisions for {len(axes)} axes"
+        for number, (axis, decision) in enumerate(zip(axes, candidate.decisions, strict=True)):
+            if not _answers(axis, decision):
+                return f"its decision {number} does not answer its axis"
+        outcomes = (measurement.outcome, measurement.confirmed)
+        wrong = next((problem for outcome in outcomes if outcome and (problem := _outcome_problem(outcome))), "")
+        return wrong or self._features(measurement.features, measurement.feature_version)
+
+    def _features(self, features: bytes, version: str) -> str:
+        """Checks that features of one version have the same width, as the rows that models are trained on."""
+        if not features:
+            return ""
+        if not version or len(features) % 4:
+            return f"its {len(features)} bytes of features are no 32-bit floats of a named version"
+        if not np.isfinite(np.frombuffer(features, dtype="<f4")).all():
+            return "its features are not all finite"
+        width = len(features) // 4
+        expected = self._widths.setdefault(version, self._width_of(version) or width)
+        return "" if width == expected else f"it has {width} features, others of version {version!r} have {expected}"
+
+
+def _answers(axis: Axis, decision: Decision) -> bool:
+    match axis:
+        case Tile(extent=extent, parts=parts):
+            return len(decision) == parts and min(decision) > 0 and math.prod(decision) == extent
+        case Choice(values=values):
+            return len(decision) == 1 and 0 <= decision[0] < len(values)
+        case Location():
+            return len(decision) == 1 and decision[0] >= -2  # inlined
+
+
+def _outcome_problem(outcome: Outcome) -> str:
+    if outcome.ok != bool(outcome.times_us):
+        return f"it is {outcome.status.value} with {len(outcome.times_us)} times"
+    wrong = [time for time in outcome.times_us if not (math.isfinite(time) and time > 0)]
+    return f"{wrong[0]} us is no time" if wrong else ""

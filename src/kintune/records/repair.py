@@ -1,5 +1,4 @@
-"""Finds damaged records everywhere, and removes them, so that the rest can be used and what is missing is measured
-again."""
+"""Finds damaged records and removes them; what is missing then is measured again."""
 
 from __future__ import annotations
 
@@ -17,14 +16,13 @@ from kintune.records.schema import METADATA, blobs, events, measurements, meta, 
 
 __all__ = ["check", "remove_damage"]
 
-
 _AT_ONCE = 200  # rows held in memory
 
 
 def check(database: Database) -> list[Damage]:
-    """Everything that is wrong: with the database as a whole, then row by row, then in the sequences of events."""
+    """Returns all damage: of the database as a whole, then of rows, then gaps in the sequences of events."""
     with database.snapshot() as connection:
-        found = database.backend.structural_damage(connection)
+        found = database.system.structural_damage(connection)
         found += _damaged_rows(connection)
         found += _gaps(connection)
     return found

@@ -1,4 +1,4 @@
-"""Runs: one tuning of one model, from the command to its end, across all sessions that worked on it."""
+"""Runs (one tuning of one model, across all processes that worked on it) and their events."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from enum import Enum
 from typing import Any
 
 import msgspec
-from sqlalchemy import insert, select, update
+from sqlalchemy import func, insert, select, update
 
+from kintune.core.messages import Committed, ItemStatus
 from kintune.errors import RecordsError
+from kintune.records.blobs import pack, unpack
 from kintune.records.database import Clock, Database
-from kintune.records.integrity import OnDamage, refuse, sealed, verified
-from kintune.records.schema import runs
+from kintune.records.integrity import Damage, OnDamage, refuse, row_id, sealed, verified
+from kintune.records.schema import events, runs
 
-__all__ = ["Run", "RunState", "Runs"]
+__all__ = ["Events", "Run", "RunState", "Runs"]
 
 
 class RunState(str, Enum):
-    """Where a run stands.  RUNNING and INTERRUPTED ones can be gone on with; the others are final."""
+    """The state of a run.  RUNNING and INTERRUPTED runs can be resumed; the other states are final."""
 
     RUNNING = "running"
     INTERRUPTED = "interrupted"
@@ -72,7 +74,11 @@ class Runs:
         seeds: dict[str, int] | None = None,
         versions: dict[str, str] | None = None,
     ) -> Run:
-        """Begin a run; raises `RecordsError` when there is one with this id."""
+        """Creates a run.
+
+        Raises:
+            RecordsError: there is one with this id.
+        """
         at = self._clock()
         run = Run(
             run_id,
@@ -103,7 +109,11 @@ class Runs:
         active_seconds: float | None = None,
         summary: bytes | None = None,
     ) -> Run:
-        """Change what is given; raises `RecordsError` when there is no such run, or its final state would change."""
+        """Changes the fields that are given.
+
+        Raises:
+            RecordsError: there is no such run, or its final state would change.
+        """
         with self._database.transaction() as connection:
             run = self.get(run_id)
             if state is not None and state is not run.state and run.state.final:
@@ -126,14 +136,23 @@ class Runs:
         return changed
 
     def get(self, run_id: str) -> Run:
-        """The run; raises `RecordsError` when there is none, `DamagedRecord` when its row changed."""
+        """Returns the run.
+
+        Raises:
+            RecordsError: there is none.
+            DamagedRecord: its row changed.
+        """
         with self._database.snapshot() as connection:
             for row in verified(runs, connection.execute(select(runs).where(runs.c.run_id == run_id))):
                 return _run(row)
         raise RecordsError(f"records: no run {run_id}; `kintune records list` names all")
 
     def find_unfinished(self, key: str) -> Run | None:
-        """The latest run of this key that can be gone on with; raises `DamagedRecord` when its row changed."""
+        """Returns the latest run of this key that can be resumed, or None.
+
+        Raises:
+            DamagedRecord: its row changed.
+        """
         unfinished = [state.value for state in RunState if not state.final]
         query = (
             select(runs)
@@ -167,3 +186,84 @@ def _run(row: Mapping[str, Any]) -> Run:
     values["seeds"] = msgspec.json.decode(row["seeds"], type=dict[str, int])
     values["versions"] = msgspec.json.decode(row["versions"], type=dict[str, str])
     return Run(**values)
+
+
+class Events:
+    """Events by run, numbered from 0 without a gap, from which a job can be restored.  None is ever changed."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def append(self, run_id: str, *added: Committed) -> None:
+        """Appends events to a run, all or none.
+
+        Raises:
+            RecordsError: a `seq` is not the next number.
+        """
+        with self._database.transaction() as connection:
+            for expected, event in enumerate(added, self.count(run_id)):
+                if event.seq != expected:
+                    raise RecordsError(
+                        f"records: event {event.seq} of run {run_id} cannot be added: {expected} is the next"
+                    )
+            if added:
+                connection.execute(insert(events), [_event_row(run_id, event) for event in added])
+
+    def count(self, run_id: str) -> int:
+        """How many events the run has; the number of its next one."""
+        with self._database.snapshot() as connection:
+            last = connection.scalar(select(func.max(events.c.seq)).where(events.c.run_id == run_id))
+        return 0 if last is None else int(last) + 1
+
+    def history(self, run_id: str) -> tuple[Committed, ...]:
+        """Returns all events of a run, in sequence; none can be left out, since later ones depend on it.
+
+        Raises:
+            DamagedRecord: one changed or is missing.
+        """
+        found: list[Committed] = []
+        query = select(events).where(events.c.run_id == run_id).order_by(events.c.seq)
+        with self._database.snapshot() as connection:
+            for row in verified(events, connection.execute(query)):
+                if row["seq"] != len(found):
+                    raise Damage(events.name, f"{run_id}/{len(found)}", "it is missing").error()
+                found.append(_event(row))
+        return tuple(found)
+
+
+def _event_row(run_id: str, event: Committed) -> dict[str, Any]:
+    codec, payload = pack(event.payload)
+    return sealed(
+        events,
+        run_id=run_id,
+        seq=event.seq,
+        at=event.at,
+        stage=event.stage,
+        attempt=event.attempt,
+        kind=event.kind,
+        idx=event.index,
+        status=event.status.value,
+        codec=codec.value,
+        payload=payload,
+        cause=event.cause,
+        seconds=event.seconds,
+    )
+
+
+def _event(row: Mapping[str, Any]) -> Committed:
+    try:
+        payload = unpack(row["codec"], row["payload"])
+    except ValueError as error:
+        raise Damage(events.name, row_id(events, row), f"its payload cannot be read: {error}").error() from error
+    return Committed(
+        seq=row["seq"],
+        at=row["at"],
+        stage=row["stage"],
+        attempt=row["attempt"],
+        kind=row["kind"],
+        index=row["idx"],
+        status=ItemStatus(row["status"]),
+        payload=payload,
+        cause=row["cause"],
+        seconds=row["seconds"],
+    )

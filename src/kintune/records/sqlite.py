@@ -1,7 +1,7 @@
-"""SQLite: the only file with statements of its own.
+"""SQLite: the file of the records, and the mark beside it that counts commits.
 
 Write-ahead log, so that readers never wait; `synchronous=FULL`, so that what was committed survives a loss of power;
-the `user_version` of the file counts commits, for the mark beside it (`kintune.records.sqlite`).
+the `user_version` of the file counts commits, which the mark repeats (`CommitMark`).
 """
 
 from __future__ import annotations
@@ -20,26 +20,22 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from kintune.errors import RecordsError, StorageError, StorageFull
-from kintune.records.backend import Backend
+from kintune.records.database import DatabaseSystem
 from kintune.records.integrity import Damage, row_id
 from kintune.records.schema import METADATA
 
 __all__ = ["CommitMark", "SQLiteFile", "SQLiteMemory"]
 
-
 _WRITES = "kintune_writes"  # execution option: the transaction will write, and takes the lock for that at once
-
 _MAGIC = b"SQLite format 3\0"
-
-
 _HEADER = 100  # bytes of the file header
-
-
 _EXAMINED_WHOLE = 64 << 20  # bytes: smaller files are checked whole when opened, which takes less than half a second
+_WAY_OUT = "`kintune records check` says more; restore a copy, or move the file away to start anew"
+_LENGTH = 30  # 20 digits, a space, 8 hex digits of CRC-32, a newline
 
 
-class SQLiteMemory(Backend):
-    """Records in memory, gone when closed; for tests and trials.  One thread at a time."""
+class SQLiteMemory(DatabaseSystem):
+    """Records in memory, gone when closed; for tests and experiments.  One thread at a time."""
 
     def __init__(self) -> None:
         super().__init__(URL.create("sqlite", database=":memory:"))
@@ -63,7 +59,7 @@ class SQLiteMemory(Backend):
         return damages
 
     def explain(self, error: BaseException) -> RecordsError | StorageError:
-        """What SQLite's `error` means, by its text, which is the same in all versions."""
+        """Returns the error of Kintune for SQLite's `error`, by its text, which is the same in all versions."""
         line = str(error)
         if "disk is full" in line:
             return StorageFull(f"{self.where}: no space left to write; free some and run the same command again")
@@ -89,9 +85,6 @@ def _key_of(connection: Connection, table: str, row: int) -> str:
     return row_id(known, found._asdict())
 
 
-_WAY_OUT = "`kintune records check` says more; restore a copy, or move the file away to start anew"
-
-
 class SQLiteFile(SQLiteMemory):
     """Records in one file (with its log and mark beside it), shared by one writer at a time and any number of readers.
 
@@ -99,7 +92,7 @@ class SQLiteFile(SQLiteMemory):
     """
 
     def __init__(self, path: Path, busy_seconds: float) -> None:
-        Backend.__init__(self, URL.create("sqlite", database=str(path)))
+        DatabaseSystem.__init__(self, URL.create("sqlite", database=str(path)))
         self.where = str(path)
         self._path = path
         self._busy_seconds = busy_seconds
@@ -231,11 +224,8 @@ def _decode(text: bytes) -> str:
     return text.decode("utf-8", "replace")
 
 
-_LENGTH = 30  # 20 digits, a space, 8 hex digits of CRC-32, a newline
-
-
 class CommitMark:
-    """The file `path`, made when missing; raises `OSError` when it cannot be opened."""
+    """The file `path`, made when missing, with the number of commits: a smaller number in the database shows a loss."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -1,4 +1,4 @@
-"""The records as one thing: opened, checked for what they are, and closed."""
+"""The store: opens, checks and closes the records."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from kintune.errors import RecordsError
 from kintune.records.blobs import Blobs
 from kintune.records.database import Clock, Database, now
 from kintune.records.devices import DeviceRecords
-from kintune.records.events import Events
 from kintune.records.integrity import Damage, sealed, verified
-from kintune.records.location import backend_at, default_location
+from kintune.records.location import database_system_at, default_location
 from kintune.records.measurements import Measurements
 from kintune.records.models import Models
 from kintune.records.repair import check, remove_damage
-from kintune.records.runs import Runs
+from kintune.records.runs import Events, Runs
 from kintune.records.schema import FORMAT, METADATA, NEIGHBOURS, SCHEMA_VERSION, meta
 from kintune.records.workloads import Workloads
 
@@ -84,17 +83,17 @@ class Store:
                 version.
             StorageError: it cannot be read and written.
         """
-        backend = backend_at(default_location() if location is None else location, busy_seconds)
-        database = Database(backend, create=create, verify=verify)
+        system = database_system_at(default_location() if location is None else location, busy_seconds)
+        database = Database(system, create=create, verify=verify)
         try:
-            with backend.opening():
+            with system.opening():
                 with database.snapshot() as connection:
-                    ours = _is_ours(connection, backend.where)
-                    notice = backend.examine(connection, verify=verify)
+                    ours = _is_ours(connection, system.where)
+                    notice = system.examine(connection, verify=verify)
                 if not ours and not create:
-                    raise RecordsError(notice or f"{backend.where}: holds no records; `kintune tune` creates them")
+                    raise RecordsError(notice or f"{system.where}: holds no records; `kintune tune` creates them")
                 if not ours:
-                    backend.adopt(database.engine)
+                    system.adopt(database.engine)
                     _create(database)
         except BaseException:
             database.close()
@@ -108,8 +107,8 @@ class Store:
 
     @property
     def where(self) -> str:
-        """The place of the records, for people: a path, or a URL without its password."""
-        return self._database.backend.where
+        """The location of the records, for people: a path, or a URL without its password."""
+        return self._database.system.where
 
     def transaction(self) -> AbstractContextManager[Connection]:
         """A block whose writes are kept together or not at all; one inside another belongs to the outer one."""
@@ -131,14 +130,14 @@ class Store:
             )
 
     def check(self) -> list[Damage]:
-        """Everything that is wrong with the records; reads all of them."""
+        """Returns all damage of the records; reads all of them."""
         return check(self._database)
 
     def remove_damage(self) -> list[Damage]:
-        """Remove every damaged row with all that depends on it; the answer is the damage that no removal can help.
+        """Removes every damaged row and the rows that depend on it; returns the damage that is left.
 
-        A run with a damaged event loses its events and, if it was under way, is abandoned.  Of a run that is removed
-        itself the times stay and the failures go.
+        A run with a damaged event loses its events and, if it is not over, is abandoned.  When a run is removed, its
+        times stay and its failures go.
         """
         return remove_damage(self._database)
 
@@ -156,7 +155,11 @@ class Store:
 
 
 def _is_ours(connection: Connection, where: str) -> bool:
-    """Whether the database holds our tables (True) or none at all (False); raises `RecordsError` for anything else."""
+    """Returns whether the database holds the tables of the records (True) or none at all (False).
+
+    Raises:
+        RecordsError: it holds other tables, or those of another version.
+    """
     tables = {name for name in inspect(connection).get_table_names() if not name.startswith(NEIGHBOURS)}
     if not tables:
         return False
@@ -173,7 +176,7 @@ def _is_ours(connection: Connection, where: str) -> bool:
 
 
 def _said(connection: Connection) -> dict[str, str]:
-    """What `meta` says; nothing when it has other columns than ours."""
+    """Returns the content of `meta`; empty when its columns are not ours."""
     if {column["name"] for column in inspect(connection).get_columns(meta.name)} != set(meta.columns.keys()):
         return {}
     return {row["key"]: row["value"] for row in verified(meta, connection.execute(select(meta)))}

@@ -1,4 +1,4 @@
-"""Workloads and their sketches: what the measurements are about."""
+"""Workloads and their sketches, which measurements refer to."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from sqlalchemy import select
 from kintune.core.candidate import Sketch
 from kintune.core.workload import Subgraph
 from kintune.errors import RecordsError
-from kintune.records.backend import insert_or_keep
 from kintune.records.blobs import Blobs
-from kintune.records.database import Database
+from kintune.records.database import Database, insert_or_keep
 from kintune.records.integrity import OnDamage, refuse, sealed, verified
 from kintune.records.schema import sketches, workloads
 
@@ -60,7 +59,12 @@ class Workloads:
             insert_or_keep(connection, sketches, row)
 
     def get(self, digest: str) -> WorkloadRecord:
-        """The workload with this digest; raises `RecordsError` when there is none, `DamagedRecord` when it changed."""
+        """Returns the workload with this digest.
+
+        Raises:
+            RecordsError: there is none.
+            DamagedRecord: its row changed.
+        """
         with self._database.snapshot() as connection:
             for row in verified(workloads, connection.execute(select(workloads).where(workloads.c.digest == digest))):
                 return _workload(row)

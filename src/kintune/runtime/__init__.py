@@ -1,1 +1,1 @@
-"""Executables: opened, run, timed, saved.  Needs the compiler's runtime."""
+"""Executables: opens, runs, times and saves compiled networks with the compiler's runtime."""

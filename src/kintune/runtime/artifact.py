@@ -1,4 +1,4 @@
-"""Compiled programs as shared libraries in bytes: made, and loaded into this process."""
+"""Artifacts: compiled programs as shared libraries in bytes, linked and loaded into this process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Linked", "library_of", "link_program", "load_artifact"]
 
 
 class Linked(NamedTuple):
-    """A shared library, and the object file that it was linked from; empty where there were several."""
+    """A shared library, and the object file that it was linked from, which is empty where there were several."""
 
     library: bytes
     object_file: bytes
@@ -24,7 +24,10 @@ class Linked(NamedTuple):
 def link_program(executable: Any, architecture: str, object_files: Sequence[bytes] = ()) -> Linked:
     """Link what the compiler has made, with further object files, for machines of this architecture.
 
-    Raises BuildError and OrderError as `linker.link` does, and whatever the compiler raises.
+    Raises:
+        BuildError: the linker fails.
+        OrderError: there is no linker for this architecture.
+        Exception: of the compiler's own kinds.
     """
     with tempfile.TemporaryDirectory(prefix="kintune-build-") as folder:
         library = Path(folder) / "artifact.so"
@@ -42,7 +45,7 @@ def link_program(executable: Any, architecture: str, object_files: Sequence[byte
 
 
 def library_of(executable: Any, architecture: str) -> bytes:
-    """The shared library alone of what the compiler has made; raises as `link_program` does."""
+    """Links as `link_program` does, and returns the shared library alone."""
     return link_program(executable, architecture).library
 
 

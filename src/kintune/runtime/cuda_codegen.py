@@ -1,4 +1,4 @@
-"""Gets the compiler of this process ready to make machine code for GPUs."""
+"""Prepares the compiler in this process for generating GPU code."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _COMPILE = "tvm_callback_cuda_compile"
 
 
 def compiling_for(target: tvm.target.Target) -> AbstractContextManager[Any]:
-    """Within what programs for this target must be compiled; whatever that needs is ready from now on.
+    """Returns the context in which programs for this target must be compiled, and prepares the compiler for it.
 
     Raises:
-        OrderError: it is a GPU, and there is nothing to compile for one with.
+        OrderError: it is a GPU, and its toolchain is missing.
     """
     if target.kind.name != GPU:
         return nullcontext()
@@ -71,7 +71,7 @@ def load_runtime() -> None:
 
 
 def _load_toolkit() -> None:
-    """Load the toolkit's runtime library from beside its compiler, where the system does not know where it is."""
+    """Loads the toolkit's runtime library, from beside its compiler where the system does not find it."""
     with suppress(OSError):
         ctypes.CDLL(_TOOLKIT, mode=ctypes.RTLD_GLOBAL)
         return
@@ -82,5 +82,5 @@ def _load_toolkit() -> None:
 
 
 def _compile(code: str) -> bytes:
-    """Called by the compiler with each CUDA source, within its target."""
+    """Compiles a CUDA source; the compiler calls it within its target."""
     return compile_cubin(str(code), str(tvm.target.Target.current().attrs["arch"]))

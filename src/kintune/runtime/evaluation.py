@@ -1,4 +1,4 @@
-"""How long an executable takes, with the spread of the times; free of TVM."""
+"""The latency of an executable and its spread.  It does not import TVM."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Evaluation"]
 class Evaluation(msgspec.Struct, frozen=True):
     """Latencies of repeated runs in milliseconds: the median, the 10th and 90th percentile, and all of them in order.
 
-    `spread` is (p90 - p10) / median: 0.02 is a quiet machine, 0.2 one whose numbers should not be believed.
+    `spread` is (p90 - p10) / median: 0.02 is usual on an idle machine; at 0.2 the times cannot be relied on.
     """
 
     median_ms: float
@@ -25,7 +25,7 @@ class Evaluation(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, times_ms: Sequence[float]) -> Evaluation:
-        """Summarise at least one latency."""
+        """Summarises at least one latency."""
         ordered = sorted(times_ms)
         p10, median, p90 = (quantile(ordered, q) for q in (0.1, 0.5, 0.9))
         return cls(median, p10, p90, (p90 - p10) / median if median else 0.0, tuple(times_ms))

@@ -87,10 +87,10 @@ class Executable:
         self.manifest = manifest
         self._library = library
         self._weights = tuple(weights)
-        self._seat: DevicePlacement | None = None
+        self._placement: DevicePlacement | None = None
         self._main: Any = None
-        if not is_gpu(manifest.target):  # whoever only builds for a GPU stays away from it
-            self._take_seat()
+        if not is_gpu(manifest.target):  # a process that only builds for a GPU does not use it
+            self._place()
         self._running = threading.Lock()
         self._has_run = False
 
@@ -132,7 +132,7 @@ class Executable:
         _check_runnable(path, package.manifest)
         try:
             opened = cls(package.manifest, package.library, [tensor_of(block) for block in package.weights])
-            opened._take_seat()
+            opened._place()
         except KintuneError as error:
             raise InputError(f"{path}: {error}") from error
         return opened
@@ -166,15 +166,15 @@ class Executable:
         """
         arrays = arrange_inputs(self.inputs, inputs)
         with self._running:
-            seat = self._take_seat()
-            if seat is None:
+            placement = self._place()
+            if placement is None:
                 raise OrderError(
                     f"{self.manifest.model_name} is {why_not_here(self.manifest)}, or save it and run it there"
                 )
             if not self._has_run:
                 prepare_threads(self.manifest.threads)
                 self._has_run = True
-            outputs = seat.run(self._main, self.inputs, arrays)
+            outputs = placement.run(self._main, self.inputs, arrays)
         count = len(self.outputs)
         check_indices(self.manifest.checks, outputs[count:])
         return {tensor.name: output for tensor, output in zip(self.outputs, outputs[:count], strict=True)}
@@ -185,7 +185,10 @@ class Executable:
         """Time `run`, arrays in to arrays out: `warmups` untimed runs, then `repeats` timed ones.
 
         Ends early once `max_seconds` have passed, after at least one timed run.  Without inputs they are drawn from
-        `seed`.  Raises InputError as `run` does.
+        `seed`.
+
+        Raises:
+            InputError: as for `run`, or there is no repeat, or warmups are negative.
         """
         if repeats < 1 or warmups < 0:
             raise InputError(f"evaluate needs at least 1 repeat and no negative warmups, got {repeats} and {warmups}")
@@ -202,16 +205,16 @@ class Executable:
             times.append((time.perf_counter() - start) * 1e3)
         return Evaluation.of(times)
 
-    def _take_seat(self) -> DevicePlacement | None:
+    def _place(self) -> DevicePlacement | None:
         """Where the network runs, with its program loaded; None where it cannot.
 
         Raises:
             KintuneError: that fails.
         """
-        if self._seat is None and (seat := make_placement(self.manifest, self._weights)) is not None:
-            self._main = _load(self._library, seat.device)
-            self._seat = seat
-        return self._seat
+        if self._placement is None and (placement := make_placement(self.manifest, self._weights)) is not None:
+            self._main = _load(self._library, placement.device)
+            self._placement = placement
+        return self._placement
 
 
 def _check_runnable(path: str | os.PathLike[str], manifest: Manifest) -> None:

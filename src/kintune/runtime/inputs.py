@@ -1,4 +1,4 @@
-"""A model's inputs as arrays: drawn when nobody gives any, read from a file, checked and put in order."""
+"""A model's inputs as arrays: draws them from a seed, reads and writes files, checks and orders them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Array", "arrange_inputs", "check_indices", "draw_inputs", "load_arra
 
 Array: TypeAlias = npt.NDArray[Any]
 
-_COUNTS = 8  # integers that are only computed with are less
+_COUNTS = 8  # an upper bound of the values of counts
 
 
 def arrange_inputs(tensors: Sequence[Tensor], given: Sequence[Any]) -> list[Array]:
@@ -52,7 +52,7 @@ def arrange_inputs(tensors: Sequence[Tensor], given: Sequence[Any]) -> list[Arra
 def draw_inputs(tensors: Iterable[Tensor], seed: int = 0) -> dict[str, Array]:
     """Arrays of the given names, shapes and dtypes, the same for the same seed.
 
-    What a tensor's `bounds` and `values` say is kept to: indices lie in their tables, bytes over their range, counts in
+    They follow a tensor's `bounds` and `values`: indices lie in their tables, bytes over their range, counts in
     [0, 8), images in [0, 1), masks are ones with a tail of zeros in each row, lengths are those of the whole.  Other
     floating-point values are normal (mean 0, deviation 1), other integers 0 or 1, which any table has.
     """
@@ -63,7 +63,7 @@ def draw_inputs(tensors: Iterable[Tensor], seed: int = 0) -> dict[str, Array]:
 
 
 def _drawn(tensor: Tensor, generator: np.random.Generator, longest: int) -> Any:
-    """The values of one input, in whatever type."""
+    """Returns the values of one input, in any type."""
     shape = tensor.shape
     if tensor.bounds is not None:
         least, greatest = tensor.bounds
@@ -93,7 +93,7 @@ def _drawn(tensor: Tensor, generator: np.random.Generator, longest: int) -> Any:
 
 
 def _mask(shape: tuple[int, ...], generator: np.random.Generator) -> Array:
-    """Ones, and in each row a tail of zeros over at most a quarter of it; the first row is all ones."""
+    """Returns ones, with a tail of zeros over at most a quarter of each row; the first row is all ones."""
     if not shape or 0 in shape:
         return np.ones(shape, np.float32)
     length = shape[-1]
@@ -130,7 +130,8 @@ def load_inputs(path: str | os.PathLike[str]) -> dict[str, Array]:
 def load_arranged(tensors: Sequence[Tensor], path: str | os.PathLike[str]) -> list[Array]:
     """The arrays of a model's inputs in its order, from an `.npz` file.
 
-    Raises InputError as `load_inputs` and `arrange_inputs` do; the message begins with the file.
+    Raises:
+        InputError: as for `load_inputs` and `arrange_inputs`; the message begins with the file.
     """
     loaded = load_inputs(path)
     try:
@@ -181,10 +182,10 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def check_indices(checks: Sequence[IndexCheck], indices: Sequence[Array]) -> None:
-    """Check the results after the outputs; nothing was read or written outside, whatever they hold.
+    """Checks the indices that a network returns after its outputs; kernels never read or write outside the bounds.
 
     Raises:
-        InputError: naming the node, the value and the size.
+        InputError: an index is out of bounds; the message names the node, the value and the size.
     """
     for check in checks:
         array = indices[check.result]

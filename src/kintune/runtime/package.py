@@ -7,7 +7,7 @@ Members, all stored without compression and in this order:
     weights.bin     the weights one after another, each at a multiple of `ALIGNMENT`, the member itself at one of `PAGE`
 
 Weights are mapped, not read: processes that open the same file share their memory.  The zip's own CRC-32 of each member
-is the checksum.  Nothing here knows the compiler, so any process can read a manifest.
+is the checksum.  It does not import TVM, so any process can read a manifest.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PAGE = 4096
 """Bytes; the granularity at which files are mapped."""
 
 _MANIFEST, _LIBRARY, _WEIGHTS = "manifest.json", "lib.so", "weights.bin"
-_MANIFEST_LIMIT = 64 << 20  # bytes; far above any real manifest, so that a damaged length allocates nothing absurd
+_MANIFEST_LIMIT = 64 << 20  # bytes, far above any real manifest: bounds the allocation when the length is damaged
 _CHUNK = 16 << 20  # bytes handled at a time
 _PADDING_ID = 0x4B54  # the extra field that pads a zip header, "KT"
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")
@@ -83,7 +83,7 @@ class Block(NamedTuple):
 
 
 class _Slot(msgspec.Struct, frozen=True):
-    """Where a weight lies in `weights.bin`."""
+    """The place of a weight in `weights.bin`."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -100,7 +100,7 @@ class _Contents(msgspec.Struct, frozen=True):
 
 
 class _Header(msgspec.Struct, frozen=True):
-    """As much of `manifest.json` as every format version has."""
+    """The part of `manifest.json` that every format version has."""
 
     format: int
 
@@ -134,7 +134,11 @@ class Package(NamedTuple):
 
 
 def read_manifest(path: str | os.PathLike[str]) -> Manifest:
-    """The manifest alone, without reading the rest.  Raises InputError as `Package.open` does."""
+    """Reads the manifest alone.
+
+    Raises:
+        InputError: as for `Package.open`.
+    """
     path = Path(path)
     with _reading(path) as archive:
         return _contents(archive, path).executable
@@ -231,14 +235,14 @@ def _map_member(archive: zipfile.ZipFile, path: Path, name: str) -> npt.NDArray[
 
 
 def _info(name: str) -> zipfile.ZipInfo:
-    """A member's entry without the time of day, so that the same content gives the same bytes."""
+    """Returns a member's entry without the time of day, so that the same content gives the same bytes."""
     info = zipfile.ZipInfo(name)
     info.external_attr = 0o644 << 16
     return info
 
 
 def _padding(position: int) -> bytes:
-    """A zip extra field that moves what follows a header at `position` to the next page."""
+    """Returns a zip extra field that moves the data after a header at `position` to the next page."""
     field = struct.Struct("<HH")
     filler = -(position + field.size) % PAGE
     return field.pack(_PADDING_ID, filler) + bytes(filler)

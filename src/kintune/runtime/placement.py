@@ -1,4 +1,4 @@
-"""Where a network runs: how its weights and inputs get there, and its outputs back."""
+"""Placement: the device that a network runs on, and the copies of weights, inputs and outputs to and from it."""
 
 from __future__ import annotations
 
@@ -21,36 +21,43 @@ from kintune.runtime.tensors import array_of, as_argument, leaves_of
 
 __all__ = ["BIND_VARIABLE", "THREADS_VARIABLE", "DevicePlacement", "make_placement", "prepare_threads", "why_not_here"]
 
+THREADS_VARIABLE = "TVM_NUM_THREADS"
+"""Read by the runtime at its first parallel call; without it, it takes half of the processors it sees."""
+
+BIND_VARIABLE = "TVM_BIND_THREADS"
+"""`0` lets the operating system choose where threads run."""
+
+_ONE_CORE_PER_THREAD = -2
 
 Weights = Sequence[tvm.runtime.Tensor]
 
 
 class DevicePlacement(Protocol):
-    """Where one network runs, with its weights."""
+    """The device that one network runs on, with its weights."""
 
     device: Any
     """The compiler's device."""
 
     def run(self, main: Any, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> list[Array]:
-        """Call `main(inputs..., weights...)`; the outputs belong to the caller."""
+        """Calls `main(inputs..., weights...)`; the outputs belong to the caller."""
         ...
 
 
 def make_placement(manifest: Manifest, weights: Weights) -> DevicePlacement | None:
-    """The CPU of this machine, or its first GPU; None where the network runs elsewhere only.
+    """Returns the CPU of this machine, or its first GPU; None where the network only runs on other machines.
 
     Raises:
         DeviceError: the GPU cannot be used.
-        OrderError: what it needs is not installed.
+        OrderError: the CUDA toolkit is not installed.
     """
     if manifest.machine != host_machine():
         return None
     if not is_gpu(manifest.target):
-        return _HostSeat(weights)
+        return _HostPlacement(weights)
     if not _is_gpu_here(manifest):
         return None
     try:
-        return _GpuSeat(weights)
+        return _GpuPlacement(weights)
     except KintuneError:
         raise
     except Exception as error:  # the runtime's own kinds: no memory left on it, held by somebody else
@@ -58,7 +65,7 @@ def make_placement(manifest: Manifest, weights: Weights) -> DevicePlacement | No
 
 
 def why_not_here(manifest: Manifest) -> str | None:
-    """Why this machine cannot run the program, and what to do; None when it can."""
+    """Returns why this machine cannot run the program, and what to do; None when it can."""
     if manifest.machine != host_machine():
         return f"built for {manifest.machine}, this machine is {host_machine()}; build it here"
     if is_gpu(manifest.target):
@@ -74,8 +81,24 @@ def why_not_here(manifest: Manifest) -> str | None:
     return f"built for a CPU with {', '.join(lacking)}, which this one lacks; build it for this machine"
 
 
-class _HostSeat:
-    """This process's own memory: nothing is copied that need not be."""
+def prepare_threads(threads: int) -> None:
+    """Gives this process's pool `threads` threads, but no more than physical cores it may use, one on each.
+
+    `TVM_NUM_THREADS` overrides the number, and so does a pool that has run already: it never grows.  The runtime by
+    itself binds its threads to the machine's first processors, whether this process may use them or not, and to both
+    halves of a core where those are neighbours.
+    """
+    cores = physical_cores()
+    count = int(os.environ.setdefault(THREADS_VARIABLE, str(max(1, min(threads, len(cores))))))
+    if os.environ.get(BIND_VARIABLE) == "0" or count > len(cores):
+        return
+    before = os.sched_getaffinity(0)
+    tvm.get_global_func("runtime.config_threadpool")(_ONE_CORE_PER_THREAD, count, [str(c) for c in cores[:count]])
+    os.sched_setaffinity(0, before)  # the runtime changes that of the calling thread too
+
+
+class _HostPlacement:
+    """The CPU: arrays are passed without a copy where the runtime allows that."""
 
     def __init__(self, weights: Weights) -> None:
         self.device = tvm.cpu()
@@ -84,7 +107,7 @@ class _HostSeat:
         self._buffers: dict[int, tuple[tvm.runtime.Tensor, Array]] = {}
 
     def run(self, main: Any, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> list[Array]:
-        """The outputs are the network's own buffers, but copies where one shares memory with something else."""
+        """Returns the network's own buffers, and copies of those that share memory with something else."""
         arguments = [
             self._argument(i, tensor, array) for i, (tensor, array) in enumerate(zip(inputs, arrays, strict=True))
         ]
@@ -93,7 +116,7 @@ class _HostSeat:
         return [_own(leaf, taken) for leaf in leaves]
 
     def _argument(self, position: int, tensor: Tensor, array: Array) -> tvm.runtime.Tensor:
-        """A tensor over the array's own memory where the runtime allows that, else a buffer of ours with its values."""
+        """Returns a tensor over the array's memory where the runtime allows that, else a buffer with its values."""
         if (argument := as_argument(array)) is not None:
             return argument
         if position not in self._buffers:
@@ -104,8 +127,8 @@ class _HostSeat:
         return buffer
 
 
-class _GpuSeat:
-    """The first GPU: weights are sent there once, inputs for each run."""
+class _GpuPlacement:
+    """The first GPU: weights are copied there once, inputs for each run."""
 
     def __init__(self, weights: Weights) -> None:
         load_runtime()
@@ -114,14 +137,14 @@ class _GpuSeat:
         self._buffers: dict[int, tuple[tvm.runtime.Tensor, Array, tvm.runtime.Tensor]] = {}
 
     def run(self, main: Any, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> list[Array]:
-        """The outputs are copies."""
+        """Returns copies of the outputs."""
         arguments = [
             self._argument(i, tensor, array) for i, (tensor, array) in enumerate(zip(inputs, arrays, strict=True))
         ]
         return [array_of(leaf.copyto(tvm.cpu())) for leaf in leaves_of(main(*arguments, *self._weights))]
 
     def _argument(self, position: int, tensor: Tensor, array: Array) -> tvm.runtime.Tensor:
-        """A buffer of the device with the array's values."""
+        """Returns a buffer of the device with the array's values."""
         if position not in self._buffers:
             here = tvm.runtime.empty(array.shape, tensor.dtype)
             there = tvm.runtime.empty(array.shape, tensor.dtype, self.device)
@@ -136,34 +159,9 @@ def _is_gpu_here(manifest: Manifest) -> bool:
 
 
 def _own(leaf: tvm.runtime.Tensor, taken: set[int]) -> Array:
-    """An output as an array of its own: copied where it shares memory with an input, a weight or another output."""
+    """Returns an output as an array, copied where it shares memory with an input, a weight or another output."""
     array = array_of(leaf)
     if leaf.data_ptr() in taken:
         return np.array(array)
     taken.add(leaf.data_ptr())
     return array
-
-
-THREADS_VARIABLE = "TVM_NUM_THREADS"
-"""Read by the runtime at its first parallel call; without it, it takes half of the processors it sees."""
-
-BIND_VARIABLE = "TVM_BIND_THREADS"
-"""`0` leaves it to the kernel where threads run."""
-
-_ONE_CORE_PER_THREAD = -2
-
-
-def prepare_threads(threads: int) -> None:
-    """Give this process's pool `threads` threads, but no more than physical cores it may use, one on each.
-
-    `TVM_NUM_THREADS` overrides the number, and so does a pool that has run already: it never grows.  The runtime by
-    itself binds its threads to the machine's first processors, whether this process may use them or not, and to both
-    halves of a core where those are neighbours.
-    """
-    cores = physical_cores()
-    count = int(os.environ.setdefault(THREADS_VARIABLE, str(max(1, min(threads, len(cores))))))
-    if os.environ.get(BIND_VARIABLE) == "0" or count > len(cores):
-        return
-    before = os.sched_getaffinity(0)
-    tvm.get_global_func("runtime.config_threadpool")(_ONE_CORE_PER_THREAD, count, [str(c) for c in cores[:count]])
-    os.sched_setaffinity(0, before)  # the runtime changes that of the calling thread too

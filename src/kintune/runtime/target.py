@@ -1,7 +1,6 @@
-"""From what a user calls a target to the compiler's canonical description of it, checked against the CPU at hand.
+"""Resolves the user's name of a target to the compiler's canonical description, and compares it with this machine.
 
-The canonical target of a GPU says nothing of the machine that it is in but the architecture: all that runs there is
-what starts kernels.
+The canonical target of a GPU names nothing of its host but the architecture, since the host only starts kernels.
 """
 
 from __future__ import annotations
@@ -26,29 +25,26 @@ NATIVE = "native"
 """The CPU this process runs on."""
 
 _KIND = "llvm"
-
 _UNTUNED_LEVEL = 2
-
 _GPU_ARCHITECTURE = re.compile(r"sm_\d{2,3}[af]?")
-
 _GPU_LIMITS = {"max_shared_memory_per_block": 48 << 10, "max_threads_per_block": 1024, "thread_warp_size": 32}
-"""What every GPU offers a kernel that asks for nothing special."""
+"""The limits of a kernel on every GPU without opting in to more."""
 
 _SCALAR = frozenset({"bmi", "bmi2", "lzcnt", "movbe", "popcnt"})
-"""The scalar extensions that a compiler uses unasked.  Others (those of operating systems, say) matter to no kernel."""
+"""The scalar extensions that a compiler uses by itself.  Others, such as those for operating systems, do not matter."""
 
 _HELP = f'use "{NATIVE}", a name such as "{_KIND}", or JSON such as {{"kind": "{_KIND}", "mcpu": "skylake-avx512"}}'
 
 
 def resolve_target(text: str, threads: int) -> str:
-    """The canonical target (JSON, keys sorted) that `text` names, for `threads` threads.
+    """Returns the canonical target (JSON, keys sorted) that `text` names, for `threads` threads.
 
     `text` is "native", the compiler's name of a target or of a tag, options as older compilers took them
     (`llvm -mcpu=znver4`), or JSON.  A canonical target resolves to itself.  "cuda" is this machine's GPU; another one
     is named by its architecture (`cuda -arch=sm_90`) or its tag (`nvidia/geforce-rtx-3090`).
 
     Raises:
-        TargetError: no such target, CPU or GPU, or neither of both; the message is one line.
+        TargetError: there is no such target, CPU or GPU, or it is neither a CPU nor a GPU; the message is one line.
     """
     text = text.strip()
     if not text:
@@ -77,14 +73,14 @@ def resolve_target(text: str, threads: int) -> str:
 
 
 def architecture_of(target: tvm.target.Target) -> str:
-    """What machines a target's programs are for, as `platform.machine()` says it: the first part of its triple."""
+    """Returns the architecture in a target's triple, as `platform.machine()` names it."""
     host = target.host if target.kind.name == GPU and target.host is not None else target
     triple = str(dict(host.export()).get("mtriple") or _call("tvm.codegen.llvm.GetDefaultTargetTriple"))
     return triple.split("-")[0]
 
 
 def untuned_target(target: tvm.target.Target) -> tvm.target.Target:
-    """The same target for programs that nobody has tuned; that of a GPU is the same.
+    """Returns the target with a lower level of optimisation, for untuned programs; that of a GPU is unchanged.
 
     LLVM's third level of optimisation takes up to eighty times as long for them as its second (12 s for a 1x1
     convolution of 384 channels with a hard-swish), and makes them no faster.
@@ -95,14 +91,14 @@ def untuned_target(target: tvm.target.Target) -> tvm.target.Target:
 
 
 def instruction_set(target: str) -> tuple[str, ...]:
-    """The extensions (vector, matrix) that programs for this canonical target may use, sorted; a GPU's architecture."""
+    """Returns the extensions (vector, matrix) of a canonical target, sorted, or a GPU's architecture."""
     return (str(json.loads(target)["arch"]),) if is_gpu(target) else extensions(_features(target))
 
 
 def missing_features(target: str) -> tuple[str, ...]:
-    """What kernels for this canonical target may use and this machine does not have, as LLVM names it, sorted.
+    """Returns the features that kernels for this canonical target may use and this machine lacks, as LLVM names them.
 
-    Programs for another architecture than this machine's, or its GPU's, miss its name.
+    For another architecture than this machine's, or its GPU's, that is the architecture's name.
     """
     here = str(_call("tvm.codegen.llvm.GetDefaultTargetTriple")).split("-")[0]
     config = json.loads(target)
@@ -115,7 +111,7 @@ def missing_features(target: str) -> tuple[str, ...]:
 
 
 def _native() -> dict[str, Any]:
-    """This CPU as LLVM detects it, less what its name promises but a hypervisor or the firmware hides."""
+    """Returns this CPU as LLVM detects it, without the features that a hypervisor or the firmware hides."""
     cpu = str(_call("tvm.codegen.llvm.GetHostCPUName"))
     config = {"kind": _KIND, "mtriple": str(_call("tvm.codegen.llvm.GetDefaultTargetTriple")), "mcpu": cpu}
     hidden = _absent(map(str, codegen.llvm_get_cpu_features(tvm.target.Target(config))))
@@ -123,7 +119,11 @@ def _native() -> dict[str, Any]:
 
 
 def _with_architecture(parsed: str | dict[str, Any], text: str) -> str | dict[str, Any]:
-    """The same, and where that is a GPU without an architecture, that of this machine's."""
+    """Adds the architecture of this machine's GPU to a GPU target without one.
+
+    Raises:
+        TargetError: this machine has no GPU.
+    """
     config = {"kind": parsed} if isinstance(parsed, str) else parsed
     if config.get("kind") != GPU:
         return parsed
@@ -175,7 +175,7 @@ def _features(target: str) -> set[str]:
 
 
 def _absent(features: Iterable[str]) -> tuple[str, ...]:
-    """Those of `features` that kernels may use and that this CPU says it does not have, sorted."""
+    """Returns those of `features` that kernels may use and that this CPU lacks, sorted."""
     host = {str(name): bool(has) for name, has in _call("tvm.codegen.llvm.GetHostCPUFeatures").items()}
     return tuple(sorted(f for f in features if (f in _SCALAR or extensions([f])) and not host.get(f, True)))
 
@@ -198,6 +198,6 @@ def _plain(value: Any) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """The part of the compiler's first line that says what is wrong."""
+    """Returns the reason from the first line of the compiler's error."""
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return text.split(". Target creation")[0].rstrip(".")

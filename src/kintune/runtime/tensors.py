@@ -1,4 +1,4 @@
-"""The compiler's tensors and numpy's arrays, over the same memory where that is possible."""
+"""Converts between the compiler's tensors and numpy arrays, over the same memory where that is possible."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ _PLAIN = "fiub"  # the kinds of dtypes that numpy itself knows
 
 
 def array_of(tensor: tvm.runtime.Tensor) -> Array:
-    """The own memory of a tensor of the CPU as an array."""
+    """Returns an array over the memory of a CPU tensor."""
     dtype = numpy_dtype(str(tensor.dtype))
     array: Array = np.from_dlpack(tensor) if dtype.kind in _PLAIN else _bytes(tensor).view(dtype)
     return array.reshape(tuple(tensor.shape))
 
 
 def as_argument(array: Array) -> tvm.runtime.Tensor | None:
-    """A tensor over the array's own memory; None where the runtime does not allow that."""
+    """Returns a tensor over the array's memory; None where the runtime does not allow that."""
     if array.dtype.kind in _PLAIN and array.flags.carray and _address(array) % ALIGNMENT == 0:
         return tvm.runtime.from_dlpack(array)
     return None
 
 
 def tensor_of(block: Block) -> tvm.runtime.Tensor:
-    """A tensor over the block's own memory, or over a copy if that is not aligned."""
+    """Returns a tensor over the block's memory, or over a copy if that is not aligned."""
     data = block.data
     flat = tvm.runtime.from_dlpack(data) if _address(data) % ALIGNMENT == 0 else tvm.runtime.tensor(data)
     return flat._create_view(block.shape, block.dtype)
 
 
 def block_of(tensor: tvm.runtime.Tensor) -> Block:
-    """A tensor of the CPU as what is written to a file."""
+    """Returns a CPU tensor in the form that is written to a file."""
     return Block(tuple(int(extent) for extent in tensor.shape), str(tensor.dtype), _bytes(tensor))
 
 
 def leaves_of(result: Any) -> list[tvm.runtime.Tensor]:
-    """The tensors that a network returned, however nested."""
+    """Returns the tensors in a network's result, however nested."""
     if isinstance(result, tvm.runtime.Tensor):
         return [result]
     return [leaf for item in result for leaf in leaves_of(item)]
 
 
 def _bytes(tensor: tvm.runtime.Tensor) -> npt.NDArray[np.uint8]:
-    """The tensor's own memory as bytes, whatever its dtype."""
+    """Returns the tensor's memory as bytes."""
     nbytes = math.prod(tensor.shape) * numpy_dtype(str(tensor.dtype)).itemsize
     return np.from_dlpack(tensor._create_view((nbytes,), "uint8")).view(np.uint8)
 

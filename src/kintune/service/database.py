@@ -14,7 +14,7 @@ from sqlalchemy import Row
 
 from kintune.errors import RecordsError
 from kintune.records.database import Database
-from kintune.records.location import backend_at
+from kintune.records.location import database_system_at
 
 __all__ = ["open_database", "plain"]
 
@@ -32,16 +32,16 @@ def open_database(location: str) -> Database:
         RecordsError: it cannot be used, or a newer version of Kintune has been at work there; StorageError when it
             cannot be written.
     """
-    backend = backend_at(location, _BUSY_S)
-    database = Database(backend, create=True, verify=True)
+    system = database_system_at(location, _BUSY_S)
+    database = Database(system, create=True, verify=True)
     try:
-        with backend.opening(), as_file(files("kintune.service") / "migrations") as scripts:
-            backend.adopt(database.engine)
+        with system.opening(), as_file(files("kintune.service") / "migrations") as scripts:
+            system.adopt(database.engine)
             with database.transaction() as connection:
                 config = Config()
                 config.set_main_option("script_location", str(scripts))
                 config.attributes["connection"] = connection
-                _refuse_newer(connection, config, backend.where)
+                _refuse_newer(connection, config, system.where)
                 command.upgrade(config, "head")
     except BaseException:
         database.close()

@@ -17,6 +17,9 @@ from kintune.transfer.choice import TransferChoice, choose, choose_programs, exp
 
 __all__ = ["Doubt", "gather_knowledge", "samples"]
 
+_KILLED = "killed by SIGKILL"  # as the engine words it: by hand, or when memory ran out
+_NO_REFERENCE = "no reference"  # as the device worker begins: there was nothing to compare it with
+
 
 def gather_knowledge(
     store: Store,
@@ -88,12 +91,6 @@ def _is_sample(measurement: Measurement, feature_version: str) -> bool:
         and bool(measurement.features)
         and measurement.feature_version == feature_version
     )
-
-
-_KILLED = "killed by SIGKILL"  # as the engine words it: by hand, or when memory ran out
-
-
-_NO_REFERENCE = "no reference"  # as the device worker begins: there was nothing to compare it with
 
 
 class Doubt:

@@ -57,8 +57,11 @@ class BaselineProcess:
         self._worker.stop()
 
     def turn(self, turn: BaselineTurn, seconds: float) -> tuple[float, ...]:
-        """Take a turn within `seconds`; returns the times of its timed runs in milliseconds.  Raises as `prepare`
-        does."""
+        """Takes a turn within `seconds`, and returns the times of its timed runs in milliseconds.
+
+        Raises:
+            EngineError: as for `prepare`.
+        """
         self._worker.resume()
         answer = self._worker.order(msgspec.msgpack.encode(turn), seconds)
         self._worker.stop()

@@ -51,7 +51,12 @@ def validate(context: bytes, payload: bytes, board: str = "") -> bytes:
 def validate_executable(
     conditions: ValidationContext, item: ValidationItem, clock: Callable[[], float] = time.monotonic, board: str = ""
 ) -> ValidationResult:
-    """Validates one executable, and raises as `validate` does.  Baselines that fail are recorded in `skipped`."""
+    """Validates one executable.  Baselines that fail are recorded in `skipped`.
+
+    Raises:
+        InputError: a file cannot be used.
+        NumericsError: the tuned network does not run.
+    """
     manifest = read_manifest(item.tuned)
     for path in item.inputs:
         load_arranged(manifest.inputs, path)

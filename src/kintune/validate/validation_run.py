@@ -35,7 +35,6 @@ _MODELS = ("onnxruntime", "torch")
 
 _SAMPLES = 3  # of a reference with noise
 _FAST = "onnxruntime optimised"
-
 _ONCE = BaselineTurn(runs=1, seconds=0.0)
 
 
