@@ -17,7 +17,7 @@ import pytest
 from sqlalchemy import Connection, delete, text, update
 
 from kintune.core.outcome import Outcome, Status
-from kintune.errors import DamagedRecord, RecordsError
+from kintune.errors import DamagedRecord, RecordsError, StorageError
 from kintune.records import Damage, Store
 from kintune.records.schema import blobs, device_types, events, measurements, runs
 from kintune.records.sqlite import SQLiteFile
@@ -52,7 +52,7 @@ def contents(store: Store, reported: list[object]) -> set[Row]:
     def rows(kind: str, read: Callable[[], Iterable[object]]) -> Iterator[Row]:
         try:
             found = read()
-        except RecordsError as error:
+        except (RecordsError, StorageError) as error:
             reported.append(error)
             return
         for value in found:
@@ -106,7 +106,7 @@ def judge(path: Path, truth: set[Row]) -> str:
     """Open what is left and compare it with the truth: "refused", "reported" or "whole"; all else fails."""
     try:
         store = Store.open(path, create=False)
-    except RecordsError as error:
+    except (RecordsError, StorageError) as error:
         return "refused" if str(path) in str(error) else f"refused without a name: {error}"
     with store:
         reported: list[object] = [store.notice] if store.notice else []
