@@ -1,1 +1,1 @@
-"""What travels from job to job: good programs and family models, gathered from the records and trained from them."""
+"""Transfer between jobs: chooses good programs from the records, and trains family models from them."""

@@ -1,7 +1,6 @@
-"""What the records offer to a job: programs of other workloads with the same core operators, and family models.
+"""Chooses what the records offer to a job: programs of workloads with the same core operators, and family models.
 
-Kept in the job's history as an `TransferChoice`, which only names things, so that a job that goes on is told what it
-was told at first.
+A `TransferChoice` is stored in the job's history and only names records, so that a resumed job gets the same ones.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class TransferChoice(msgspec.Struct, frozen=True):
 
 
 def subject_of(workload: WorkloadRecord) -> Subject:
-    """What a search is told of a workload, whichever networks it occurs in."""
+    """Returns a workload as a search knows it."""
     return Subject(workload.digest, 1, workload.flops, workload.operator, workload.signature)
 
 
@@ -53,7 +52,7 @@ def choose(
     without: Collection[str] = (),
     hidden: Collection[str] = (),
 ) -> TransferChoice:
-    """What to offer to a job on these subgraphs, whose families are those of `algorithm`.
+    """Chooses programs and models for a job on these subgraphs, whose families are those of `algorithm`.
 
     `without` are workloads whose programs are left out, `hidden` runs of which none is offered.  Damaged records are
     left out as well.
@@ -70,7 +69,7 @@ def choose_programs(
     without: Collection[str] = (),
     hidden: Collection[str] = (),
 ) -> tuple[tuple[int, float], ...]:
-    """The best few programs of the workloads nearest to the job's subgraphs, these themselves left out.
+    """Chooses the best few programs of the workloads nearest to the job's subgraphs, which themselves are left out.
 
     What `hidden` runs have measured is left out, too.
     """
@@ -88,7 +87,7 @@ def choose_programs(
 
 
 def expand(store: Store, offer: TransferChoice) -> Taught:
-    """The offer as a job is told of it; what is damaged or gone meanwhile is left out and counted."""
+    """Loads the choice from the records; what is damaged or gone meanwhile is left out and counted."""
     found = {m.id: m for m in store.measurements.named([number for number, _ in offer.programs], on_damage=_leave_out)}
     described = {w: _described(store, w) for w in dict.fromkeys(m.candidate.workload for m in found.values())}
     programs = [_program(found[number], speed, described) for number, speed in offer.programs if number in found]
@@ -102,7 +101,7 @@ def expand(store: Store, offer: TransferChoice) -> Taught:
 
 
 def _measured(store: Store, conditions: TrainingConditions) -> set[str]:
-    """The workloads of which a program ran under these conditions."""
+    """Returns the workloads of which a program ran under these conditions."""
     return {
         tally.workload
         for tally in store.measurements.tallies()
@@ -111,26 +110,26 @@ def _measured(store: Store, conditions: TrainingConditions) -> set[str]:
 
 
 def _nearest(subjects: Sequence[Subject], others: Sequence[Subject]) -> list[str]:
-    """Those of the others that may serve a subgraph, the nearest to any of them first."""
+    """Returns those of the others with the operator of a subgraph, the nearest to any of them first."""
     ranked: dict[str, tuple[int, bool, float]] = {}
     for subject in subjects:
-        kin = sorted(
+        nearest = sorted(
             (*_distance(subject, other), other.workload) for other in others if other.operator == subject.operator
         )
-        for place, (foreign, factor, workload) in enumerate(kin[:_NEAREST]):
+        for place, (foreign, factor, workload) in enumerate(nearest[:_NEAREST]):
             ranked[workload] = min(ranked.get(workload, (place, foreign, factor)), (place, foreign, factor))
     return sorted(ranked, key=lambda workload: (ranked[workload], workload))[:_WORKLOADS]
 
 
 def _distance(left: Subject, right: Subject) -> tuple[bool, float]:
-    """Whether the operators differ, and how far the sizes are apart."""
+    """Returns whether the signatures differ, and the distance of the sizes."""
     return left.signature != right.signature, abs(math.log(max(1.0, left.flops) / max(1.0, right.flops)))
 
 
 def _choose_models(
     store: Store, conditions: TrainingConditions, subjects: Sequence[Subject], algorithm: str
 ) -> tuple[ModelVersion, ...]:
-    """One version a family: that with the most samples, of equal ones the latest.
+    """Chooses one version a family: that with the most samples, of equal ones the latest.
 
     Families that are found from measurements are offered all that are known of their kind, and those by operator.
     """
@@ -152,7 +151,7 @@ def _choose_models(
 
 
 def _described(store: Store, workload: str) -> tuple[Subject, dict[str, Sketch]] | None:
-    """A workload with its sketches by digest; None when any of that cannot be read."""
+    """Returns a workload with its sketches by digest; None when any of that cannot be read."""
     try:
         sketches = store.workloads.sketches([workload])
         return subject_of(store.workloads.get(workload)), {sketch.digest: sketch for sketch in sketches}
@@ -179,5 +178,5 @@ def _model(store: Store, version: ModelVersion) -> KnownModel | None:
 
 
 def _leave_out(damage: object) -> None:
-    """What is damaged is not offered."""
+    """Skips a damaged record."""
     del damage

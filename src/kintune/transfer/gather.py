@@ -1,4 +1,4 @@
-"""Everything the records know that may serve a job, as one value."""
+"""Gathers the knowledge of the records for a job, and the samples that models are trained on."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from kintune.search.cost_model import relative_speeds
 from kintune.search.family import Samples, Subject
 from kintune.transfer.choice import TransferChoice, choose, choose_programs, expand, subject_of
 
-__all__ = ["Doubt", "gather_knowledge", "samples"]
+__all__ = ["UninformativeFailures", "gather_knowledge", "samples"]
 
-_KILLED = "killed by SIGKILL"  # as the engine words it: by hand, or when memory ran out
-_NO_REFERENCE = "no reference"  # as the device worker begins: there was nothing to compare it with
+_KILLED = "killed by SIGKILL"  # the engine's words for a worker killed by hand, or when memory ran out
+_NO_REFERENCE = "no reference"  # how the device worker begins when the reference was not built
 
 
 def gather_knowledge(
@@ -33,7 +33,7 @@ def gather_knowledge(
     seed: int = 0,
     threads: int = 1,
 ) -> Knowledge:
-    """Programs of other workloads with the core operators of `subjects`, and models of their families.
+    """Returns programs of other workloads with the core operators of `subjects`, and models of their families.
 
     `device_type` is a digest, `families` the algorithm that the job goes by.  Workloads in `exclude` count as never
     measured: their programs are left out, and models are trained here, from the samples of all others, since those in
@@ -59,12 +59,12 @@ def gather_knowledge(
 def samples(
     store: Store, conditions: TrainingConditions, on_damage: OnDamage, *, without: Collection[str] = ()
 ) -> list[Samples]:
-    """The samples of every workload measured under these conditions, by digest; `without` are left out.
+    """Returns the samples of every workload measured under these conditions, by digest; `without` are left out.
 
-    A workload of which no candidate ran is left out too: nothing is relative to nothing.
+    A workload of which no candidate ran is left out too, since speeds are relative to its fastest candidate.
     """
     found: list[Samples] = []
-    doubt = Doubt(store)
+    uninformative = UninformativeFailures(store)
     for workload in store.workloads.list(on_damage):
         if workload.digest in without:
             continue
@@ -75,7 +75,11 @@ def samples(
             on_damage=on_damage,
         )
         times = np.array([m.believed_us for m in measured], dtype=np.float64)
-        rows = [i for i, m in enumerate(measured) if _is_sample(m, conditions.feature_version) and not doubt.about(m)]
+        rows = [
+            i
+            for i, m in enumerate(measured)
+            if _is_sample(m, conditions.feature_version) and not uninformative.includes(m)
+        ]
         if not rows or not np.isfinite(times).any():
             continue
         features = np.stack([np.frombuffer(measured[i].features, dtype="<f4").astype(np.float32) for i in rows])
@@ -93,18 +97,18 @@ def _is_sample(measurement: Measurement, feature_version: str) -> bool:
     )
 
 
-class Doubt:
-    """Tells which failures say nothing of their candidate.
+class UninformativeFailures:
+    """The failures that say nothing of their candidate.
 
-    Somebody killed the worker, there was nothing to compare with, or all of the run failed.
+    The worker was killed, there was no reference, or the whole run failed.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._failed: dict[str, bool] = {}
 
-    def about(self, measurement: Measurement) -> bool:
-        """Whether this measurement is one of them, by its confirmation if there is one."""
+    def includes(self, measurement: Measurement) -> bool:
+        """Returns whether this measurement is one of them, by its confirmation if there is one."""
         believed = measurement.confirmed or measurement.outcome
         if believed.ok:
             return False

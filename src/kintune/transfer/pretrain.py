@@ -1,4 +1,4 @@
-"""Family models from everything measured so far, for jobs to start from."""
+"""Pretrains family models from all measurements, for jobs to start with."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def pretrain(
     threads: int = 1,
     on_damage: OnDamage = refuse,
 ) -> list[Pretrained]:
-    """Train models of all families of `algorithm`, and keep them in the records.
+    """Trains models of all families of `algorithm`, and stores them in the records.
 
     Each (device type, compiler, version of the features) has models of its own; with `device_type` (a digest) only that
     one's.  Families with fewer than `LEAST_SAMPLES` samples get none.
@@ -66,7 +66,7 @@ def pretrain(
         conditions = TrainingConditions(*found)
         if device_type in (None, conditions.device_type):
             trained += train_all(
-                store, conditions, algorithm, seed=seed, threads=threads, judge=True, on_damage=on_damage
+                store, conditions, algorithm, seed=seed, threads=threads, cross_validate=True, on_damage=on_damage
             )
     with store.transaction():
         for model in trained:
@@ -83,12 +83,12 @@ def train_all(
     without: Collection[str] = (),
     seed: int = 0,
     threads: int = 1,
-    judge: bool = False,
+    cross_validate: bool = False,
     on_damage: OnDamage = lambda _: None,
 ) -> list[Pretrained]:
-    """The same for one kind of conditions, and nothing is kept; samples of the workloads `without` are not looked at.
+    """Trains models under one kind of conditions without storing them; samples of the workloads `without` are not used.
 
-    With `judge`, models are also trained without the held-out samples, to see how well they rank them.
+    With `cross_validate`, models are also trained without the held-out samples, to measure how well they rank them.
     """
     evidence = samples(store, conditions, on_damage, without=without)
     keys = families(algorithm, seed=seed, threads=threads).group(evidence, {})
@@ -112,15 +112,17 @@ def train_all(
                 conditions,
                 workloads=len(members),
                 samples=rows,
-                accuracy=_accuracy(members, _rows_apart(members), train) if judge else None,
-                unseen=_accuracy(members, _workloads_apart(members), train) if judge and len(members) > 1 else None,
+                accuracy=_accuracy(members, _rows_apart(members), train) if cross_validate else None,
+                unseen=_accuracy(members, _workloads_apart(members), train)
+                if cross_validate and len(members) > 1
+                else None,
             )
         )
     return trained
 
 
 def pack(known: KnownModel) -> bytes:
-    """The bytes that the model's version names."""
+    """Returns the bytes that the model's version names."""
     return TrainedModel(known.blob, known.subjects).to_bytes()
 
 
@@ -129,13 +131,13 @@ def _joined(members: Sequence[Samples]) -> tuple[_Features, NDArray[np.float32]]
 
 
 def _rows_apart(members: Sequence[Samples]) -> Iterable[list[NDArray[np.bool_]]]:
-    """Which samples of each member are held out, turn by turn: every fifth."""
+    """Yields masks of the samples of each member that are held out: every fifth, in five turns."""
     for part in range(_PARTS):
         yield [np.arange(len(m.labels)) % _PARTS == part for m in members]
 
 
 def _workloads_apart(members: Sequence[Samples]) -> Iterable[list[NDArray[np.bool_]]]:
-    """All samples of every fifth member; of each in turn when there are fewer."""
+    """Yields masks that hold out all samples of every fifth member, or of one at a time when there are fewer."""
     parts = min(_PARTS, len(members))
     for part in range(parts):
         yield [np.full(len(m.labels), i % parts == part) for i, m in enumerate(members)]

@@ -1,7 +1,7 @@
-"""The process that trains family models anew: `python -m kintune.transfer.refresh_job --fd N`.
+"""The process that retrains family models: `python -m kintune.transfer.refresh_job --fd N`.
 
-To the scheduler it is a job as any other, with one stage on a host: so it never runs beside a measurement that it would
-disturb.  It only reads the records; what it has trained goes back to whoever started it.
+To the scheduler it is a job with one stage on a host, so it never disturbs a measurement.  It only reads the records;
+the trained models are its answer.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RefreshJob:
     """One stage, whose one item trains all families."""
 
     def open(self, job: str, spec: bytes, history: Sequence[Committed]) -> Iterable[Saying]:
-        """Offer the stage, unless it is done."""
+        """Offers the stage, unless it is done."""
         self._spec = msgspec.msgpack.decode(spec, type=RefreshSpec)
         if history:
             return (_DONE,)
@@ -51,22 +51,22 @@ class RefreshJob:
         return (OfferStages((Work(stage, JOB_WORKER, b"", (b"",), _TIMEOUT_S),), {}),)
 
     def accept(self, event: Committed, more: bool) -> Iterable[Saying]:
-        """It is kept elsewhere."""
+        """Does nothing: the models are stored by the receiver."""
         return ()
 
     def closed(self, closed: StageClosed) -> Iterable[Saying]:
-        """That was all."""
+        """Finishes the job."""
         return (_DONE,)
 
     def stop(self, reason: str) -> Iterable[Saying]:
-        """It ends by itself, and soon."""
+        """Does nothing: the job ends by itself."""
         return ()
 
     def begin(self, kind: str, context: bytes) -> None:
-        """Nothing is shared."""
+        """Does nothing: there is no context."""
 
     def item(self, payload: bytes) -> bytes:
-        """Train; answers with the models."""
+        """Trains, and returns the encoded models."""
         from kintune.records import Store
         from kintune.transfer.pretrain import pack, train_all
 
@@ -77,7 +77,7 @@ class RefreshJob:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Serve until the front closes the channel."""
+    """Serves until the channel is closed."""
     job_main(lambda _arguments: RefreshJob(), argv)
 
 

@@ -16,7 +16,7 @@ from kintune.records.measurements import Measurement
 from kintune.search.cost_model import relative_speeds
 from kintune.search.family import Samples, Subject, families
 from kintune.search.family.relation import LEAST_SAMPLES, Relations
-from kintune.transfer.gather import Doubt
+from kintune.transfer.gather import UninformativeFailures
 
 __all__ = [
     "LEAST_SAMPLES",
@@ -103,7 +103,7 @@ def read_measured(
         DamagedRecord: a record's checksum is wrong.
     """
     by_workload: dict[str, list[Measurement]] = {}
-    doubt = Doubt(store)
+    uninformative = UninformativeFailures(store)
     found = store.measurements.find(
         workloads=[subject.workload for subject in subjects],
         device_type=conditions.device_type,
@@ -111,7 +111,7 @@ def read_measured(
     )
     for measurement in found:
         described = measurement.features and measurement.feature_version == FEATURES
-        if described and measurement.candidate.sketch != UNTUNED and not doubt.about(measurement):
+        if described and measurement.candidate.sketch != UNTUNED and not uninformative.includes(measurement):
             by_workload.setdefault(measurement.candidate.workload, []).append(measurement)
     return _as_arrays(subjects, by_workload)
 

@@ -27,7 +27,7 @@ from kintune.errors import RecordsError
 from kintune.records import Measurement, Store
 from kintune.search.family import Subject
 from kintune.transfer.choice import TransferChoice, choose, expand
-from kintune.transfer.gather import Doubt
+from kintune.transfer.gather import UninformativeFailures
 from kintune.tuning.job.outcomes import MEASURING, built_of, check_answer, profiled_of
 from kintune.workers.engine.journal import JournalEntry
 
@@ -232,8 +232,8 @@ class RunLog:
             if not self._is_fact(measurement) and math.isfinite(measurement.believed_us):
                 elsewhere.setdefault(measurement.candidate.workload, []).append(measurement)
         suggested = [m for of_one in elsewhere.values() for m in of_one[:_SUGGESTIONS]]
-        doubt = Doubt(self._store)
-        return [*(m for m in usable if self._is_fact(m) and not doubt.about(m)), *suggested]
+        uninformative = UninformativeFailures(self._store)
+        return [*(m for m in usable if self._is_fact(m) and not uninformative.includes(m)), *suggested]
 
     def _is_fact(self, measurement: Measurement) -> bool:
         return (measurement.device_type, measurement.compiler) == (self._device_type, self._compiler)
