@@ -15,7 +15,7 @@ class DeviceDescription(msgspec.Struct, frozen=True):
     """`Hello.about` of a device worker: what it measures, how, on which machine, with programs of which compiler.
 
     `protocol` is the one for a search: those that confirm differ in repeats only.  `cores` are the processors that its
-    threads are pinned to, one on each physical core.  `pulse_us` is what the reference kernel takes (`measure.pulse`);
+    threads are pinned to, one on each physical core.  `pulse_us` is what the reference kernel takes (`measure.health`);
     0 where nobody asked for it.  A network whose weights and largest activations are at most `cool_bytes` keeps its
     weights in the last cache from one inference to the next; 0: none is known to.
     """
