@@ -37,9 +37,8 @@ JOIN = Join(
 )  # fmt: skip
 
 
-_PROGRAM, _SCRIPTED = (
-    msgspec.msgpack.encode(f"kintune.{name}") for name in ("workers.device_worker", "testing.scripted_worker")
-)
+_SCRIPTED_MODULE = "tests.support.scripted_worker"
+_PROGRAM, _SCRIPTED = map(msgspec.msgpack.encode, ("kintune.workers.device_worker", _SCRIPTED_MODULE))
 
 
 def _admit(join: Join) -> list[Admitted]:
@@ -96,7 +95,7 @@ class Fleet:
         async def sleep(_: float) -> None:
             await asyncio.sleep(0.01)
 
-        agent = Rewired(JOIN, self.notes.append, {"tests.support.scripted_worker"})
+        agent = Rewired(JOIN, self.notes.append, {_SCRIPTED_MODULE})
         asyncio.run_coroutine_threadsafe(agent.serve(connect, sleep), self._loop)
 
     def cut(self) -> None:

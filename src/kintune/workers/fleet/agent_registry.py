@@ -107,8 +107,7 @@ class AgentRegistry:
         self._beat_s = beat_s
 
     async def attend(self, transport: Transport, admit: Admit) -> None:
-        """One agent, from its first message until the connection is cut; `admit` says whether, and as what, it may
-        join."""
+        """Serve one agent until its connection is cut; `admit` says whether, and as what, it may join."""
         loop = asyncio.get_running_loop()
         async with FairSendQueue(transport) as queue:
             try:
@@ -179,8 +178,7 @@ class AgentRegistry:
 
 
 class _AgentHost:
-    """Implements `kintune.workers.engine.remote_process.ProcessHost` over a connection; called in the engine's
-    thread."""
+    """Implements `kintune.workers.engine.remote_process.ProcessHost`; called in the engine's thread."""
 
     def __init__(self, queue: FairSendQueue, loop: asyncio.AbstractEventLoop) -> None:
         self._queue = queue

@@ -48,13 +48,11 @@ class FairSendQueue:
         self._put(message, process)
 
     def say_all(self, messages: Iterable[msgspec.Struct], process: int) -> None:
-        """The same for several messages, each of which is made when it is its turn, unless `say_last` is called
-        first."""
+        """The same for several messages, each made when it is its turn, unless `say_last` is called first."""
         self._put(iter(messages), process)
 
     def say_last(self, message: msgspec.Struct, process: int) -> None:
-        """Give this process the next turn, drop what is left of its `say_all`, and send this after its other
-        messages."""
+        """Give this process the next turn, drop what is left of its `say_all`, and send this last."""
         self._put(message, process)
         self._waiting[process] = deque(each for each in self._waiting[process] if isinstance(each, msgspec.Struct))
         self._turns.remove(process)
