@@ -1,4 +1,4 @@
-"""Two models tuned at once while processes die; the tests of this module look at one story from several sides."""
+"""Two models tuned at once while processes die; the tests of this module check one run."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def test_nothing_is_measured_twice(together: Together, place: Place) -> None:
 
 
 def test_stages_of_both_interleave(together: Together) -> None:
-    spans = sorted((span.start, span.job) for span in together.traced.story.spans)
+    spans = sorted((span.start, span.job) for span in together.traced.history.spans)
     changes = sum(one[1] != two[1] for one, two in pairwise(spans))
     assert changes > 4
-    assert {job.ending.value for job in together.traced.story.jobs} == {"done"}
+    assert {job.ending.value for job in together.traced.history.jobs} == {"done"}
 
 
 def test_the_device_was_never_shared(together: Together) -> None:
-    spans = [s for s in together.traced.story.spans if s.placement.device is not None]
+    spans = [s for s in together.traced.history.spans if s.placement.device is not None]
     spans.sort(key=lambda span: span.start)
     assert len(spans) > 6
     assert all(one.end <= two.start for one, two in pairwise(spans))
