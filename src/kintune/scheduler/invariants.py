@@ -1,7 +1,7 @@
-"""What must hold whatever the policy: an independent witness that sees only events and decisions.
+"""The invariants of the scheduler under every policy, checked from events and decisions alone.
 
-Tests and simulations call `Auditor.observe` after every event.  It keeps books of its own, so a mistake in the
-scheduler's indices cannot hide itself.
+Tests and simulations call `Auditor.observe` after every event.  The auditor keeps its own state, so that it also finds
+mistakes in the scheduler's indices.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["Auditor", "InvariantError"]
 
 
 class InvariantError(SchedulerError):
-    """The scheduler decided what it must never decide."""
+    """A decision of the scheduler breaks an invariant."""
 
 
 @dataclass
@@ -55,10 +55,11 @@ class _Seen:
 
 @dataclass
 class Auditor:
-    """Checks every decision against books kept from events and decisions alone.
+    """Checks every decision against a state that is built from events and decisions alone.
 
-    Under a policy that waives limits (`waives`), what is booked may be more than there is; everything else holds.
-    Under a `bounded` one, nobody waits for ever: others that need the same start only so often before a stage does.
+    `overbooks` and `starvation_free` are those of the policy.  A policy that overbooks may book more than there is;
+    all other invariants hold.  Under a starvation-free policy, the number of stages with the same demand that start
+    before a waiting stage is bounded.
     """
 
     overbooks: bool = False
@@ -73,7 +74,7 @@ class Auditor:
     _seen: int = 0
 
     def observe(self, event: Event, decisions: Sequence[Decision]) -> None:
-        """Take in one event and what was decided upon it.
+        """Take in one event and check the decisions that it led to.
 
         Raises:
             InvariantError: a decision breaks an invariant.
@@ -86,12 +87,12 @@ class Auditor:
 
     @property
     def running(self) -> list[tuple[Stage, int]]:
-        """The stages that run, with their attempts."""
+        """The running stages with their attempts."""
         return [(seen.stage, seen.attempt) for seen in self._live.values() if seen.placement is not None]
 
     @property
     def live(self) -> list[StageKey]:
-        """The stages that are neither done, nor dropped, nor forgotten with their job."""
+        """The stages that are neither done, nor dropped, nor removed with their job."""
         return list(self._live)
 
     def _take(self, event: Event) -> None:
@@ -198,7 +199,7 @@ class Auditor:
         self._check_placement(key, seen.stage, start.placement)
 
     def _count_overtaken(self, key: StageKey, started: Stage) -> None:
-        """All that could have started instead, and are bound to no host, were overtaken once more."""
+        """Count one more start for every stage without an affinity that could have started instead."""
         if started.affinity is not None:
             return
         passed = [

@@ -1,4 +1,4 @@
-"""What the scheduler knows of a job and of its live stages."""
+"""The scheduler's state of a job and of its live stages."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from enum import Enum
 
 import msgspec
 
+from kintune.core.backoff import BackOff
 from kintune.core.stage import Stage, StageKey
 from kintune.scheduler.events import Decision, Event, StageReady
 from kintune.scheduler.ready_stages import ReadyQueue
@@ -18,7 +19,7 @@ __all__ = ["JobHistory", "Phase", "ScheduledJob", "StageState"]
 
 
 class Phase(Enum):
-    """Where a live stage is."""
+    """The phase of a live stage."""
 
     WAITING = "waiting"
     BACKING_OFF = "backing off"
@@ -28,9 +29,11 @@ class Phase(Enum):
 
 @dataclass(slots=True, eq=False)
 class StageState:
-    """A live stage; `unmet` counts the stages in its `after` that are not done yet, `since` is when it was started.
+    """A live stage.
 
-    `queue` is where it waits while policies may choose it, `placement` entry it holds while it runs.
+    `unmet` counts the stages in its `after` that are not done yet.  `since` is the time at which it was started.
+    `queue` is its ready queue while policies may choose it.  `placement` is what it holds while it runs.  `backoff`
+    gives the waits before its retries, from its first failure on.
     """
 
     stage: Stage
@@ -40,6 +43,7 @@ class StageState:
     unmet: int
     phase: Phase = Phase.WAITING
     failures: int = 0
+    backoff: BackOff | None = None
     retry_at: float = 0.0
     since: float = 0.0
     queue: ReadyQueue | None = None
@@ -49,7 +53,7 @@ class StageState:
 
     @property
     def holds_resources(self) -> bool:
-        """Whether something is booked for it."""
+        """Whether resources are booked for it."""
         return self.phase is Phase.RUNNING or self.phase is Phase.CANCELLING
 
 
@@ -61,10 +65,14 @@ def _seq(state: StageState) -> int:
 class ScheduledJob:
     """A job.
 
-    `closing` says why nothing more of it shall start, `over` that it is forgotten once nothing of it runs.  `held` is
-    entry is kept for its very next stage, `kept` entry is kept until it comes back, by the name of the booking.
-    `heads` has the startable stages, one of a kind at most; `homes` the host of each of its processes, unless all
-    have one `fixed_home`; `busy` those at work.
+    `closing` is the reason why no more of its stages start, None while they may.  With `over`, the job is removed once
+    none of its stages runs.  `held` is the placement that is reserved for its next stage.  `kept` has the reservations
+    that last until the job needs them again, by the name of the booking.
+
+    `running` counts the stages that hold resources.  `waiting` has the other live stages by kind, in order of arrival,
+    and `heads` the startable ones, at most one of each kind.  `waiters` has, by stage id, the stages that wait for that
+    stage to be done.  `homes` has the host of each process by affinity, unless `fixed_home` is the host of all; `busy`
+    has the affinities whose process runs a stage.
     """
 
     id: str
@@ -89,15 +97,15 @@ class ScheduledJob:
     heads: dict[str, StageState] = field(default_factory=dict)
 
     def first_startable(self) -> StageState | None:
-        """The earliest of the stages that policies may choose."""
+        """Return the earliest of the stages that policies may choose, if there is one."""
         return min(self.heads.values(), key=_seq, default=None)
 
     def home(self, stage: Stage) -> str | None:
-        """The host on which the process that must run the stage lives, if it is bound to one."""
+        """Return the host of the process that must run the stage; None if the stage is bound to no host."""
         return None if stage.affinity is None else self.fixed_home or self.homes.get(stage.affinity)
 
     def enqueue(self, state: StageState) -> None:
-        """Let a stage wait in its place among those of its kind."""
+        """Insert the stage among the waiting ones of its kind, in order of arrival."""
         pending = self.waiting.get(state.stage.kind)
         if pending is None:
             pending = self.waiting[state.stage.kind] = deque()
@@ -107,7 +115,7 @@ class ScheduledJob:
             pending.insert(bisect.bisect_left(pending, state.seq, key=_seq), state)
 
     def dequeue(self, state: StageState) -> None:
-        """Let it wait no more, if it does."""
+        """Remove the stage from the waiting ones, if it is among them."""
         pending = self.waiting.get(state.stage.kind)
         if not pending:
             return
@@ -118,7 +126,7 @@ class ScheduledJob:
 
 
 class JobHistory:
-    """The last `length` events and decisions about a job; they become lines, each with its time, when asked for."""
+    """The last `length` events and decisions about a job; they are formatted when `lines` is called."""
 
     __slots__ = ("_entries",)
 
@@ -130,7 +138,7 @@ class JobHistory:
         self._entries.append((now, entry))
 
     def lines(self) -> tuple[str, ...]:
-        """What is remembered, oldest first."""
+        """Return a line for each entry with its time, oldest first."""
         return tuple(f"{now:.3f} {_line(entry)}" for now, entry in self._entries)
 
 

@@ -1,9 +1,9 @@
-"""The jobs and their stages, with the indices that policies look through.
+"""The table of jobs and their stages, with the indices that policies read.
 
-A stage is *live* from the moment its job asks for it until it is done or dropped.  The live stages that hold no
-resources wait in one pending for each kind of their job, in the order in which they were asked for; only the first of a
-pending can be startable, which is what keeps one job's stages of a kind in order, over retries too.  A process does one
-thing at a time, so of the stages of one affinity only one runs.
+A stage is *live* from the time its job submits it until it is done or dropped.  The live stages of a job that hold no
+resources wait in one queue for each kind, in order of arrival.  Only the first stage of such a queue can be startable,
+so the stages of one kind of a job start in order, even when they are retried.  A process runs one stage at a time, so
+at most one stage of each affinity runs.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from kintune.scheduler.resources import Placement
 __all__ = ["JobTable", "Rank"]
 
 Rank = Callable[[Stage, JobFacts, float], Any]
-"""Where a policy puts a stage: `Policy.rank`."""
+"""The type of `Policy.rank`."""
 
-_PATIENCE = 8  # stages that may take cores that a queue waits for before it claims a host
-_TURNS = 4  # how often everybody may go before somebody who waits, in equal shares, on top of that
+_PATIENCE = 8  # a queue claims a host when so many other stages have taken cores that it waits for
+_TURNS = 4  # at equal priorities, so many more stages of each job may start before a waiting stage goes first
 
 
 class JobTable:
-    """All jobs; it is the `View` that policies get.  Only the machine calls what changes it, after checking."""
+    """All jobs; implements `PolicyView`.  Only the scheduler calls the methods that change it, after its checks."""
 
     def __init__(
         self, pool: ResourcePool, rank: Rank, *, overbooks: bool = False, starvation_free: bool = False
@@ -52,7 +52,7 @@ class JobTable:
         self._priorities = 0.0  # of the jobs that may still start something
         self.reservations = Reservations(pool, self._queues)
 
-    # what policies see ----------------------------------------------------------------------------------------------
+    # what policies read ---------------------------------------------------------------------------------------------
 
     @property
     def now(self) -> float:
@@ -61,51 +61,51 @@ class JobTable:
 
     @property
     def running_stages(self) -> int:
-        """How many stages hold resources."""
+        """Number of stages that hold resources."""
         return self._running
 
     @property
     def open_jobs(self) -> int:
-        """How many jobs may still start something."""
+        """Number of jobs that may still start stages."""
         return len(self._open)
 
     @property
     def waiting_jobs(self) -> int:
-        """How many of them have something startable."""
+        """Number of jobs with a startable stage."""
         return len(self._waiting)
 
     def begun_job(self) -> str | None:
-        """The job that began first among those that have begun and are not over."""
+        """Return the job that began first among those that have begun and are not over."""
         return self._begun.first()
 
     def next_job(self) -> str | None:
-        """The job of the highest priority, then the oldest, that has something startable and has not begun."""
+        """Return the job of highest priority, then the oldest, that has a startable stage and has not begun."""
         return self._next.first()
 
     def jobs(self) -> Iterable[str]:
-        """The jobs that may still start something, oldest first."""
+        """Return the jobs that may still start stages, oldest first."""
         return list(self._open)
 
     def running(self, job: str) -> int:
-        """How many stages of the job hold resources."""
+        """Return how many stages of the job hold resources."""
         return self._known[job].running
 
     def startable(self, job: str) -> Stage | None:
-        """The job's earliest startable stage."""
+        """Return the job's earliest startable stage."""
         first = self._known[job].first_startable()
         return None if first is None else first.stage
 
     def queues(self) -> Iterable[ReadyQueue]:
-        """The groups of startable stages that are not known to have no room."""
+        """Return the ready queues that are not blocked."""
         return self._queues.ready()
 
     def rank(self, queue: ReadyQueue) -> Any:
-        """The rank of the stage of the queue that comes first; None if there is none."""
+        """Return the rank of the first stage of the queue; None if the queue is empty."""
         found = self._queues.first(queue)
         return None if found is None else found[0]
 
     def fit(self, queue: ReadyQueue) -> Suggestion | None:
-        """Start the queue's first stage there; None when it must wait."""
+        """Return a placement for the first stage of the queue; if it does not fit, block the queue and return None."""
         if not self._queues.is_open(queue):
             return None
         placement = self._place(queue)
@@ -116,37 +116,37 @@ class JobTable:
         return None if found is None else Suggestion(cast(StageState, found[1]).stage, placement)
 
     def placement(self, stage: Stage) -> Placement | None:
-        """Where the stage could run now; None when it must wait for resources."""
+        """Return where the stage could run now; None if it must wait for resources."""
         return self._place(self._queue_of(self._known[stage.job], stage))
 
-    # what the machine asks ------------------------------------------------------------------------------------------
+    # what the scheduler reads ---------------------------------------------------------------------------------------
 
     def known(self, job: str) -> ScheduledJob | None:
-        """The job, unless it was never added or is forgotten."""
+        """Return the job; None if it was never added or was removed."""
         return self._known.get(job)
 
     def startable_state(self, stage: Stage) -> StageState | None:
-        """The state of a stage that policies may choose; None if they may not."""
+        """Return the state of a startable stage; None if the stage is not startable."""
         job = self._known.get(stage.job)
         state = None if job is None else job.heads.get(stage.kind)
         return state if state is not None and state.stage.id == stage.id else None
 
     def home(self, stage: Stage) -> str | None:
-        """The host on which the process of the stage's affinity lives, if one is known."""
+        """Return the host of the process of the stage's affinity, if it has one."""
         return self._known[stage.job].home(stage)
 
     def may_go_on(self, state: StageState) -> bool:
-        """Whether policies may choose it, and nobody must come before it."""
+        """Return whether the stage is startable and no other stage must go before it."""
         return state.queue is not None and not self._queues.must_wait(state)
 
-    # what changes it ------------------------------------------------------------------------------------------------
+    # what the scheduler changes -------------------------------------------------------------------------------------
 
     def advance(self, now: float) -> None:
-        """The time is `now`."""
+        """Set the time of the event that is being handled."""
         self._now = now
 
     def add_job(self, event: JobAdded, history: JobHistory) -> ScheduledJob:
-        """A new job without stages."""
+        """Add a job and return it."""
         job = ScheduledJob(
             event.job, event.priority, self._number(), history, event.now, event.deadline, fixed_home=event.home
         )
@@ -156,7 +156,7 @@ class JobTable:
         return job
 
     def reweigh(self, job: ScheduledJob, priority: float) -> None:
-        """Move the job and its startable stages to where another priority puts them."""
+        """Change the job's priority, and rank its startable stages again."""
         if job.id in self._open:
             self._priorities += priority - job.priority
         job.priority = priority
@@ -164,12 +164,12 @@ class JobTable:
         self._index_job(job)
 
     def rank_anew(self, job: ScheduledJob) -> None:
-        """Something is known of the job that may change where its stages stand."""
+        """Rank the job's startable stages again, after a change that their ranks or queues depend on."""
         for state in job.heads.values():
             self._put_startable(job, state)
 
     def add_stage(self, job: ScheduledJob, stage: Stage) -> StageState:
-        """The job asks for a stage."""
+        """Add a stage that the job submits."""
         unmet = [id for id in stage.after if id not in job.done] if stage.after else ()
         state = StageState(stage, stage.key, self._number(), stage.attempt, len(unmet))
         job.stages[stage.id] = state
@@ -179,12 +179,12 @@ class JobTable:
         return state
 
     def enqueue(self, job: ScheduledJob, state: StageState) -> None:
-        """Let a live stage wait (again) in its place among those of its kind."""
+        """Put a live stage among the waiting ones of its kind, in order of arrival."""
         job.enqueue(state)
         self.refresh(job, state.stage.kind)
 
     def refresh(self, job: ScheduledJob, kind: str) -> None:
-        """Find out anew which stage of this kind is startable."""
+        """Update which stage of this kind is startable."""
         pending = job.waiting.get(kind)
         able = pending[0] if pending else None
         if able is not None and (
@@ -208,7 +208,7 @@ class JobTable:
             self._index_job(job)
 
     def start(self, job: ScheduledJob, state: StageState, placement: Placement, now: float) -> None:
-        """The stage runs at `placement`."""
+        """Book `placement` for the stage and mark it as running."""
         stage = state.stage
         self._pool.book(state.key, placement)
         state.placement = placement
@@ -228,7 +228,7 @@ class JobTable:
             self._next.discard(job.id)
 
     def release(self, job: ScheduledJob, state: StageState) -> Placement:
-        """The stage runs no more, and is live still; returns what it held."""
+        """Release what the stage holds and return it; the stage is still live."""
         placement, state.placement = state.placement, None
         assert placement is not None
         self.reservations.release(state.key, placement)
@@ -241,7 +241,7 @@ class JobTable:
         return placement
 
     def finish(self, job: ScheduledJob, state: StageState) -> None:
-        """The stage, which holds no resources, is live no more, and those after it may go on."""
+        """Mark a stage that holds no resources as done, and make the stages that wait for it startable."""
         job.done.add(state.stage.id)
         self.forget_stage(job, state)
         for waiter in job.waiters.pop(state.stage.id, ()):
@@ -250,7 +250,7 @@ class JobTable:
                 self.refresh(job, waiter.stage.kind)
 
     def close(self, job: ScheduledJob, reason: str) -> None:
-        """Nothing more of the job shall start: forget its stages that hold no resources."""
+        """Let no more stages of the job start, and remove its stages that hold no resources."""
         job.closing = reason
         self.reservations.let_go(job)
         self.reservations.give_back(job)
@@ -262,13 +262,13 @@ class JobTable:
         self._index_job(job)
 
     def forget_stage(self, job: ScheduledJob, state: StageState) -> None:
-        """The stage, which holds no resources, is live no more."""
+        """Remove a stage that holds no resources."""
         job.dequeue(state)
         self.refresh(job, state.stage.kind)
         del job.stages[state.stage.id]
 
     def remove_job(self, job: ScheduledJob) -> None:
-        """Forget a job of which nothing runs."""
+        """Remove a job of which no stage runs."""
         del self._known[job.id]
         self._begun.discard(job.id)
         self._next.discard(job.id)
@@ -276,13 +276,16 @@ class JobTable:
     # resources ------------------------------------------------------------------------------------------------------
 
     def usable_again(self, resource: str) -> None:
-        """A resource has joined or is back."""
+        """Unblock the queues that wait for a resource that has joined or is back."""
         self._queues.freed(self._pool.tokens(resource))
 
     def evict(self, resource: str) -> list[tuple[ScheduledJob, StageState]]:
-        """Take a resource out of use; returns the stages that hold it.
+        """Mark a resource as lost; returns the stages that hold it.
 
-        What lives on a lost host has to begin elsewhere, so nothing is bound to it any more.
+        Processes on a lost host must be started on another one, so their stages are no longer bound to it.
+
+        Raises:
+            SchedulerError: the resource is unknown or lost already.
         """
         hit: list[tuple[ScheduledJob, StageState]] = []
         for id, name in sorted(self._pool.lose(resource)):
@@ -295,10 +298,10 @@ class JobTable:
                 self.rank_anew(job)
         return hit
 
-    # inside ---------------------------------------------------------------------------------------------------------
+    # internals ------------------------------------------------------------------------------------------------------
 
     def _settle(self, job: ScheduledJob, affinity: str, placement: Placement, state: StageState) -> None:
-        """The process of this affinity is at work, and lives where its stage was placed."""
+        """Note that the process of this affinity is busy, and that its host is the one of `placement`."""
         job.busy.add(affinity)
         self._refresh_bound(job, state)
         if placement.host not in (None, job.fixed_home, job.homes.get(affinity)):
@@ -306,7 +309,7 @@ class JobTable:
             self.rank_anew(job)
 
     def _count_passes(self, state: StageState, placement: Placement) -> None:
-        """Who waits for cores that go to others too often claims a host."""
+        """Count the start for the queues that wait for its cores; each claims a host after `_PATIENCE` of them."""
         own = state.queue
         if own is not None:
             self._queues.started(own)
@@ -318,7 +321,7 @@ class JobTable:
                 self._pool.claim(queue, queue.demand, queue.home)
 
     def _refresh_bound(self, job: ScheduledJob, state: StageState) -> None:
-        """The process of a stage is busy now, or free again: see to what else is bound to it."""
+        """Update the other kinds whose first stage runs in the same process, which is now busy or free."""
         for kind, pending in job.waiting.items():
             if pending and pending[0] is not state and pending[0].stage.affinity == state.stage.affinity:
                 self.refresh(job, kind)

@@ -102,8 +102,7 @@ class ResourcePool:
         return self._devices[id].tokens if id in self._devices else self._hosts[id].tokens
 
     def waits_for(self, demand: Demand, home: str | None) -> tuple[str, ...]:
-        """Return the tokens of the resources of which one must be released before a demand that does not fit now
-        can."""
+        """Return the tokens of the resources that block a demand: it cannot fit before one of them is released."""
         hosts = _ANY_HOST if home is None else _host_token(home)
         if demand.device is None:
             return (hosts,)
@@ -138,8 +137,7 @@ class ResourcePool:
         return Placement(host, demand.cores, demand.memory_mb, device, demand.exclusive)
 
     def room(self, host: str | None) -> int | None:
-        """Return the number of free cores of the host; None if a device runs on its cores, since it needs all of
-        them."""
+        """Return the number of free cores of the host; None if a device runs on its cores, which needs all of them."""
         state = self._hosts[host or ""]
         return None if state.core_devices else state.free_cores
 
@@ -317,7 +315,7 @@ class ResourcePool:
     def _on_device(self, id: str, demand: Demand, home: str | None, who: Hashable | None = None) -> Placement | None:
         device = self._devices[id].device
         if demand.exclusive and device.on_host_cores:
-            who = self._hosts[device.host or ""].claimed_by  # hosts are claimed for stages such as this one
+            who = self._hosts[device.host or ""].claimed_by  # claims are made for such stages
             cores = self._hosts[device.host or ""].host.cores
             if demand.cores > cores:
                 return None
@@ -356,7 +354,7 @@ class ResourcePool:
         if host.lost or host.claimed_by is not None:
             self._freest.discard(id)
         else:
-            # of equal hosts, first those whose cores are not a device as well
+            # among hosts with as many free cores, those come first whose cores are not a device
             self._freest.put(id, (-host.free_cores, bool(host.core_devices), -host.free_memory_mb, host.order))
         for device in host.core_devices:
             self._index_device(device)

@@ -73,7 +73,7 @@ class ReadyQueue:
         self.passed = 0  # how often other stages got resources that it waits for
 
     def __repr__(self) -> str:
-        return f"Lane({self.demand}, {self.home!r}, {self.then!r})"
+        return f"ReadyQueue({self.demand}, {self.home!r}, {self.then!r})"
 
 
 class ReadyQueues:
@@ -172,7 +172,7 @@ class ReadyQueues:
         return overdue is not None and overdue[1] is not stage
 
     def bound_to(self, host: str | None) -> bool:
-        """Return whether a stage waits that can run on this host only."""
+        """Return whether a startable stage is bound to this host."""
         return self._bound.get(host or "", 0) > 0
 
     def ready(self) -> Iterable[ReadyQueue]:
@@ -213,7 +213,7 @@ class ReadyQueues:
         return [(queue, queue.passed) for queue in seen]
 
     def started(self, queue: ReadyQueue) -> None:
-        """A stage of the queue was started."""
+        """Note that a stage of the queue was started."""
         queue.passed = 0
         queue.group.starts += 1
 

@@ -1,4 +1,8 @@
-"""What is kept for jobs while they do not use it: for their very next stage, or cores until they come back to them."""
+"""Reservations of resources for jobs that do not use them at the moment.
+
+A placement can be *held* for the job's next stage.  Cores can be *kept* until the job submits another stage that runs
+on them.
+"""
 
 from __future__ import annotations
 
@@ -12,44 +16,44 @@ from kintune.scheduler.resources import Placement
 
 __all__ = ["Reservations"]
 
-_HELD = "(held)"  # the booking that keeps something for a job's next stage
-_KEPT = "(kept) "  # the beginning of those that keep something until a job comes back to it
+_HELD = "(held)"  # the name of the booking for a job's next stage
+_KEPT = "(kept) "  # the prefix of the names of bookings of kept cores
 
 
 def _name(stage: Stage) -> str | None:
-    """The booking under which a job is kept the cores that such stages run on; None for those that run anywhere."""
+    """Return the name of the booking of kept cores for stages such as this one; None if no cores are kept for them."""
     return None if stage.affinity is None or stage.demand.device is not None else _KEPT + stage.affinity
 
 
 class Reservations:
-    """Books what is kept, and opens the queues that wait for what is given back."""
+    """Books reservations, and unblocks the queues that wait for resources when they are released."""
 
     def __init__(self, pool: ResourcePool, queues: ReadyQueues) -> None:
         self._pool = pool
         self._queues = queues
         self.kept = 0
-        """How many cores are kept until jobs come back to them."""
+        """Number of cores that are kept, for all jobs."""
 
     def hold(self, job: ScheduledJob, placement: Placement) -> None:
-        """Keep what a stage of the job had for the one that follows."""
+        """Hold `placement` for the job's next stage."""
         job.held = placement
         self._pool.book((job.id, _HELD), placement)
 
     def let_go(self, job: ScheduledJob) -> None:
-        """Hold nothing for the job any more."""
+        """Release what is held for the job's next stage, if anything is."""
         if job.held is not None:
             placement, job.held = job.held, None
             self.release((job.id, _HELD), placement)
 
     def may_keep(self, job: ScheduledJob, stage: Stage, placement: Placement) -> bool:
-        """Whether the cores that the stage had may be kept: nobody is bound to the host, or has claimed it."""
+        """Return whether the stage's cores may be kept: no waiting stage is bound to the host or has claimed it."""
         name = _name(stage)
         if name is None or name in job.kept:
             return False
         return not (self._queues.bound_to(placement.host) or self._pool.is_claimed(placement.host))
 
     def keep(self, job: ScheduledJob, stage: Stage, placement: Placement) -> None:
-        """Keep the cores that a stage of the job had until the job asks for another such stage."""
+        """Keep the cores that a stage of the job had until the job submits another such stage."""
         name = _name(stage)
         assert name is not None
         job.kept[name] = placement
@@ -57,18 +61,18 @@ class Reservations:
         self.kept += placement.cores
 
     def give_back(self, job: ScheduledJob, stage: Stage | None = None) -> None:
-        """Keep nothing for such stages of the job any more, or (None) nothing at all."""
+        """Release the cores that are kept for such stages of the job; with None, all cores kept for the job."""
         if job.kept:
             self._give_back(job, list(job.kept) if stage is None else [_name(stage)])
 
     def give_up(self, job: ScheduledJob) -> bool:
-        """The job waits for something: keep nothing for it; whether anything was."""
+        """Release all cores kept for the job; returns whether there were any."""
         given = list(job.kept)
         self._give_back(job, given)
         return bool(given)
 
     def lost(self, job: ScheduledJob, name: str) -> bool:
-        """The resource that is booked under this name is lost; whether it was kept for the job."""
+        """Release the reservation of this name, since its resource is lost; returns whether the job had one."""
         if name == _HELD:
             self.let_go(job)
         elif name in job.kept:
@@ -78,7 +82,7 @@ class Reservations:
         return True
 
     def release(self, key: StageKey, placement: Placement) -> None:
-        """Give back what is booked under this key."""
+        """Release what is booked under this key, and unblock the queues that wait for it."""
         names = self._pool.release(key)
         only_cores = placement.device is None and placement.host is not None
         self._queues.freed(names, self._pool.room(placement.host) if only_cores else None)

@@ -1,4 +1,4 @@
-"""The scheduler: a pure state machine, events in, decisions out.
+"""The scheduler: a pure state machine that takes in events and returns decisions.
 
 It does no I/O, reads no clock and draws no random numbers: a recorded list of events replays to the same decisions.  An
 event that the state does not allow raises `SchedulerError` and changes nothing.
@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from kintune.core.backoff import BackOff
 from kintune.core.stage import Demand, Stage
 from kintune.errors import SchedulerError
 from kintune.scheduler.events import (
@@ -46,12 +47,12 @@ __all__ = ["RetryLimits", "Scheduler"]
 
 
 class RetryLimits(msgspec.Struct, frozen=True):
-    """What the scheduler puts up with.
+    """The limits of retries, and the options of the scheduler.
 
-    A failed stage is tried `retries` times more, `backoff_s`, twice that, four times that ... seconds later.  A job's
-    story keeps its last `history_length` events.  Unless `resources_may_join`, a stage that no resource could ever run
-    fails its job at once instead of waiting for ever.  With `bundling`, what a stage ran on is kept for the next one of
-    its job, if that will want the same.
+    A failed stage is tried up to `retries` more times, `backoff_s`, twice that, four times that ... seconds after each
+    failure.  A job's history has its last `history_length` events and decisions.  Unless `resources_may_join`, a stage
+    that no resource could ever run fails its job at once instead of waiting for ever.  With `bundling`, the resources
+    of a finished stage are held for the next stage of its job, if that will need the same.
     """
 
     retries: int = 3
@@ -62,7 +63,7 @@ class RetryLimits(msgspec.Struct, frozen=True):
 
 
 class Scheduler:
-    """Decides which stage runs where, by a policy, under limits."""
+    """Decides which stage runs where, by a policy and under limits."""
 
     def __init__(self, policy: Policy, limits: RetryLimits | None = None) -> None:
         self._policy = policy
@@ -91,11 +92,11 @@ class Scheduler:
         }
 
     def handle(self, event: Event) -> list[Decision]:
-        """Take `event` in; what is to be done about it, in order.
+        """Take in `event` and return the decisions that follow from it, in order.
 
         Raises:
-            SchedulerError: the state does not allow the event (nothing has changed then), or the policy chose what
-                cannot be started.  The message ends with the recent story of the job concerned.
+            SchedulerError: the state does not allow the event (nothing has changed then), or the policy chose a stage
+                that cannot be started.  The message ends with the recent history of the job.
         """
         before = self._table.now
         if event.now < before:
@@ -113,7 +114,7 @@ class Scheduler:
         return self._decisions
 
     def history(self, job: str) -> tuple[str, ...]:
-        """What happened to `job` lately, oldest first; empty for a job that is not known (any more)."""
+        """Return the recent events and decisions of `job`, a line each, oldest first; empty for an unknown job."""
         state = self._table.known(job)
         return () if state is None else state.history.lines()
 
@@ -218,14 +219,16 @@ class Scheduler:
             self._remove_if_over(job)
             return
         state.attempt += 1
-        self._table.reservations.give_back(job)  # who has failed may be away for long
+        self._table.reservations.give_back(job)  # the retry may come much later
         if not resource_lost:
             state.failures += 1
             if not event.retryable or state.failures > self._limits.retries:
                 self._give_up(event.now, job, state, event.cause)
                 return
             state.phase = Phase.BACKING_OFF
-            state.retry_at = event.now + self._limits.backoff_s * 2.0 ** (state.failures - 1)
+            if state.backoff is None:
+                state.backoff = BackOff(self._limits.backoff_s)
+            state.retry_at = event.now + state.backoff.next_wait()
             self._decide(event.now, job, RetryAt(state.stage.id, job.id, state.attempt, state.retry_at, event.cause))
         self._table.enqueue(job, state)
 
@@ -235,7 +238,7 @@ class Scheduler:
         return placement
 
     def _keep_what_it_had(self, job: ScheduledJob, stage: Stage, placement: Placement) -> None:
-        """Keep it for the very next stage if that will do with it, or for when the job comes back, if it may."""
+        """Hold a finished stage's placement for the job's next stage, or else keep its cores if the policy says so."""
         reservations = self._table.reservations
         if job.heads:
             return
@@ -307,7 +310,10 @@ class Scheduler:
             self._start(job, state, placement)
 
     def _gives_up_what_it_keeps(self, event: Event) -> bool:
-        """So that nobody waits in a circle: who waits keeps no cores, and who waits for a device keeps nothing."""
+        """Release the cores kept for the event's job if the job has a stage that waits; returns whether it had any.
+
+        Otherwise jobs that keep cores could wait for each other in a circle.
+        """
         job = self._table.known(_job_of(event))
         return job is not None and bool(job.kept and job.heads) and self._table.reservations.give_up(job)
 
@@ -354,7 +360,7 @@ class Scheduler:
 
 
 def _job_of(event: Event) -> str:
-    """The job that the event is about, if it is about one."""
+    """Return the job that the event is about; empty for events of resources."""
     if isinstance(event, StageReady):
         return event.stage.job
     return "" if isinstance(event, ResourceJoined | ResourceLost | ResourceBack) else event.job
