@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
-from kintune.cli.remote import job_line
+from kintune.cli.remote import JobDisplay, job_line
+from kintune.core.report import ProgressReport
 
 if TYPE_CHECKING:
     from tests.support.command import Kintune
@@ -45,3 +48,68 @@ def test_what_is_no_address_or_token_is_wrong_input(kintune: Kintune, given: tup
     said = kintune("job", "watch", "j1", *given)
     assert said.code == 2
     assert said.err.startswith("kintune: error: ")
+
+
+class FollowedJob:
+    """A job shown by `JobDisplay` without a terminal."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.stream = io.StringIO()
+        self.display = JobDisplay("net.onnx, job 7", self.lines.append, self.stream)
+
+    def job(self, state: str, reason: str = "", progress: Any = None) -> None:
+        self.display("job", {"state": state, "reason": reason, "progress": progress})
+
+    def changed(self, state: str, reason: str = "") -> None:
+        self.display("changed", {"state": state, "reason": reason})
+
+    def progressed(self, **values: Any) -> None:
+        self.display("progressed", {"report": msgspec.to_builtins(ProgressReport("profile", **values))})
+
+    @property
+    def drawn(self) -> list[str]:
+        return self.stream.getvalue().splitlines()
+
+
+@pytest.fixture
+def followed() -> FollowedJob:
+    return FollowedJob()
+
+
+def test_states_are_lines_and_the_search_is_drawn_between_them(followed: FollowedJob) -> None:
+    followed.job("queued")
+    followed.changed("checking")
+    followed.changed("tuning")
+    followed.progressed(trials=64, trials_total=128, elapsed_s=20.0, best_ms=4.0, untuned_ms=8.0)
+    followed.changed("packaging")
+    followed.progressed(trials=128, trials_total=128, elapsed_s=40.0, best_ms=2.0, untuned_ms=8.0)
+    followed.changed("done", "the target is met")
+    assert followed.lines == ["queued", "checking", "tuning", "done: the target is met"]
+    assert followed.drawn == [
+        "net.onnx, job 7",
+        "64 of 128 trials, 00:20; estimated 4.00 ms, 2.00x faster than untuned (8.00 ms); profile",
+        "128 of 128 trials, 00:40; estimated 2.00 ms, 4.00x faster than untuned (8.00 ms); profile",
+    ]
+
+
+def test_who_comes_later_sees_where_it_stands(followed: FollowedJob) -> None:
+    followed.job("tuning", progress=msgspec.to_builtins(ProgressReport("build", trials=5)))
+    assert followed.lines == ["tuning"]
+    assert followed.drawn[1].startswith("5 trials")
+
+
+def test_a_connection_that_broke_repeats_nothing(followed: FollowedJob) -> None:
+    for _ in range(2):
+        followed.job("queued")
+    for _ in range(2):
+        followed.job("failed", "no memory", progress={"stage": "profile", "trials": 3})
+    assert followed.lines == ["queued", "failed: no memory"]
+    assert followed.drawn == []
+
+
+def test_a_report_that_cannot_be_read_does_no_harm(followed: FollowedJob) -> None:
+    followed.display("progressed", {"report": {"trials": "many"}})
+    followed.display("stagebegan", {"anything": 1})
+    followed.job("done")
+    assert followed.lines == ["done"]

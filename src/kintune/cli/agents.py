@@ -1,4 +1,4 @@
-"""What the commands that lend this machine to a service have in common."""
+"""`kintune worker start` and `kintune device start`: this machine works for a service, as an agent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kintune.workers.fleet.messages import Join
 from kintune.workers.fleet.offer import OfferedBoard, OfferedDevices, offer_board, offer_cores, offer_devices
 from kintune.workers.fleet.sockets import PATH, call
 
-__all__ = ["attend", "door_of", "joining_options", "start_device", "start_worker", "token_of"]
+__all__ = ["agent_url", "joining_options", "run_agent", "start_device", "start_worker", "token_of"]
 
 
 TOKEN_VARIABLE = "KINTUNE_AGENT_TOKEN"
@@ -36,7 +36,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def joining_options(command: Command) -> Command:
-    """`--service`, `--token-file` and `--name`."""
+    """Add the options `--service`, `--token-file` and `--name`."""
     command = click.option(
         "--service",
         required=True,
@@ -53,11 +53,11 @@ def joining_options(command: Command) -> Command:
     )(command)
 
 
-def door_of(service: str) -> str:
-    """The URL at which agents come in.
+def agent_url(service: str) -> str:
+    """Return the URL of the service's agent listener.
 
     Raises:
-        InputError: for what is no address.
+        InputError: `service` is no address.
     """
     try:
         parts = urlsplit(service if "://" in service else f"ws://{service}")
@@ -72,7 +72,7 @@ def door_of(service: str) -> str:
 
 
 def token_of(file: str | None) -> str:
-    """This machine's token.
+    """Return the token in `file`, or in the environment without one.
 
     Raises:
         InputError: there is none.
@@ -95,25 +95,25 @@ def token_of(file: str | None) -> str:
     return token
 
 
-def attend(service: str, token_file: str | None, join: Callable[[], Join]) -> None:
-    """Work for a service until Ctrl-C; `join` finds out what this machine offers, once the rest is known to be fine.
+def run_agent(service: str, token_file: str | None, join: Callable[[], Join]) -> None:
+    """Work for a service until Ctrl-C; `join` returns what this machine offers, once address and token are checked.
 
     Raises:
-        InputError: the service does not want this machine.
+        InputError: the service refuses this machine.
     """
-    url, token = door_of(service), token_of(token_file)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing is left behind then, either
+    url, token = agent_url(service), token_of(token_file)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM cleans up as Ctrl-C does
     sweep()
     agent = Agent(join(), note)
     asyncio.run(agent.serve(lambda: call(url, token)))
 
 
 def note(line: str) -> None:
-    """Tell the person at the terminal."""
+    """Write a line to standard error."""
     click.echo(f"kintune: {line}", err=True)
 
 
-_GB = 1024  # memory is told in whole GB, which an update of the system does not change
+_GB = 1024  # memory is reported in whole GB, so that a system update does not change it
 
 
 @click.command("start", short_help="Build here what a service wants to try.")
@@ -130,7 +130,7 @@ def start_worker(service: str, token_file: str | None, name: str, cores: int | N
         raise InputError(f"--cores {cores}: this process may use {len(usable)}")
     lent = usable[:cores]
     with cores_lock(lent, lambda holder: note(f"waiting for the cores, held by process {holder}; see --cores")):
-        attend(service, token_file, lambda: offer_cores(name, lent, memory_mb() // _GB * _GB))
+        run_agent(service, token_file, lambda: offer_cores(name, lent, memory_mb() // _GB * _GB))
 
 
 _NATIVE = "native"
@@ -190,11 +190,16 @@ def start_device(
             return offer_devices(name, devices, target, note, urgent=urgent)
 
     with held:
-        attend(service, token_file, join)
+        run_agent(service, token_file, join)
 
 
 def _board(rpc: str, type_: str, target: str, threads: int | None, *, plain: bool) -> OfferedBoard:
-    """Raises InputError where something is missing, or too much; TargetError for what is no address here."""
+    """Return the board at the address `rpc`; `plain` when no option for devices of this machine was given.
+
+    Raises:
+        InputError: an option is missing, or does not go with `--rpc`.
+        TargetError: `rpc` is no address.
+    """
     address = parse_address(rpc)
     if target == _NATIVE or threads is None:
         raise InputError(

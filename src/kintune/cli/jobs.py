@@ -1,4 +1,4 @@
-"""`kintune job show | watch | logs | cancel | retry | download`."""
+"""`kintune job show | watch | logs | cancel | retry | download`, and `kintune jobs`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
-from kintune.cli.remote import Following, JobDocument, JobsDocument, job_line, service_options
+from kintune.cli.remote import JobDisplay, JobDocument, JobsDocument, job_line, service_options
 from kintune.service.client import Client
 
 __all__ = ["cancel", "download", "list_jobs", "logs", "retry", "show", "watch"]
@@ -36,7 +36,7 @@ def show(job: str, token: str | None, service: str | None, json_target: JsonTarg
 @service_options
 def watch(job: str, token: str | None, service: str | None) -> None:
     """Show how JOB goes; the exit code is 1 if it fails."""
-    with Client(service, token) as client, Following(f"job {job}", click.echo) as news:
+    with Client(service, token) as client, JobDisplay(f"job {job}", click.echo) as news:
         client.wait(job, news)
 
 

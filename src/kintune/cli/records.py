@@ -1,4 +1,4 @@
-"""`kintune records list`: the runs."""
+"""`kintune records list`, `show` and `check`: the runs in the records, one run, and damaged rows."""
 
 from __future__ import annotations
 
@@ -99,7 +99,11 @@ def show_run(run_id: str, records: str | None, json_target: JsonTarget) -> None:
 
 
 def find_run(store: Store, start: str) -> Run:
-    """The run whose id begins so; raises InputError unless there is exactly one (or one of just that id)."""
+    """Return the run whose id is `start`, or the only one whose id begins with it.
+
+    Raises:
+        InputError: there is none, or more than one.
+    """
     found = [run for run in store.runs.list() if run.run_id.startswith(start)]
     exact = [run for run in found if run.run_id == start]
     if len(exact or found) == 1:
@@ -129,7 +133,7 @@ def _describe_run(document: ShowDocument) -> list[str]:
 class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of `kintune records check --json`.
 
-    `damage` is what was found; `removed` says whether it was taken out, and `left` is what no removal can help.
+    `damage` is what was found; `removed` says whether it was taken out, and `left` is what cannot be removed.
     """
 
     schema_version: int = 1
@@ -158,7 +162,7 @@ def check(remove: bool, records: str | None, json_target: JsonTarget) -> int:
 
 
 def _plain(damage: Iterable[Damage]) -> tuple[Damage, ...]:
-    """The same with names as plain strings, where the database's own kind of string stood."""
+    """Return the same with table names as plain strings: SQLAlchemy has a string class of its own for them."""
     return tuple(Damage(str(one.table), one.id, one.problem) for one in damage)
 
 

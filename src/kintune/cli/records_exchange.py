@@ -1,4 +1,4 @@
-"""Where measurements are exported to or imported from."""
+"""`kintune records export` and `import`: measurements to and from a file or a stock MetaSchedule database."""
 
 from __future__ import annotations
 
@@ -36,14 +36,18 @@ metaschedule_option = click.option(
 
 
 class ExchangePlace(msgspec.Struct, frozen=True):
-    """A file of ours, or the directory of a stock MetaSchedule database."""
+    """A records file of Kintune, or the directory of a stock MetaSchedule database."""
 
     path: str
     is_stock: bool
 
 
 def choose_place(file: str | None, metaschedule: str | None) -> ExchangePlace:
-    """The one place that was given; raises click.UsageError when there is none, or two."""
+    """Return the place that was given.
+
+    Raises:
+        click.UsageError: none was given, or both.
+    """
     if (file is None) == (metaschedule is None):
         raise click.UsageError("name one place: FILE, or --metaschedule DIR", click.get_current_context(silent=True))
     return ExchangePlace(file, False) if file is not None else ExchangePlace(str(metaschedule), True)

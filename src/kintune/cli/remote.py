@@ -1,4 +1,4 @@
-"""Options that all commands for a service share, and how jobs are told to people."""
+"""What the commands for a service share: options, JSON documents, a job as a line, and the display of a job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kintune.core.report import ProgressReport
 from kintune.terminal.display import Display, open_display
 from kintune.terminal.formatting import duration, milliseconds, times
 
-__all__ = ["Following", "JobDocument", "JobsDocument", "job_line", "service_options"]
+__all__ = ["JobDisplay", "JobDocument", "JobsDocument", "job_line", "service_options"]
 
 
 _OVER = ("done", "failed", "cancelled")
@@ -38,7 +38,7 @@ class JobsDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def service_options(command: Command) -> Command:
-    """`--service` and `--token`."""
+    """Add the options `--service` and `--token`."""
     command = click.option(
         "--service", metavar="URL", help="The service.  [default: $KINTUNE_SERVICE, or this machine]"
     )(command)
@@ -46,7 +46,7 @@ def service_options(command: Command) -> Command:
 
 
 def job_line(job: Mapping[str, Any], now: float) -> str:
-    """One job in a list."""
+    """Describe a job in one line of a list; `now` in seconds since 1970."""
     age = duration(max(0.0, now - float(job["created"])))
     said = f" ({job['reason']})" if job["reason"] else ""
     progress = dict(job.get("progress") or {})
@@ -68,11 +68,10 @@ def _progress(report: Mapping[str, Any] | None) -> str:
     return ", ".join(parts)
 
 
-class Following:
-    """Takes a job's news and shows them: a line a state, and the search in between as a picture of its own.
+class JobDisplay:
+    """Shows a job's events: a line for each state by `say`, and the progress of the search on a display.
 
-    States are told by `say`, the picture is drawn on `stream` (standard error unless told).  It is closed when the job
-    is over, or by the context.
+    The display is on `stream` (default: standard error).  It is closed when the job is over, or by the context.
     """
 
     def __init__(self, title: str, say: Callable[[str], None], stream: TextIO | None = None) -> None:
@@ -82,7 +81,7 @@ class Following:
         self._display: Display | None = None
         self._last = ""
 
-    def __enter__(self) -> Following:
+    def __enter__(self) -> JobDisplay:
         return self
 
     def __exit__(
@@ -91,33 +90,33 @@ class Following:
         self.close()
 
     def __call__(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Something is new: `kind` and `data` as the service's events have them."""
+        """Show an event of the service, of this kind and with this data."""
         if kind in ("job", "changed"):
-            self._is_now(data)
+            self._show_state(data)
             self._show(data.get("progress"))
         elif kind == "progressed":
             self._show(data.get("report"))
 
     def close(self) -> None:
-        """Leave the last picture standing."""
+        """Close the display, which leaves its last state on the terminal."""
         if self._display is not None:
             self._display.close()
             self._display = None
 
-    def _is_now(self, job: Mapping[str, Any]) -> None:
+    def _show_state(self, job: Mapping[str, Any]) -> None:
         line = f"{job['state']}: {job['reason']}" if job.get("reason") else str(job["state"])
         if job["state"] in _OVER:
             self.close()
-        elif self._display is not None:  # the picture says it
+        elif self._display is not None:  # the display shows it
             return
-        if line != self._last:  # a connection that broke begins with what was told before
+        if line != self._last:  # after a reconnection, the first event repeats the last state
             self._last = line
             self._say(line)
 
     def _show(self, report: Any) -> None:
         if report is None or self._last.partition(":")[0] in _OVER:
             return
-        with contextlib.suppress(msgspec.ValidationError):  # of another version: the job goes on all the same
+        with contextlib.suppress(msgspec.ValidationError):  # a report of another version is not shown
             converted = msgspec.convert(report, ProgressReport)
             if self._display is None:
                 self._display = open_display(self._title, stream=self._stream)

@@ -144,14 +144,18 @@ def command(
         _check_port(f"--agents {agents[0]}:{agents[1]}", *agents)
     if part != "orchestrator":
         _check_port(f"--host {host} --port {port}", host, port)
-        _check_doors(settings)
+        _check_access(settings)
         click.echo(f"Kintune serves on http://{host}:{port}, data in {settings.data}; Ctrl-C ends it.", err=True)
     parts = PARTS if part == "all" else (part,)
     Supervisor(settings, lambda line: click.echo(f"kintune: {line}", err=True), parts).run()
 
 
 def _check_kept(settings: ServiceSettings) -> None:
-    """Refuse to serve from another kind of database than the last time: all would seem to be gone."""
+    """Check that the kind of database is that of the last time.
+
+    Raises:
+        InputError: it is not, so all data would seem to be gone.
+    """
     before = settings_in(settings.directory)
     if before is None or bool(before.database) == bool(settings.database):
         return
@@ -166,7 +170,11 @@ def _check_kept(settings: ServiceSettings) -> None:
 
 
 def _address(text: str | None) -> tuple[str, int]:
-    """HOST:PORT; port 0 for nowhere."""
+    """Parse HOST:PORT; port 0 for None.
+
+    Raises:
+        InputError: `text` has another form.
+    """
     if text is None:
         return "127.0.0.1", 0
     host, _, port = text.rpartition(":")
@@ -176,7 +184,11 @@ def _address(text: str | None) -> tuple[str, int]:
 
 
 def _check_port(option: str, host: str, port: int) -> None:
-    """Refuse an address at which nothing can listen."""
+    """Check that a socket can listen at the address.
+
+    Raises:
+        InputError: it cannot.
+    """
     try:
         (family, kind, protocol, _, address), *_ = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -192,8 +204,12 @@ def _check_port(option: str, host: str, port: int) -> None:
         ) from error
 
 
-def _check_doors(settings: ServiceSettings) -> None:
-    """Refuse to listen where others could come in without anybody having a token."""
+def _check_access(settings: ServiceSettings) -> None:
+    """Check that an address other machines can reach is used only once a token exists.
+
+    Raises:
+        InputError: there is no token yet, and `host` is not a loopback address.
+    """
     with closing(open_database(settings.service_database)) as database:
         anybody = Users(database).any_token()
     if anybody:

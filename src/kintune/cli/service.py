@@ -1,4 +1,4 @@
-"""The service that a command is about: its database on this machine."""
+"""`kintune service`: users, tokens, machines, back-ups.  All commands work on the database in a data directory."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import click
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import config_options, constant_option, shape_option
-from kintune.cli.remote import Following, JobDocument, service_options
+from kintune.cli.remote import JobDisplay, JobDocument, service_options
 from kintune.files import check_writable
 from kintune.models.constants import constant_values, parse_constants
 from kintune.models.ref import parse_shapes
@@ -69,7 +69,7 @@ def command(
         echo(job["id"], json_target)
         try:
             if wait or output:
-                with Following(f"{stored['name']}, job {job['id']}", lambda line: click.echo(line, err=True)) as news:
+                with JobDisplay(f"{stored['name']}, job {job['id']}", lambda line: click.echo(line, err=True)) as news:
                     client.wait(job["id"], news)
             if output:
                 client.download(job["id"], output)

@@ -1,4 +1,4 @@
-"""Whether this machine has GPUs, and what programs for them are compiled with."""
+"""The doctor's checks of GPUs and their compiler, of the measured peak, and of the records."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _LEAST_DRIVER, _LEAST_ARCHITECTURE = 580, 75  # those of CUDA 13
 
 
 def check_gpus(gpus: Callable[[], Sequence[Gpu]] = list_gpus, nvcc: Callable[[], str] = find_nvcc) -> list[Check]:
-    """One check of each GPU, and, where there is a GPU or a CUDA compiler, one of that.
+    """Check each GPU, and the CUDA compiler where there is one or a GPU.
 
-    None of them is ever a problem: without either a machine tunes for its CPU.
+    No finding is a problem: without a GPU, a machine tunes for its CPU.
     """
     found = gpus()
     checks = [_check(gpu) for gpu in found] or [Check("GPUs", Verdict.GOOD, "none")]
@@ -61,9 +61,10 @@ _DEVICE_WORKER = "kintune.workers.device_worker"
 
 
 def check_peak(location: str | None, *, again: bool = False, on_wait: Callable[[str], None] | None = None) -> Check:
-    """What this machine reaches with all its cores, and the records at `location` keep from now on.
+    """Measure the peak of this machine with all its cores, and store it in the records at `location`.
 
-    Waits for whoever times programs on the cores; `on_wait` is told who.
+    Waits for another process that holds the cores; `on_wait` is called with its id.  `again` measures anew where the
+    records have a peak.
     """
     cores = choose_cores(0)
     try:
@@ -80,7 +81,7 @@ def check_peak(location: str | None, *, again: bool = False, on_wait: Callable[[
 
 
 def described(peak: Peak) -> str:
-    """One line."""
+    """Describe a peak in one line."""
     reading = f" and reading {count(peak.read_gbytes_per_s * 1e9, 'B')}" if peak.read_gbytes_per_s else ""
     return (
         f"{count(peak.gflops * 1e9, 'FLOP')} a second with {peak.threads} threads, "

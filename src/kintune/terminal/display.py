@@ -1,4 +1,4 @@
-"""Where progress is shown: a live picture on a terminal, one line now and then elsewhere, nothing when quiet."""
+"""Displays of the progress of one run and of several: live on a terminal, lines elsewhere, nothing when quiet."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Display(Protocol):
     """Shows a job's progress until it is closed (`contextlib.closing` does that)."""
 
     def show(self, report: ProgressReport) -> None:
-        """Bring the picture up to date."""
+        """Show this report."""
 
     def close(self) -> None:
-        """Leave the last picture standing and free the terminal."""
+        """Leave the last state on the terminal, and stop."""
 
 
 class Silence:
@@ -40,9 +40,9 @@ class Silence:
 
 
 def open_display(title: str, *, quiet: bool = False, stream: TextIO | None = None) -> Display:
-    """The display that suits `stream` (standard error unless told): live on a terminal, plain lines elsewhere.
+    """Return a display on `stream` (default: standard error): live on a terminal, plain lines elsewhere.
 
-    rich, which takes a while to import, is imported only when there is a terminal to draw on.
+    rich takes long to import, so it is imported only for a terminal.
     """
     if quiet:
         return Silence()
@@ -51,8 +51,6 @@ def open_display(title: str, *, quiet: bool = False, stream: TextIO | None = Non
         from kintune.terminal.live import LiveDisplay
 
         return LiveDisplay(title, stream)
-    from kintune.terminal.display import PlainDisplay
-
     return PlainDisplay(title, stream)
 
 
@@ -115,10 +113,10 @@ class FleetDisplay(Protocol):
     """Shows the progress of numbered runs until it is closed."""
 
     def show(self, number: int, report: ProgressReport) -> None:
-        """Bring the picture up to date."""
+        """Show this report."""
 
     def close(self) -> None:
-        """Leave the last picture standing and free the terminal."""
+        """Leave the last state on the terminal, and stop."""
 
 
 class _Silence:
@@ -129,8 +127,8 @@ class _Silence:
         """Nothing was opened."""
 
 
-class _Named:
-    """A stream that begins each line with a name; as much of a stream as displays need."""
+class _PrefixedStream:
+    """Writes to a stream, each line after a name; has the methods that `PlainDisplay` calls."""
 
     def __init__(self, name: str, stream: TextIO) -> None:
         self._name = name
@@ -147,7 +145,7 @@ class _PlainFleet:
     def __init__(self, title: str, names: Sequence[str], stream: TextIO) -> None:
         stream.write(f"{title}\n")
         width = max(len(name) for name in names)
-        self._displays = [PlainDisplay("waiting for its turn", _Named(n.ljust(width), stream)) for n in names]  # type: ignore[arg-type]
+        self._displays = [PlainDisplay("waiting for its turn", _PrefixedStream(n.ljust(width), stream)) for n in names]  # type: ignore[arg-type]
 
     def show(self, number: int, report: ProgressReport) -> None:
         self._displays[number].show(report)
@@ -160,7 +158,7 @@ class _PlainFleet:
 def open_fleet_display(
     title: str, names: Sequence[str], *, quiet: bool = False, stream: TextIO | None = None
 ) -> FleetDisplay:
-    """The display that suits `stream` (standard error unless told): live on a terminal, plain lines elsewhere."""
+    """Return a display of several runs on `stream` (default: standard error), as `open_display` does for one."""
     if quiet:
         return _Silence()
     stream = stream or sys.stderr

@@ -1,4 +1,4 @@
-"""Quantities as people read them."""
+"""Text for people: quantities with units, and the parts of a progress report."""
 
 from __future__ import annotations
 
@@ -71,8 +71,7 @@ def _three_digits(value: float) -> str:
 
 
 _SOME = 16
-
-_MANY = 0.25  # the odd one is disturbed on a machine that does nothing else
+_MANY = 0.25  # a few trials are disturbed even on an idle machine
 
 
 def describe_stage(report: ProgressReport) -> str:
@@ -114,7 +113,7 @@ def describe_failures(report: ProgressReport) -> str:
 
 
 def describe_interference(trials: int, disturbed: int) -> str:
-    """That others use the cores, once so many of these trials had to be timed again that it matters; else empty."""
+    """Say that other programs use the cores, where a quarter of at least 16 trials was disturbed; empty otherwise."""
     if trials < _SOME or disturbed < _MANY * trials:
         return ""
     return f"other programs use the cores: {disturbed} of {trials} programs had to be timed again"

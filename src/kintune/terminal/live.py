@@ -1,4 +1,4 @@
-"""Progress as a picture that is redrawn in place; the last one stays."""
+"""Displays for terminals that redraw in place, of one run and of several; the last state stays."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class LiveDisplay:
 
 
 def picture(title: str, report: ProgressReport) -> RenderableType:
-    """The whole picture of one report."""
+    """Render the report of one run."""
     rows: list[RenderableType] = [Text(title, style="bold")]
     rows.append(_effort(report))
     rows.append(Text(describe_latency(report), style="green" if (report.gain or 0) > 1 else ""))
@@ -76,7 +76,7 @@ def picture(title: str, report: ProgressReport) -> RenderableType:
 
 
 def _effort(report: ProgressReport) -> RenderableType:
-    """What was done and what is left, behind a bar where the end can be told."""
+    """Render trials and times, after a progress bar where the end is known."""
     said = Text(describe_effort(report))
     if report.trials_total:
         done = report.trials / report.trials_total
@@ -135,7 +135,7 @@ class LiveFleet:
 
 
 def fleet_picture(title: str, names: Sequence[str], reports: Sequence[ProgressReport | None]) -> RenderableType:
-    """The whole picture."""
+    """Render the last reports of all runs as a table; None for a run that has not begun."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("model")
     for name in ("trials", "time", "left", "latency", "gain"):

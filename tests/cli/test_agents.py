@@ -1,4 +1,4 @@
-"""What is wrong is said before anything is measured, in one line."""
+"""Options of `kintune worker start` and `kintune device start`: errors come in one line before anything is measured."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kintune.cli.agents import door_of, token_of
+from kintune.cli.agents import agent_url, token_of
 from kintune.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ A_CPU = ("--target", "llvm -mcpu=cortex-a72 -mtriple=aarch64-linux-gnu", "--thre
 
 
 @pytest.mark.parametrize(
-    ("service", "door"),
+    ("service", "url"),
     [
         ("here:8191", "ws://here:8191/api/v1/agents"),
         ("ws://here:8191", "ws://here:8191/api/v1/agents"),
@@ -28,14 +28,14 @@ A_CPU = ("--target", "llvm -mcpu=cortex-a72 -mtriple=aarch64-linux-gnu", "--thre
         ("wss://here/api/v1/agents", "wss://here/api/v1/agents"),
     ],
 )
-def test_doors(service: str, door: str) -> None:
-    assert door_of(service) == door
+def test_urls_of_services(service: str, url: str) -> None:
+    assert agent_url(service) == url
 
 
 @pytest.mark.parametrize("service", ["", "ftp://here", "here:many", "ws://", "ws://here/somewhere"])
-def test_what_is_no_door(service: str) -> None:
+def test_what_is_no_address(service: str) -> None:
     with pytest.raises(InputError, match="is no address; name HOST:PORT"):
-        door_of(service)
+        agent_url(service)
 
 
 def test_a_token_lies_in_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
