@@ -29,8 +29,7 @@ from kintune.core.report import ProgressReport
 from kintune.service.database import open_database
 from kintune.service.job_request import JobRequest
 from kintune.service.model_store import Findings, ModelStore
-from kintune.service.orchestrator.event_bus import EventBus
-from kintune.service.orchestrator.events import Progressed
+from kintune.service.orchestrator.events import EventBus, Progressed
 from kintune.service.schema import jobs, steps
 from kintune.service.settings import ServiceSettings
 from kintune.service.users import Users

@@ -12,8 +12,7 @@ import uvicorn
 from kintune.errors import InputError, JobFailed
 from kintune.service.client import Client, ServiceError
 from kintune.service.job_status import JobStatus
-from kintune.service.orchestrator.event_bus import EventBus
-from kintune.service.orchestrator.events import Changed
+from kintune.service.orchestrator.events import Changed, EventBus
 from kintune.service.settings import ServiceSettings
 from kintune.service.web.app import make_app
 from kintune.service.web.application_state import ApplicationState

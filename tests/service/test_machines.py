@@ -7,8 +7,7 @@ from kintune.core.device import DeviceDescription
 from kintune.errors import InputError
 from kintune.records.database import Database
 from kintune.service.access import NotFound, Scope
-from kintune.service.device_types import DeviceTypes
-from kintune.service.machines import MachineRegistry, machines_in
+from kintune.service.machines import DeviceTypes, MachineRegistry, machines_in
 from kintune.service.users import Users
 from kintune.wire.worker_loop import WIRE_VERSION
 from kintune.workers.fleet.messages import FLEET_VERSION, Join, OfferedDevice

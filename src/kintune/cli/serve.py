@@ -12,7 +12,7 @@ import click
 from kintune.errors import InputError
 from kintune.scheduler.policies import policy as policy_of
 from kintune.service.database import open_database
-from kintune.service.orchestrator.job_hosts import JobHosts
+from kintune.service.orchestrator.run_factory import JobHosts
 from kintune.service.settings import ServiceSettings, settings_in
 from kintune.service.supervisor import PARTS, Supervisor, data_directory
 from kintune.service.users import Users

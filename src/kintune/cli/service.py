@@ -21,8 +21,7 @@ from kintune.service.access import NotFound, Quota, Scope
 from kintune.service.archive import back_up, restore
 from kintune.service.audit_log import AuditLog
 from kintune.service.database import open_database
-from kintune.service.device_types import DeviceTypes
-from kintune.service.machines import RegisteredMachine, machines_in
+from kintune.service.machines import DeviceTypes, RegisteredMachine, machines_in
 from kintune.service.settings import ServiceSettings, settings_in
 from kintune.service.users import Token, User, Users
 

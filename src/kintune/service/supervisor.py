@@ -1,4 +1,8 @@
-"""`kintune serve`: starts the web process and the orchestrator, starts them again when they die, ends them together."""
+"""`kintune serve`: starts the web process and the orchestrator, restarts those that die, and ends them together.
+
+The supervisor holds the writing end of a pipe and never writes; its child processes hold the reading end.  The kernel
+closes the writing end when the supervisor is gone, however it ended, and the child processes then end themselves.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +11,20 @@ import selectors
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
+from kintune.core.backoff import BackOff
 from kintune.errors import EngineError
 from kintune.files import write_whole
-from kintune.service.restart_policy import RestartPolicy
 from kintune.service.settings import ServiceSettings
 
-__all__ = ["PARTS", "Supervisor", "data_directory"]
+__all__ = ["PARTS", "RestartPolicy", "Supervisor", "data_directory", "hold"]
+
 
 PARTS = ("orchestrator", "web")
 """The processes of a service."""
@@ -51,7 +57,7 @@ class Supervisor:
         self._settings = settings
         self._say = say
         self._leaving = False
-        self._lifeline, self._held = os.pipe()  # see `kintune.service.parent_watch`
+        self._lifeline, self._held = os.pipe()  # see `kintune.service.supervisor`
         self._parts = [_Part(name, (f"kintune.service.{name}.process", self._write(name))) for name in parts]
         write_whole(settings.file, msgspec.json.encode(settings))  # for commands about the service
 
@@ -136,3 +142,61 @@ def data_directory(path: Path) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o700)
     return path
+
+
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
+
+
+_STEADY_S = 60.0  # who has lived so long begins anew with the shortest wait
+
+
+_HOPELESS = 5  # deaths in a row, each before it was steady
+
+
+_KILLED = frozenset({-signal.SIGKILL, -signal.SIGTERM})
+
+
+class RestartPolicy:
+    """Of one process.  Who dies by itself waits longer each time; who was killed comes back at once, however often.
+
+    Who ends with EX_TEMPFAIL waits longer each time as well, but is never given up: the trouble passes.
+
+    `due` is the time of the next start, on the clock of `now`.
+    """
+
+    def __init__(self) -> None:
+        self.deaths = 0
+        self.due = 0.0
+        self._waits = BackOff(_FIRST_WAIT_S, _LONGEST_WAIT_S)
+        self._started = 0.0
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether it has died too often before it was of use."""
+        return self.deaths >= _HOPELESS
+
+    def started(self, now: float) -> None:
+        """It runs."""
+        self._started = now
+
+    def ended(self, code: int, now: float) -> None:
+        """It has ended with this exit code, negative for a signal."""
+        steady = now - self._started >= _STEADY_S
+        if code in _KILLED or steady:
+            self._waits.reset()
+        if steady:
+            self.deaths = 0
+        if code not in _KILLED and code != os.EX_TEMPFAIL:
+            self.deaths += 1
+        self.due = now + self._waits.next_wait()
+
+
+def hold(arguments: Sequence[str]) -> None:
+    """Be ended by SIGTERM when the pipe whose descriptor is the first of `arguments`, if there is one, is closed."""
+    if arguments:
+        threading.Thread(target=_wait, args=(int(arguments[0]),), name="lifeline", daemon=True).start()
+
+
+def _wait(descriptor: int) -> None:
+    os.read(descriptor, 1)
+    os.kill(os.getpid(), signal.SIGTERM)

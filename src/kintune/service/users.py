@@ -1,9 +1,12 @@
-"""Users and their tokens."""
+"""Users and their tokens.  A token's text is shown once; the database keeps its SHA-256."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
+import secrets
+from typing import NamedTuple
 
 import msgspec
 from sqlalchemy import insert, select, update
@@ -13,13 +16,16 @@ from kintune.records.database import Database
 from kintune.service.access import TAKES_A_TOKEN, NotFound, Quota, Scope, Unauthorized, Visitor
 from kintune.service.database import plain
 from kintune.service.schema import tokens, users
-from kintune.service.secrets import NewToken, hash_of, looks_like_a_token, new_token
 
-__all__ = ["Token", "User", "Users"]
+__all__ = ["NewToken", "Token", "User", "Users", "hash_of", "looks_like_a_token", "new_token"]
+
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
+
 _LOCAL = "local"
+
 _DAY_S = 86400.0
+
 _NOTED_EVERY_S = 60.0  # how exactly it is known when a token was used last
 
 
@@ -182,3 +188,37 @@ def _user(row: dict[str, object]) -> User:
 
 def _token(row: dict[str, object]) -> Token:
     return msgspec.convert({name: row[name] for name in Token.__struct_fields__}, Token)
+
+
+_PREFIX = "kt_"
+
+_BYTES = 32
+
+_SHAPE = re.compile(rf"{_PREFIX}[A-Za-z0-9_-]{{43}}")
+
+
+class NewToken(NamedTuple):
+    """A token that nobody has seen yet; `hint` is its beginning, by which people tell theirs apart."""
+
+    text: str
+    hash: str
+    hint: str
+
+
+def new_token() -> NewToken:
+    """Draw a token from the system's randomness: 256 bits."""
+    text = _PREFIX + secrets.token_urlsafe(_BYTES)
+    return NewToken(text, hash_of(text), text[: len(_PREFIX) + 6])
+
+
+def hash_of(text: str) -> str:
+    """What is kept of a token.
+
+    A plain SHA-256: a slow hash protects passwords, which can be guessed; 256 random bits cannot.
+    """
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def looks_like_a_token(text: str) -> bool:
+    """Whether it is worth looking up."""
+    return _SHAPE.fullmatch(text) is not None

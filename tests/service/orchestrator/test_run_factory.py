@@ -9,25 +9,27 @@ import pytest
 
 from kintune.errors import InputError, JobFailed
 from kintune.records import RunState, Store
+from kintune.scheduler.resources import Device, Host
 from kintune.service.access import Scope, Visitor
 from kintune.service.blob_store import BlobStore
 from kintune.service.database import open_database
-from kintune.service.device_types import DeviceTypes
 from kintune.service.job_repository import Job, JobRepository
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import JobStatus
+from kintune.service.machines import DeviceTypes
 from kintune.service.model_store import ModelStore
 from kintune.service.orchestrator import run_factory as intake_module
-from kintune.service.orchestrator.job_hosts import JobHosts
-from kintune.service.orchestrator.run_factory import RunFactory
+from kintune.service.orchestrator.run_factory import JobHosts, RunFactory
 from kintune.service.settings import ServiceSettings
 from kintune.service.users import Users
-from kintune.tuning.front.placement import MeasurementSite, Placement
+from kintune.tuning.front.placement import HOST, MeasurementSite, Placement
 from kintune.tuning.front.request import TuneRequest
+from kintune.workers.engine.process import Anywhere, Command
 from tests.support.boards import board_about
 from tests.support.reports import example_report
 
 PI = board_about("Cortex-A76")
+
 OWN = board_about("this machine", threads=2)
 
 
@@ -129,3 +131,30 @@ def test_of_a_run_that_is_not_over_or_has_left_nothing_nothing_has_come(
 def test_a_run_that_has_failed_is_said_to_have(office: Office, tmp_path: Path) -> None:
     with pytest.raises(JobFailed, match="its run has failed"):
         office.intake.came_of(run_of(office, RunState.FAILED, tmp_path / "net.kt"))
+
+
+ALONE = Placement(((3,),), (0, 1, 2))
+
+
+def test_jobs_live_with_the_orchestrator() -> None:
+    lodging = JobHosts(ServiceSettings(data="d", jobs_at_once=2), Placement(((0, 1, 2, 3),), (0, 1, 2, 3)))
+    assert lodging.home == HOST
+    assert lodging.cores == 2
+    assert [type(each) for each in lodging.resources()] == [Host, Device]
+    assert isinstance(lodging.command("a.module"), Command)
+
+
+def test_jobs_live_on_the_nodes_of_a_cluster() -> None:
+    lodging = JobHosts(ServiceSettings(data="d", engine="ray", cores_a_job=4), ALONE)
+    assert lodging.home is None
+    assert lodging.cores == 4
+    (device,) = lodging.resources()
+    assert isinstance(device, Device)
+    command = lodging.command("a.module", 500)
+    assert isinstance(command, Anywhere)
+    assert (command.module, command.limits.address_space_mb) == ("a.module", 500)
+
+
+def test_a_device_that_nodes_would_disturb_is_refused() -> None:
+    with pytest.raises(InputError, match="--engine ray: nodes of a cluster may build on any core of this machine"):
+        JobHosts(ServiceSettings(data="d", engine="ray"), Placement(((0, 1),), (0, 1)))

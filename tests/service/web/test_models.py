@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import io
 import pickle
 import zipfile
@@ -12,6 +13,7 @@ from fastapi.testclient import TestClient
 from onnx import TensorProto, helper
 
 from kintune.service.access import Quota
+from kintune.service.web import models
 from kintune.service.web.application_state import ApplicationState
 from tests.support.guests import dynamic_onnx, upload
 
@@ -160,3 +162,9 @@ def test_a_full_disk_is_said_to_be_full(
     monkeypatch.undo()
     assert list(rooms.content.digests()) == []
     upload(anna)
+
+
+def test_one_who_says_too_much_is_not_listened_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "net.onnx").write_bytes(dynamic_onnx().SerializeToString())
+    monkeypatch.setattr(models, "_MOST_SAID", 10)
+    assert "more to say" in asyncio.run(models.inspect_upload(tmp_path / "net.onnx")).problem

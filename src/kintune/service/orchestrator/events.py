@@ -1,17 +1,32 @@
-"""What the orchestrator tells whoever listens; it may be lost, since the database has the truth."""
+"""The orchestrator's events, and the socket in the data directory over which they go out and pokes come in.
+
+Events may be lost, since the database has the truth: a listener that falls too far behind is dropped, so that the
+orchestrator never waits for one.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import os
+import selectors
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
 
 from kintune.core.report import ProgressReport
+from kintune.errors import InputError, StorageError, WireError
 from kintune.scheduler.resources import Placement
 from kintune.service.job_status import JobStatus
+from kintune.wire.channel import FrameReader, frame
 
 __all__ = [
     "Changed",
+    "EventBus",
     "EventTally",
     "News",
     "Poke",
@@ -105,3 +120,150 @@ def encode(news: News | Poke) -> bytes:
 def decode_news(data: bytes) -> News:
     """From bytes; raises msgspec.MsgspecError for anything else."""
     return _decoder.decode(data)
+
+
+_MOST_UNSENT = 4 << 20  # bytes that a listener may be behind
+
+_MOST_HEARD = 64  # bytes of a poke
+
+_LONGEST_PATH = 107  # bytes, of a socket
+
+_log = logging.getLogger(__name__)
+
+
+class EventBus:
+    """Listens in a thread of its own; `poked` is called there for every poke that comes.
+
+    `publish` may be called from any thread and never waits.
+    """
+
+    def __init__(self, path: Path, poked: Callable[[], None]) -> None:
+        """Raises StorageError when the socket cannot be made, InputError when it never can."""
+        if len(os.fsencode(path)) > _LONGEST_PATH:
+            raise InputError(f"{path}: is too long for the path of a socket; name a shorter data directory")
+        self._path = path
+        self._poked = poked
+        self._lock = threading.Lock()
+        self._unsent: dict[socket.socket, bytearray] = {}
+        self._readers: dict[socket.socket, FrameReader] = {}
+        self._selector = selectors.DefaultSelector()
+        self._wake, self._sleep = socket.socketpair()
+        self._closed = False
+        self._standings = b""
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            path.unlink(missing_ok=True)
+            self._listener.bind(str(path))
+            os.chmod(path, 0o600)
+            self._listener.listen(16)
+        except OSError as error:
+            self._close_all()
+            raise StorageError(f"{path}: cannot be made ({error.strerror})") from error
+        for each in (self._listener, self._sleep, self._wake):
+            each.setblocking(False)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._sleep, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._run, name="bus", daemon=True)
+        self._thread.start()
+
+    def publish(self, news: News) -> None:
+        """Tell everybody who listens."""
+        data = frame(encode(news))
+        with self._lock:
+            if isinstance(news, Standings):
+                self._standings = data
+            for connection, unsent in list(self._unsent.items()):
+                unsent += data
+                if len(unsent) > _MOST_UNSENT:
+                    del self._unsent[connection]
+        self._nudge()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._closed = True
+        self._nudge()
+        self._thread.join(timeout=5)
+        self._path.unlink(missing_ok=True)
+
+    def _nudge(self) -> None:
+        with contextlib.suppress(OSError):
+            self._wake.send(b"\0")
+
+    def _run(self) -> None:
+        while not self._closed:
+            for key, events in self._selector.select():
+                if key.fileobj is self._listener:
+                    self._accept()
+                elif key.fileobj is self._sleep:
+                    with contextlib.suppress(BlockingIOError):
+                        self._sleep.recv(4096)
+                else:
+                    connection = key.fileobj
+                    assert isinstance(connection, socket.socket)
+                    if events & selectors.EVENT_READ:
+                        self._read(connection)
+            self._write_all()
+        for connection in list(self._readers):
+            self._drop(connection)
+        self._close_all()
+
+    def _close_all(self) -> None:
+        for each in (self._listener, self._sleep, self._wake):
+            each.close()
+        self._selector.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = self._listener.accept()
+            connection.setblocking(False)
+            self._selector.register(connection, selectors.EVENT_READ)
+            self._readers[connection] = FrameReader(_MOST_HEARD)
+            with self._lock:
+                self._unsent[connection] = bytearray(self._standings)
+
+    def _read(self, connection: socket.socket) -> None:
+        try:
+            data = connection.recv(4096)
+            pokes = self._readers[connection].feed(data) if data else None
+        except BlockingIOError:
+            return
+        except (OSError, WireError):
+            pokes = None
+        if pokes is None:
+            self._drop(connection)
+            return
+        for _ in pokes:
+            try:
+                self._poked()
+            except Exception:  # whatever it is, news are to go out and the next poke to come in
+                _log.exception("a poke came to nothing")
+
+    def _write_all(self) -> None:
+        for connection in list(self._readers):
+            with self._lock:
+                unsent = self._unsent.get(connection)
+                data = bytes(unsent) if unsent else b""
+            if unsent is None:
+                self._drop(connection)
+                continue
+            sent = 0
+            if data:
+                try:
+                    sent = connection.send(data)
+                except BlockingIOError:
+                    sent = 0
+                except OSError:
+                    self._drop(connection)
+                    continue
+            with self._lock:
+                del unsent[:sent]
+                wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if unsent else 0)
+            self._selector.modify(connection, wanted)
+
+    def _drop(self, connection: socket.socket) -> None:
+        self._readers.pop(connection, None)
+        with self._lock:
+            self._unsent.pop(connection, None)
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(connection)
+        connection.close()

@@ -28,20 +28,19 @@ from kintune.scheduler.scheduler import RetryLimits, Scheduler
 from kintune.service import logs
 from kintune.service.blob_store import BlobStore
 from kintune.service.database import open_database
-from kintune.service.device_types import DeviceTypes
 from kintune.service.job_repository import JobRepository
+from kintune.service.machines import DeviceTypes
 from kintune.service.model_store import ModelStore
 from kintune.service.orchestrator.engine_log import EngineLog
-from kintune.service.orchestrator.event_bus import EventBus
+from kintune.service.orchestrator.events import EventBus
 from kintune.service.orchestrator.job_controller import JobController
-from kintune.service.orchestrator.job_hosts import JobHosts
 from kintune.service.orchestrator.journal import OrchestratorJournal
 from kintune.service.orchestrator.refresher import Refresher
 from kintune.service.orchestrator.remote_machines import open_ways
-from kintune.service.orchestrator.run_factory import RunFactory
+from kintune.service.orchestrator.run_factory import JobHosts, RunFactory
 from kintune.service.orchestrator.stage_tracker import StageTracker
-from kintune.service.parent_watch import hold
 from kintune.service.settings import ServiceSettings
+from kintune.service.supervisor import hold
 from kintune.service.webhooks import Webhooks
 from kintune.tuning.front.journal import TuningJournal
 from kintune.tuning.front.placement import Placement, choose_placement, holding

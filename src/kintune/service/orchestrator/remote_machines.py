@@ -1,32 +1,164 @@
-"""The ways by which machines elsewhere join the engine: at the gate, and by a Ray cluster."""
+"""Machines elsewhere: how they join the engine, by an agent's connection or as nodes of a Ray cluster.
+
+`Admission` says as what a machine may join, `AgentListener` accepts the agents' connections, and `open_ways` opens what
+the settings ask for.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from typing import NamedTuple
 
 from kintune.core.device import DeviceDescription
-from kintune.errors import StorageError
+from kintune.errors import EngineError, InputError, KintuneError, StorageError
 from kintune.hardware.gpus import GPU
 from kintune.records import Store
 from kintune.records.database import Database
+from kintune.service.access import Scope
 from kintune.service.machines import MachineRegistry
-from kintune.service.orchestrator.admission import Admission
-from kintune.service.orchestrator.agent_listener import AgentListener
 from kintune.service.settings import ServiceSettings
 from kintune.service.users import Users
 from kintune.tuning.front.placement import DEVICE, choose_placement
 from kintune.workers.engine.local import LocalEngine
+from kintune.workers.fleet.agent_registry import Admit, Admitted, AgentRegistry, Front
 from kintune.workers.fleet.backlog import Backlog
 from kintune.workers.fleet.growth import Growth
 from kintune.workers.fleet.messages import Join
 from kintune.workers.fleet.ray_cluster import Growing, RayCluster, ray_address
+from kintune.workers.fleet.sockets import SocketTransport, open_door
 
-__all__ = ["open_ways"]
+__all__ = ["Admission", "AgentListener", "OnJoin", "open_ways"]
+
 
 _log = logging.getLogger(__name__)
+
+
+OnJoin = Callable[[Join, Sequence[DeviceDescription]], None]
+"""Told of a machine that joins, and what the types of its devices are; in whatever thread looks into the roll."""
+
+
+class Admission:
+    """Looks into the roll, and writes down who comes; `now` gives seconds since 1970."""
+
+    def __init__(self, roll: MachineRegistry, joined: OnJoin, now: Callable[[], float]) -> None:
+        self._roll = roll
+        self._joined = joined
+        self._now = now
+
+    def with_token(self, token: int) -> Admit:
+        """For a machine that comes with this token."""
+        return lambda join: self._admit(join, lambda: self._roll.admit(token, join, self._now()))
+
+    def of_a_cluster(self, join: Join) -> list[Admitted]:
+        """For a machine that somebody else has let in: a node of a cluster."""
+        return self._admit(join, lambda: self._roll.recognise(join, self._now()))
+
+    def _admit(self, join: Join, look: Callable[[], list[DeviceDescription]]) -> list[Admitted]:
+        try:
+            types = look()
+        except InputError as error:
+            _log.warning("machine %s is turned away: %s", join.name, error)
+            raise
+        self._joined(join, types)
+        return [Admitted(device.type, self._watched(about)) for device, about in zip(join.devices, types, strict=True)]
+
+    def _watched(self, about: DeviceDescription) -> tuple[str, ...]:
+        """What a device's worker is told, so that it notices when it is no longer what its type is."""
+        if not about.pulse_us:
+            return ()
+        return ("--pulse-us", f"{about.pulse_us:g}", "--alike", f"{self._roll.alike:g}")
+
+
+class _Guest(NamedTuple):
+    """A token that is good, and its text."""
+
+    token: int
+    text: str
+
+
+class AgentListener:
+    """Listens until `close`.
+
+    Args:
+        address: host and port.
+        people: who knows the tokens.
+        admission: says as what they may join.
+        front: the engine that they come to work for.
+        now: seconds since 1970.
+        again_s: how often it is asked whether a machine's token is good still.
+    """
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        people: Users,
+        admission: Admission,
+        front: Front,
+        now: Callable[[], float] = time.time,
+        again_s: float = 30.0,
+    ) -> None:
+        """Raises EngineError when nobody can be let in at this address."""
+        self._people = people
+        self._admission = admission
+        self._now = now
+        self._again_s = again_s
+        self._registry = AgentRegistry(front)
+        self._loop = asyncio.new_event_loop()
+        self._leaving = asyncio.Event()
+        self._open = threading.Event()
+        self._problem: BaseException | None = None
+        self.port = 0
+        self._thread = threading.Thread(target=self._run, args=address, name="gate", daemon=True)
+        self._thread.start()
+        self._open.wait()
+        if self._problem is not None:
+            raise EngineError(f"agents cannot be let in at {address[0]}:{address[1]}: {self._problem}")
+
+    def close(self) -> None:
+        """Hang up on everybody."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._leaving.set)
+            self._thread.join(timeout=10)
+
+    def _run(self, host: str, port: int) -> None:
+        try:
+            self._loop.run_until_complete(self._stay_open(host, port))
+        except OSError as error:
+            self._problem = error
+        finally:
+            self._open.set()
+            self._loop.close()
+
+    async def _stay_open(self, host: str, port: int) -> None:
+        async with open_door(host, port, self._check, self._attend) as server:
+            self.port = next(iter(server.sockets)).getsockname()[1]
+            self._open.set()
+            await self._leaving.wait()
+
+    def _check(self, text: str) -> _Guest:
+        """Whose token this is."""
+        visitor = self._people.visitor(text, self._now())
+        visitor.require(Scope.MACHINE)
+        assert visitor.token is not None
+        return _Guest(visitor.token, text)
+
+    async def _attend(self, line: SocketTransport, guest: _Guest) -> None:
+        """Until the line is cut, or the token is taken back."""
+        attending = asyncio.ensure_future(self._registry.attend(line, self._admission.with_token(guest.token)))
+        while not (await asyncio.wait({attending}, timeout=self._again_s))[0]:
+            try:
+                await asyncio.to_thread(self._check, guest.text)
+            except StorageError as error:
+                _log.error("whether a machine may still be here cannot be looked up: %s", error)
+            except KintuneError as error:
+                _log.warning("a machine has to leave: %s", error)
+                await line.close()
+        await attending
 
 
 def open_ways(

@@ -1,4 +1,4 @@
-"""From a job in the database to a tuning run on this machine."""
+"""From a job in the database to a tuning run on this machine, and where the job's own processes run."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ from kintune.hardware.gpus import is_gpu
 from kintune.hardware.toolchain import find_linker, find_nvcc
 from kintune.models.constants import constant_of
 from kintune.records import RunState, Store
+from kintune.scheduler.resources import Host, Resource
 from kintune.service.blob_store import BlobStore
-from kintune.service.device_types import DeviceTypes
 from kintune.service.job_repository import Job
+from kintune.service.machines import DeviceTypes
 from kintune.service.model_store import ModelStore
-from kintune.service.orchestrator.job_hosts import JobHosts
 from kintune.service.settings import ServiceSettings
-from kintune.tuning.front.placement import MeasurementSite, Placement
+from kintune.tuning.front.placement import HOST, MeasurementSite, Placement
 from kintune.tuning.front.request import TuneRequest
 from kintune.tuning.front.tuning_run import TuningRun
+from kintune.wire.child import ResourceLimits
 from kintune.workers.engine.process import Anywhere, Command
 
-__all__ = ["RunFactory"]
+__all__ = ["JobHosts", "RunFactory"]
+
 
 _JOB_MEMORY_MB = 24 * 1024
 
@@ -150,3 +152,42 @@ class RunFactory:
 
     def _work(self, job: Job) -> Path:
         return self._settings.work / job.id
+
+
+class JobHosts:
+    """What of this machine works, and how processes that belong to jobs are started."""
+
+    def __init__(self, settings: ServiceSettings, place: Placement) -> None:
+        """Raises InputError where this machine's own device would be disturbed by a node of a cluster."""
+        self._place = place
+        self._local = settings.engine == "local"
+        self._cores = settings.cores_a_job
+        self._at_once = settings.jobs_at_once
+        if not self._local and place.shared:
+            raise InputError(
+                f"--engine {settings.engine}: nodes of a cluster may build on any core of this machine; give its own "
+                "device cores that it has alone: --device cpu:1"
+            )
+
+    @property
+    def home(self) -> str | None:
+        """The host that jobs' own processes live on, where it is always the same."""
+        return HOST if self._local else None
+
+    @property
+    def cores(self) -> int:
+        """How many cores a job's own stages and its builds take."""
+        if self._cores:
+            return self._cores
+        return max(1, len(self._place.host) // min(self._at_once, len(self._place.host))) if self._local else 1
+
+    def resources(self) -> list[Resource]:
+        """What of this machine the scheduler can give; its cores only where no cluster has them."""
+        return [each for each in self._place.resources() if self._local or not isinstance(each, Host)]
+
+    def command(self, module: str, memory_mb: int | None = None) -> Command | Anywhere:
+        """How a process of a job is started."""
+        if self._local:
+            return self._place.on_host(module, memory_mb=memory_mb)
+        threads = {"TVM_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        return Anywhere(module, environment=threads, limits=ResourceLimits(address_space_mb=memory_mb))

@@ -1,14 +1,17 @@
-"""What all pages have: who is signed in, the way to the other pages, dark or light."""
+"""What all pages of the portal share: who is signed in, links to the other pages, dark or light, and their mounting."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime, timezone
+from importlib import import_module
 from typing import Any
 
-from fastapi import Request
+from fastapi import FastAPI, Request
 from fastapi.responses import RedirectResponse, Response
-from nicegui import app, ui
+from nicegui import app as nicegui_app
+from nicegui import ui
 
 from kintune.errors import KintuneError
 from kintune.service.access import TAKES_A_TOKEN, NotFound, Scope, Unauthorized, Visitor
@@ -18,11 +21,12 @@ from kintune.service.web.authentication import address_of, visitor_of
 from kintune.service.web.live_state import LiveState
 from kintune.service.web.use_cases import UseCases
 
-__all__ = ["STATE_COLORS", "PageContext", "frame", "moment", "page", "telling"]
+__all__ = ["STATE_COLORS", "PageContext", "frame", "moment", "mount", "page", "telling"]
 
 STATE_COLORS = {JobStatus.DONE: "positive", JobStatus.FAILED: "negative", JobStatus.CANCELLED: "grey"}
 """Colours of the states that a job does not leave."""
 
+_PAGES = ("jobs", "models", "others")
 _LINKS = (("Jobs", "/"), ("Models", "/models"), ("Compare", "/compare"), ("Resources", "/resources"))
 _FAMILY = "system-ui, sans-serif"
 
@@ -64,7 +68,7 @@ def page(path: str, title: str) -> Callable[[Callable[..., Awaitable[None]]], An
 
     def decorate(build: Callable[..., Awaitable[None]]) -> Any:
         async def built(request: Request) -> Response | None:
-            state = app.state  # of NiceGUI's own application, where `mount` has put them
+            state = nicegui_app.state  # of NiceGUI's own application, where `mount` has put them
             desk = PageContext(state.rooms, state.board, state.counter, request)
             try:
                 visitor = desk.visitor
@@ -120,6 +124,14 @@ def telling() -> Iterator[None]:
 
 def moment(at: float | None) -> str:
     """A time of day for people, in UTC."""
-    from datetime import datetime, timezone
-
     return "" if at is None else datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def mount(app: FastAPI) -> None:
+    """Adds the pages to the application of the web process; a process has one portal."""
+    for name in _PAGES:
+        import_module(f"kintune.service.portal.{name}")  # pages are there once they are imported
+    app.include_router(import_module("kintune.service.portal.sign_in").router)
+    for name in ("rooms", "board", "counter"):
+        setattr(nicegui_app.state, name, getattr(app.state, name))  # pages belong to NiceGUI's own application
+    ui.run_with(app, title="Kintune", dark=None, show_welcome_message=False)

@@ -1,14 +1,26 @@
-"""The list of jobs."""
+"""The pages of the list of jobs and of one job: its state, its curve and its report."""
 
 from __future__ import annotations
 
+import msgspec
 from nicegui import ui
 
+from kintune.core.report import FamilyProgress, ProgressReport, RunReport
 from kintune.service.job_repository import Job
-from kintune.service.portal.frame import STATE_COLORS, PageContext, moment, page
-from kintune.terminal.formatting import describe_effort
+from kintune.service.job_status import JobCommand, JobStatus
+from kintune.service.portal.charts import curve_options, family_options
+from kintune.service.portal.frame import STATE_COLORS, PageContext, moment, page, telling
+from kintune.terminal.formatting import (
+    describe_effort,
+    describe_failures,
+    describe_latency,
+    duration,
+    milliseconds,
+    times,
+)
 
-__all__ = ["home_page"]
+__all__ = ["home_page", "job_page", "report_of"]
+
 
 _A_PAGE = 25
 
@@ -57,3 +69,168 @@ def _row(desk: PageContext, job: Job) -> None:
 
     timer = ui.timer(2.0, refresh, active=not job.state.over)
     refresh()
+
+
+_REDRAWN_S = 10.0  # of the job's time, if nothing gets better
+
+
+@page("/jobs/{job}", "Job")
+async def job_page(desk: PageContext, job: str) -> None:
+    """Everything about one job, as it happens."""
+    found = desk.rooms.docket.get(desk.visitor, job)
+    JobView(desk, found)
+    with ui.expansion("How it came here").classes("w-full"):
+        for step in desk.rooms.docket.steps(found):
+            ui.label(f"{moment(step.at)}  {step.state.value}  {step.reason}").classes("font-mono text-sm")
+
+
+def report_of(desk: PageContext, job: Job) -> RunReport | None:
+    """The report of a job that has one."""
+    if job.report is None:
+        return None
+    with desk.rooms.content.open(job.report) as file:
+        return msgspec.json.decode(file.read(), type=RunReport)
+
+
+class JobView:
+    """A job on the screen, brought up to date once a second until it is over."""
+
+    def __init__(self, desk: PageContext, job: Job) -> None:
+        self._desk = desk
+        self._job = job
+        self._name = desk.rooms.library.of_job(job.model).name
+        ui.label(f"{self._name}: {_wish_text(job)}").classes("opacity-80")
+        with ui.row().classes("items-center gap-3 flex-wrap"):
+            self._state = ui.badge(job.state.value)
+            self._said = ui.label()
+        self._now = ui.label().classes("opacity-80 text-sm")
+        self._buttons = ui.row().classes("gap-2")
+        self._offered: bool | None = None
+        self._chart = ui.echart(curve_options({}, {})).classes("w-full h-72")
+        self._families = ui.column().classes("w-full gap-0")
+        self._failures = ui.label().classes("opacity-80 text-sm")
+        self._result = ui.column().classes("w-full gap-1")
+        self._drawn = (-1, 0)
+        self._timer = ui.timer(1.0, self._refresh, active=not job.state.over)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        with telling():
+            self._show()
+
+    def _show(self) -> None:
+        job = self._job = self._desk.rooms.docket.get(self._desk.visitor, self._job.id)
+        self._state.set_text(job.state.value)
+        self._state.props(f"color={STATE_COLORS.get(job.state, 'primary')}")
+        self._offer()
+        if job.state.over:
+            self._timer.deactivate()
+            self._said.set_text(job.reason)
+            self._now.set_text("")
+            self._families.clear()
+            self._failures.set_text("")
+            self._conclude()
+            return
+        running = self._desk.board.running(job.id)
+        doing = ", ".join(f"{stage.kind} on {stage.placement.device or stage.placement.host}" for stage in running)
+        self._now.set_text(f"Now: {doing or 'waiting for its turn'}")
+        report = self._desk.board.progress(job.id) or _saved_progress(job)
+        if report is not None:
+            self._said.set_text(f"{describe_effort(report)}; {describe_latency(report)}")
+            self._failures.set_text(describe_failures(report))
+            self._show_families(report.families)
+        curve = self._desk.board.curve(job.id)
+        elapsed_s = report.elapsed_s if report is not None else 0.0
+        if (drawn := (len(curve), int(elapsed_s // _REDRAWN_S))) != self._drawn:
+            self._drawn = drawn
+            self._draw(_until(curve, elapsed_s), {})
+
+    def _draw(self, curve: list[tuple[float, float]], rivals: dict[str, float]) -> None:
+        target = self._job.wanted.target_ms
+        lines = rivals | ({"target": target} if target is not None else {})
+        self._chart.options.clear()
+        self._chart.options.update(curve_options({self._name: curve}, lines))
+        self._chart.update()
+
+    def _show_families(self, families: tuple[FamilyProgress, ...]) -> None:
+        self._families.clear()
+        with self._families:
+            for family in families:
+                many = f"{family.subgraphs} subgraph{'' if family.subgraphs == 1 else 's'}"
+                gain = f"at best {times(family.best_gain)} as fast as untuned"
+                ui.label(f"{family.key}: {many}, {family.trials} trials, {gain}").classes("text-sm opacity-80")
+
+    def _offer(self) -> None:
+        """What can be done with it in its state."""
+        job = self._job
+        if self._offered is job.state.over:
+            return
+        self._offered = job.state.over
+        self._buttons.clear()
+        with self._buttons:
+            if not job.state.over:
+                ui.button("Finish with what there is", on_click=lambda: self._wish(JobCommand.FINISH)).props("flat")
+                ui.button("Cancel", on_click=lambda: self._wish(JobCommand.CANCEL)).props("flat color=negative")
+                return
+            for label, what, there in (("Download", "executable", job.executable), ("Log", "log", job.log)):
+                if there is not None:
+                    ui.link(label, f"/api/v1/jobs/{job.id}/{what}")
+            if job.state is not JobStatus.DONE:
+                ui.button("Try again", on_click=self._retry).props("flat")
+
+    def _wish(self, kind: JobCommand) -> None:
+        with telling():
+            self._desk.counter.wish(self._desk.submitter, self._desk.address, self._job.id, kind)
+            ui.notify("It will be done.")
+
+    def _retry(self) -> None:
+        with telling():
+            new, _ = self._desk.counter.retry(self._desk.submitter, self._desk.address, self._job.id)
+            ui.navigate.to(f"/jobs/{new.id}")
+
+    def _conclude(self) -> None:
+        """The report, if there is one."""
+        report = report_of(self._desk, self._job)
+        if report is None:
+            return
+        latency = report.latency_ms
+        curve = [(point.seconds, point.latency_ms) for point in report.curve]
+        self._draw(_until(curve, report.seconds), latency.rivals)
+        with self._result:
+            if latency.gain is not None and latency.tuned is not None and latency.untuned is not None:
+                ui.label(
+                    f"{milliseconds(latency.untuned)} untuned, {milliseconds(latency.tuned)} tuned: "
+                    f"{times(latency.gain)} as fast."
+                ).classes("text-lg")
+            for rival, theirs in latency.rivals.items():
+                ui.label(f"{rival}: {milliseconds(theirs)}")
+            for rival, why in report.skipped.items():
+                ui.label(f"{rival} was not compared: {why}").classes("opacity-80 text-sm")
+            if report.max_rel_error is not None:
+                ui.label(f"Largest relative error of its outputs: {report.max_rel_error:.1e}")
+            ui.label(f"{report.trials} programs measured in {duration(report.seconds)}")
+            for cause, failures in report.failures.items():
+                ui.label(f"{failures} candidates failed: {cause}").classes("opacity-80 text-sm")
+            if report.subgraphs:
+                ui.label("Families of subgraphs, by the time they take").classes("opacity-80 mt-4")
+                ui.echart(family_options(report.subgraphs)).classes("w-full h-72")
+
+
+def _until(curve: list[tuple[float, float]], seconds: float) -> list[tuple[float, float]]:
+    """A curve with what is best still being so after so many seconds."""
+    return [*curve, *((seconds, latency) for _, latency in curve[-1:])]
+
+
+def _saved_progress(job: Job) -> ProgressReport | None:
+    return None if job.progress is None else msgspec.json.decode(job.progress, type=ProgressReport)
+
+
+def _wish_text(job: Job) -> str:
+    parts = []
+    if not job.wanted.search:
+        parts.append("compiled only")
+    if job.wanted.target_ms is not None:
+        parts.append(f"until {job.wanted.target_ms:g} ms")
+    if job.wanted.minutes is not None:
+        parts.append(f"{job.wanted.minutes:g} minutes at most")
+    return ", ".join(parts) or "as fast as it gets"

@@ -8,7 +8,7 @@ from kintune.errors import InputError
 from kintune.service.job_request import JobRequest, read_constants
 from kintune.service.model_store import Findings, StoredModel
 from kintune.service.portal.frame import PageContext, moment, page, telling
-from kintune.service.web.upload import receive
+from kintune.service.web.models import receive
 from kintune.terminal.formatting import count
 
 __all__ = ["findings_card", "models_page", "submit_form"]

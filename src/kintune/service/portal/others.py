@@ -8,7 +8,7 @@ from kintune.service.job_status import JobStatus
 from kintune.service.orchestrator.events import EventTally
 from kintune.service.portal.charts import curve_options, gantt_options
 from kintune.service.portal.frame import PageContext, page
-from kintune.service.portal.job import report_of
+from kintune.service.portal.jobs import report_of
 from kintune.terminal.formatting import duration, milliseconds
 
 __all__ = ["compare_page", "resources_page", "tallied"]

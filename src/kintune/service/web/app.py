@@ -1,4 +1,4 @@
-"""The application: API, health, metrics."""
+"""The web application: the API's routers, health and readiness, and metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse
-from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from kintune.core.version import __version__
 from kintune.errors import KintuneError
+from kintune.service.job_status import JobStatus
 from kintune.service.orchestrator.events import Changed, News
 from kintune.service.web import jobs, live, models, operators
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.authentication import install_error_handlers
 from kintune.service.web.background_tasks import BackgroundTasks
 from kintune.service.web.live_state import LiveState
-from kintune.service.web.metrics import render
 from kintune.service.web.middleware import LimitBodies, SecurityHeaders
 from kintune.service.web.orchestrator_client import OrchestratorClient
 from kintune.service.web.use_cases import UseCases
 
-__all__ = ["make_app"]
+__all__ = ["make_app", "render"]
 
 
 def make_app(rooms: ApplicationState) -> FastAPI:
@@ -79,3 +81,54 @@ def make_app(rooms: ApplicationState) -> FastAPI:
         return Response(render(rooms, board, connected=line.connected), media_type=CONTENT_TYPE_LATEST)
 
     return app
+
+
+_MINUTES_S = 300.0
+
+
+class _Figures(Collector):
+    def __init__(self, rooms: ApplicationState, board: LiveState, *, connected: bool) -> None:
+        self._rooms = rooms
+        self._board = board
+        self._connected = connected
+
+    def collect(self) -> list[Metric]:
+        jobs = GaugeMetricFamily("kintune_jobs", "Jobs by state.", labels=["state"])
+        counts = self._rooms.docket.counts()
+        for state in JobStatus:
+            jobs.add_metric([state.value], counts.get(state, 0))
+        running = GaugeMetricFamily("kintune_stages_running", "Stages that hold resources, by kind.", labels=["kind"])
+        kinds: dict[str, int] = {}
+        for stage in self._board.running():
+            kinds[stage.kind] = kinds.get(stage.kind, 0) + 1
+        for kind, count in sorted(kinds.items()):
+            running.add_metric([kind], count)
+        use = GaugeMetricFamily(
+            "kintune_resource_use", "Share of the last five minutes in which it was busy.", labels=["resource"]
+        )
+        for resource, share in self._board.use(_MINUTES_S).items():
+            use.add_metric([resource], share)
+        measured = GaugeMetricFamily(
+            "kintune_measurements", "Candidates measured in the last five minutes.", labels=["device"]
+        )
+        disturbed = GaugeMetricFamily(
+            "kintune_measurements_disturbed", "Those of them that were disturbed and timed again.", labels=["device"]
+        )
+        for device, tally in self._board.tallies(_MINUTES_S).items():
+            measured.add_metric([device], tally.measured)
+            disturbed.add_metric([device], tally.disturbed)
+        up = GaugeMetricFamily(
+            "kintune_resource_up", "Whether stages can run on a host or a device.", labels=["resource", "kind", "what"]
+        )
+        for standing in self._board.standings:
+            up.add_metric([standing.id, standing.kind, standing.what], float(not standing.lost))
+        answers = GaugeMetricFamily("kintune_orchestrator_up", "Whether the orchestrator answers.")
+        answers.add_metric([], float(self._connected))
+        return [jobs, running, use, measured, disturbed, up, answers]
+
+
+def render(rooms: ApplicationState, board: LiveState, *, connected: bool) -> bytes:
+    """All figures, in Prometheus' text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Figures(rooms, board, connected=connected))
+    return generate_latest(registry)

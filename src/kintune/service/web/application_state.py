@@ -10,8 +10,8 @@ from types import TracebackType
 from kintune.service.audit_log import AuditLog
 from kintune.service.blob_store import BlobStore
 from kintune.service.database import open_database
-from kintune.service.device_types import DeviceTypes
 from kintune.service.job_repository import JobRepository
+from kintune.service.machines import DeviceTypes
 from kintune.service.model_store import ModelStore
 from kintune.service.settings import ServiceSettings
 from kintune.service.users import Users

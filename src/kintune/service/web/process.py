@@ -13,9 +13,9 @@ import uvicorn
 
 from kintune.errors import KintuneError, StorageError
 from kintune.service import logs
-from kintune.service.parent_watch import hold
-from kintune.service.portal.mount import mount
+from kintune.service.portal.frame import mount
 from kintune.service.settings import ServiceSettings
+from kintune.service.supervisor import hold
 from kintune.service.web.app import make_app
 from kintune.service.web.application_state import ApplicationState
 from kintune.tuning.front.placement import choose_placement

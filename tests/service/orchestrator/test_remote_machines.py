@@ -15,8 +15,7 @@ from kintune.errors import EngineError, InputError
 from kintune.service.access import Scope
 from kintune.service.database import open_database
 from kintune.service.machines import MachineRegistry
-from kintune.service.orchestrator.admission import Admission
-from kintune.service.orchestrator.agent_listener import AgentListener
+from kintune.service.orchestrator.remote_machines import Admission, AgentListener
 from kintune.service.users import Users
 from kintune.wire.worker_loop import WIRE_VERSION
 from kintune.workers.engine.remote_nodes import RemoteNode

@@ -11,8 +11,7 @@ import pytest
 
 from kintune.errors import InputError
 from kintune.service.job_status import JobStatus
-from kintune.service.orchestrator.event_bus import EventBus
-from kintune.service.orchestrator.events import Changed, News, Poke, Standing, Standings, decode_news, encode
+from kintune.service.orchestrator.events import Changed, EventBus, News, Poke, Standing, Standings, decode_news, encode
 from kintune.service.web.orchestrator_client import OrchestratorClient
 from kintune.wire.channel import FrameReader, frame
 
