@@ -27,7 +27,7 @@ JOB = Command((sys.executable, "-m", "tests.support.scripted_job"))
 @pytest.mark.parametrize("text", ["x", "x\n"])
 def test_one_that_prints_without_end_is_killed_at_its_deadline_and_the_rest_goes_on(tmp_path: Path, text: str) -> None:
     deeds = (Deed(Act.FLOOD, text).encode(), Deed(text="next").encode())
-    work = Work(Stage("w", "j", "build", Demand(cores=2)), "build", b"", deeds, 1.0)
+    work = Work(Stage("w", "j", "build", Demand(cores=2)), "build", b"", deeds, 5.0)
     journal, log, there = MemoryJournal(), tmp_path / "log", Host("there", 2, 100)
     engine = LocalEngine(
         Scheduler(Sequential(), RetryLimits(resources_may_join=True)), journal, {}, [Host("here", 1, 100)], log=log,
