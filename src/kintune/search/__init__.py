@@ -1,1 +1,1 @@
-"""The search: which candidates to measure next.  Pure, and free of the compiler."""
+"""The search: decides which candidates to measure next.  It has no side effects and does not need the compiler."""

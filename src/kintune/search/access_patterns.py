@@ -1,7 +1,7 @@
-"""How the core of a workload touches its operands, as plain numbers; free of TVM.
+"""The access patterns of a workload's core block: which elements of its operands the loops touch.  Does not need TVM.
 
-From this and the factors of a candidate's tiles one can tell, without making the program, what it holds in registers
-and caches and how much it moves between them.
+Together with the tile factors of a candidate, they give the working sets and the traffic between registers, caches and
+memory without making the program.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ __all__ = ["Access", "AccessPatterns"]
 class Access(msgspec.Struct, frozen=True):
     """One operand of the core block.
 
-    When loop `a` goes on by one, dimension `d` goes on by `steps[d][a]` elements; a step of a constant, or one that is
-    not known, counts as its loop's share of the dimension.  `shape` is in elements of `width` bytes.  `weight` says
-    that it is constant from run to run and laid out as the program wants it.
+    When loop `a` advances by one, the index of dimension `d` advances by `steps[d][a]` elements; an index that is not
+    linear in the loops counts as 1 for each loop that it uses.  `shape` is in elements of `width` bytes.
+    `weight` is True for a constant tensor whose layout can be chosen for the program.
     """
 
     shape: tuple[int, ...]
@@ -27,9 +27,9 @@ class Access(msgspec.Struct, frozen=True):
 
 
 class AccessPatterns(msgspec.Struct, frozen=True):
-    """The core block of a workload: the extents of its loops, those that reduce, and its operands.
+    """The core block of a workload: its name, the extents of its loops, which of them reduce, and its operands.
 
-    `block` is its name; loops are in the order in which the block lists them, which is that of a sketch's tiles.
+    Loops are in the order of the block, which is also the order of a sketch's tiles.
     """
 
     block: str

@@ -1,7 +1,8 @@
-"""What the threads of a GPU ask of a sketch's tiles: products of factors that must not be too large, or too small.
+"""The bounds of a GPU sketch: limits on products of tile factors, such as the number of threads of a block.
 
-A candidate that keeps them may still be no program (its tiles may not fit the memory that threads share), but one that
-does not is none, and of those drawn without regard for them nearly all are.  Sketches for CPUs have no bounds.
+A candidate that breaks a bound is not a valid program, and nearly all candidates drawn without the bounds break one.  A
+candidate within the bounds may still be invalid: its tiles may not fit into shared memory.  Sketches for CPUs have no
+bounds.
 """
 
 from __future__ import annotations
@@ -31,40 +32,40 @@ _MOST_THREADS = 1024
 _LOW, _HIGH = "meta_schedule.thread_extent_low_inclusive", "meta_schedule.thread_extent_high_inclusive"
 
 
-_STEPS = 64  # of a repair; no tile has as many prime factors
+_STEPS = 64  # moves of a repair for each bound, at most; no tile has as many prime factors
 
 
 class TileBound(NamedTuple):
-    """The product of some factors, each given as (axis, part), lies between `least` and `most`."""
+    """The product of `factors`, each given as (axis, part), must lie between `least` and `most`, both included."""
 
     factors: tuple[tuple[int, int], ...]
     least: int
     most: int
 
     def product(self, decisions: Sequence[Decision]) -> int:
-        """Of these factors, in these decisions."""
+        """Return the product of the factors in these decisions."""
         return math.prod(decisions[axis][part] for axis, part in self.factors)
 
     def holds(self, decisions: Sequence[Decision]) -> bool:
-        """Whether these decisions keep it."""
+        """Return whether the decisions are within the bound."""
         return self.least <= self.product(decisions) <= self.most
 
 
 def bounds_of(sketch: Sketch) -> tuple[TileBound, ...]:
-    """The bounds of a sketch; none where its loops are not bound to threads."""
+    """Return the bounds of a sketch; none if its loops are not bound to threads."""
     return _bounds(sketch.trace, tuple(axis.extent if isinstance(axis, Tile) else 0 for axis in sketch.axes))
 
 
 def admits(sketch: Sketch, decisions: Sequence[Decision]) -> bool:
-    """Whether the decisions keep all bounds of the sketch."""
+    """Return whether the decisions are within all bounds of the sketch."""
     return all(bound.holds(decisions) for bound in bounds_of(sketch))
 
 
 def repair(sketch: Sketch, decisions: Sequence[Decision], rng: np.random.Generator) -> tuple[Decision, ...]:
-    """The decisions with prime factors moved within tiles, until all bounds hold or nothing is left to be moved.
+    """Return the decisions with prime factors moved within tiles until all bounds hold or no move is left.
 
-    What a bounded loop has too much goes to its tile's outermost one, and what it lacks comes from loops that are not
-    bounded, or else from those of other bounds.
+    Where a product is too large, a prime moves to the outermost loop of the tile.  Where it is too small, a prime comes
+    from a loop without a bound, or else from a loop of another bound.
     """
     bounds = bounds_of(sketch)
     changed = [list(decision) for decision in decisions]
@@ -89,7 +90,7 @@ def repair(sketch: Sketch, decisions: Sequence[Decision], rng: np.random.Generat
 
 
 def _prime(factor: int) -> int:
-    """The smallest prime factor of what is above 1."""
+    """Return the smallest prime factor of `factor`, which is above 1."""
     return next(d for d in divisors(factor) if d > 1)
 
 
@@ -113,14 +114,14 @@ def _bounds(trace: bytes, extents: tuple[int, ...]) -> tuple[TileBound, ...]:
         instructions: list[Any] = content["insts"]
         sampled: list[int] = content["sampled"]
     except (ValueError, KeyError, TypeError):
-        return ()  # of a space that writes its traces otherwise
+        return ()  # a trace of another space, in another format
     drawn = _drawn(instructions, sampled)
     annotated = {str(attributes[0]): inputs[1] for kind, inputs, attributes, _ in instructions if kind == "Annotate"}
     bounds = []
     for thread, loops in _bound_loops(instructions):
         factors = tuple(drawn[loop] for loop in loops if loop in drawn)
         if not factors or len(factors) < len(loops):
-            continue  # how many threads there are is not for tiles to say
+            continue  # the number of threads does not depend on tiles alone
         if thread == _VIRTUAL:
             bounds.append(TileBound(factors, 1, _MOST_VIRTUAL))
         elif thread == _THREADS:
@@ -131,7 +132,7 @@ def _bounds(trace: bytes, extents: tuple[int, ...]) -> tuple[TileBound, ...]:
 
 
 def _drawn(instructions: Sequence[Any], sampled: Sequence[int]) -> dict[str, tuple[int, int]]:
-    """For each loop whose extent is drawn, the factor that it is: (axis, part)."""
+    """Return, for each loop whose extent is a tile factor, which factor it is: (axis, part)."""
     factors: dict[str, tuple[int, int]] = {}
     loops: dict[str, tuple[int, int]] = {}
     for index, (kind, inputs, _, outputs) in enumerate(instructions):
@@ -145,7 +146,7 @@ def _drawn(instructions: Sequence[Any], sampled: Sequence[int]) -> dict[str, tup
 
 
 def _bound_loops(instructions: Sequence[Any]) -> Iterator[tuple[str, list[str]]]:
-    """Each kind of thread, with the loops that are bound to it together."""
+    """Yield each kind of thread with the loops that are bound to it."""
     fused: dict[str, list[str]] = {}
     for kind, inputs, attributes, outputs in instructions:
         if kind == "Fuse":
@@ -160,6 +161,6 @@ def _number(value: Any, default: int) -> int:
 
 @lru_cache(maxsize=4096)
 def divisors(n: int) -> tuple[int, ...]:
-    """All divisors of `n` (at least 1), ascending."""
+    """Return all divisors of `n` (at least 1), ascending."""
     small = [d for d in range(1, int(n**0.5) + 1) if n % d == 0]
     return tuple(small + [n // d for d in reversed(small) if d * d != n])

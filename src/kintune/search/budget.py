@@ -1,12 +1,12 @@
-"""Which subgraph deserves the next round: the one whose tuning is expected to speed the network up most.
+"""The budget: which subgraph gets the next round, namely the one that is expected to speed up the network most.
 
-The gradient of Ansor's task scheduler (OSDI 2020, section 6): what the last rounds brought, mixed with an optimistic
-guess of what is still possible, which kin bound from what the fastest of them reaches.  Differently from there, every
-full round without progress lowers the expectation, so that a slow but finished subgraph does not starve the others
-(FamilySeer, arXiv 2201.00194).
+The expected gain is the gradient of Ansor's task scheduler (OSDI 2020, section 6): the gain of the last rounds, mixed
+with an optimistic estimate of the possible gain, which is bounded by the speed of the fastest subgraph of the family.
+Unlike there, every full round without progress lowers the expectation, so that a slow but finished subgraph does not
+starve the others (FamilySeer, arXiv 2201.00194).
 
-Where it is known what no program can take less than (`SubgraphState.bound_us`), nobody is expected to come closer to it
-than programs do at their best, and what little is left to gain is looked for in a smaller round.
+Where a lower bound of the time is known (`SubgraphState.bound_us`), the gain is limited by it, and the round is smaller
+the less there is to gain.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from kintune.search.subgraph import SubgraphState
 
 __all__ = ["expected_gain", "prospect", "rank", "sized"]
 
-_MEMORY = 0.3  # weight of what the past brought against what is possible
-_WINDOW = 3  # rounds looked back
-_HEADROOM = 1.5  # kin may turn out this much faster than the fastest of them is now
-_DISAPPOINTMENT = 0.4  # what is left of the expectation after a full round without progress
-_PATIENCE = 3.0  # full rounds after which a subgraph counts as hopeless of which no program has run
-_WORTH = 2e-4  # of the network's latency: what a round must be expected to save to be worth it
-_REACHED = 0.95  # of a device's peak, by the best of programs
-_FULL = 0.5  # whoever may gain this share of its time gets a full round
-_LEAST = 8  # candidates of a round, of which a few are worth choosing from
+_MEMORY = 0.3  # weight of the past gain; the rest is that of the possible gain
+_WINDOW = 3  # past rounds that count
+_HEADROOM = 1.5  # a subgraph may become this much faster than the fastest one of its family
+_DISAPPOINTMENT = 0.4  # factor of the expected gain for each full round without progress
+_PATIENCE = 3.0  # full rounds after which a subgraph of which no program has run is given up
+_WORTH = 2e-4  # share of the network's latency that a round must be expected to save
+_REACHED = 0.95  # share of a device's peak that the best programs reach
+_FULL = 0.5  # a subgraph that may save this share of its time gets a full round
+_LEAST = 8  # candidates of a round, at least
 
 
 def expected_gain(state: SubgraphState, family_speed: float) -> float:
-    """Microseconds that one more full round is expected to save per run of the network.
+    """Return the microseconds that one more full round is expected to save per run of the network.
 
-    What the past says of it is the mean of the last rounds, whatever the size of each, but no more than is left: the
-    first program that is no disaster may be a thousand times as fast as the one before, and no later one will be.
-    `family_speed` is the highest FLOPs per microsecond reached in the subgraph's family.
+    The past gain is the mean over the last rounds, whatever their sizes, but at most what can still be saved: an early
+    program may be a thousand times as fast as the one before, and no later one will.  `family_speed` is the highest
+    speed reached in the subgraph's family, in FLOPs per microsecond.
     """
     if state.exhausted:
         return 0.0
@@ -55,23 +55,23 @@ def expected_gain(state: SubgraphState, family_speed: float) -> float:
 
 
 def prospect(state: SubgraphState) -> float:
-    """The share of the best time that may still be saved: 1 where there is no time, or nothing is known of a bound."""
+    """Return the share of the best time that may still be saved; 1 without a time or a bound."""
     if not math.isfinite(state.best_us):
         return 1.0
     return max(0.0, 1.0 - state.bound_us / (_REACHED * state.best_us))
 
 
 def sized(size: int, state: SubgraphState) -> int:
-    """The size of a subgraph's round, `size` being that of a full one: as many as there is prospect for."""
+    """Return the size of a subgraph's round, at most `size`, in proportion to its prospect."""
     share = min(1.0, prospect(state) / _FULL)
     return min(size, max(_LEAST, round(size * share)))
 
 
 def rank(states: Iterable[SubgraphState]) -> list[SubgraphState]:
-    """Subgraphs that may still gain enough, by expected gain, steepest first; equal ones by workload digest.
+    """Return the subgraphs that may still gain enough, largest expected gain first, equal ones by workload digest.
 
-    `states` are all of a network's.  What is enough is a share of what all of them take: a heavy subgraph is given more
-    rounds without progress than a light one before it counts as done.
+    `states` are all subgraphs of a network.  The least gain is a share of their total time, so that a subgraph with
+    much of the time gets more rounds without progress than one with little before it counts as finished.
     """
     states = list(states)
     enough = _WORTH * sum(s.subject.weight * s.best_us for s in states if math.isfinite(s.best_us))

@@ -1,8 +1,8 @@
-"""What candidates take to be built, learnt from those that were built, and what that makes them worth.
+"""A model of build times, learnt from the builds of the search, and the discount of scores that follows from it.
 
-Most programs are compiled in a twentieth of a second; a few are unrolled so far that they take thirty times as long,
-and those are hardly ever fast.  A search that builds what its model likes best pays a third to a half of its building
-time for them, and for nothing (figures in `docs/notebook/2026-11-22-search-waste.md`).
+Most programs are compiled in 0.05 seconds.  A few are unrolled so far that they take thirty times as long, and these
+are rarely fast.  Without this model, a search spends a third to a half of its build time on them in vain (figures in
+`docs/notebook/2026-11-22-search-waste.md`).
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ __all__ = ["BuildCosts", "Price", "patience_s"]
 Id = TypeVar("Id", bound=Hashable)
 
 Price: TypeAlias = Callable[[NDArray[np.float32]], NDArray[np.float64]]
-"""From features, shape (n, width), to factors in (0, 1], shape (n,): what a score is worth by what it costs to test."""
+"""Maps features, shape (n, width), to factors of the scores in (0, 1], shape (n,): below 1 for long builds."""
 
-_LEARNT_FROM = (64, 128, 256, 512, 1024, 2048)  # builds after which it is learnt anew; more would tell nothing new
+_LEARNT_FROM = (64, 128, 256, 512, 1024, 2048)  # numbers of builds after which the model is trained again
 _ROUNDS, _DEPTH = 60, 4
-_DEAR = 3.0  # times the usual seconds
-_STEEPNESS = 0.25  # who takes 16 times as long as that must promise to be twice as fast
+_DEAR = 3.0  # times the median build time, above which a build is expensive
+_STEEPNESS = 0.25  # a build 16 times as long as that halves the score
 
-_ENOUGH = 32  # builds after which the usual seconds are known
-_PATIENCE = 40.0  # times these ...
-_LEAST_PATIENCE_S = 3.0  # ... and this at least is given to one build
+_ENOUGH = 32  # builds after which the median is used
+_PATIENCE = 40.0  # limit of one build, times the median
+_LEAST_PATIENCE_S = 3.0  # the limit is at least this
 
 
 def patience_s(seconds: Sequence[float], most: float) -> float:
-    """Seconds after which another build is given up, at most `most`, when those so far took these.
+    """Return the time limit in seconds for one build, at most `most`, from the `seconds` of earlier builds.
 
-    Once in some hundred programs one is unrolled so far that its compilation takes a minute, as long as all others of a
-    round together.
+    About one program in some hundreds is unrolled so far that its compilation takes a minute, as long as all others of
+    a round together.
     """
     if len(seconds) < _ENOUGH:
         return most
@@ -45,7 +45,7 @@ def patience_s(seconds: Sequence[float], most: float) -> float:
 
 
 class BuildCosts:
-    """A fold over the builds of one search.  What is learnt follows from the builds noted so far, and nothing else."""
+    """Learns from the builds of one search; deterministic for the same sequence of builds."""
 
     def __init__(self, *, seed: int, threads: int) -> None:
         self._seed = seed
@@ -55,16 +55,16 @@ class BuildCosts:
         self._learnt: tuple[int, Trees] | None = None
 
     def note(self, features: NDArray[np.float32], seconds: float) -> None:
-        """A candidate with these features took so many seconds to be built (or to be given up)."""
+        """Take in a build: the features of the candidate, and the seconds until it was built or given up."""
         if features.size and seconds > 0:
             self._rows.append(features)
             self._seconds.append(seconds)
 
     def price(self, of_the_best: Sequence[float] = ()) -> Price | None:
-        """What dear candidates are worth; None while too few were built to tell.
+        """Return the discount for candidates that take long to build; None while too few were built.
 
-        `of_the_best` are the seconds that the fastest programs of a workload took: where those are dear, it takes more
-        to be called so.
+        `of_the_best` are the build times in seconds of a workload's fastest programs.  If their median is above the
+        overall one, it takes its place.
         """
         model = self._model()
         if model is None:
@@ -81,14 +81,14 @@ class BuildCosts:
         return price
 
     def patience_s(self, most: float) -> float:
-        """Seconds after which another build is given up, at most `most`."""
+        """Return the time limit in seconds for the next build, at most `most`."""
         return patience_s(self._seconds, most)
 
     def dearest_first(self, ids: Sequence[Id], rows: Mapping[Id, NDArray[np.float32]]) -> list[Id]:
-        """Candidates in the order in which several workers are done with building them soonest; `rows` are features.
+        """Return the candidates in the order in which several workers finish building them soonest.
 
-        Longest processing time first (Graham, SIAM J. Appl. Math. 17(2), 1969): a dear one is not waited for at the end
-        while other workers have nothing to do.  Of which nothing can be told come last, in their order.
+        This is longest processing time first (Graham, SIAM J. Appl. Math. 17(2), 1969).  `rows` has the features by
+        candidate; candidates without features come last, in their order.
         """
         model, known = self._model(), [id for id in ids if id in rows and rows[id].size]
         if model is None or not known:
@@ -97,7 +97,7 @@ class BuildCosts:
         return sorted(ids, key=lambda id: -logarithms.get(id, -math.inf))
 
     def _model(self) -> Trees | None:
-        """Predicts the logarithm of the seconds."""
+        """Return the model of the logarithm of the seconds; None while too few were built."""
         count = max((n for n in _LEARNT_FROM if n <= len(self._rows)), default=0)
         if count and (self._learnt is None or self._learnt[0] != count):
             features, labels = np.stack(self._rows[:count]), np.log(np.array(self._seconds[:count], np.float32))

@@ -1,8 +1,7 @@
 """The cost model of one family: gradient-boosted trees from features to relative speed.
 
-The label of a candidate is the best known time of its workload over its own time, so 1.0 is the best known program and
-0.0 a failed one; labels of different workloads of a family are comparable that way (Zheng et al., "Ansor", OSDI 2020,
-section 5.2).
+The label of a candidate is the best known time of its workload over its own time: 1.0 for the best known program, 0.0
+for a failed one.  So labels of different workloads can be compared (Zheng et al., "Ansor", OSDI 2020, section 5.2).
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ class CostModel(Protocol):
     """Scores candidates from their features; higher is faster."""
 
     def predict(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Scores, shape (n,), of features of shape (n, width)."""
+        """Return scores, shape (n,), for features of shape (n, width)."""
         ...
 
 
 class Trees:
     """An XGBoost regressor; deterministic for equal rows, seed and thread count.
 
-    It looks at `columns` of a feature row only, those in which the rows that it was trained on differ.
+    It reads only `columns` of the features: those in which the training rows differ.
     """
 
     def __init__(self, booster: xgb.Booster, columns: NDArray[np.int64]) -> None:
@@ -56,8 +55,8 @@ class Trees:
     ) -> Trees:
         """Train `rounds` trees of at most `depth` levels on features of shape (n, width) and labels of shape (n,).
 
-        With a `prior`, they come on top of its trees, look at its columns, and correct what it gets wrong; of a prior
-        that was itself trained on top of others, the first `_OF_PRIOR` trees, or models would grow from job to job.
+        With a `prior`, training continues from its trees and uses its columns.  At most the first `_OF_PRIOR` trees of
+        the prior are taken, so that models do not grow from job to job.
         """
         parameters = {
             "objective": "reg:squarederror",
@@ -73,12 +72,16 @@ class Trees:
         }
         columns = _telling(features) if prior is None else prior._columns
         data = xgb.DMatrix(_scaled(features[:, columns]), label=labels, nthread=threads)
-        before = None if prior is None else bytearray(prior._first(_OF_PRIOR).to_bytes())  # not as it was left by use
+        before = None if prior is None else bytearray(prior._first(_OF_PRIOR).to_bytes())  # use changes a booster
         return cls(xgb.train(parameters, data, num_boost_round=rounds, xgb_model=before), columns)
 
     @classmethod
     def from_bytes(cls, blob: bytes) -> Trees:
-        """The model that `to_bytes` serialised."""
+        """Return the model that `to_bytes` serialised.
+
+        Raises:
+            ValueError: it is not such a model.
+        """
         booster = xgb.Booster()
         booster.load_model(bytearray(blob))
         columns = booster.attr(_COLUMNS)
@@ -87,7 +90,7 @@ class Trees:
         return cls(booster, np.array(columns.split(), dtype=np.int64))
 
     def to_bytes(self) -> bytes:
-        """The trained model (XGBoost's UBJSON)."""
+        """Return the trained model in XGBoost's UBJSON format."""
         self._booster.set_attr(**{_COLUMNS: " ".join(map(str, self._columns))})
         return bytes(self._booster.save_raw("ubj"))
 
@@ -95,7 +98,7 @@ class Trees:
         return Trees(self._booster[:rounds], self._columns) if self._booster.num_boosted_rounds() > rounds else self
 
     def predict(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Scores, shape (n,); about 1.0 for programs as fast as the best known of their workload."""
+        """Return scores, shape (n,); about 1.0 for programs as fast as the best known one of their workload."""
         scores: NDArray[np.float32] = self._booster.inplace_predict(_scaled(features[:, self._columns]))
         return scores
 
@@ -103,9 +106,9 @@ class Trees:
 def relative_speeds(
     workloads: NDArray[np.int64], times_us: NDArray[np.float64], best_us: NDArray[np.float64]
 ) -> NDArray[np.float32]:
-    """Labels: `best_us[workloads] / times_us`, 0 where the time is infinite (the candidate failed).
+    """Return the labels `best_us[workloads] / times_us`, shape (n,); 0 for an infinite time (the candidate failed).
 
-    `workloads` and `times_us` have shape (n,); `best_us` one entry a workload.
+    `workloads` and `times_us` have shape (n,); `best_us` has one entry for each workload.
     """
     with np.errstate(invalid="ignore"):
         labels = best_us[workloads] / times_us
@@ -113,49 +116,49 @@ def relative_speeds(
 
 
 def _telling(features: NDArray[np.float32]) -> NDArray[np.int64]:
-    """The columns in which rows differ; the first one where all are the same."""
+    """Return the indices of the columns in which rows differ; the first column if all rows are equal."""
     telling = np.flatnonzero((features != features[:1]).any(axis=0))
     return telling if telling.size else np.zeros(1, dtype=np.int64)
 
 
 def _scaled(features: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Features span many orders of magnitude; trees do not care, but float32 histograms do."""
+    """Return the features on a logarithmic scale, since float32 histograms cannot span their orders of magnitude."""
     return np.asarray(np.sign(features) * np.log1p(np.abs(features)), dtype=np.float32)
 
 
-_HOLDS = 0.6  # share of pairs in the right order from which on predictions hold
+_HOLDS = 0.6  # share of pairs in the right order from which on a model is trusted more
 
 
 _CHANCE = 0.5
 
 
-_LEAST_PAIRS = 6  # below, the order says nothing
+_LEAST_PAIRS = 6  # with fewer pairs, the share is not used
 
 
-_GIVEN_UP = 3  # doubts after which a family's foresee rounds stop
+_GIVEN_UP = 3  # doubts at which a family gets no more foresee rounds
 
 
 class Trust:
-    """Doubts about each family's model, from how its predictions compare with what was measured.
+    """Counts doubts about each family's model, by comparing its predictions with measurements.
 
-    A foresee round shrinks by half for every doubt, and is left out at three.  Full rounds are judged too, so that a
-    family regains its foresee rounds as its model gets better.
+    Each doubt halves the size of the family's foresee rounds; at three doubts there are none.  Full rounds are judged
+    too, so that a family gets foresee rounds again when its model improves.
     """
 
     def __init__(self) -> None:
         self._doubts: dict[str, int] = {}
 
     def size(self, family: str, full: int) -> int:
-        """The candidates that a foresee round of the family gets, of `full` at most."""
+        """Return the number of candidates of a foresee round of the family, at most `full`."""
         doubts = self._doubts.get(family, 0)
         return 0 if doubts >= _GIVEN_UP else full >> doubts
 
     def judge(
         self, family: str, predicted: list[float], times_us: list[float], *, foreseen: bool, improved: bool
     ) -> None:
-        """A round of the family was measured: scores and times of its candidates, in the same order.
+        """Take in a measured round of the family: scores and times of its candidates, in the same order.
 
-        `foreseen` says that it was a foresee round, `improved` that it brought its subgraph a better program.
+        `foreseen` is True for a foresee round, `improved` if the round found a faster program for its subgraph.
         """
         accuracy, pairs = pair_accuracy(np.array(predicted, np.float32), np.array(times_us, np.float64))
         ranked = accuracy if pairs >= _LEAST_PAIRS else float("nan")

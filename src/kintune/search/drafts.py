@@ -1,4 +1,4 @@
-"""The drafts of one round: candidates that may be chosen, made only where arithmetic cannot describe them."""
+"""The drafts of one round: candidates that may be chosen.  Only those without analytic features are replayed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Drafts", "Proposal"]
 
 
 class Proposal(NamedTuple):
-    """A draft with its predicted score, or None where no model was there to ask, and where it comes from."""
+    """A draft with its predicted score (None without a model) and its origin."""
 
     draft: CandidateBatch
     predicted: float | None
@@ -25,7 +25,7 @@ class Proposal(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Candidates of one field, also as rows of numbers, and what equal programs have in common."""
+    """Candidates of one field, their encoded population, and their keys, which are equal for equal programs."""
 
     field: Field
     candidates: list[Candidate]
@@ -34,12 +34,12 @@ class _Part(NamedTuple):
 
 
 class Drafts:
-    """The drafts of one workload with their origins, in the order in which they came; none that was measured before.
+    """The drafts of one workload with their origins, in order of arrival; none that was measured before.
 
-    `drafts` may hold candidates that were only described, by arithmetic on what they decide: they may turn out to be no
-    programs, or others.  `seen` are those that are of no use any more, `invalid` counts those that were no programs.
-    What is but another way to write down a program that was measured, or is a draft already, is put aside, to be used
-    when nothing else is left; unless it is one of the `leaders`, for there the smallest difference is worth a trial.
+    `drafts` may hold candidates that were not replayed yet and are described by analytic features: they may turn out to
+    be invalid, or to be other programs.  `seen` has the candidates that must not be added, `invalid` counts the invalid
+    ones.  A candidate with the key of a measured program or of an earlier draft is put aside and used only when nothing
+    else is left, except if that program is one of the `leaders`, of which variants are worth a trial.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Drafts:
         self._keys = {key for part in self._parts(measured) for key in part.keys}
 
     def add(self, candidates: Sequence[tuple[Candidate, str]]) -> None:
-        """Take in candidates with their origins; those that cannot be described are made."""
+        """Add candidates with their origins; those without analytic features are replayed."""
         described = {c: (row, key) for c, row, key in self._described([candidate for candidate, _ in candidates])}
         others = [candidate for candidate, _ in candidates if candidate not in described]
         made = dict(zip(others, self._space.verify(others), strict=True))
@@ -72,7 +72,7 @@ class Drafts:
                 self._keep(draft, origin, aside=False)
 
     def settle(self, proposals: Sequence[Proposal]) -> list[Proposal]:
-        """Take these out, made: in their order, without those that are no programs or are known by another name."""
+        """Remove these drafts and return them replayed, in their order, without invalid and already seen programs."""
         for proposal in proposals:
             self.drafts.pop(proposal.draft.candidate)
         waiting = [p.draft.candidate for p in proposals if p.draft.candidate not in self._made]
@@ -89,7 +89,7 @@ class Drafts:
         return settled
 
     def fetch_aside(self) -> None:
-        """Nothing else is left: what was put aside are drafts now."""
+        """Add the candidates that were put aside to the drafts."""
         for draft, origin in self._aside.values():
             self._keep(draft, origin, aside=False)
         self._aside.clear()
@@ -99,12 +99,12 @@ class Drafts:
             (self._aside if aside else self.drafts).setdefault(draft.candidate, (draft, origin))
 
     def _described(self, candidates: Collection[Candidate]) -> Iterator[tuple[Candidate, NDArray[np.float32], bytes]]:
-        """Features, and what equal programs have in common, of those that arithmetic can describe."""
+        """Yield the candidates that have analytic features, with their features and keys."""
         for part in self._parts(candidates):
             yield from zip(part.candidates, part.field.features(part.herd), part.keys, strict=True)
 
     def _parts(self, candidates: Collection[Candidate]) -> Iterator[_Part]:
-        """Those that arithmetic can describe, field by field."""
+        """Yield the candidates that have analytic features, by field."""
         for number, field in enumerate(self._fields):
             own = [c for c in candidates if c in field.frame and fits(field.frame.axes, c.decisions)]
             if own:

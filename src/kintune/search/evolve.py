@@ -1,7 +1,7 @@
-"""Drawing, mutating and crossing candidates: pure arithmetic on decisions.
+"""Random draw, mutation and crossover of candidates, as arithmetic on their decisions.
 
-Evolution in the manner of Ansor (OSDI 2020, section 5.1), but on decision vectors instead of programs: nothing here
-replays anything, so a child may turn out to be no valid program, which is for the space to find out.
+This is the evolution of Ansor (OSDI 2020, section 5.1) on decision vectors instead of programs.  Nothing is replayed,
+so a child may be an invalid program; `SearchSpace.verify` tells.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ __all__ = ["cross", "draw", "is_open", "mutate"]
 
 
 def draw(sketch: Sketch, rng: np.random.Generator) -> Candidate:
-    """A candidate with every decision drawn at random."""
+    """Return a candidate with every decision drawn at random."""
     return Candidate(sketch.workload, sketch.digest, _bounded(sketch, [_draw(axis, rng) for axis in sketch.axes], rng))
 
 
 def mutate(candidate: Candidate, sketches: Sequence[Sketch], rng: np.random.Generator) -> Candidate:
-    """The candidate with one or two decisions changed, now and then moved to a sketch with the same axes."""
+    """Return the candidate with one or two decisions changed, or sometimes on another sketch with the same axes."""
     sketch = next(s for s in sketches if s.digest == candidate.sketch)
     kin = [s for s in sketches if s.axes == sketch.axes and s.digest != sketch.digest]
     if kin and rng.random() < 0.15:
@@ -39,7 +39,7 @@ def mutate(candidate: Candidate, sketches: Sequence[Sketch], rng: np.random.Gene
 
 
 def cross(left: Candidate, right: Candidate, rng: np.random.Generator) -> Candidate:
-    """Each decision from one of two parents of the same sketch; of different sketches, the left one."""
+    """Return a candidate with each decision from one of two parents; `left` if the sketches of the parents differ."""
     if left.sketch != right.sketch:
         return left
     pairs = zip(left.decisions, right.decisions, strict=True)
@@ -51,7 +51,7 @@ def _bounded(sketch: Sketch, decisions: Sequence[Decision], rng: np.random.Gener
 
 
 def is_open(axis: Axis) -> bool:
-    """Whether there is more than one decision to choose from."""
+    """Return whether there is more than one decision to choose from."""
     if isinstance(axis, Tile):
         return axis.extent > 1 and axis.parts > 1
     if isinstance(axis, Choice):
@@ -69,7 +69,7 @@ def _draw(axis: Axis, rng: np.random.Generator) -> Decision:
 
 
 def _draw_tile(axis: Tile, rng: np.random.Generator) -> Decision:
-    """Innermost factor first, then outwards, so that its limit always holds."""
+    """Return random factors; the innermost is drawn first, so that its limit holds."""
     left = axis.extent
     factors: list[int] = []
     for part in range(axis.parts - 1):

@@ -1,6 +1,6 @@
-"""Foresee tuning: what a full round on one subgraph taught is used at once for its steepest sibling.
+"""Foresee tuning: after a full round of one subgraph, a short round of another subgraph of its family.
 
-FamilySeer, arXiv 2201.00194.
+The freshly trained model of the family chooses its candidates (FamilySeer, arXiv 2201.00194).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ __all__ = ["sibling"]
 
 
 def sibling(tuned: SubgraphState, states: Iterable[SubgraphState], taken: Collection[str] = ()) -> SubgraphState | None:
-    """The other member of the tuned subgraph's family that is expected to gain most of those not `taken`, or None.
+    """Return the other subgraph of the family, not in `taken`, with the largest expected gain; None without one.
 
-    `states` are all of the network's, which say what is worth a round.
+    `states` are all subgraphs of the network.
     """
     for state in rank(states):
         if state.family == tuned.family and state is not tuned and state.subject.workload not in taken:

@@ -1,9 +1,9 @@
-"""First candidates for GPUs from a rule instead of a draw.
+"""First candidates for GPUs, by rule.
 
-The rule knows what every fast dense kernel on a GPU looks like: some hundred threads, each with a tile of sums in its
-registers, that share a piece of both operands and step through the reduction together (Volkov and Demmel, "Benchmarking
-GPUs to Tune Dense Linear Algebra", SC 2008).  Like `kintune.search.rules` it reads nothing but a sketch's axes and
-steps.
+The rule describes fast dense kernels on GPUs: a block of some hundred threads, each of which keeps a tile of sums in
+registers; the threads share a piece of both operands and step through the reduction together (Volkov and Demmel,
+"Benchmarking GPUs to Tune Dense Linear Algebra", SC 2008).  Like `kintune.search.rules` it depends only on a sketch's
+axes and steps.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from kintune.search.bounds import admits, divisors
 
 __all__ = ["gpu_rule_candidates"]
 
-_SMALL = 8  # a reduction of at most so many iterations (a kernel's height, its width) is not cut
+_SMALL = 8  # a reduction of at most so many iterations (as of a kernel window) is not split
 
 
 class _Shape(NamedTuple):
     """One way to fill a sketch.
 
-    `threads` of a block, the register tile of each (`rows` by `columns`, the latter along the contiguous axis), virtual
-    threads along both, the longest `piece` of the reduction that is shared at once, how many numbers a thread
-    fetches at once, and the limit of unrolling.
+    `threads` is the size of a block.  The register tile of a thread has `rows` by `columns` elements, the columns along
+    the contiguous axis; `virtual` is the number of virtual threads along each.  `piece` is the largest part of the
+    reduction that is in shared memory at once, `fetch` the length of vector loads, `unroll` the limit of unrolling.
     """
 
     threads: int
@@ -38,7 +38,7 @@ class _Shape(NamedTuple):
 
 
 def gpu_rule_candidates(sketches: Sequence[Sketch], limit: int) -> list[Candidate]:
-    """At most `limit` distinct candidates for one workload, the most promising first.  Free of chance."""
+    """Return at most `limit` distinct candidates for one workload, the most promising first; deterministic."""
     found: dict[Candidate, None] = {}
     for shape in _shapes():
         for sketch in sketches:
@@ -80,11 +80,11 @@ def _fill(sketch: Sketch, shape: _Shape) -> Candidate:
 
 
 def _spatial_tiles(axes: Sequence[Tile], shape: _Shape) -> list[Decision]:
-    """Blocks, virtual threads, threads, and each thread's own tile, innermost; the last axis is the contiguous one."""
+    """Return the factors: blocks, virtual threads, threads, register tile.  The last axis is the contiguous one."""
     if not axes:
         return []
     last = len(axes) - 1
-    row = max(range(last), key=lambda i: axes[i].extent, default=last)  # the first of equals
+    row = max(range(last), key=lambda i: axes[i].extent, default=last)  # the first one of equal extents
     own = [1] * len(axes)
     own[last] = _largest(axes[last].extent, shape.columns)
     if row != last:
@@ -95,7 +95,7 @@ def _spatial_tiles(axes: Sequence[Tile], shape: _Shape) -> list[Decision]:
     threads = [1] * len(axes)
     wanted = shape.threads
     for i in sorted(range(len(axes)), key=lambda i: (i != last, i != row, -i)):
-        # the contiguous axis takes a quarter of a block at first, so that both operands are read in pieces
+        # at most 16 threads along the contiguous axis, so that both operands are read in pieces
         limit = wanted if i != last or row == last else max(1, min(wanted, 16))
         threads[i] = _largest(rest[i], limit)
         wanted = max(1, wanted // threads[i])
@@ -107,5 +107,5 @@ def _spatial_tiles(axes: Sequence[Tile], shape: _Shape) -> list[Decision]:
 
 
 def _largest(extent: int, limit: int) -> int:
-    """The largest divisor of `extent` that is at most `limit`."""
+    """Return the largest divisor of `extent` that is at most `limit`."""
     return max(d for d in divisors(extent) if d <= limit)

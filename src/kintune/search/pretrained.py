@@ -1,4 +1,4 @@
-"""Family models that earlier jobs have trained: where a family starts from, and when it lets go of that."""
+"""Pretrained family models from earlier jobs, and the decision whether a family's training continues from one."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from kintune.search.training_rows import Rows
 __all__ = ["ENOUGH", "PretrainedFamilies", "PretrainedFamily"]
 
 ENOUGH = 600
-"""Samples of its own with which a family needs no prior."""
+"""Samples of its own from which on a family uses no pretrained model."""
 
-_JUDGEABLE = 16  # pairs of samples held out with which a model on top of a prior can be compared with one without
+_JUDGEABLE = 16  # held-out pairs needed to compare a model trained from the prior with one trained without
 
 
 class PretrainedFamily(NamedTuple):
-    """A known model, and the subgraphs whose samples it was trained on."""
+    """A pretrained model and the subgraphs whose samples it was trained on."""
 
     model: Trees
     subjects: tuple[Subject, ...] = ()
 
 
 class PretrainedFamilies:
-    """The known models, by family; those of a kind that is found from measurements are matched by their operators."""
+    """The pretrained models by family key; a family without one of its key is matched by operators."""
 
     def __init__(self) -> None:
         self._models: dict[str, PretrainedFamily] = {}
 
     def teach(self, models: Iterable[KnownModel]) -> None:
-        """Take in known models; the last one of a family counts."""
+        """Add pretrained models; a later model of a family replaces an earlier one."""
         for known in models:
             self._models[known.version.family] = PretrainedFamily(Trees.from_bytes(known.blob), known.subjects)
 
     def of(self, family: str, members: Sequence[Subject]) -> PretrainedFamily | None:
-        """The one to start from: that known by this key, else one trained on the operators of most members."""
+        """Return the model of this family, or else the one whose operators cover most members, above half; or None."""
         if family in self._models:
             return self._models[family]
         best, most = None, len(members) / 2
@@ -53,19 +53,16 @@ class PretrainedFamilies:
 
     @staticmethod
     def train(rows: Rows, prior: PretrainedFamily | None, *, seed: int, threads: int) -> Trees:
-        """A family's model from its samples, on top of the prior as long as that helps to rank them.
-
-        Whether it helps is seen on samples that neither was trained on.
-        """
+        """Train a family's model on its samples; from the `prior` if that ranks held-out samples better."""
         start = None if prior is None or not _helps(rows, prior, seed, threads) else prior.model
         return Trees.train(rows.features, rows.labels, seed=seed, threads=threads, prior=start)
 
 
 def _helps(rows: Rows, prior: PretrainedFamily, seed: int, threads: int) -> bool:
-    """Whether a model ranks better with the prior than without.
+    """Return whether a model trained from the prior ranks better than one trained without.
 
-    Facts of workloads that the prior was trained on say nothing: it may know them by heart.  With nothing else to go
-    by, all that it knows of them is told by the facts themselves.
+    Samples from the records of workloads that the prior was trained on are left out, since it may have seen them.
+    False if there are no other samples.
     """
     if len(rows.labels) >= ENOUGH:
         return False
@@ -83,9 +80,9 @@ def _helps(rows: Rows, prior: PretrainedFamily, seed: int, threads: int) -> bool
 
 
 def _ranked(model: Trees, rows: Rows) -> tuple[float, int]:
-    """The share of pairs that the model has in the right order, one half if there are none, and how many there are.
+    """Return the share of pairs that the model orders rightly (0.5 without pairs), and the number of pairs.
 
-    Of one workload each, since a search compares no others.
+    Only pairs of the same workload count, since a search compares no others.
     """
     scores = model.predict(rows.features)
     with np.errstate(divide="ignore"):

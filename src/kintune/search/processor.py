@@ -1,4 +1,4 @@
-"""What a search space needs to know of the processor that its programs are for."""
+"""The properties of a processor that rules and analytic features depend on."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _CACHES = (32 << 10, 512 << 10, 8 << 20)
 
 
 class Processor(msgspec.Struct, frozen=True):
-    """fp32 lanes of a vector, the number of vector registers, and `threads`, each on a core of its own.
+    """A CPU: fp32 `lanes` of a vector, vector `registers`, and `threads`, each on its own core.
 
-    `caches` are the bytes of data that the caches hold, nearest first: two of each core's own, and one for all.
+    `caches` are the sizes of the data caches in bytes: the first and second level of a core, and the shared third.
     """
 
     lanes: int = 8
@@ -25,9 +25,9 @@ class Processor(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, isa: Sequence[str], threads: int = 1, caches: Sequence[int] = ()) -> Processor:
-        """The machine with these instruction set extensions (names as in /proc/cpuinfo).
+        """Return the processor with these instruction set extensions (names as in /proc/cpuinfo).
 
-        `caches` are bytes by level; a level that is not known is taken as small as they are today.
+        `caches` are bytes by level; a missing or zero entry is replaced by a common small size.
         """
         known = [size or usual for size, usual in zip([*caches, 0, 0, 0], _CACHES, strict=False)]
         lanes, registers = _vectors(frozenset(isa))

@@ -1,4 +1,4 @@
-"""Which candidates of a subgraph to measure next: evolve what was measured, verify, and let the cost model choose."""
+"""Chooses the candidates of a subgraph to measure next: evolution, verification, choice by the cost model."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ __all__ = ["Proposer", "breed", "choose", "propose"]
 
 _PARENTS = 24  # measured candidates that may have children
 _EXPLORE = 0.1  # share of a round that the model does not choose
-_DRAFTS_PER_PICK = 1.5  # in each generation
-_MADE_PER_PICK = 0.75  # the same where every draft is replayed and described by the compiler
+_DRAFTS_PER_PICK = 1.5  # drafts of each generation, for each candidate to be chosen
+_MADE_PER_PICK = 0.75  # the same if every draft must be replayed to get its features
 _GENERATIONS = 2
 _FRESH = (0.1, 0.05)  # share of each generation that is drawn at random
-_RULES = 512  # candidates of the rule that may be sown among the first generation
-_SOWN = 0.4  # at most this share of it
-_CARRIED_FIRST = 0.125  # share of a round for the best of what was carried over, whatever the model thinks of the rest
-_LEADERS = 3  # fastest programs of which other ways to write them down are tried, too
-_CHEAP = 0.9  # price below which a draft is drawn after all others
+_RULES = 512  # candidates of the rule that may be in the first generation, at most
+_SOWN = 0.4  # share of the first generation for them, at most
+_CARRIED_FIRST = 0.125  # share of a round for the best transferred candidates, whatever their scores
+_LEADERS = 3  # fastest programs whose equivalent variants are drafts as well
+_CHEAP = 0.9  # discount below which a draft is drawn after all others
 _ATTEMPTS = 20  # draws per wanted draft before a space counts as exhausted
 
 
 class Proposer(Protocol):
-    """Chooses candidates of a subgraph to be measured; deterministic for equal arguments."""
+    """Chooses the candidates of a subgraph to measure; deterministic for equal arguments."""
 
     def __call__(
         self,
@@ -50,11 +50,11 @@ class Proposer(Protocol):
         experience: int = 0,
         price: Price | None = None,
     ) -> tuple[list[Proposal], int]:
-        """At most `count` candidates that were not measured yet, best first, and how many drafts were no program.
+        """Return at most `count` candidates that were not measured yet, best first, and the number of invalid drafts.
 
-        With `explore`, some of them are not the model's choice; without `rules`, none comes from the rule.  `carried`
-        are candidates from programs of kin, the most promising first; `experience` is how many samples the model has
-        seen; `price` says what a score is worth by what a draft takes to be built.
+        With `explore`, some of them are drawn at random instead of chosen by the model.  Without `rules`, none comes
+        from the rule.  `carried` are candidates transferred from other subgraphs, the most promising first.
+        `experience` is the number of samples that the model was trained on.  `price` discounts scores by build time.
         """
         ...
 
@@ -73,11 +73,11 @@ def propose(
     price: Price | None = None,
     drafts: float | None = None,
 ) -> tuple[list[Proposal], int]:
-    """Implements `Proposer` by evolution, in two generations of so many `drafts` for each pick.
+    """Implements `Proposer` by evolution in two generations of `drafts` drafts for each candidate to be chosen.
 
-    Candidates that arithmetic can describe are ranked by that, and only those that are chosen are made; the others are
-    made to be ranked, which is why there are fewer of them if not told otherwise.  With `explore` a tenth is drawn from
-    the drafts that the model did not choose.  The best few of the carried ones are always among the chosen.
+    Candidates with analytic features are ranked by them, and only the chosen ones are replayed.  The others are
+    replayed to be ranked, so by default there are fewer of them.  With `explore`, a tenth is drawn from the drafts that
+    the model did not choose.  An eighth is for the best transferred candidates, in any case.
     """
     del experience
     workload = state.subject.workload
@@ -118,7 +118,7 @@ def propose(
 
 
 def _drafts_per_pick(space: SearchSpace, workload: str) -> float:
-    """Making a draft is cheap beside building a program for a GPU, but not beside building one for a CPU."""
+    """Return the default of `drafts`: replaying is cheap compared with a build for a GPU, but not for a CPU."""
     threaded = any(bounds_of(sketch) for sketch in space.sketches(workload))
     return _DRAFTS_PER_PICK if threaded or space.fields(workload) else _MADE_PER_PICK
 
@@ -126,7 +126,7 @@ def _drafts_per_pick(space: SearchSpace, workload: str) -> float:
 def _rescored(
     proposals: Sequence[Proposal], scores: Mapping[Candidate, float], model: CostModel | None
 ) -> list[Proposal]:
-    """The proposals, with what the model says of those that became other programs when they were made."""
+    """Return the proposals with new scores for those that became other programs when they were replayed."""
     others = [p for p in proposals if p.draft.candidate not in scores]
     if model is None or not others:
         return list(proposals)
@@ -144,7 +144,10 @@ def breed(
     *,
     fresh: float,
 ) -> list[tuple[Candidate, str]]:
-    """New candidates with their origin: a share of `fresh` random, the others from parents, better ones more often."""
+    """Return new candidates with their origins: a share `fresh` is random, the others descend from `parents`.
+
+    The first parents are chosen more often.
+    """
     children: dict[Candidate, str] = {}
     for _ in range(wanted * _ATTEMPTS):
         if len(children) >= wanted:
@@ -164,14 +167,14 @@ def breed(
 def _sown(
     seeds: Sequence[Candidate], children: list[tuple[Candidate, str]], count: int, rng: np.random.Generator
 ) -> list[tuple[Candidate, str]]:
-    """The children with `count` of them replaced by candidates of the rule that were not tried yet."""
+    """Return the children with up to `count` of them replaced by random `seeds`."""
     chosen = [seeds[int(i)] for i in rng.permutation(len(seeds))[:count]]
     kept = children[: max(0, len(children) - len(chosen))]
     return [*kept, *((seed, "rule") for seed in chosen if seed not in {child for child, _ in kept})]
 
 
 def _favoured(length: int, rng: np.random.Generator) -> int:
-    """An index below `length`; the first ones are more likely."""
+    """Return a random index below `length`; the first ones are more likely."""
     return int(length * rng.random() ** 2)
 
 
@@ -185,11 +188,11 @@ def choose(
     price: Price | None = None,
     carried: bool = True,
 ) -> list[Proposal]:
-    """At most `count` of the drafts in `pool`, with their origins: what the model scores highest, best first.
+    """Return at most `count` of the drafts in `pool`, with their origins: those of the highest scores, best first.
 
-    If `carried`, an eighth is for the best of the carried ones, whatever the model thinks of the rest; with `explore`,
-    a tenth is drawn from what the model did not choose, and without scores everything is drawn.  With a `price`, scores
-    count for as much as it says, and what is dear is drawn last.
+    If `carried`, an eighth is for the best transferred ones, whatever their scores.  With `explore`, a tenth is drawn
+    from the rest; without scores everything is drawn.  With a `price`, scores are discounted, and drafts that take long
+    to build are drawn last.
     """
     factors = _factors(pool, price)
     worth = {c: scores[c] * factor for c, factor in factors.items() if c in scores}
@@ -207,7 +210,7 @@ def choose(
 
 
 def _factors(pool: dict[Candidate, tuple[CandidateBatch, str]], price: Price | None) -> dict[Candidate, float]:
-    """What a score of each draft is worth; that of one without features is worth all of it."""
+    """Return the discount of each draft; 1.0 for a draft without features."""
     described = [c for c, (draft, _) in pool.items() if draft.features.size] if price is not None else []
     if price is None or not described:
         return dict.fromkeys(pool, 1.0)

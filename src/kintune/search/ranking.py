@@ -1,8 +1,8 @@
 """How well scores rank measured candidates of one subgraph.
 
-Times within `RESOLUTION` of each other count as equal, since measuring again may turn them round: no score is right or
-wrong about such a pair.  A failed candidate has an infinite time, slower than any that ran and equal to another failed
-one.  Where scores are equal, what is counted is the mean over all orders that they allow.
+Times within `RESOLUTION` of each other count as equal, since another measurement may reverse their order.  A failed
+candidate has an infinite time: slower than any that ran, and equal to that of another failed one.  Where scores are
+equal, the result is the mean over all orders that they allow.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 __all__ = ["RESOLUTION", "best_of", "pair_accuracy", "recall"]
 
 RESOLUTION = 0.02
-"""The share by which times must differ to count as different: about what two timings of one program differ by."""
+"""The share by which times must differ to count as different: about the spread of two timings of one program."""
 
 _Scores = NDArray[np.float32]
 _Times = NDArray[np.float64]
 
 
 def pair_accuracy(scores: _Scores, times_us: _Times) -> tuple[float, int]:
-    """The share of pairs of different times that the scores put in the right order, and how many such pairs there are.
+    """Return the share of pairs of different times that the scores order rightly, and the number of such pairs.
 
-    Both arrays have shape (n,).  Equal scores are half right.  NaN when all times are equal.
+    Both arrays have shape (n,).  Equal scores count one half.  The share is NaN when all times are equal.
     """
     order = np.argsort(times_us, kind="stable")
     times, ranked = times_us[order], scores[order]
@@ -36,7 +36,7 @@ def pair_accuracy(scores: _Scores, times_us: _Times) -> tuple[float, int]:
 
 
 def recall(scores: _Scores, times_us: _Times, k: int) -> float:
-    """The share of the `k` fastest candidates that is among the `k` with the highest scores.
+    """Return the share of the `k` fastest candidates that is among the `k` with the highest scores.
 
     Failed candidates are never among the fastest; NaN when fewer than `k` ran.
     """
@@ -50,7 +50,7 @@ def recall(scores: _Scores, times_us: _Times, k: int) -> float:
 
 
 def best_of(scores: _Scores, times_us: _Times, k: int) -> float:
-    """The fastest time over that of the fastest among the `k` with the highest scores: 1.0 when the best is found.
+    """Return the fastest time over the fastest among the `k` highest scores: 1.0 when the best is among them.
 
     Of equal scores, the first ones count; 0.0 when all of the `k` failed; NaN when no candidate ran.
     """

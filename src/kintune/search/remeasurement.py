@@ -1,7 +1,7 @@
-"""What is known and timed again in each of a subgraph's rounds, beside the programs that are new.
+"""Re-measurement: the known programs that are timed again in each round of a subgraph.
 
-The fastest known programs are partly the fastest and partly lucky: they ran in a fast minute of a machine that is not
-always as fast.  Timed again they show it.
+The fastest known programs are in part those that were timed while the machine was fast.  Timing them again corrects
+that.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["leaders"]
 
 
 def leaders(state: SubgraphState, count: int) -> list[Proposal]:
-    """The `count` fastest known programs of a subgraph, to be timed once more; the untuned one is left out."""
+    """Return the `count` fastest known programs of a subgraph, without the untuned one, to be timed again."""
     fastest = [candidate for candidate in state.fastest(count) if candidate.sketch != UNTUNED]
     nothing = np.zeros(0, np.float32)
     return [Proposal(CandidateBatch(c, state.features.get(c, nothing)), None, "again") for c in fastest]

@@ -1,4 +1,4 @@
-"""A round that was begun and is not measured yet."""
+"""Open rounds (begun and not measured yet), and the result of an update."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ __all__ = ["Learnt", "OpenRound"]
 
 @dataclass
 class OpenRound:
-    """The candidates that are still awaited with their features, what was predicted of all, the best times before.
+    """A round in progress.
 
-    `known` are those of its candidates that had been measured when it began, `fresh` the others; `again_us` is what
-    the known ones took this time, as far as they ran.
+    `pending` has the candidates without an outcome, with their features; `predicted` the scores of all; `before` the
+    best time of each workload when the round began.  `known` are the candidates that had been measured by then,
+    `fresh` the others.  `again_us` has the new times of known candidates that ran.
     """
 
     plan: Round
@@ -34,10 +35,7 @@ class OpenRound:
 
 
 class Learnt(NamedTuple):
-    """What an update yields.
-
-    Trained models by family, the family of each workload where that has changed, and the rounds that were learnt from.
-    """
+    """The result of an update: trained models by family, changed families by workload, and the rounds learnt from."""
 
     models: dict[str, Trees]
     families: dict[str, str]

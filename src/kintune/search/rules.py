@@ -1,9 +1,9 @@
-"""First candidates from a rule instead of a draw.
+"""First candidates by rule instead of at random.
 
-The rule knows what every fast dense kernel on a CPU looks like: an innermost tile that keeps its accumulators in vector
-registers while a reduction streams past them (Goto and van de Geijn, "Anatomy of High-Performance Matrix
-Multiplication", ACM TOMS 2008), whole tiles given to cores, and the reduction kept in one piece or in a few.  It
-reads nothing but a sketch's axes and steps, so it serves any workload.
+The rule describes fast dense kernels on CPUs: an innermost tile whose accumulators stay in vector registers during a
+reduction (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 2008), whole tiles for
+each core, and a reduction in one piece or in a few.  It depends only on a sketch's axes and steps, so it applies to any
+workload.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ __all__ = ["rule_candidates"]
 class _Shape(msgspec.Struct, frozen=True):
     """One way to fill a sketch.
 
-    `vectors` in a row of the register tile, the limit of unrolling, whether channels or rows are split over cores,
-    whether a producer (padding) is computed inside the tile, whether the register tile spans two axes, and the longest
-    piece of a reduction (0: whole).
+    `vectors` is the length of a row of the register tile, in vectors.  `unroll` is the limit of unrolling.
+    `channels_outside` splits the channels over the cores instead of the rows.  `producer_inside` computes a producer
+    (padding) inside the tile.  `square` lets the register tile span two axes.  `piece` is the longest piece of a
+    reduction; 0 means that it stays whole.
     """
 
     vectors: int
@@ -42,7 +43,7 @@ _BASE = _Shape(vectors=2, unroll=64, channels_outside=False, producer_inside=Fal
 
 
 def rule_candidates(sketches: Sequence[Sketch], machine: Processor, limit: int) -> list[Candidate]:
-    """At most `limit` distinct candidates for one workload, the most promising first.  Free of chance."""
+    """Return at most `limit` distinct candidates for one workload, the most promising first; deterministic."""
     if threaded := [sketch for sketch in sketches if bounds_of(sketch)]:
         return gpu_rule_candidates(threaded, limit)
     ordered = sorted(sketches, key=_preference)
@@ -55,7 +56,7 @@ def rule_candidates(sketches: Sequence[Sketch], machine: Processor, limit: int) 
 
 
 def _woven(streams: Iterator[Candidate], others: Iterator[Candidate]) -> Iterator[Candidate]:
-    """Three of the former for each of the latter, as long as there are some."""
+    """Yield three of `streams`, then one of `others`, and so on; then the rest of `others`."""
     while few := list(itertools.islice(streams, 3)):
         yield from few
         yield from itertools.islice(others, 1)
@@ -63,7 +64,7 @@ def _woven(streams: Iterator[Candidate], others: Iterator[Candidate]) -> Iterato
 
 
 def _filled(sketches: Sequence[Sketch], machine: Processor) -> Iterator[Candidate]:
-    """Every shape with every sketch; of one without tiles at first both places, since one of them may be no place."""
+    """Yield every shape with every sketch; without tiles, both compute locations first, since one may be invalid."""
     if sketches and not _spatial(sketches[0]):
         for inside in (False, True):
             yield _fill(sketches[0], machine, msgspec.structs.replace(_BASE, producer_inside=inside))
@@ -73,7 +74,7 @@ def _filled(sketches: Sequence[Sketch], machine: Processor) -> Iterator[Candidat
 
 
 def _preference(sketch: Sketch) -> tuple[bool, bool]:
-    """Simple sketches before factored ones, then fused epilogues first: what follows a tile finds it warm."""
+    """Sort key: sketches without factored reductions first, then those whose consumer is computed at the tile."""
     return (b"RFactor" in sketch.trace, b"ReverseComputeAt" not in sketch.trace)
 
 
@@ -115,7 +116,7 @@ def _tile(sketch: Sketch, index: int) -> Tile:
 
 
 def _spatial_tiles(axes: Sequence[Tile], machine: Processor, shape: _Shape) -> list[Decision]:
-    """Register tile innermost, the rest outside; the last axis is the contiguous one."""
+    """Return the factors: register tile innermost, the rest outside.  The last axis is the contiguous one."""
     if not axes:
         return []
     last = len(axes) - 1
@@ -138,26 +139,22 @@ def _spatial_tiles(axes: Sequence[Tile], machine: Processor, shape: _Shape) -> l
 
 
 def _vector_tile(axis: Tile, machine: Processor, vectors: int) -> int:
-    """The extent of the vectorised tile: the largest power of two that fits, since compilers scalarise odd widths."""
+    """Return the width of the register tile: a power of two, since compilers scalarise other widths."""
     limit = min(axis.max_inner, vectors * machine.lanes)
     return max(d for d in divisors(axis.extent) if d <= limit and d & (d - 1) == 0)
 
 
 def _reduction_tile(axis: Tile, piece: int) -> Decision:
-    """The reduction in pieces of at most `piece` iterations (0: whole).
-
-    A factored reduction without spatial tiles comes in pieces of one vector, a lane for each of its iterations.
-    """
+    """Return the factors of a reduction in pieces of at most `piece` iterations; 0 leaves it whole."""
     limit = piece or axis.extent
     inner = max(d for d in divisors(axis.extent) if d <= limit)
     return (*(1,) * (axis.parts - 2), axis.extent // inner, inner)
 
 
 def _location(axis: Location, spatial: int, shape: _Shape) -> Decision:
-    """At the root, or inside the tile loops (after the second level of spatial tiles).
+    """Return where a producer is computed: at the root, or inside the tile loops (after the second spatial level).
 
-    Without tiles, as in a softmax or a norm, inside the first two loops comes first: there what is computed is still in
-    the cache when it is wanted.
+    Without tiles (softmax, norms), the base shape computes it inside the first two loops, where it stays in the cache.
     """
     if spatial:
         return (min(axis.choices - 1, 2 * spatial - 1),) if shape.producer_inside else (-1,)

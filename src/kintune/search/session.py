@@ -1,8 +1,8 @@
-"""The search of one job: a fold over what was selected and measured, and the decisions that follow from it.
+"""The search of one job: its state, built from events, and the decisions that follow from the state.
 
-Free of clock, compiler and global randomness.  `know`, `suggest`, `teach`, `limit`, `begin`, `built`, `observe` and
-`adopt` take in what was committed, once for each event; `plan`, `select`, `learn` and `train` decide and change
-nothing.  So the same events lead to the same decisions, however often they are asked for.
+It uses no clock, no compiler and no global random numbers.  `know`, `suggest`, `teach`, `leave_out`, `limit`, `begin`,
+`built`, `observe` and `adopt` take in committed events, each once.  `plan`, `select`, `learn` and `train` decide and
+change nothing.  So the same events lead to the same decisions, however often these are computed.
 
 Several rounds may be open at once, of different subgraphs: while one is measured, the next can be chosen.
 """
@@ -41,8 +41,8 @@ __all__ = ["SearchSession"]
 
 _NO_FEATURES: NDArray[np.float32] = np.zeros(0, np.float32)
 _LEAST_ROWS = 12  # samples below which a family has no model of its own
-_FRESH = 8  # new programs of a round for each that is timed again
-_LEADERS = 8  # fastest programs, whose building time nobody is blamed for
+_FRESH = 8  # new programs of a round for each known one that is timed again
+_LEADERS = 8  # fastest programs, whose median build time is not expensive
 
 
 class SearchSession:
@@ -83,9 +83,9 @@ class SearchSession:
     # -- decisions --------------------------------------------------------------------------------------------
 
     def plan(self, trials_left: int | None = None) -> Round | None:
-        """The next round, of at most `trials_left` candidates of subgraphs of which no round is open.
+        """Return the next round, of at most `trials_left` candidates, of subgraphs without an open round.
 
-        None when no such subgraph is expected to gain, or a survey must be measured first.
+        None if no such subgraph is expected to gain, or if open rounds must be measured before a warm-up round.
         """
         _, entries = self._survey.plan(list(self.states.values()), self._surveyed)
         if entries and self._open:
@@ -100,10 +100,10 @@ class SearchSession:
         return Round(self.begun, entries) if entries else None
 
     def select(self, plan: Round) -> tuple[list[Proposal], int]:
-        """The candidates of a round, and how many drafts were no programs.
+        """Return the candidates of a round and the number of invalid drafts.
 
-        The first of each subgraph are its fastest known programs, to be timed again; a survey also times the untuned
-        programs, last, for the gain they are the measure of.  Neither costs a trial.
+        The first of each subgraph are its fastest known programs, to be timed again.  A warm-up round ends with the
+        untuned programs, against which the gain is measured.  Neither of these count as trials.
         """
         states = list(self.states.values())
         number = plan.number
@@ -139,9 +139,9 @@ class SearchSession:
         return proposals + untuned, invalid
 
     def learn(self) -> Learnt:
-        """What the last rounds teach: families anew, where they depend on what was measured, and fresh models.
+        """Return what follows from the last rounds: new families, if they depend on measurements, and new models.
 
-        Trains the families that were measured or have other members now.
+        Models are trained for the families that were measured or whose members have changed.
         """
         now = {workload: state.family for workload, state in self.states.items()}
         if self._families.dynamic:
@@ -154,51 +154,51 @@ class SearchSession:
         return Learnt(models, moved, tuple(plan.number for plan in self._unlearnt))
 
     def train(self, families: Iterable[str]) -> dict[str, Trees]:
-        """Freshly trained models of those of the families that have samples enough."""
+        """Train models of those of the families that have enough samples."""
         return self._train(families, {workload: state.family for workload, state in self.states.items()})
 
     def samples(self, family: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """All samples of a family: features (n, width) and labels (n,), in the order of measuring."""
+        """Return all samples of a family: features (n, width) and labels (n,), in order of measurement."""
         rows = gather([s for s in self.states.values() if s.family == family])
         return rows.features, rows.labels
 
     def latency_us(self) -> float:
-        """The weighted sum of the best known kernel times: the network's estimated latency."""
+        """Return the estimated latency of the network: the sum of the best known kernel times by occurrence."""
         return sum(s.subject.weight * s.best_us for s in self.states.values())
 
     def untuned_us(self) -> float:
-        """The same for the untuned programs."""
+        """Return the same for the untuned programs."""
         return sum(s.subject.weight * s.untuned_us for s in self.states.values())
 
     # -- events -----------------------------------------------------------------------------------------------
 
     def know(self, candidate: Candidate, outcome: Outcome, features: NDArray[np.float32] | None) -> None:
-        """A fact from the records: measured before this run."""
+        """Take in a measurement from the records, made before this run."""
         state = self.states.get(candidate.workload)
         if state is not None:
             state.observe(candidate, outcome, features, counts=False)
             state.told.add(candidate)
 
     def suggest(self, candidate: Candidate) -> None:
-        """A candidate that was good under another compiler or protocol: no fact, but among the first to measure."""
+        """Take in a candidate that was good under other conditions; it is among the first to be measured."""
         state = self.states.get(candidate.workload)
         if state is not None and candidate not in state.suggestions:
             state.suggestions.append(candidate)
 
     def teach(self, knowledge: Knowledge) -> None:
-        """What earlier jobs learnt of other workloads: programs to carry over, models to start from; once at most."""
+        """Take in programs to transfer and pretrained models from earlier jobs; called at most once."""
         self._kin.teach(knowledge.programs)
         self._priors.teach(knowledge.models)
 
     def leave_out(self, workloads: Collection[str]) -> None:
-        """These are not searched any more; nothing of theirs may be under way."""
+        """Remove these workloads from the search; none of them may have an open round."""
         for workload in workloads:
             self.states.pop(workload, None)
 
     def limit(self, bounds_us: Mapping[str, float]) -> None:
-        """Microseconds that no program of a workload can take less than, by what the device reaches at its best.
+        """Take in lower bounds of the time of each workload, in microseconds, from the device's peak.
 
-        Only a budget by prospect asks for that: whether somebody else once noted a device's peak changes no other one.
+        They are used only by the "prospect" budget, so that no other search depends on whether a peak is recorded.
         """
         for workload, bound_us in bounds_us.items():
             if workload in self.states and self._strategy.budget == "prospect":
@@ -210,7 +210,7 @@ class SearchSession:
         picks: Mapping[Candidate, NDArray[np.float32]],
         predicted: Mapping[Candidate, float | None] | None = None,
     ) -> None:
-        """A selection has been committed; `picks` maps its candidates to their features, `predicted` to scores."""
+        """Open a round that was selected; `picks` maps its candidates to their features, `predicted` to scores."""
         if all(entry.how == "rule" for entry in plan.entries):
             level, _ = self._survey.plan(list(self.states.values()), self._surveyed)
             self._surveyed = level + 1
@@ -229,28 +229,28 @@ class SearchSession:
             self._close(opened)
 
     def built(self, candidate: Candidate, seconds: float) -> None:
-        """A candidate of an open round was built, or given up, after so many seconds of work."""
+        """Note the seconds until a candidate of an open round was built, or its build was given up."""
         opened = next((each for each in self._open.values() if candidate in each.pending), None)
         if opened is not None and candidate.sketch != UNTUNED and seconds > 0:
             self._costs.note(opened.pending[candidate], seconds)
             self.states[candidate.workload].build_s[candidate] = seconds
 
     def dearest_first(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """In the order in which several workers are done with building them soonest (`BuildCosts.dearest_first`)."""
+        """Return the candidates in the order of `BuildCosts.dearest_first`."""
         pending = {c: row for each in self._open.values() for c, row in each.pending.items() if c.sketch != UNTUNED}
         return self._costs.dearest_first(candidates, pending)
 
     def build_patience_s(self, most: float) -> float:
-        """Seconds after which the building of a candidate is given up, at most `most`."""
+        """Return the time limit in seconds for the build of a candidate, at most `most`."""
         return self._costs.patience_s(most)
 
     def observe(self, candidate: Candidate, outcome: Outcome) -> None:
-        """An outcome of an open round has been committed."""
+        """Take in an outcome of an open round."""
         opened = next((each for each in self._open.values() if candidate in each.pending), None)
         features = None if opened is None else opened.pending.pop(candidate)
         if opened is None or candidate not in opened.known:
             self.states[candidate.workload].observe(candidate, outcome, features, counts=candidate.sketch != UNTUNED)
-        elif outcome.ok:  # else what it took before stays: whoever wins is looked at once more in the end
+        elif outcome.ok:  # else its earlier time stays; finalists are timed again anyway
             opened.again_us[candidate] = outcome.median_us
         if opened is not None and not opened.pending:
             self._close(opened)
@@ -262,10 +262,10 @@ class SearchSession:
         families: Mapping[str, str] | None = None,
         rounds: Collection[int] | None = None,
     ) -> None:
-        """What was learnt has been committed: trained models, and which workloads changed their family.
+        """Take in the result of an update: trained models, and the new families of workloads that changed theirs.
 
-        `rounds` are those that it was learnt from; None: all that are measured.  A family whose members changed has no
-        model but the one trained since.
+        `rounds` are the rounds that it was learnt from; None means all that are measured.  The old model of a family
+        whose members changed is dropped.
         """
         self._unlearnt = [plan for plan in self._unlearnt if rounds is not None and plan.number not in rounds]
         for workload, family in (families or {}).items():
@@ -275,34 +275,34 @@ class SearchSession:
         self.models.update(models)
 
     def awaits(self, candidate: Candidate) -> bool:
-        """Whether an open round has no outcome of this candidate yet."""
+        """Return whether the candidate is in an open round and has no outcome yet."""
         return any(candidate in opened.pending for opened in self._open.values())
 
     def knows(self, candidate: Candidate) -> bool:
-        """Whether the candidate was measured before, whatever is measured of it now."""
+        """Return whether the candidate was measured before."""
         return candidate in self.states[candidate.workload].times_us
 
     @property
     def trials_under_way(self) -> int:
-        """How many candidates of the open rounds are trials that have no outcome yet."""
+        """Number of trials of the open rounds without an outcome."""
         return sum(c.sketch != UNTUNED and c not in each.known for each in self._open.values() for c in each.pending)
 
     @property
     def pending(self) -> list[Candidate]:
-        """Candidates of the open rounds that have no outcome yet, in the order of selection."""
+        """Candidates of the open rounds without an outcome, in order of selection."""
         return [candidate for opened in self._open.values() for candidate in opened.pending]
 
     @property
     def open_rounds(self) -> dict[int, list[Candidate]]:
-        """The rounds that were begun and are not measured yet, with what is pending of each."""
+        """The open rounds by number, with the candidates that are pending in each."""
         return {number: list(opened.pending) for number, opened in self._open.items()}
 
     @property
     def unlearnt(self) -> bool:
-        """Whether a round was measured that no update has learnt from."""
+        """Whether there is a measured round that no update has learnt from."""
         return bool(self._unlearnt)
 
-    # -- inside -----------------------------------------------------------------------------------------------
+    # -- internals --------------------------------------------------------------------------------------------
 
     def _close(self, opened: OpenRound) -> None:
         for entry in opened.plan.entries:
@@ -310,7 +310,7 @@ class SearchSession:
             if entry.how == "rule":
                 state.history.append(state.best_us)
             else:
-                if not state.history:  # the records told what it began with
+                if not state.history:  # the first round of a subgraph that the records know
                     state.history.append(opened.before[entry.workload])
                 again_us = {c: time for c, time in opened.again_us.items() if c.workload == entry.workload}
                 opened.before[entry.workload] = state.correct(again_us, set(opened.fresh))
@@ -332,7 +332,7 @@ class SearchSession:
         )
 
     def _foresee(self, busy: Collection[str]) -> tuple[RoundEntry, ...]:
-        """After a full round and its update: the steepest sibling, with the few that the fresh model ranks best."""
+        """Return the foresee rounds after a full round and its update, one for each subgraph that was tuned."""
         last = self._last
         if self._strategy.foresee == "none" or last is None:
             return ()
@@ -352,7 +352,7 @@ class SearchSession:
         return tuple(chosen.values())
 
     def _search(self, taken: Collection[str]) -> tuple[RoundEntry, ...]:
-        """Full rounds: one, or its candidates shared by several subgraphs."""
+        """Return the entries of a full round, which up to `width` subgraphs share."""
         states = list(self.states.values())
         if self._strategy.budget == "balanced":
             ranked = sorted((s for s in states if not s.exhausted), key=lambda s: (s.trials, s.subject.workload))
@@ -364,7 +364,7 @@ class SearchSession:
         return tuple(RoundEntry(workload, size, "search") for workload, size in sizes.items() if size)
 
     def _model(self, family: str) -> CostModel | None:
-        """The family's own model, or what an earlier job knows of it; None while there is neither."""
+        """Return the family's own model, or else its pretrained one; None without either."""
         model = self.models.get(family)
         if model is None and (prior := self._prior(family)) is not None:
             return prior.model
@@ -374,18 +374,18 @@ class SearchSession:
         return self._priors.of(family, [s.subject for s in self.states.values() if s.family == family])
 
     def _experience(self, family: str) -> int:
-        """How many samples the family's model has seen; a known one counts as many."""
+        """Return the number of samples that the family's model was trained on; a pretrained model counts `ENOUGH`."""
         own = count(state for state in self.states.values() if state.family == family)
         return own + (ENOUGH if self._prior(family) is not None else 0)
 
     def _price(self, state: SubgraphState) -> Price | None:
-        """What drafts are worth by what they take to be built."""
+        """Return the discount for long builds; None if the strategy has none or too few programs were built."""
         if not self._strategy.thrift:
             return None
         return self._costs.price([state.build_s[c] for c in state.fastest(_LEADERS) if c in state.build_s])
 
     def _is_modelled(self, family: str) -> bool:
-        """Whether the family has a model: known from events alone, wherever the model itself is."""
+        """Return whether the family has a model; depends on events alone, even if the model is in another process."""
         members = [state for state in self.states.values() if state.family == family]
         return count(members) >= _LEAST_ROWS or self._prior(family) is not None
 

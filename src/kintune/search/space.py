@@ -1,4 +1,4 @@
-"""What the search needs of a search space, and nothing more."""
+"""The interface of search spaces to the search."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ __all__ = ["CandidateBatch", "SearchSpace"]
 
 
 class CandidateBatch(NamedTuple):
-    """A candidate that is known to be a valid program: as replayed, with its features (1-D float32)."""
+    """A candidate with its features (1-D float32)."""
 
     candidate: Candidate
     features: NDArray[np.float32]
 
 
 class SearchSpace(Protocol):
-    """The programs that can be tried for a set of workloads.  Free of side effects; equal calls give equal answers."""
+    """The candidate programs of a set of workloads.  Methods have no side effects and are deterministic."""
 
     def sketches(self, workload: str) -> Sequence[Sketch]:
-        """The sketches of a workload."""
+        """Return the sketches of a workload."""
         ...
 
     def rules(self, workload: str, limit: int) -> Sequence[Candidate]:
-        """At most `limit` candidates that a rule proposes, the most promising first."""
+        """Return at most `limit` candidates that a rule proposes, the most promising first."""
         ...
 
     def fields(self, workload: str) -> Sequence[Field]:
-        """The sketches whose candidates can be described in bulk, and how."""
+        """Return the fields of a workload: its sketches whose candidates have analytic features."""
         ...
 
     def verify(self, candidates: Sequence[Candidate]) -> Sequence[CandidateBatch | None]:
-        """For each candidate the program it makes, perhaps with other decisions than asked; None if it makes none."""
+        """Replay candidates; returns each with its features, perhaps with other decisions, or None if invalid."""
         ...

@@ -1,9 +1,9 @@
-"""First candidates for products of matrices whose extents leave no register tile: a prime number of rows, say.
+"""First candidates for matrix products whose extents allow no good register tile, such as a prime number of rows.
 
-A tile divides its extent, so 197 rows come one by one or all at once.  Two forms are fast all the same, since a
-compiler turns their innermost loops into vector arithmetic by itself.  In one, a few iterations of the reduction times
-some vectors of columns stay in registers while all the rows stream past them; in the other, a row's columns stay in
-registers while the reduction streams past.  Both were found by search on such products, and are where it begins now.
+A tile divides its extent, so the tile of 197 rows has 1 or 197 rows.  Two forms are still fast, since the compiler
+vectorises their innermost loops.  In the form "panel", a panel of a few iterations of the reduction and some vectors of
+columns stays in registers while all rows stream past it.  In the form "row", some columns of one row stay in registers
+during the whole reduction.  Both forms were found by search on such products.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from kintune.search.processor import Processor
 
 __all__ = ["needs_streams", "stream_candidates"]
 
-_ROWS = 16  # below so many, there is nothing to stream
-_FEW = 4  # rows in a register tile that are too few
-_MOST = 1024  # of an extent that is taken whole
-_SKETCHES = 2  # with which the forms are tried: what follows may be computed at the wrong place in one of them
+_ROWS = 16  # fewer rows need no such form
+_FEW = 4  # a register tile with fewer rows is not good
+_MOST = 1024  # columns at a time, at most, where no whole vectors divide them
+_SKETCHES = 2  # sketches that the forms are tried with; one may compute the consumer at a bad place
 
 
 class _Form(msgspec.Struct, frozen=True):
-    """What stays in registers: `vectors` of columns, and `piece` iterations of the reduction if `kept` says so."""
+    """What stays in registers: `vectors` of columns, and in a panel `piece` iterations of the reduction."""
 
     kept: Literal["panel", "row"]
     vectors: int
@@ -37,7 +37,7 @@ _FORMS = (_Form("panel", 3, 4), _Form("row", 4), _Form("panel", 4, 4), _Form("pa
 
 
 def needs_streams(sketch: Sketch, machine: Processor) -> bool:
-    """Whether the sketch tiles a product of matrices of which no register tile can be made."""
+    """Return whether the sketch tiles a matrix product that has no good register tile."""
     spatial = _spatial(sketch)
     if len(spatial) < 2 or len([axis for axis in _reductions(sketch) if axis.extent > 1]) != 1:
         return False
@@ -50,7 +50,7 @@ def needs_streams(sketch: Sketch, machine: Processor) -> bool:
 
 
 def stream_candidates(sketches: Sequence[Sketch], machine: Processor) -> Iterator[Candidate]:
-    """Candidates of those of the sketches that need it, the most promising first; `sketches` come by preference."""
+    """Yield candidates of the first sketches that need them, the most promising first."""
     fitting = [sketch for sketch in sketches if needs_streams(sketch, machine)][:_SKETCHES]
     for form in _FORMS:
         for sketch in fitting:
@@ -84,7 +84,7 @@ def _fill(sketch: Sketch, machine: Processor, form: _Form) -> Candidate:
 
 
 def _width(axis: Tile, machine: Processor, vectors: int) -> int:
-    """Columns at a time: whole vectors where they divide, else what comes close, else all (the compiler sees to it)."""
+    """Return the columns at a time: whole vectors if they divide, else at least one vector, else up to `_MOST`."""
     fitting = [d for d in divisors(axis.extent) if d <= vectors * machine.lanes]
     whole = [d for d in fitting if d % machine.lanes == 0]
     if whole or fitting[-1] >= machine.lanes:
@@ -93,7 +93,7 @@ def _width(axis: Tile, machine: Processor, vectors: int) -> int:
 
 
 def _rows(sketch: Sketch) -> int | None:
-    """The axis of the rows: the last one of more than one iteration that comes before the columns."""
+    """Return the axis of the rows: the last one before the columns that has more than one iteration."""
     return next((i for i in reversed(_spatial(sketch)[:-1]) if _tile(sketch, i).extent > 1), None)
 
 

@@ -1,4 +1,4 @@
-"""What the search knows of one subgraph: everything measured, and how its best time came about."""
+"""The search's state of one subgraph: its measurements, and the history of its best time."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from kintune.search.family import Subject
 
 __all__ = ["SubgraphState"]
 
-_PROGRESS = 0.005  # a best time counts as improved when it fell by this share
+_PROGRESS = 0.005  # the best time counts as improved if it fell by this share
 
 
 @dataclass
 class SubgraphState:
     """The measured candidates of one subgraph.
 
-    `stale` counts the rounds in a row that brought no progress, in units of full rounds; `exhausted` says that the
-    space had no new candidates to offer; `suggestions` were good under other conditions and are measured first.  What
-    was known before this run is `told`.
-    `bound_us` is what no program can take less than, 0 where nobody knows; `build_s` are the seconds that the
-    candidates of this run took to be built; `timings` are all times of those that were timed more than once, of which
-    the median counts.
+    `told` are the candidates that are known from the records.  `build_s` has the build times of this run, `failures`
+    the number of failures by status.  `bound_us` is a lower bound of the time, 0 if it is unknown.
+
+    `rounds` counts the rounds of the subgraph and `stale` the last ones without progress, both in units of full rounds.
+    `history` has the best time after each round.  `exhausted` is True if the space had no new candidates.
+    `suggestions` were good under other conditions and are measured first.  `timings` has all times of the candidates
+    that were timed more than once; their median counts.
     """
 
     subject: Subject
@@ -54,7 +55,7 @@ class SubgraphState:
     def observe(
         self, candidate: Candidate, outcome: Outcome, features: NDArray[np.float32] | None, *, counts: bool
     ) -> None:
-        """Take in one outcome of this run; `counts` is False for what costs no trial."""
+        """Take in one outcome; `counts` says whether it is a trial."""
         time = outcome.median_us
         self.times_us[candidate] = time
         self.trials += counts
@@ -68,10 +69,10 @@ class SubgraphState:
             self.best, self.best_us = candidate, time
 
     def correct(self, again_us: Mapping[Candidate, float], fresh: Collection[Candidate]) -> float:
-        """A round is measured in which known programs were timed again; the best time without its `fresh` ones.
+        """Take in the new times of programs that were timed again; returns the best time without the `fresh` ones.
 
-        Of several times of a program the median counts, of an even number the lower one of the two in the middle: so a
-        single slow minute costs nobody the lead, and who was only lucky loses it when twice timed again.
+        The time of a program is the median of its times, or the lower one of the two in the middle.  So one slow
+        measurement does not change the best program, and a lucky one is corrected when it was timed twice again.
         """
         for candidate, time in again_us.items():
             timings = self.timings.setdefault(candidate, [self.times_us[candidate]])
@@ -84,7 +85,7 @@ class SubgraphState:
         return known_us
 
     def close_round(self, share: float) -> None:
-        """A round of `share` of a full round's size has been measured."""
+        """Note the end of a round, whose size is the `share` of a full one."""
         before = self.history[-1] if self.history else float("inf")
         progressed = self.best_us < before * (1 - _PROGRESS)
         self.rounds += share
@@ -92,11 +93,11 @@ class SubgraphState:
         self.history.append(self.best_us)
 
     def fastest(self, count: int) -> list[Candidate]:
-        """The `count` fastest candidates measured, fastest first; ties in candidate order."""
+        """Return the `count` fastest candidates measured, fastest first; ties in candidate order."""
         good = ((time, candidate) for candidate, time in self.times_us.items() if math.isfinite(time))
         return [candidate for _, candidate in heapq.nsmallest(count, good)]
 
     @property
     def tried(self) -> int:
-        """How many candidates have an outcome, the untuned program not counted."""
+        """Number of candidates with an outcome, without the untuned program."""
         return len(self.times_us) - (Candidate.untuned(self.subject.workload) in self.times_us)

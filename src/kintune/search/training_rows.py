@@ -17,10 +17,10 @@ __all__ = ["STORES", "WIDTH", "Rows", "count", "gather", "of_stores", "of_traits
 
 
 class Rows(NamedTuple):
-    """Samples of one family, workload by workload, each in the order of measuring: n of them.
+    """The n samples of one family, workload by workload, each in order of measurement.
 
-    `features` have shape (n, width); `labels` (n,) are relative speeds, 0 for a failure; `workloads` (n,) are digests;
-    `fresh` (n,) says which were measured in this run, the others being facts of the records.
+    `features` has shape (n, width).  `labels` (n,) are relative speeds, 0 for a failure.  `workloads` (n,) are digests.
+    `fresh` (n,) is True for samples that were measured in this run, False for those from the records.
     """
 
     features: NDArray[np.float32]
@@ -29,17 +29,17 @@ class Rows(NamedTuple):
     fresh: NDArray[np.bool_]
 
     def of(self, which: NDArray[np.bool_]) -> Rows:
-        """Some of them, by a mask of shape (n,)."""
+        """Return the rows that a mask of shape (n,) selects."""
         return Rows(self.features[which], self.labels[which], self.workloads[which], self.fresh[which])
 
 
 def count(members: Iterable[SubgraphState]) -> int:
-    """How many samples there are of these subgraphs; of one that has no program that ran, none."""
+    """Return the number of samples of these subgraphs; a subgraph of which no program ran has none."""
     return sum(len(member.features) for member in members if math.isfinite(member.best_us))
 
 
 def gather(members: Iterable[SubgraphState]) -> Rows:
-    """The samples of these subgraphs, as many as `count` says."""
+    """Return the samples that `count` counts."""
     ran = [member for member in members if math.isfinite(member.best_us)]
     rows = [(place, c, f) for place, member in enumerate(ran) for c, f in member.features.items()]
     places = np.array([place for place, _, _ in rows], np.int64)
@@ -53,17 +53,17 @@ def gather(members: Iterable[SubgraphState]) -> Rows:
 
 
 STORES = 328
-"""Features that the extractor pools from a program's stores."""
+"""Number of features that the extractor pools from a program's stores."""
 
 WIDTH = TRAITS + STORES
 """Length of a feature row."""
 
 
 def of_traits(traits: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Rows, shape (n, `WIDTH`), from traits of shape (n, `TRAITS`)."""
+    """Return feature rows, shape (n, `WIDTH`), from analytic features of shape (n, `TRAITS`)."""
     return np.pad(traits, ((0, 0), (0, STORES)))
 
 
 def of_stores(pooled: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Rows, shape (n, `WIDTH`), from pooled features of shape (n, `STORES`)."""
+    """Return feature rows, shape (n, `WIDTH`), from pooled features of shape (n, `STORES`)."""
     return np.pad(pooled, ((0, 0), (TRAITS, 0)))

@@ -1,6 +1,6 @@
-"""Carrying a program over: the decisions that were good for one subgraph, adapted to the extents of its sibling.
+"""Transfer of programs: the decisions of a good program of one subgraph, adapted to the extents of another.
 
-FamilySeer (arXiv 2201.00194) leaves this open: what was searched for one subgraph is predicted for another.
+FamilySeer (arXiv 2201.00194) shares models between subgraphs; this shares programs as well.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ __all__ = ["TransferredPrograms", "carry", "counterpart", "likeness"]
 _ROOT = -1
 
 
-_SEED = 0  # a candidate is carried over to the same one each time
+_SEED = 0  # fixed, so that a candidate is always adapted in the same way
 
 
 def counterpart(source: Sketch, targets: Sequence[Sketch]) -> Sketch | None:
-    """The sketch of another workload that is most like `source`, among those that candidates can be carried to."""
+    """Return the sketch most like `source` among those whose tiles correspond to its tiles; None without one."""
     fitting = [sketch for sketch in targets if _tiles_correspond(source, sketch)]
     return max(fitting, key=lambda s: (likeness(source, s), s.axes == source.axes), default=None)
 
 
 def carry(candidate: Candidate, source: Sketch, target: Sketch) -> Candidate | None:
-    """The candidate of `source` as one of `target`; None when their loops do not correspond.
+    """Return a candidate of the sketch `source` adapted to `target`; None if their tiles do not correspond.
 
-    Register tiles stay as they are as far as the extents divide, and the loop that took most of the old extent takes
-    what is left of the new one.  Choices go to the nearest value; producers stay at the same loop.  An axis that has
-    no counterpart takes the last one's decision of its kind, or the first value; a producer goes to the root.  Where
-    the target's loops are threads, factors are moved until there are as many as may be.
+    Register tiles stay as they are as far as the extents divide, and the part with most of the old extent takes what is
+    left of the new one.  A choice takes the nearest value, a producer the same loop.  A choice without a counterpart
+    takes the last decision of its kind, or the first value; a producer without one goes to the root.  Factors are moved
+    until the bounds of `target` hold.
     """
     if not _tiles_correspond(source, target):
         return None
@@ -68,12 +68,12 @@ def _tiles_correspond(source: Sketch, target: Sketch) -> bool:
 
 
 def _tile_kinds(sketch: Sketch) -> list[tuple[int, str]]:
-    """Parts of each tile, and whether its loop is spatial or of a reduction."""
+    """Return, for each tile, its number of parts and whether its loop is spatial or of a reduction."""
     return [(axis.parts, axis.loop[:1]) for axis in sketch.axes if isinstance(axis, Tile)]
 
 
 def _fit(source: Tile, decision: Decision, target: Tile) -> Decision:
-    """Factors for the extent of `target`, near those of `source`, the innermost first."""
+    """Return factors for the extent of `target` near those of `source`; the innermost is chosen first."""
     slack = _slack(decision)
     left = target.extent
     factors = [1] * target.parts
@@ -87,7 +87,7 @@ def _fit(source: Tile, decision: Decision, target: Tile) -> Decision:
 
 
 def _slack(decision: Decision) -> int:
-    """The part that takes what is left: the largest around the register tile; a reduction in one piece stays so."""
+    """Return the part that takes the rest of the extent: the largest outer one, or the last of a whole reduction."""
     if len(decision) == 1 or (len(decision) == 2 and decision[0] == 1):
         return len(decision) - 1
     outer = decision[:-1]
@@ -95,7 +95,7 @@ def _slack(decision: Decision) -> int:
 
 
 def _nearest(values: Sequence[int], wanted: int) -> int:
-    """In proportion; the smaller one of two equally near."""
+    """Return the value nearest to `wanted` by ratio; the smaller one of two equally near."""
     return min(values, key=lambda value: (abs(math.log(value / wanted)), value))
 
 
@@ -108,9 +108,9 @@ def _choose(choices: list[tuple[Choice, Decision]], axis: Choice) -> Decision:
 
 
 def likeness(left: Sketch, right: Sketch) -> float:
-    """How much of two sketches is the same steps, whatever they are applied to: from 0.0 to 1.0, all of them.
+    """Return the share of equal steps of two sketches, from 0.0 to 1.0.
 
-    Steps count by kind; an annotation also by its key.  Their order follows from their kinds, mostly.
+    Steps are compared by kind, annotations also by key; operands and order do not count.
     """
     ours, theirs = _steps(left.trace), _steps(right.trace)
     shared = sum((ours & theirs).values())
@@ -122,23 +122,23 @@ def _steps(trace: bytes) -> Counter[str]:
     try:
         instructions = json.loads(trace)["insts"]
     except (ValueError, KeyError, TypeError):
-        return Counter([trace.decode(errors="replace")])  # of a space that writes its traces otherwise
+        return Counter([trace.decode(errors="replace")])  # a trace of another space, in another format
     return Counter(
         f"{kind}:{attributes[0]}" if kind == "Annotate" else str(kind) for kind, _, attributes, _ in instructions
     )
 
 
-_PROGRAMS = 3  # of each sibling
+_PROGRAMS = 3  # best programs of each sibling
 
 
-_CARRIED = 12  # candidates at most
+_CARRIED = 12  # transferred candidates, at most
 
 
-_FAST = 0.8  # relative speed from which on a known program is worth carrying
+_FAST = 0.8  # least relative speed of a known program that is transferred
 
 
 class _Origin(NamedTuple):
-    """A good program: how many of its workload are better, and where it comes from."""
+    """A good program: its rank within its workload (0 is the best), its sketch and its candidate."""
 
     rank: int
     sketch: Sketch
@@ -146,9 +146,9 @@ class _Origin(NamedTuple):
 
 
 class TransferredPrograms:
-    """Finds, for one subgraph, the programs of others that may serve it, the most promising first.
+    """Transfers good programs of other subgraphs to a subgraph, the most promising first.
 
-    The best programs of the others come before their second best; among equals, those whose loops are most alike.
+    They are ordered by their rank within their own workload, then by the distance of the loops' extents.
     """
 
     def __init__(self, space: SearchSpace) -> None:
@@ -156,7 +156,7 @@ class TransferredPrograms:
         self._taught: dict[str, list[_Origin]] = {}
 
     def teach(self, programs: Iterable[KnownProgram]) -> None:
-        """Programs of earlier jobs; the slow ones among them are left alone."""
+        """Take in programs of earlier jobs; slow ones are ignored."""
         ranks: dict[str, int] = {}
         for known in sorted(programs, key=lambda k: (-k.speed, k.candidate)):
             rank = ranks[known.subject.workload] = ranks.get(known.subject.workload, -1) + 1
@@ -165,15 +165,15 @@ class TransferredPrograms:
                 self._taught.setdefault(known.subject.operator, []).append(origin)
 
     def offered(self, state: SubgraphState) -> int:
-        """How many programs of earlier jobs there are for this subgraph, carried and measured or not."""
+        """Return the number of programs of earlier jobs for this subgraph, whether they can be transferred or not."""
         return len(self._origins(state))
 
     def known(self, state: SubgraphState) -> list[Candidate]:
-        """Candidates from programs of earlier jobs, with the same core operator."""
+        """Return candidates from programs of earlier jobs with the same core operator."""
         return self._carried(state, self._origins(state))
 
     def carried(self, state: SubgraphState, states: Iterable[SubgraphState]) -> list[Candidate]:
-        """Candidates from the best programs of the subgraph's siblings."""
+        """Return candidates from the best programs of the other subgraphs of the family."""
         siblings = [other for other in states if other.family == state.family and other is not state]
         return self._carried(state, (origin for sibling in siblings for origin in self._best(sibling)))
 
@@ -200,7 +200,7 @@ class TransferredPrograms:
 
 
 def _distance(left: Sketch, right: Sketch) -> float:
-    """How far the extents of two sketches' loops are apart: the sum of their ratios' logarithms."""
+    """Return the distance of the extents of two sketches: the sum of the absolute logarithms of their ratios."""
     return sum(abs(math.log(a / b)) for a, b in zip(_extents(left), _extents(right), strict=True))
 
 

@@ -1,6 +1,6 @@
-"""The survey: every subgraph gets a few candidates before any gets a full round.
+"""The warm-up: a few candidates of every subgraph are measured before any full round.
 
-So stopping at any moment leaves a good result, and every family has something to learn from.
+So a search that is stopped early has a usable result, and every family has samples to learn from.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from kintune.search.transfer import TransferredPrograms
 
 __all__ = ["Warmup"]
 
-_KNOWN = 3  # more of them in the first one, when earlier jobs have something to tell
-_CHOICE = 3  # drafts verified for each candidate that the model is to choose
+_KNOWN = 3  # additional candidates of the first level, if earlier jobs have programs to transfer
+_CHOICE = 3  # drafts verified for each candidate that the model chooses
 _DRAWN = 8  # attempts for each candidate drawn at random
 
 
 class Warmup:
-    """Plans the rounds of the survey, and chooses their candidates; changes nothing."""
+    """Plans the rounds of the warm-up and chooses their candidates; has no state of its own."""
 
     def __init__(self, space: SearchSpace, strategy: Strategy, kin: TransferredPrograms) -> None:
         self._space = space
@@ -36,9 +36,9 @@ class Warmup:
         self._kin = kin
 
     def plan(self, states: Sequence[SubgraphState], begun: int) -> tuple[int, tuple[RoundEntry, ...]]:
-        """The first level, not begun before, at which something is missing, and what; nothing at the survey's end.
+        """Return the next level at which candidates are missing, from `begun` on, and the entries of its round.
 
-        Those subgraphs that weigh most come first.
+        Without entries, the warm-up is over.  Subgraphs with the most work come first.
         """
         ordered = sorted(states, key=lambda s: (-s.subject.weight * s.subject.flops, s.subject.workload))
         for level in range(begun, len(self._levels)):
@@ -59,10 +59,10 @@ class Warmup:
         count: int,
         rng: np.random.Generator,
     ) -> tuple[list[Proposal], int]:
-        """At most `count` candidates of a subgraph, and how many drafts were no program.
+        """Return at most `count` candidates of a subgraph, and the number of invalid drafts.
 
-        Suggestions come first.  Of the others the family's model chooses, once there is one and anything to choose
-        from; before that, those of kin and those of the rule take turns.
+        Suggestions come first.  The family's model chooses among the others, if there is one; otherwise transferred
+        candidates and those of the rule alternate.
         """
         origins = self._origins(state, states)
         if len(origins) < count and not self._strategy.rules:
@@ -80,7 +80,7 @@ class Warmup:
         return _best(list(drafts.values()), model, count), invalid
 
     def _missing(self, state: SubgraphState, level: int) -> int:
-        """How many candidates of this level are still to be measured; all that were suggested are part of the first."""
+        """Return how many candidates of this level are missing; the first level includes all suggestions."""
         suggested = sum(c not in state.times_us for c in state.suggestions) if level == 0 else 0
         extra = min(_KNOWN, self._kin.offered(state))
         size = self._levels[level] + (extra if level == 0 else 0)
@@ -92,7 +92,7 @@ class Warmup:
         return bool(self._origins(state, states))
 
     def _origins(self, state: SubgraphState, states: Sequence[SubgraphState]) -> dict[Candidate, str]:
-        """Untried candidates with where they come from, in the order of preference."""
+        """Return unmeasured candidates with their origins, in order of preference."""
         found = dict.fromkeys(state.suggestions, "suggested")
         carried = self._kin.carried(state, states) if self._strategy.carry else []
         of_kin = [*((c, "kin") for c in self._kin.known(state)), *((c, "carried") for c in carried)]

@@ -1,6 +1,6 @@
-"""Drawing, mutating and crossing thousands of candidates at once.
+"""Random draw, mutation and crossover of thousands of candidates at once.
 
-What `kintune.search.evolve` does to one candidate, done to the columns of a herd.
+This is what `kintune.search.evolve` does to one candidate, done to the columns of a population.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from kintune.search.features.encoding import Encoding, Population, Rows
 
 __all__ = ["cross", "draw", "mutate"]
 
-_SPREAD = 0.7  # below 1, a tile's parts are drawn uneven rather than even
-_SECOND = 0.4  # share of children that change in two places
-_SWAP = 0.15  # share of changed tiles in which two parts change places instead
-_FURTHER = 0.5  # a moved prime takes another one like it along with this probability, up to ...
-_POWER = 3  # ... so many in all
-_HOP = 0.1  # share of children that move to another sketch of the frame
+_SPREAD = 0.7  # Dirichlet parameter of tile parts; below 1, uneven factors are more likely
+_SECOND = 0.4  # share of children with two changed decisions
+_SWAP = 0.15  # share of changed tiles in which two parts are swapped
+_FURTHER = 0.5  # probability that another equal prime moves along with a moved one
+_POWER = 3  # equal primes moved at once, at most
+_HOP = 0.1  # share of children that move to a random sketch of the encoding
 
 
 def draw(frame: Encoding, count: int, rng: np.random.Generator) -> Population:
-    """`count` candidates with every decision drawn at random."""
+    """Return `count` candidates with every decision drawn at random."""
     rows = np.ones((count, frame.width), dtype=np.int64)
     for axis, column in zip(frame.axes, frame.columns, strict=True):
         if isinstance(axis, Tile):
@@ -40,7 +40,7 @@ def draw(frame: Encoding, count: int, rng: np.random.Generator) -> Population:
 
 
 def mutate(frame: Encoding, herd: Population, rng: np.random.Generator) -> Population:
-    """Each candidate with one or two decisions changed, now and then moved to another sketch."""
+    """Return each candidate with one or two decisions changed, sometimes moved to another sketch."""
     count = len(herd)
     rows, sketch = herd.rows.copy(), herd.sketch.copy()
     numbers = [i for i, axis in enumerate(frame.axes) if is_open(axis)]
@@ -58,7 +58,7 @@ def mutate(frame: Encoding, herd: Population, rng: np.random.Generator) -> Popul
 
 
 def cross(frame: Encoding, left: Population, right: Population, rng: np.random.Generator) -> Population:
-    """Each decision from one of two parents; the sketch is the left one's."""
+    """Return candidates with each decision from one of two parents; the sketch is the left one's."""
     rows = left.rows.copy()
     for column in frame.columns:
         which = rng.random(len(left)) < 0.5
@@ -115,13 +115,13 @@ def _swap_parts(axis: Tile, column: slice, rows: Rows, which: Rows, rng: np.rand
 
 
 def _allowed(axis: Tile, old: Rows, new: Rows) -> NDArray[np.bool_]:
-    """Whether the innermost part is within its limit, or does not grow beyond what a rule gave it."""
+    """Return, for each row, whether the innermost part is within its limit or at most as large as before."""
     allowed: NDArray[np.bool_] = new[:, -1] <= np.maximum(axis.max_inner, old[:, -1])
     return allowed
 
 
 def _draw_tiles(axis: Tile, count: int, rng: np.random.Generator) -> Rows:
-    """Every prime factor of the extent goes to some part; each candidate has favourites of its own among them."""
+    """Give every prime factor of the extent to a random part; each candidate has its own probabilities of the parts."""
     factors = np.ones((count, axis.parts), dtype=np.int64)
     favour = np.cumsum(rng.dirichlet([_SPREAD] * axis.parts, size=count), axis=1)
     at = np.arange(count)
@@ -135,14 +135,14 @@ def _draw_tiles(axis: Tile, count: int, rng: np.random.Generator) -> Rows:
 
 
 def _any_of(allowed: NDArray[np.bool_], rng: np.random.Generator) -> Rows:
-    """For each row the index of one of the entries that are true, each as likely; there is at least one."""
+    """Return for each row a random index of a true entry, each as likely; there is at least one."""
     chosen: Rows = np.argmax(np.where(allowed, rng.random(allowed.shape), -1.0), axis=1)
     return chosen
 
 
 @lru_cache(maxsize=4096)
 def _primes(number: int) -> tuple[int, ...]:
-    """The prime factors of `number`, ascending, each as often as it occurs."""
+    """Return the prime factors of `number`, ascending, each as often as it occurs."""
     return tuple(_factorise(number))
 
 

@@ -1,7 +1,6 @@
-"""Draft, then verify: tens of thousands of candidates are ranked as numbers, and only the best of them are made.
+"""The drafter: ranks tens of thousands of candidates by analytic features, and replays only the best of them.
 
-The proposer of `kintune.search.propose` makes every candidate that its model is to rank, in ten to twenty
-milliseconds.  Here the family's model ranks them by what arithmetic says of them, in some microseconds.
+Replaying a candidate takes ten to twenty milliseconds; ranking one by analytic features takes some microseconds.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from kintune.search.subgraph import SubgraphState
 
 __all__ = ["draft"]
 
-_SPARE = 1.1  # survivors that are verified, for each candidate to be measured
-_EXPLORED = 0.15  # more of them, from anywhere in the better half: what a model does not choose must be measured, too
-_BATCHES = 4  # times that what turned out to be no program is made up for
+_SPARE = 1.1  # candidates that are verified, for each one to be measured
+_EXPLORED = 0.15  # additional ones from the better half at random: the model must learn from others, too
+_BATCHES = 4  # batches that are verified until there are enough valid candidates, at most
 _POPULATION = 4096  # candidates of a generation, at most
-_PER_PICK = (3.0, 64.0)  # candidates of a generation, for each to be measured: with a model of few samples, of many
-_GENERATIONS = (1, 5)
-_MATURE = 256.0  # samples that are many
+_PER_PICK = (3.0, 64.0)  # candidates of a generation for each to be measured: with few samples, with many
+_GENERATIONS = (1, 5)  # with few samples, with many
+_MATURE = 256.0  # number of samples that counts as many
 _PARENTS = 48  # measured candidates among the seeds
-_RULES = 256  # candidates of the rule among them
-_LOOKED_AT = 16  # of the ranked ones, for each to be measured
-_A_TURN = 8  # survivors of one register tile that come before those of others
-_LEADING, _TRAILING = 0.5, 0.1  # share of the survivors for sketches without traits: when the best is theirs, when not
+_RULES = 256  # candidates of the rule among the seeds
+_LOOKED_AT = 16  # ranked candidates that are considered, for each to be measured
+_A_TURN = 8  # candidates of one register tile in a row
+_LEADING, _TRAILING = 0.5, 0.1  # share of sketches without analytic features: if the best is theirs, if not
 _FRESH = 0.1  # share of these that is drawn at random
 
 
@@ -54,10 +53,10 @@ def draft(
     experience: int = 0,
     price: Price | None = None,
 ) -> tuple[list[Proposal], int]:
-    """Implements `kintune.search.propose.Proposer`: evolve in bulk, verify what survives, let the model choose.
+    """Implements `kintune.search.propose.Proposer`: evolve in bulk, verify the best, let the model choose.
 
-    Where there is no model yet, the estimate that traits come with ranks.  A workload none of whose sketches has
-    traits is left to `propose`; of one that has others as well, a share of the survivors are theirs.
+    Without a model, the estimate among the analytic features ranks.  If no sketch of the workload has analytic
+    features, `propose` is used; if only some have them, the others get a share of the candidates.
     """
     fields = space.fields(state.subject.workload)
     if not fields:
@@ -79,9 +78,9 @@ def draft(
 def _verified(
     first: dict[Candidate, str], best: dict[Candidate, str], wanted: int, state: SubgraphState, space: SearchSpace
 ) -> tuple[dict[Candidate, tuple[CandidateBatch, str]], int]:
-    """All of the first ones that are programs, and the first of the best ones until there are as many as wanted.
+    """Verify all of `first`, and candidates of `best` in order until `wanted` of these are valid.
 
-    Also how many were no programs; they are made up for from further down, as long as there is anything.
+    Returns the valid ones, which were not measured before, with their origins, and the number of invalid ones.
     """
     pool: dict[Candidate, tuple[CandidateBatch, str]] = {}
     invalid = 0
@@ -104,7 +103,7 @@ def _verified(
 
 
 def _sown(state: SubgraphState, space: SearchSpace, *, rules: bool) -> dict[Candidate, str]:
-    """Candidates of the rule, which are seeds whether they were measured or not."""
+    """Return candidates of the rule, which are seeds whether they were measured or not."""
     return dict.fromkeys(space.rules(state.subject.workload, _RULES), "rule") if rules else {}
 
 
@@ -117,10 +116,9 @@ def _rank(
     experience: int,
     rng: np.random.Generator,
 ) -> Ranked:
-    """A field's candidates, evolved from the fastest ones and the seeds.
+    """Return a field's candidates, evolved from the fastest ones and the seeds, ranked by the model.
 
-    The more a model has seen, the more candidates it is asked to choose from: what a fresh one likes best among
-    thousands is what it knows least about.
+    The population grows with the model's samples, since a model of few samples overrates candidates unlike them.
     """
     own = list(dict.fromkeys(c for c in [*state.fastest(_PARENTS), *seeds] if c in field.frame))
     maturity = min(1.0, experience / _MATURE)
@@ -144,10 +142,10 @@ def _judge(field: Field, model: CostModel | None) -> Judge:
 
 
 def _different(frame: Encoding, ranked: Ranked, most: int, state: SubgraphState) -> list[tuple[float, Candidate]]:
-    """At most `most` of what was not measured yet, the best first, except that register tiles take turns.
+    """Return at most `most` unmeasured candidates, best first, but with register tiles taking turns.
 
-    Of each register tile so many come first, then as many again: what the model likes best is often a single tile in
-    thousands of variants, and the model may be wrong about it.
+    The best `_A_TURN` of each register tile come first, then the next as many, and so on: otherwise most candidates
+    would be variants of a single tile, about which the model may be wrong.  Each turn lowers the score by 1.
     """
     register = [column.stop - 1 for axis, column in zip(frame.axes, frame.columns, strict=True) if _is_spatial(axis)]
     looked_at = ranked.herd.take(np.arange(min(len(ranked.herd), most + state.tried)))
@@ -166,7 +164,7 @@ def _different(frame: Encoding, ranked: Ranked, most: int, state: SubgraphState)
 def _anywhere(
     frame: Encoding, ranked: Ranked, count: int, state: SubgraphState, rng: np.random.Generator
 ) -> list[Candidate]:
-    """Some of the better half, each as likely."""
+    """Return some random unmeasured candidates of the better half."""
     half = max(1, len(ranked.herd) // 2)
     numbers = rng.permutation(half)[: math.ceil(count * _EXPLORED)]
     return [c for c in frame.candidates(ranked.herd.take(numbers)) if c not in state.times_us]
@@ -175,7 +173,7 @@ def _anywhere(
 def _otherwise(
     state: SubgraphState, space: SearchSpace, fields: Sequence[Field], count: int, rng: np.random.Generator
 ) -> dict[Candidate, str]:
-    """Candidates of the sketches that have no traits, bred one by one; more of them where the best one is theirs."""
+    """Return candidates of the sketches without analytic features; more of them if the best program is theirs."""
     plain = [s for s in space.sketches(state.subject.workload) if not any(s in f.frame.sketches for f in fields)]
     if not plain:
         return {}
@@ -187,7 +185,7 @@ def _otherwise(
 
 
 def _scores(pool: dict[Candidate, tuple[CandidateBatch, str]], model: CostModel | None) -> dict[Candidate, float]:
-    """What the model says of the drafts, once there is one."""
+    """Return the model's scores of the drafts; none without a model."""
     if model is None or not pool:
         return {}
     predicted = model.predict(np.stack([verified.features for verified, _ in pool.values()]))

@@ -1,4 +1,4 @@
-"""Evolving a herd of candidates that are only numbers."""
+"""Evolution of a population of encoded candidates."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from kintune.search.features.encoding import Encoding, Population
 __all__ = ["Judge", "Ranked", "evolve"]
 
 _BRED = 0.9  # share of the first generation that is bred from the seeds
-_ELITE = 0.2  # share of what is known so far that has children
+_ELITE = 0.2  # share of the ranked candidates that have children
 _CROSSED = 0.25  # share of children that have two parents
 _FRESH = 0.1  # share of every generation that is drawn
 
 Judge: TypeAlias = Callable[[Population], NDArray[np.float32]]
+"""Returns scores, shape (n,), for a population of n candidates; higher is faster."""
 
 
 class Ranked(NamedTuple):
@@ -31,9 +32,9 @@ class Ranked(NamedTuple):
 def evolve(
     frame: Encoding, seeds: Population, judge: Judge, rng: np.random.Generator, *, population: int, generations: int
 ) -> Ranked:
-    """All different candidates of all generations, ranked by `judge`.
+    """Return all different candidates of all generations, ranked by `judge`.
 
-    `seeds`, the most promising first, and their children are among the first generation.
+    The first generation has the `seeds`, the most promising first, their children, and random candidates.
     """
     bred = int(population * _BRED) if len(seeds) else 0
     offspring = mutate(frame, seeds.take(_favoured(len(seeds), bred, rng)), rng)
@@ -57,7 +58,7 @@ def evolve(
 
 
 def _new_in(herd: Population, known: int) -> Population:
-    """What comes after the first `known` candidates, all different, and is not among them; each once."""
+    """Return the candidates after the first `known` ones that are not among those, each once."""
     different = herd.unique()
     return different.take(np.arange(known, len(different)))
 
@@ -68,5 +69,5 @@ def _ranked(herd: Population, scores: NDArray[np.float32]) -> Ranked:
 
 
 def _favoured(length: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """`count` indices below `length`; the first ones are more likely."""
+    """Return `count` random indices below `length`; the first ones are more likely."""
     return (length * rng.random(count) ** 2).astype(np.int64)

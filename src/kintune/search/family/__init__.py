@@ -1,4 +1,4 @@
-"""Families: which subgraphs are kin and share one cost model (FamilySeer, arXiv 2201.00194)."""
+"""Families: groups of similar subgraphs that share one cost model (FamilySeer, arXiv 2201.00194)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = ["Families", "FamilyOf", "Samples", "Subject", "algorithms", "check_al
 class Families(Protocol):
     """Groups the subgraphs of a network; deterministic for equal arguments.
 
-    `dynamic` says whether what was measured may change the answer.
+    `dynamic` says whether the families depend on measurements.
     """
 
     dynamic: bool
 
     def group(self, evidence: Sequence[Samples], previous: Mapping[str, str]) -> dict[str, str]:
-        """The family's key of each workload, from all that was measured; `previous` is the last answer, or empty."""
+        """Return the family key of each workload, from all samples; `previous` is the last result, or empty."""
         ...
 
 
 FamilyOf = Callable[[Subject], str]
-"""Maps a subgraph to the key of its family; subgraphs with equal keys are kin."""
+"""Maps a subgraph to the key of its family."""
 
 _ALGORITHMS: dict[str, FamilyOf] = {
     "op": by_op.family_of,
@@ -39,32 +39,39 @@ _ALGORITHMS: dict[str, FamilyOf] = {
 
 
 def algorithms() -> tuple[str, ...]:
-    """The names of the family algorithms."""
+    """Return the names of the family algorithms."""
     return (*_ALGORITHMS, "measured")
 
 
 def families(algorithm: str, *, seed: int = 0, threads: int = 1) -> Families:
-    """The algorithm of that name; raises InputError for an unknown one.
+    """Return the algorithm of that name; `seed` and `threads` are for those that train models.
 
-    `seed` and `threads` serve those that train models to find out who is kin.
+    Raises:
+        InputError: there is no such algorithm.
     """
     if algorithm != "measured":
         return StaticFamilies(family_of(algorithm))
-    from kintune.search.family.measured import (
-        MeasuredFamilies,  # trains models, which takes a library that loads slowly
-    )
+    from kintune.search.family.measured import MeasuredFamilies  # imports XGBoost, which loads slowly
 
     return MeasuredFamilies(seed=seed, threads=threads)
 
 
 def check_algorithm(algorithm: str) -> None:
-    """Raise InputError when there is no algorithm of that name."""
+    """Check the name of a family algorithm.
+
+    Raises:
+        InputError: there is no such algorithm.
+    """
     if algorithm not in algorithms():
         family_of(algorithm)
 
 
 def family_of(algorithm: str) -> FamilyOf:
-    """The static algorithm of that name; raises InputError for an unknown one."""
+    """Return the static algorithm of that name.
+
+    Raises:
+        InputError: there is no such static algorithm.
+    """
     try:
         return _ALGORITHMS[algorithm]
     except KeyError:

@@ -1,4 +1,4 @@
-"""Kin by operator sequence: only subgraphs that fuse the same operators in the same order are one family."""
+"""Families by operator sequence: subgraphs that fuse the same operators in the same order are one family."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ __all__ = ["family_of"]
 
 
 def family_of(subject: Subject) -> str:
-    """The operator sequence, under its core operator."""
+    """Return the key: the core operator and the operator sequence."""
     return f"hash:{subject.operator}:{subject.signature}"

@@ -1,4 +1,4 @@
-"""Kin by core operator: all convolutions are one family, all depthwise ones another.  The published method's choice."""
+"""Families by core operator, as in FamilySeer: all convolutions are one family, all depthwise ones another."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ __all__ = ["family_of"]
 
 
 def family_of(subject: Subject) -> str:
-    """The core operator."""
+    """Return the key: the core operator."""
     return f"op:{subject.operator}"

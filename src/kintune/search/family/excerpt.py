@@ -1,4 +1,4 @@
-"""The excerpt of each subgraph's samples on which subgraphs are compared, and small models trained on it."""
+"""Excerpts of the samples of subgraphs, and the small models trained on them to compare subgraphs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["FOLDS", "Excerpt", "Small"]
 
 
 FOLDS = 3
-"""The parts of an excerpt, each of which models are tried on that have not seen it."""
+"""Number of parts of an excerpt for cross-validation."""
 
-_MOST_SAMPLES = 64  # of a subgraph: enough to see who is kin, and few enough to look at each round
+_MOST_SAMPLES = 64  # of a subgraph; few enough to compare all subgraphs after each round
 
 
 _ROUNDS = 24
@@ -27,9 +27,10 @@ _DEPTH = 4
 
 
 class Excerpt:
-    """Samples spread evenly over all of a subgraph's: early ones lie wide apart, late ones close to the best.
+    """Samples spread evenly over the order of measurement: early ones vary widely, late ones are close to the best.
 
-    `times` are relative, infinite for a failure; `fold` is the part that each belongs to; `digest` tells contents.
+    `times` are relative to the best one, infinite for a failure.  `fold` is the part of each sample, from 0 on.
+    `digest` is that of the contents.
     """
 
     def __init__(self, samples: Samples) -> None:
@@ -44,7 +45,7 @@ class Excerpt:
 
 
 class Small:
-    """A model that is trained in milliseconds: good enough to compare, too weak to search with."""
+    """A small model that is trained in milliseconds; used to compare subgraphs, not to search."""
 
     def __init__(self, excerpts: Sequence[Excerpt], *, without: int | None = None, seed: int, threads: int) -> None:
         """Train on the excerpts, leaving out the part `without` of each."""
@@ -67,6 +68,6 @@ class Small:
         self._booster = xgb.train(parameters, data, num_boost_round=_ROUNDS)
 
     def rank(self, parts: Sequence[NDArray[np.float32]]) -> list[NDArray[np.float32]]:
-        """Scores of each array of features, higher is faster."""
+        """Return scores for each array of features; higher is faster."""
         ends = np.cumsum([len(part) for part in parts])[:-1]
         return list(np.split(self._booster.inplace_predict(np.concatenate(parts)), ends))

@@ -1,4 +1,4 @@
-"""No kin: every subgraph is a family of its own.  The control that shows what sharing is worth."""
+"""Every subgraph is its own family: the control without sharing."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ __all__ = ["family_of"]
 
 
 def family_of(subject: Subject) -> str:
-    """The workload itself."""
+    """Return the key: the workload digest."""
     return f"ind:{subject.workload}"

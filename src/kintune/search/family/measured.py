@@ -1,7 +1,7 @@
-"""Kin by measurement: subgraphs are a family when one model ranks their programs as well as a model of each.
+"""Families by measurement: subgraphs are one family if a shared model ranks their programs as well as own models do.
 
-Before anything is measured, families are those by core operator; they part and merge as samples arrive, at no cost in
-trials.
+Before anything is measured, families are those by core operator.  They are split and merged as samples arrive, which
+takes no trials.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ __all__ = ["PREFIX", "MeasuredFamilies", "clusters"]
 PREFIX = "measured:"
 
 
-_STRANGERS = 0.2  # kinship, on average over all pairs, below which two groups are not even tried together
+_STRANGERS = 0.2  # mean similarity below which a merge of two groups is not tried
 
 
-_LOYALTY = 0.2  # added to that of those that were a family before, which are always tried
+_LOYALTY = 0.2  # added to the similarity of subgraphs of the same previous family, so that these are always tried
 
 
-_MARGIN = 0.02  # accuracy that a family may lose before it parts; strangers must not lose any to become one
+_MARGIN = 0.02  # accuracy that a previous family may lose by sharing; others must not lose any
 
 
 class MeasuredFamilies:
@@ -42,9 +42,9 @@ class MeasuredFamilies:
         self._relations = Relations(seed=seed, threads=threads)
 
     def group(self, evidence: Sequence[Samples], previous: Mapping[str, str]) -> dict[str, str]:
-        """The family of each workload; one of which too little is known goes with its likes by operator.
+        """Return the family key of each workload; one with too few samples joins a group of the same operator.
 
-        Where there was no answer yet, those of one operator count as a family before.
+        A workload without a previous family counts as one of the family of its operator.
         """
         evidence = sorted(evidence, key=lambda samples: samples.subject.workload)
         subjects = {samples.subject.workload: samples.subject for samples in evidence}
@@ -60,7 +60,7 @@ class MeasuredFamilies:
         return _named([*groups, *homeless.values()], subjects, before)
 
     def _kin(self, evidence: Sequence[Samples], before: Mapping[str, str]) -> list[set[str]]:
-        """Groups of those of which enough is known."""
+        """Return the groups of the workloads that have enough samples."""
         relation = self._relations.relate(evidence)
         names = relation.workloads
         same = np.array([[before[a] == before[b] for b in names] for a in names], dtype=np.float64)
@@ -79,7 +79,7 @@ class MeasuredFamilies:
 
 
 def _like(subject: Subject, placed: Mapping[str, int], subjects: Mapping[str, Subject]) -> int | None:
-    """The group of the subgraph with the same operator that is most like this one; None when there is none."""
+    """Return the group of the most similar subgraph with the same operator; None without one."""
 
     def distance(workload: str) -> tuple[bool, float, str]:
         other = subjects[workload]
@@ -90,7 +90,7 @@ def _like(subject: Subject, placed: Mapping[str, int], subjects: Mapping[str, Su
 
 
 def _named(groups: Sequence[set[str]], subjects: Mapping[str, Subject], previous: Mapping[str, str]) -> dict[str, str]:
-    """A key for each group: that of the family most of it comes from, else one made of what its members are."""
+    """Return the family key of each workload: the previous key with the largest overlap, or else a new one."""
     keys: dict[int, str] = {}
     overlaps = [
         (sum(subjects[w].weight for w in group if previous.get(w) == key), key, position)
@@ -120,10 +120,10 @@ def _new_key(group: set[str], subjects: Mapping[str, Subject], taken: set[str]) 
 def clusters(
     affinity: NDArray[np.float64], least: float, merges: Callable[[tuple[int, ...], tuple[int, ...]], bool]
 ) -> list[list[int]]:
-    """Group the indices of `affinity`, a symmetric matrix of shape (n, n); each group in ascending order.
+    """Group the indices of `affinity`, a symmetric matrix of shape (n, n); each group is in ascending order.
 
-    Two groups are as near as their members are on average.  `merges` decides for the nearest two, then for the next,
-    down to an affinity of `least`; groups that it kept apart are asked about again when one of them has grown.
+    This is agglomerative clustering with average linkage, down to an affinity of `least`.  `merges` decides whether the
+    nearest two groups are merged; a pair that it refused is tried again when one of the two has grown.
     """
     groups: list[tuple[int, ...]] = [(i,) for i in range(len(affinity))]
     apart: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()

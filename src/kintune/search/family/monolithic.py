@@ -1,7 +1,4 @@
-"""All kin: one cost model for the whole network, as stock tuners have.
-
-The control that shows what splitting is worth.
-"""
+"""One family, and so one cost model, for the whole network, as in stock tuners: the control without splitting."""
 
 from __future__ import annotations
 
@@ -11,6 +8,6 @@ __all__ = ["family_of"]
 
 
 def family_of(subject: Subject) -> str:
-    """One family for all."""
+    """Return the key, which is the same for all subgraphs."""
     del subject
     return "none"

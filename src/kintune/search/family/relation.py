@@ -1,6 +1,6 @@
-"""The relationship map: how well one subgraph's samples rank another's, and what several gain by a model of their own.
+"""Measures of similarity: how well a model of one subgraph ranks another's samples, and how well a shared model does.
 
-FamilySeer (arXiv 2201.00194) leaves open how families could be found from measurements; these are the measures for it.
+FamilySeer (arXiv 2201.00194) leaves open how families can be found from measurements.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from kintune.search.ranking import pair_accuracy
 __all__ = ["LEAST_SAMPLES", "Relation", "Relations"]
 
 LEAST_SAMPLES = 24
-"""Samples below which a subgraph has no place on the map."""
+"""Samples from which on a subgraph is compared."""
 
 _CHANCE = 0.5
-_LEAST_SKILL = 0.1  # above chance; what a subgraph that hardly ranks its own samples counts as reaching
+_LEAST_SKILL = 0.1  # accuracy above chance that a subgraph's own model counts as reaching, at least
 
 
 class Relation(NamedTuple):
-    """`matrix[i, j]`: the share of pairs of samples of `workloads[j]` that a model of `workloads[i]` puts in order.
+    """`matrix[i, j]` is the share of pairs of samples of `workloads[j]` that a model of `workloads[i]` orders rightly.
 
-    Shape (n, n); 0.5 is chance.  The diagonal is of models on samples that they have not seen.
+    The shape is (n, n); 0.5 is chance.  The diagonal is measured by cross-validation.
     """
 
     workloads: tuple[str, ...]
     matrix: NDArray[np.float64]
 
     def kinship(self) -> NDArray[np.float64]:
-        """How nearly as well each pair ranks each other as itself: shape (n, n), symmetric, 0.0 (chance) to 1.0."""
+        """Return the similarity of each pair: shape (n, n), symmetric, 0.0 (chance) to 1.0 (as good as own models)."""
         own = np.maximum(np.diagonal(self.matrix) - _CHANCE, _LEAST_SKILL)
         skill = np.clip((self.matrix - _CHANCE) / own[np.newaxis, :], 0.0, 1.0)
         kinship: NDArray[np.float64] = (skill + skill.T) / 2
@@ -43,7 +43,7 @@ class Relation(NamedTuple):
 
 
 class Relations:
-    """Draws the map; what was found of samples that are still the same is kept, which changes no answer."""
+    """Computes the measures; results for unchanged samples are cached."""
 
     def __init__(self, *, seed: int = 0, threads: int = 1) -> None:
         self._seed = seed
@@ -53,7 +53,7 @@ class Relations:
         self._shared: dict[tuple[bytes, ...], tuple[float, ...]] = {}
 
     def relate(self, evidence: Sequence[Samples]) -> Relation:
-        """The map of those subgraphs that have samples enough, and some that differ; by workload."""
+        """Return the relation of the subgraphs with enough samples, not all equal, in order of workload."""
         self._keep([samples for samples in evidence if len(samples.labels) >= LEAST_SAMPLES])
         own = {workload: self.shared([workload])[0] for workload in sorted(self._excerpts)}
         workloads = tuple(workload for workload, accuracy in own.items() if np.isfinite(accuracy))
@@ -64,9 +64,9 @@ class Relations:
         return Relation(workloads, matrix)
 
     def shared(self, workloads: Sequence[str]) -> tuple[float, ...]:
-        """How well one model of several subgraphs ranks samples of each that it has not seen, in the order given.
+        """Return how well a shared model of these subgraphs ranks unseen samples of each, by cross-validation.
 
-        They are of those that were related last.  NaN for one whose samples do not differ.
+        They must have been in the last `relate`.  NaN for a subgraph whose samples do not differ.
         """
         order = sorted(range(len(workloads)), key=lambda at: self._excerpts[workloads[at]].digest)
         excerpts = [self._excerpts[workloads[at]] for at in order]
@@ -83,7 +83,7 @@ class Relations:
         self._shared = {key: found for key, found in self._shared.items() if current.issuperset(key)}
 
     def _taught(self, teacher: str, pupils: Sequence[str]) -> list[float]:
-        """How well a model of all of one's samples ranks each one's."""
+        """Return how well a model of the samples of `teacher` ranks those of each of the `pupils`."""
         source = self._excerpts[teacher]
         excerpts = [self._excerpts[pupil] for pupil in pupils]
         new = [excerpt for excerpt in excerpts if (source.digest, excerpt.digest) not in self._across]

@@ -1,4 +1,4 @@
-"""Families by a rule: what was measured changes nothing."""
+"""Families by a rule that does not depend on measurements."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ class StaticFamilies:
         self._family_of = family_of
 
     def group(self, evidence: Sequence[Samples], previous: Mapping[str, str]) -> dict[str, str]:
-        """The family of each workload."""
+        """Return the family key of each workload."""
         del previous
         return {samples.subject.workload: self._family_of(samples.subject) for samples in evidence}

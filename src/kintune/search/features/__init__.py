@@ -1,1 +1,1 @@
-"""What can be said of candidates without making them: arithmetic on their decisions, many at once; free of TVM."""
+"""Analytic features: arithmetic on the decisions of many candidates at once.  Does not need TVM."""

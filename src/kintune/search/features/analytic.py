@@ -1,10 +1,10 @@
-"""What can be said of a program from its decisions alone, for thousands of candidates at once.
+"""Analytic features: features of programs computed from their decisions alone, for thousands of candidates at once.
 
-For every level of tiling: how much data the loops inside it touch, and how often that is fetched anew, as in the
-cache models of Wolf and Lam, "A Data Locality Optimizing Algorithm" (PLDI 1991); what the register tile holds and
-loads, after Goto and van de Geijn (ACM TOMS 2008); how many pieces the cores share; how far it is unrolled.  From
-these the cycles of a run are estimated in the manner of a roofline (Williams et al., CACM 2009), crudely: the estimate
-ranks candidates before anything is measured, and is one trait among others afterwards.
+For every tiling level: the data that the inner loops touch, and how often it is fetched again, as in the cache models
+of Wolf and Lam, "A Data Locality Optimizing Algorithm" (PLDI 1991).  For the register tile: what it holds and loads,
+after Goto and van de Geijn (ACM TOMS 2008).  Also the number of parallel chunks and the unrolling.  From these a rough
+roofline (Williams et al., CACM 2009) estimates the cycles of a run.  The estimate ranks candidates before anything is
+measured, and is one feature among others afterwards.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ __all__ = ["TRAITS", "AnalyticFeatures"]
 Column: TypeAlias = NDArray[np.float64]
 
 TRAITS = 53
-"""How many there are.  A change of what they mean needs another `kintune.core.version.FEATURES`."""
+"""Number of analytic features.  A change of their meaning needs a new `kintune.core.version.FEATURES`."""
 
 _LINE = 64  # bytes of a cache line
 _FILL = 0.8  # share of a cache that a working set may take
-_BYTES_PER_CYCLE = (32.0, 12.0, 4.0)  # a core's share from the second cache, the third, and memory
+_BYTES_PER_CYCLE = (32.0, 12.0, 4.0)  # of one core from the second cache, the third, and memory
 _FMA_PER_CYCLE = 2.0
 _LOADS_PER_CYCLE = 2.0
-_NOT_HIDDEN = 0.25  # share of what is not the bottleneck that is not hidden behind it
-_SCALAR = 0.03  # share of the speed that is left where the compiler makes scalars of an odd number of elements
-_CHUNKS = 16  # loops are given to the cores up to so many pieces a thread, as the sketches' rules say
-_SPATIAL, _REDUCED = 4, 3  # loops of which the factors themselves are traits, the innermost ones
-_PLACES = 2
+_NOT_HIDDEN = 0.25  # share of the other costs that is not hidden behind the bottleneck
+_SCALAR = 0.03  # share of the speed where the compiler scalarises a width that is no power of two
+_CHUNKS = 16  # parallel chunks for each thread, at most, as in the sketch rules
+_SPATIAL, _REDUCED = 4, 3  # innermost loops whose factors are features themselves
+_PLACES = 2  # compute locations that are features
 
 
 class AnalyticFeatures:
-    """Computes the traits of one frame's candidates."""
+    """Computes the analytic features of the candidates of one encoding."""
 
     ESTIMATE = TRAITS - 1
-    """The index of the estimate: ideal cycles over those of the candidate, as far as arithmetic can tell."""
+    """Index of the feature that estimates the ideal cycles over those of the candidate."""
 
     def __init__(
         self, frame: Encoding, anatomy: AccessPatterns, machine: Processor, outlines: Sequence[Outline]
     ) -> None:
-        """`outlines` has one for each sketch of the frame."""
+        """`outlines` has one entry for each sketch of the encoding."""
         self._frame = frame
         self._anatomy = anatomy
         self._machine = machine
@@ -61,7 +61,7 @@ class AnalyticFeatures:
         self._iterations = float(np.prod([float(e) for e in anatomy.extents]))
 
     def __call__(self, herd: Population) -> NDArray[np.float32]:
-        """Shape (n, `TRAITS`), float32."""
+        """Return the features, shape (n, `TRAITS`), float32."""
         tiling = _Tiling(self._frame, self._outlines[0].tiles, self._anatomy, herd)
         footprints = [[_footprint(a, inner) for a in self._anatomy.accesses] for inner in tiling.inner]
         traffic = [
@@ -98,9 +98,9 @@ class AnalyticFeatures:
         return np.stack([np.broadcast_to(column, (count,)) for column in columns], axis=1).astype(np.float32)
 
     def limits(self, herd: Population) -> NDArray[np.int64] | None:
-        """For each candidate the choice of the least limit of unrolling that has the same effect; None without one.
+        """Return for each candidate the index of the least unroll limit with the same effect; None without limits.
 
-        A limit matters by whether the rows of the register tile are within it, and whether a step of the reduction is.
+        The effect of a limit is whether it allows to unroll the rows of the register tile, and a reduction step.
         """
         number = next((i for i, axis in enumerate(self._frame.axes) if isinstance(axis, Choice)), None)
         if number is None:
@@ -122,14 +122,14 @@ class AnalyticFeatures:
         return least
 
     def _steps(self, tiling: _Tiling, rows: Column) -> Column:
-        """What an iteration of the innermost level of a reduction does, in rows of the register tile."""
+        """Return the size of a step of the innermost reduction level, in rows of the register tile."""
         steps: Column = rows * np.prod([tiling.factor(4, i) for i in self._reduced], axis=0)
         return steps
 
     def _register_tile(self, tiling: _Tiling) -> Iterator[Column]:
-        """Rows, loads and accumulators (in vectors) of a step of a reduction; the share of lanes in use; and more.
+        """Yield features of a reduction step: rows, loads and accumulators (in vectors), share of used lanes, and more.
 
-        Several vectors in a row are compiled to vectors where they are a power of two.
+        A row of several vectors is vectorised only if its width is a power of two.
         """
         inner, lanes = tiling.inner[-1], float(self._machine.lanes)
         width = inner[self._vector]
@@ -155,7 +155,7 @@ class AnalyticFeatures:
         yield loads / accumulators
 
     def _chunks(self, tiling: _Tiling) -> tuple[Column, Column]:
-        """The pieces that the cores share, and how evenly: the outermost loops, as long as they are not too many."""
+        """Return the number of parallel chunks, and the balance of the threads (1.0 if all have equally many)."""
         limit = _CHUNKS * self._machine.threads
         chunks = np.ones_like(tiling.inner[0][0])
         going = np.ones(chunks.shape, dtype=bool)
@@ -168,7 +168,7 @@ class AnalyticFeatures:
         return chunks, chunks / (np.ceil(chunks / threads) * threads)
 
     def _unrolling(self, tiling: _Tiling, rows: Column) -> Iterator[Column]:
-        """The limit of unrolling, and what of the innermost loops is within it."""
+        """Yield the limit of unrolling, and which of the innermost loops are within it."""
         limit = tiling.choice()
         steps = self._steps(tiling, rows)
         yield _log(1 + limit)
@@ -180,7 +180,7 @@ class AnalyticFeatures:
     def _estimate(
         self, loads: Column, accumulators: Column, lanes: Column, fed: Sequence[Column], balance: Column
     ) -> Column:
-        """The ideal cycles of a run over the estimated ones; 1.0 for a program at the peak of all cores."""
+        """Return the ideal cycles of a run over the estimated ones; 1.0 for a program at the peak of all cores."""
         threads = float(self._machine.threads)
         ideal = self._iterations / (_FMA_PER_CYCLE * self._machine.lanes * threads)
         spilt = np.maximum(0.0, accumulators + 2 - self._machine.registers)
@@ -193,13 +193,13 @@ class AnalyticFeatures:
         return share
 
     def _levels(self, tiling: _Tiling) -> Iterator[Column]:
-        """How many iterations each level has."""
+        """Yield the number of iterations of each level."""
         for level, kind in enumerate(LEVELS):
             loops = self._reduced if kind == "R" else self._spatial
             yield _log(np.prod([tiling.factor(level, i) for i in loops], axis=0))
 
     def _factors(self, tiling: _Tiling) -> Iterator[Column]:
-        """The inner factors of the innermost loops, nearest first; 1 where there are no more loops."""
+        """Yield the inner factors of the innermost loops, innermost first; 1 if there are fewer loops."""
         nothing = np.zeros_like(tiling.inner[0][0])
         for loops, count, levels in ((self._spatial, _SPATIAL, (3, 5)), (self._reduced, _REDUCED, (4,))):
             last = [*reversed(loops)][:count]
@@ -208,7 +208,7 @@ class AnalyticFeatures:
                 yield from (nothing for _ in range(count - len(last)))
 
     def _places(self, herd: Population) -> Iterator[Column]:
-        """Where producers are computed; -3 where there are no more of them."""
+        """Yield where producers are computed; -3 if there are fewer of them."""
         numbers = [i for i, axis in enumerate(self._frame.axes) if isinstance(axis, Location)][:_PLACES]
         for number in numbers:
             yield herd.rows[:, self._frame.columns[number].start].astype(np.float64)
@@ -216,7 +216,7 @@ class AnalyticFeatures:
             yield np.full(len(herd), -3.0)
 
     def _fixed(self, herd: Population) -> Iterator[Column]:
-        """What the sketch and the workload decide."""
+        """Yield the features that depend on the sketch and the workload only."""
         yield np.array([float(outline.epilogue) for outline in self._outlines])[herd.sketch]
         yield np.array([float(outline.buffered) for outline in self._outlines])[herd.sketch]
         yield np.array([np.log2(self._iterations)])
@@ -229,7 +229,7 @@ class AnalyticFeatures:
 
 
 class _Tiling:
-    """The factors of a herd's tiles by level and loop."""
+    """The tile factors of a population by level and loop."""
 
     def __init__(self, frame: Encoding, tiles: Sequence[int], anatomy: AccessPatterns, herd: Population) -> None:
         self._frame = frame
@@ -244,7 +244,7 @@ class _Tiling:
             self.inner.append([outer[i] / self.factor(level, i) for i in range(len(whole))])
 
     def factor(self, level: int, loop: int) -> Column:
-        """Iterations of the loop at a level; 1 where the level is of the other kind."""
+        """Return the iterations of the loop at a level; 1 if the level is of the other kind."""
         kind = LEVELS[level]
         if (kind == "R") != self._reduces[loop]:
             return np.ones_like(self._columns[loop][0])
@@ -252,9 +252,10 @@ class _Tiling:
         return part
 
     def fetches(self, level: int, access: Access) -> Column:
-        """How often what the loops inside the levels above `level` touch of an operand is fetched.
+        """Return how often the part of an operand that the loops inside the levels above `level` touch is fetched.
 
-        Once an iteration of the loops outside, less those next to it that do not move the operand.
+        It is fetched once in each iteration of the outer loops, except for the innermost of these that do not move the
+        operand.
         """
         used = [any(steps[i] for steps in access.steps) for i in range(len(self._columns))]
         times: Column = np.ones_like(self._columns[0][0])
@@ -270,7 +271,7 @@ class _Tiling:
         return times
 
     def choice(self) -> Column:
-        """The value chosen on the first axis that is a choice; 0 without one."""
+        """Return the value chosen on the first axis that is a choice; 0 without one."""
         for number, axis in enumerate(self._frame.axes):
             if isinstance(axis, Choice):
                 values = np.asarray(axis.values, dtype=np.float64)
@@ -280,7 +281,7 @@ class _Tiling:
 
 
 def _footprint(access: Access, inner: Sequence[Column], *, whole: bool = True) -> Column:
-    """Bytes of an operand that loops of these extents touch; with `whole`, whole cache lines of what is not packed."""
+    """Return the bytes of an operand that loops of these extents touch; with `whole`, in whole cache lines."""
     size = np.full_like(inner[0], float(access.width))
     for extent, steps in zip(access.shape, access.steps, strict=True):
         reach = 1 + np.sum([step * (inner[i] - 1) for i, step in enumerate(steps) if step], axis=0)
@@ -292,13 +293,13 @@ def _footprint(access: Access, inner: Sequence[Column], *, whole: bool = True) -
 
 
 def _contiguous(access: Access, loop: int) -> bool:
-    """Whether neighbours on the loop are neighbours in memory, or can be laid out so."""
+    """Return whether consecutive iterations of the loop touch consecutive elements, or can by a choice of layout."""
     moves = [steps[loop] for steps in access.steps]
     return any(moves) and (access.weight or (moves[-1] == 1 and not any(moves[:-1])))
 
 
 def _fed_from(touched: Sequence[Column], moved: Sequence[Column], size: float) -> Column:
-    """Bytes moved into a cache of `size` bytes: those of the outermost level that fits."""
+    """Return the bytes moved into a cache of `size` bytes: those of the outermost level that fits."""
     fed = moved[-1]
     for level in reversed(range(len(moved) - 1)):
         fed = np.where(touched[level] <= size, moved[level], fed)

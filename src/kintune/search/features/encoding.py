@@ -1,4 +1,4 @@
-"""Candidates as rows of numbers: what makes arithmetic on tens of thousands of them cheap."""
+"""Candidates encoded as rows of numbers, for arithmetic on tens of thousands of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Rows: TypeAlias = NDArray[np.int64]
 
 
 class Population(NamedTuple):
-    """Candidates of one frame: `sketch`, shape (n,), indexes its sketches, `rows` has shape (n, width)."""
+    """n encoded candidates: `sketch`, shape (n,), indexes the encoding's sketches; `rows` has shape (n, width)."""
 
     sketch: Rows
     rows: Rows
@@ -25,11 +25,11 @@ class Population(NamedTuple):
         return len(self.sketch)
 
     def take(self, which: NDArray[np.generic]) -> Population:
-        """Those that `which` (indices or a mask) picks."""
+        """Return the candidates that `which` (indices or a mask) selects."""
         return Population(self.sketch[which], self.rows[which])
 
     def unique(self) -> Population:
-        """Each once, in the order of first appearance."""
+        """Return each different candidate once, in order of first appearance."""
         both = np.ascontiguousarray(np.column_stack([self.sketch, self.rows]))
         keys = both.view(np.dtype((np.void, both.dtype.itemsize * both.shape[1]))).ravel()
         _, first = np.unique(keys, return_index=True)
@@ -37,12 +37,12 @@ class Population(NamedTuple):
 
     @staticmethod
     def join(herds: Sequence[Population]) -> Population:
-        """All of them, one after the other; there is at least one."""
+        """Concatenate one or more populations."""
         return Population(np.concatenate([h.sketch for h in herds]), np.concatenate([h.rows for h in herds]))
 
 
 class Encoding:
-    """The sketches of one workload that have equal axes, and where in a row the decision of each axis stands.
+    """The encoding of candidates of a workload's sketches with equal axes: the columns of the decision of each axis.
 
     A tile takes as many columns as it has parts, any other axis takes one.
     """
@@ -62,20 +62,20 @@ class Encoding:
         return candidate.sketch in self._index
 
     def herd(self, candidates: Sequence[Candidate]) -> Population:
-        """The candidates, all of this frame, as numbers."""
+        """Encode candidates, whose sketches must be among those of this encoding."""
         sketch = np.array([self._index[candidate.sketch] for candidate in candidates], dtype=np.int64)
         flat = [[number for decision in c.decisions for number in decision] for c in candidates]
         return Population(sketch, np.array(flat, dtype=np.int64).reshape(len(candidates), self.width))
 
     def candidates(self, herd: Population) -> Iterator[Candidate]:
-        """The numbers as candidates."""
+        """Decode a population into candidates."""
         for index, row in zip(herd.sketch.tolist(), herd.rows.tolist(), strict=True):
             decisions = tuple(tuple(row[column]) for column in self.columns)
             yield Candidate(self.workload, self.sketches[index].digest, decisions)
 
 
 def encodings(sketches: Sequence[Sketch]) -> tuple[Encoding, ...]:
-    """Frames for all the sketches of a workload, in the order of their first sketches."""
+    """Return encodings for all sketches of a workload, in the order of their first sketches."""
     alike: dict[tuple[Axis, ...], list[Sketch]] = {}
     for sketch in sketches:
         alike.setdefault(sketch.axes, []).append(sketch)

@@ -1,4 +1,4 @@
-"""A part of a workload's search space whose candidates can be described by arithmetic alone."""
+"""Fields: parts of a workload's search space whose candidates have analytic features."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["Field", "fields_of"]
 
 
 class Field:
-    """The sketches of one frame and what can be said of their candidates.
+    """The sketches of one encoding, with the analytic features of their candidates.
 
-    `settled` says that every candidate makes the program that its decisions describe, so that none need be replayed to
-    know it: a compute location may turn out not to exist, a tile always does.
+    `settled` is True if every candidate is valid as its decisions describe it, so that it need not be replayed; compute
+    locations may turn out not to exist, tiles always do.
     """
 
     def __init__(self, frame: Encoding, traits: AnalyticFeatures) -> None:
@@ -31,14 +31,13 @@ class Field:
         self.settled = not any(isinstance(axis, Location) for axis in frame.axes)
 
     def features(self, herd: Population) -> NDArray[np.float32]:
-        """Feature rows, shape (n, `kintune.search.training_rows.WIDTH`)."""
+        """Return feature rows, shape (n, `kintune.search.training_rows.WIDTH`)."""
         return of_traits(self._traits(herd))
 
     def keys(self, herd: Population) -> list[bytes]:
-        """What equal programs have in common: equal keys, as far as arithmetic can tell.
+        """Return a key for each candidate; equal keys mean the same program, or one that takes the same time.
 
-        Those that differ in nothing but a limit of unrolling that makes no difference are mostly one program, and if
-        not, they take the same time.
+        Candidates that differ only in unroll limits with the same effect have equal keys.
         """
         rows = herd.rows
         limits = self._traits.limits(herd)
@@ -51,13 +50,13 @@ class Field:
 
     @staticmethod
     def estimate(features: NDArray[np.float32]) -> NDArray[np.float32]:
-        """What share of the peak such programs may reach, shape (n,): a guess that takes no measurements."""
+        """Return the estimated share of the peak, shape (n,), from feature rows."""
         estimate: NDArray[np.float32] = features[:, AnalyticFeatures.ESTIMATE]
         return estimate
 
 
 def fields_of(sketches: Sequence[Sketch], anatomy: AccessPatterns | None, machine: Processor) -> tuple[Field, ...]:
-    """The fields of a workload: its sketches that tile the block of `anatomy` at several levels, by equal axes."""
+    """Return the fields of a workload: its sketches that are tiled as `LEVELS` says, grouped by equal axes."""
     if anatomy is None or all(anatomy.reduces) or not any(access.written for access in anatomy.accesses):
         return ()
     outlines = {sketch.digest: outline_of(sketch, anatomy) for sketch in sketches}

@@ -1,4 +1,4 @@
-"""What a sketch fixes of the loops around its core block: the part that no decision changes."""
+"""The outline of a sketch: the structure of the loops around its core block that no decision changes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from kintune.search.access_patterns import AccessPatterns
 __all__ = ["LEVELS", "Outline", "outline_of"]
 
 LEVELS = "SSRSRS"
-"""The tiling of a CPU sketch, outermost loops first: a level of all spatial loops (S), or of all that reduce (R)."""
+"""The tiling levels of a CPU sketch, outermost first: all spatial loops (S), or all reduction loops (R)."""
 
 _SPATIAL_PARTS, _REDUCED_PARTS = LEVELS.count("S"), LEVELS.count("R")
 
 
 class Outline(NamedTuple):
-    """`tiles` are the axes of the core block's loops, in the order of the block.
+    """The outline of a sketch.
 
-    `epilogue` is the level at whose innermost loop the consumer is computed, -1 where it comes after everything;
-    `buffered` says whether the core writes to a buffer of its own.
+    `tiles` are the indices of the axes of the core block's loops, in the order of the block.  `epilogue` is the level
+    at whose innermost loop the consumer is computed, -1 if it is computed after the whole block.  `buffered` says whether
+    the core block writes to a buffer of its own.
     """
 
     tiles: tuple[int, ...]
@@ -30,7 +31,7 @@ class Outline(NamedTuple):
 
 
 def outline_of(sketch: Sketch, anatomy: AccessPatterns) -> Outline | None:
-    """The outline of a sketch that tiles the block of `anatomy` as `LEVELS` says; None for any other sketch."""
+    """Return the outline of a sketch that tiles the core block as `LEVELS` says; None for any other sketch."""
     tiles = tuple(i for i, axis in enumerate(sketch.axes) if isinstance(axis, Tile))
     if len(tiles) != len(anatomy.extents):
         return None
@@ -51,7 +52,7 @@ def _fixed(trace: bytes, reduces: tuple[bool, ...]) -> tuple[int, bool]:
     try:
         instructions: list[Any] = json.loads(trace)["insts"]
     except (ValueError, KeyError, TypeError):
-        return -1, False  # of a space that writes its traces otherwise
+        return -1, False  # a trace of another space, in another format
     order: list[str] = []
     epilogue, buffered = -1, False
     for kind, inputs, _, _ in instructions:
@@ -64,7 +65,7 @@ def _fixed(trace: bytes, reduces: tuple[bool, ...]) -> tuple[int, bool]:
 
 
 def _level(position: int, reduces: tuple[bool, ...]) -> int:
-    """The level of the loop at `position` of the reordered nest."""
+    """Return the level of the loop at `position` of the reordered loop nest."""
     for level, kind in enumerate(LEVELS):
         position -= sum(reduces) if kind == "R" else len(reduces) - sum(reduces)
         if position < 0:
