@@ -1,1 +1,1 @@
-"""One tuning job, from the request to the report."""
+"""Tuning of models: the tuning loop, tuning jobs, and the driver of tuning runs."""

@@ -1,4 +1,4 @@
-"""What tuning a model will take and can reach, before any of it is done."""
+"""Estimates before tuning: the time that tuning a model takes, and the latency that it can reach."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ __all__ = [
 ]
 
 
-_GUESS_S = 0.5  # a trial, where no run has shown otherwise
+_GUESS_S = 0.5  # seconds of a trial, if there are too few past runs
 
 
-_ENOUGH_TRIALS = 64  # to believe what past runs took
+_ENOUGH_TRIALS = 64  # trials of past runs needed to use their time
 
 
 class KnownDevice(msgspec.Struct, frozen=True):
-    """What records give for this model on this device type.
+    """What the records have for a model on this device type.
 
-    `measurements` were made for `workloads` of its distinct subgraphs; `latency_ms` is the sum of the best, None unless
-    every subgraph has one.
+    `workloads` of its distinct subgraphs have `measurements` in all.  `latency_ms` is the sum of the best times by
+    occurrence, None unless every subgraph has one.
     """
 
     workloads: int = 0
@@ -57,11 +57,11 @@ class KnownDevice(msgspec.Struct, frozen=True):
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be said of tuning a model.
+    """An estimate of tuning a model.
 
-    `subgraphs` are distinct, `tunable` of them worth a budget; `flops` are those of one run.  `bound_ms` is the latency
-    that no program can beat on this device, by the roofline of its `peak`.  `trials` take about `seconds`, judged by
-    past runs when `judged_by_runs`.
+    The model has `subgraphs` distinct subgraphs, of which `tunable` ones are tuned; `flops` are those of one run.
+    `bound_ms` is a lower bound of the latency on this device, by the roofline of its `peak`.  `trials` take about
+    `seconds`, estimated from past runs if `judged_by_runs`.
     """
 
     schema_version: int = 1
@@ -90,9 +90,9 @@ def estimate_model(
     records: str | None = None,
     on_wait: Callable[[str], None] | None = None,
 ) -> Estimate:
-    """Import and lower the model, measure the machine's peak unless it is known, and look into the records.
+    """Import and lower the model, measure the machine's peak unless it is known, and read the records.
 
-    No records are created.  It waits for whoever is timing on the cores, and `on_wait` is told who.
+    No records are created.  Waits until no other process times on the cores; `on_wait` is called with its description.
 
     Raises:
         InputError: model, target or records cannot be used.
@@ -130,7 +130,7 @@ def estimate_model(
 
 @contextmanager
 def _existing(records: str | None) -> Iterator[Store | None]:
-    """The records if there are any yet."""
+    """Open the records if they exist, and yield None otherwise."""
     where = records or Store.default_location()
     if "://" not in where and not Path(where).expanduser().exists():
         yield None
@@ -163,7 +163,7 @@ def _known(store: Store, about: DeviceDescription, prepared: Prepared) -> KnownD
 
 
 def _pace(store: Store) -> float | None:
-    """Seconds a trial took in past runs, all stages included; None while there were too few."""
+    """Return the seconds of a trial in past runs, with all stages; None if there were too few."""
     measured = store.measurements.made_here()
     spent = sum(run.active_seconds for run in store.runs.list(on_damage=lambda _: None))
     return spent / measured if measured >= _ENOUGH_TRIALS and spent > 0 else None
@@ -173,9 +173,9 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def count_flops(model: ModelProto) -> float:
-    """Operations of one run: two for each multiplication of a convolution or matrix product, others not counted.
+    """Return the operations of one run: two for each multiplication of convolutions and matrix products, no others.
 
-    Shapes must be fixed; a node whose shapes cannot be inferred counts nothing, and so do bodies of control flow.
+    Shapes must be fixed; a node whose shapes cannot be inferred is not counted, nor are the bodies of control flow.
     """
     inferred = shape_inference.infer_shapes(model, data_prop=True)
     graph = inferred.graph
@@ -188,7 +188,7 @@ def count_flops(model: ModelProto) -> float:
 
 
 def count_network_flops(network: Network) -> float:
-    """Operations of one run of a zoo network, counted on its structure: no weight is drawn."""
+    """Return the operations of one run of a zoo network, from its structure alone: no weights are drawn."""
     weights = [helper.make_tensor_value_info(w.name, TensorProto.FLOAT, w.shape) for w in network.weights]
     inputs = [helper.make_tensor_value_info(name, kind, shape) for name, kind, shape in network.inputs]
     outputs = [helper.make_tensor_value_info(name, kind, shape) for name, kind, shape in network.outputs]
@@ -205,12 +205,12 @@ def _multiplications(node: NodeProto, shapes: Shapes) -> int:
 
 
 def _of_convolution(_: NodeProto, _data: tuple[int, ...], weight: tuple[int, ...], output: tuple[int, ...]) -> int:
-    """Each output element sums over a weight's input channels and window; groups are in the weight's shape."""
+    """Each output element sums over the weight's input channels and window; groups are in the weight's shape."""
     return math.prod(output) * math.prod(weight[1:])
 
 
 def _of_transposed(_: NodeProto, data: tuple[int, ...], weight: tuple[int, ...], _output: tuple[int, ...]) -> int:
-    """Each input element is spread over a weight's output channels and window."""
+    """Each input element is spread over the weight's output channels and window."""
     return math.prod(data) * math.prod(weight[1:])
 
 
@@ -238,7 +238,7 @@ Prepare = Callable[[ModelRef], Prepared]
 
 
 def prepare(ref: ModelRef, about: DeviceDescription) -> Prepared:
-    """The model's subgraphs as a job on this device would see them.
+    """Import and lower the model as a job on this device would; returns its subgraphs.
 
     Raises:
         InputError: the model cannot be used.
@@ -260,12 +260,12 @@ def prepare(ref: ModelRef, about: DeviceDescription) -> Prepared:
 def preparing(
     *, target: str = "native", threads: int | None = None, on_wait: Callable[[str], None] | None = None
 ) -> Iterator[Prepare]:
-    """A function that prepares models one after the other, on cores of which nobody else is timing anything.
+    """Yield a function that prepares models one after the other, while the cores are locked.
 
-    `on_wait` is told who holds them.
+    `on_wait` is called with a description of the process that holds the lock.
 
     Raises:
-        InputError: for a target or a number of threads that cannot be.
+        InputError: the target or the number of threads is not possible.
     """
     require_tried_versions()
     cores = choose_cores(threads or 0)
@@ -276,7 +276,7 @@ def preparing(
 
 
 def weight_bytes(ref: ModelRef) -> int:
-    """Bytes of the model's weights as stored; of an exported program, the size of its file.
+    """Return the bytes of the model's weights as stored; for an exported program, the size of its file.
 
     Raises:
         ModelError: the model cannot be used.

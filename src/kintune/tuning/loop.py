@@ -5,9 +5,9 @@
 2. *Measure* the candidates: build each, and time it on the device.
 3. *Learn*: group the subgraphs into families anew, and train the models of those that were measured.
 
-This is the only text of the loop.  `next_steps` says what follows; a tuning job hands the steps to a scheduler, which
-runs them in several processes, and commits each result before it takes it in.  `rounds` does the steps at once, for
-replays on recorded measurements, for races against other tuners, and for tests.
+The loop is implemented here only.  `next_steps` returns the next steps.  A tuning job hands them to a scheduler, which
+runs them in several processes, and commits each result before it takes it in.  `rounds` runs the steps in this process,
+for replays on recorded measurements, for comparisons with other tuners, and for tests.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def next_steps(
     measuring: Collection[int] = (),
     is_busy: bool = False,
 ) -> list[Step]:
-    """Return the steps that may begin now; with none, and nothing under way, the search is over.
+    """Return the steps that may begin now; the search is over if there are none and none is running.
 
     At most `trials_left` more candidates are selected (None: any number), in at most `inflight` rounds at once.
-    `measuring` are the rounds that are being measured, and `is_busy` says that a selection or an update is under way.
+    `measuring` are the rounds that are being measured, and `is_busy` says that a selection or an update is running.
     """
     steps: list[Step] = [Measure(n, pending) for n, pending in session.open_rounds.items() if n not in measuring]
     if is_busy:
@@ -71,7 +71,7 @@ def next_steps(
 
 
 class Timed(NamedTuple):
-    """What came of measuring a candidate; `build_s` are the seconds that its build took, 0 if that is not known."""
+    """The outcome of a candidate; `build_s` are the seconds that its build took, 0 if unknown."""
 
     candidate: Candidate
     outcome: Outcome
@@ -79,7 +79,7 @@ class Timed(NamedTuple):
 
 
 class RoundDone(NamedTuple):
-    """A round that is over: its plan, what was selected and measured, and what was learnt (None: nothing was there)."""
+    """A finished round: its plan, what was selected and measured, and what was learnt (None without candidates)."""
 
     plan: Round
     proposals: list[Proposal]
@@ -95,9 +95,9 @@ def rounds(
     with_untuned: bool = True,
     stage: Callable[[str], AbstractContextManager[object]] = lambda _: nullcontext(),
 ) -> Iterator[RoundDone]:
-    """Run the loop, one round at a time, until `trials` were spent or no subgraph is expected to gain any more.
+    """Run the loop, one round at a time, until `trials` are used up or no subgraph is expected to gain any more.
 
-    `measure` returns an outcome for each candidate.  Untuned programs and those that are timed again are no trials;
+    `measure` returns an outcome for each candidate.  Untuned programs and those that are timed again are not trials;
     without `with_untuned`, untuned programs are not measured.  `stage` is entered for "select" and for "update", so
     that a caller can time them.
     """

@@ -1,4 +1,4 @@
-"""What a device reaches at its best: measured once for a device type, and kept in the records."""
+"""The peak performance of a device: measured once for a device type, and kept in the records."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["device_peak"]
 
 
 def device_peak(device: WorkerProcess, about: DeviceDescription, store: Store | None, *, again: bool = False) -> Peak:
-    """The device's peak: from the records, unless it is to be measured `again`, or measured now and noted there.
+    """Return the device's peak from the records; if it is not there, or with `again`, measure and record it.
 
     Raises:
         EngineError: the device worker fails or dies.
     """
     kind = about.device_type
     known = None if store is None or again else store.devices.peak(kind.digest)
-    if known is not None and known.read_gbytes_per_s:  # else an earlier version measured it, and less of it
+    if known is not None and known.read_gbytes_per_s:  # an earlier version measured less
         return known
     peak = msgspec.msgpack.decode(device.ask("peak"), type=Peak)
     if store is not None:

@@ -21,8 +21,8 @@ class Outline(NamedTuple):
     """The outline of a sketch.
 
     `tiles` are the indices of the axes of the core block's loops, in the order of the block.  `epilogue` is the level
-    at whose innermost loop the consumer is computed, -1 if it is computed after the whole block.  `buffered` says whether
-    the core block writes to a buffer of its own.
+    at whose innermost loop the consumer is computed, -1 if it is computed after the whole block.  `buffered` says
+    whether the core block writes to a buffer of its own.
     """
 
     tiles: tuple[int, ...]

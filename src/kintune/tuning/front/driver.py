@@ -1,7 +1,7 @@
-"""Several runs at once on one machine: the front process of a command.
+"""The driver: several tuning runs at once on one machine, in the process of a command.
 
-It holds the cores that it uses, starts the engine with its processes, commits what they yield, and looks at each proof
-before a result gets its name.
+It locks the cores that it uses, starts the engine with its processes, commits their results, and checks each proof
+before it publishes a result.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ __all__ = ["Ending", "OnProgress", "ScheduleLog", "Scheduling", "tune", "tune_al
 
 
 OnProgress = Callable[[int, ProgressReport], None]
-"""Told the number of a request, from 0 on, and where its run stands."""
+"""Called with the number of a request, from 0 on, and the progress of its run."""
 
 _CROWDED = "measurements share the device under this policy; their times are kept apart, and serve no other run"
 
 Ending = RunReport | KintuneError
-"""What came of a request."""
+"""The result of a request."""
 
 
 class Scheduling(msgspec.Struct, frozen=True):
     """How runs share the machine.
 
     `policy` is one of `kintune.scheduler.policies`.  With `pipelined`, a run whose device is not the host prepares its
-    next round while one is measured.  What is decided is recorded in the file `log`, if one is named.  `job_module` is
-    the module that a job's process runs; benchmarks have their own.
+    next round while one is measured.  Scheduling decisions are recorded in the file `log`, if it is given.
+    `job_module` is the module that a job's process runs; benchmarks have their own.
     """
 
     policy: str = "predictive"
@@ -62,13 +62,13 @@ class Scheduling(msgspec.Struct, frozen=True):
 def tune_all(
     requests: Sequence[TuneRequest], scheduling: Scheduling | None = None, on_progress: OnProgress | None = None
 ) -> list[Ending]:
-    """Tune as asked; what came of each request, in their order.  A request that fails does not end the others.
+    """Tune as requested; returns the result of each request, in order.  A failed request does not end the others.
 
-    Ctrl-C ends the searches and keeps what was found.
+    Ctrl-C ends the searches and keeps their results.
 
     Raises:
-        InputError: something is wrong with what the requests have in common.
-        StorageError: the records cannot be written (the runs can be gone on with).
+        InputError: the requests are inconsistent, or an input that they share cannot be used.
+        StorageError: the records cannot be written (the runs can be resumed).
     """
     scheduling = scheduling or Scheduling()
     _check(requests, scheduling)
@@ -91,7 +91,7 @@ def tune_all(
 
 
 class _Campaign:
-    """One process's work on some runs."""
+    """Runs some tuning runs in one engine."""
 
     def __init__(
         self, runs: Sequence[TuningRun], store: Store, placement: Placement, scheduling: Scheduling, show: OnProgress
@@ -152,7 +152,7 @@ class _Campaign:
 
     def _launch(self, tuning_run: TuningRun, journal: TuningJournal, about: DeviceDescription) -> JobLaunch:
         scheduling, host = self._scheduling, self._placement.host
-        cores = max(1, len(host) // len(self._tickets))  # so that runs can be on the host side by side
+        cores = max(1, len(host) // len(self._tickets))  # so that several runs can use the host at once
         spec = tuning_run.open(about, cores=cores, pipelined=scheduling.pipelined)
         journal.enter(spec, about.compiler, use_known=not tuning_run.request.fresh)
         command = self._placement.on_host(scheduling.job_module)
@@ -169,7 +169,11 @@ class _Campaign:
 
 
 def _check(requests: Sequence[TuneRequest], scheduling: Scheduling) -> None:
-    """Everything that can be told before anything begins."""
+    """Check the requests as far as possible before anything begins.
+
+    Raises:
+        InputError: there is no request, the policy does not exist or does not fit, or two outputs are equal.
+    """
     if not requests:
         raise InputError("there is no model to tune")
     if scheduling.policy not in POLICIES:
@@ -189,7 +193,11 @@ def _check(requests: Sequence[TuneRequest], scheduling: Scheduling) -> None:
 
 
 def _check_distinct(runs: Sequence[TuningRun]) -> None:
-    """Two requests cannot go on with the same run."""
+    """Check that no two requests resume the same run.
+
+    Raises:
+        InputError: two of them do.
+    """
     by_run: dict[str, TuningRun] = {}
     for tuning_run in runs:
         other = by_run.setdefault(tuning_run.run_id, tuning_run)
@@ -202,7 +210,7 @@ def _check_distinct(runs: Sequence[TuningRun]) -> None:
 
 @contextlib.contextmanager
 def _on_cores(placement: Placement) -> Iterator[None]:
-    """Keep this process away from a device that has cores of its own; children begin where it is."""
+    """Keep this process, and the children that it starts, off a device that has its own cores."""
     before = os.sched_getaffinity(0)
     if not placement.shared:
         os.sched_setaffinity(0, placement.host)
@@ -222,13 +230,13 @@ def _ignore(number: int, report: ProgressReport) -> None:
 
 
 def tune(request: TuneRequest, on_progress: Callable[[ProgressReport], None] | None = None) -> RunReport:
-    """Tune as asked; Ctrl-C ends the search and keeps what was found.
+    """Tune as requested; Ctrl-C ends the search and keeps its results.
 
     Raises:
-        InputError: something handed in is wrong.
+        InputError: the request, or an input that it names, cannot be used.
         JobFailed: the run ended without a result.
         NumericsError: the result does not compute what the model computes.
-        StorageError: records or the result cannot be written; the same request goes on with the run later.
+        StorageError: records or the result cannot be written; the same request resumes the run later.
     """
     show = None if on_progress is None else lambda _, report: on_progress(report)
     (ending,) = tune_all([request], on_progress=show)
@@ -238,7 +246,7 @@ def tune(request: TuneRequest, on_progress: Callable[[ProgressReport], None] | N
 
 
 class ScheduleLog:
-    """Writes what the scheduler hears and decides, line by line, as it happens; without a path it writes nothing."""
+    """Writes the events and decisions of the scheduler as they happen; without a path it writes nothing."""
 
     def __init__(self, path: str | None, header: ScheduleHeader) -> None:
         self._path = path
@@ -262,7 +270,7 @@ class ScheduleLog:
             self._file = None
 
     def observe(self, event: Event, decisions: Sequence[Decision]) -> None:
-        """Write one step.  A disk that refuses ends the recording, not the run."""
+        """Write one step.  If that fails, the recording ends, not the run."""
         if self._file is None:
             return
         try:

@@ -1,4 +1,4 @@
-"""The journal of tuning jobs over the records: commits what stages yield before anybody is told."""
+"""The journal of tuning jobs: commits the results of stages to the records before jobs are told."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["TuningJournal"]
 
 
 class TuningJournal:
-    """Implements `workers.engine.journal.Journal`; a job is the run of the same id, which must be entered first."""
+    """Implements `workers.engine.journal.Journal`; a job has the id of its run and must be entered first."""
 
     def __init__(self, store: Store, feature_version: str) -> None:
         self._store = store
@@ -26,43 +26,43 @@ class TuningJournal:
         self._together = False
 
     def enter(self, spec: JobSpec, compiler: str, *, use_known: bool, hidden: Collection[str] = ()) -> None:
-        """The job of `spec.run_id` is about to run; its run is in the records.
+        """Enter the job of `spec.run_id`, whose run is in the records, before it runs.
 
-        With `use_known` it will be told what the records know of its workloads, measured with the same `compiler`,
-        except by the runs that are `hidden` from it.
+        With `use_known`, the job is told of measurements of its workloads with the same `compiler`, except those of the
+        runs `hidden`.
         """
         self._books[spec.run_id] = RunLog(
             self._store, spec, compiler, use_known=use_known, feature_version=self._feature_version, hidden=hidden
         )
 
     def conditions(self, job: str) -> TrainingConditions:
-        """Under which a job measures."""
+        """Return the conditions under which a job measures."""
         return self._run_log(job).conditions
 
     def leave(self, job: str) -> None:
-        """The job is over; its book is closed."""
+        """Remove a job that is over."""
         self._books.pop(job, None)
 
     def watch(self, job: str, work: Work) -> None:
-        """A stage begins; the engine says so before any of its items ends."""
+        """Note a stage that begins; it is called before any of its items ends."""
         self._run_log(job).watch(work)
 
     def history(self, job: str) -> Sequence[Committed]:
-        """All events of the job committed so far."""
+        """Return all events of the job committed so far."""
         return self._run_log(job).history()
 
     def active_seconds(self, job: str) -> float:
-        """The active run time of the job's earlier sessions, in seconds."""
+        """Return the active run time of the job's earlier sessions, in seconds."""
         return self._store.runs.get(job).active_seconds
 
     def commit(self, job: str, entry: JournalEntry) -> Sequence[Committed]:
-        """Commit an entry with the facts it brings, after PREPARE also with what is known of the model's workloads."""
+        """Commit an entry and its measurements; after PREPARE also what is known of the model's workloads."""
         with self.together():
             return self._run_log(job).commit(entry)
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What is committed within becomes one transaction."""
+        """Make one transaction of all commits within the context."""
         if self._together:
             yield
             return

@@ -1,4 +1,4 @@
-"""Which cores and GPUs of this machine measure, which cores do everything else, and the processes on them."""
+"""The placement of a run: the cores and GPUs that measure, the cores for all else, and the processes on them."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ __all__ = [
 
 
 DEVICE = "cpu"
-"""The device that is all of this machine's cores; also the type of devices, as the scheduler knows it."""
+"""The device of all cores of this machine; also the type of CPU devices for the scheduler."""
 
 HOST = "local"
-"""This machine, as the scheduler knows it."""
+"""The id of this machine for the scheduler."""
 
 _OWN_CORES = re.compile(r"cpu:(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)")
 
@@ -55,7 +55,7 @@ _WAYS = "'cpu', cores of it ('cpu:1', 'cpu:2-3', 'cpu:0,2'), 'cuda' or 'cuda:1',
 
 
 class OwnDevice(msgspec.Struct, frozen=True):
-    """A device that has `cores` for itself: it is these, or the `gpu` that they start kernels on."""
+    """A device with its own `cores`: it is these cores, or the `gpu` on which they start kernels."""
 
     cores: tuple[int, ...]
     gpu: Gpu | None = None
@@ -64,8 +64,8 @@ class OwnDevice(msgspec.Struct, frozen=True):
 class Placement(msgspec.Struct, frozen=True):
     """The cores of each device, and those of the `host` that prepares, selects, builds and learns.
 
-    There is one device and it is the host, and then nothing else runs while something is measured; or none of them has
-    a core in common with another or with the host.  Where devices are `gpus`, their cores start the kernels.
+    Either there is one device, which is the host, and nothing else runs while it measures; or no device shares a core
+    with another one or with the host.  If devices are `gpus`, their cores start the kernels.
     """
 
     devices: tuple[tuple[int, ...], ...]
@@ -74,7 +74,7 @@ class Placement(msgspec.Struct, frozen=True):
 
     @property
     def type(self) -> str:
-        """The type of its devices, as the scheduler knows it."""
+        """The type of its devices for the scheduler."""
         return GPU if self.gpus else DEVICE
 
     @property
@@ -84,7 +84,7 @@ class Placement(msgspec.Struct, frozen=True):
 
     @property
     def threads(self) -> int:
-        """How many threads a device runs."""
+        """Number of threads of a device."""
         return len(self.devices[0])
 
     @property
@@ -94,27 +94,27 @@ class Placement(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the devices are called."""
+        """The names of the devices."""
         if self.gpus:
             return tuple(f"{GPU}:{gpu.index}" for gpu in self.gpus)
         return (DEVICE,) if self.shared else tuple(f"{DEVICE}:{_text(cores)}" for cores in self.devices)
 
     def site(self) -> MeasurementSite:
-        """This machine as what runs are measured on."""
+        """Return the measurement site of runs with this placement."""
         model = self.gpus[0].name if self.gpus else inspect_machine().cpu
         return MeasurementSite(self.type, len(self.devices), self.threads, model, self.shared)
 
     def resources(self) -> list[Resource]:
-        """What the scheduler can give."""
+        """Return the resources for the scheduler."""
         host = HOST if self.shared else None
         devices = [Device(name, self.type, host=host, on_host_cores=self.shared) for name in self.names]
         return [Host(HOST, len(self.host), memory_mb()), *devices]
 
     def commands(self, target: str, *, urgent: bool = False) -> dict[str, Command]:
-        """How workers are started, by kind, and by kind and device; `urgent` ones time at real-time priority."""
+        """Return the commands of workers, by kind, or by kind and device; `urgent` ones have real-time priority."""
         arguments = ("--target", target, "--threads", str(self.threads), *(("--urgent",) if urgent else ()))
         numbers: list[tuple[str, ...]] = [("--gpu", str(gpu.index)) for gpu in self.gpus] or [()] * len(self.devices)
-        memory = None if self.gpus else memory_mb()  # a GPU's driver reserves addresses beyond all measure
+        memory = None if self.gpus else memory_mb()  # a GPU's driver reserves very large address ranges
         devices = {
             f"device@{name}": _python(
                 cores,
@@ -130,12 +130,12 @@ class Placement(msgspec.Struct, frozen=True):
         return {"build": self.on_host("kintune.workers.build_worker", memory_mb=_BUILD_MEMORY_MB), **devices}
 
     def on_host(self, module: str, *arguments: str, memory_mb: int | None = None) -> Command:
-        """How a process of the host is started."""
+        """Return the command that starts a process on the host."""
         return _python(self.host, 1, memory_mb, module, *arguments, pinned=not self.shared)
 
 
 def choose_placement(device: str, threads: int | None) -> Placement:
-    """The place for a device: "cpu" (all physical cores, or `threads` of them), "cpu:1", "cpu:2-3", "cpu:0,2", "cuda".
+    """Return the placement for "cpu" (all physical cores, or `threads` of them), "cpu:1", "cpu:2-3", "cpu:0,2", "cuda".
 
     Several devices, joined by "+", have as many cores each.  Those on cores of their own leave all others to the host.
 
@@ -161,7 +161,7 @@ def choose_placement(device: str, threads: int | None) -> Placement:
 
 @contextmanager
 def holding(cores: Iterable[int], gpus: Iterable[int], on_wait: OnWait | None = None) -> Iterator[None]:
-    """Hold locks on these cores and GPUs of the machine; raises what `DeviceLock.acquire` does."""
+    """Hold locks on these cores and GPUs of the machine; errors are those of `DeviceLock.acquire`."""
     with ExitStack() as stack:
         for gpu in sorted(gpus):
             stack.enter_context(DeviceLock(f"gpu-{gpu}").holding(on_wait))
@@ -170,7 +170,7 @@ def holding(cores: Iterable[int], gpus: Iterable[int], on_wait: OnWait | None = 
 
 
 def choose_devices(device: str) -> dict[str, OwnDevice]:
-    """What each device that `device` names has, as for `choose_placement`, by the device's name.
+    """Return the devices that `device` names, in the form of `choose_placement`, by name.
 
     Raises:
         TargetError: no such device, no such core or GPU, or one of them twice.
@@ -195,7 +195,7 @@ def choose_devices(device: str) -> dict[str, OwnDevice]:
 
 
 def _choose_gpus(device: str) -> dict[str, OwnDevice]:
-    """Each GPU with a core of its own, from the last one of this machine on."""
+    """Return the GPUs by name, each with its own core; cores are taken from the last one on."""
     found = [_GPU.fullmatch(part) for part in device.split("+")]
     if not all(found):
         raise TargetError(f"device {device!r}: this machine has {_WAYS}")
@@ -216,14 +216,14 @@ def _choose_gpus(device: str) -> dict[str, OwnDevice]:
             f"set it to take several: nvidia-smi -i {alone[0]} -c DEFAULT"
         )
     find_nvcc()
-    cores = physical_cores()[::-1]  # by the GPU's number: each has its own, whoever uses the others
+    cores = physical_cores()[::-1]  # indexed by the GPU's number, whichever GPUs are used
     if without := [number for number in numbers if number >= len(cores)]:
         raise TargetError(f"device {device!r}: no core is left to start kernels on GPU {without[0]}")
     return {f"{GPU}:{number}": OwnDevice((cores[number],), gpus[number]) for number in numbers}
 
 
 def memory_mb() -> int:
-    """The memory of this machine."""
+    """Return the memory of this machine in MiB."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // (1 << 20)
 
 
@@ -258,9 +258,9 @@ def _python(
 
 
 class MeasurementSite(msgspec.Struct, frozen=True):
-    """Devices of one type, as the scheduler knows it: `count` of them, each with `threads` cores of this `cpu`.
+    """The devices that runs are measured on: `count` devices of type `device`, each with `threads` cores of this `cpu`.
 
-    `shared` says that there is one and that it is the host's own cores, so that nothing else runs while it measures.
+    `shared` says that the device is the host's own cores, so that nothing else runs while it measures.
     """
 
     device: str

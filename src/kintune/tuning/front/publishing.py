@@ -1,4 +1,4 @@
-"""The result gets its name: looked at first, never half-written."""
+"""Publishing: checks the proof of a result, moves the executable to its output path, and makes the report."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ __all__ = ["discard", "publish", "report_of"]
 
 
 def publish(output: str, summary: Summary) -> dict[str, str]:
-    """Move the executable to `output` if its proof holds; what was skipped, with reasons, is the answer.
+    """Move the executable to `output` if its proof holds; returns what was skipped, with reasons.
 
-    If the untuned network proved faster than the tuned one, that one ships.
+    If the untuned network is faster than the tuned one, the untuned one is published.
 
     Raises:
         NumericsError: the outputs differ.
@@ -58,7 +58,7 @@ def publish(output: str, summary: Summary) -> dict[str, str]:
 
 
 def discard(output: str) -> None:
-    """Remove what lies beside `output` for the proof alone."""
+    """Remove the files beside `output` that are needed for the proof only."""
     for suffix in (UNPROVEN, UNTUNED_FILE, ALONE_FILE):
         Path(f"{output}{suffix}").unlink(missing_ok=True)
 
@@ -82,7 +82,7 @@ def report_of(
     log: str,
     resumed: bool,
 ) -> RunReport:
-    """The report of a finished run; stage times are those of this session."""
+    """Return the report of a finished run; stage times are those of this session."""
     proof = summary.proof
     by_stage = timings.stage_seconds
     four = {name: by_stage.get(name, 0.0) for name in _FOUR}

@@ -1,4 +1,4 @@
-"""What somebody asks the front to do."""
+"""The request of a tuning run, and the key that identifies its run."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = ["TuneRequest", "request_of", "run_key"]
 class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Tune `model` for `target` with `threads` threads (None: all of the device's cores) and write it to `output`.
 
-    `device` is "cpu", all physical cores, on which nothing else runs while they measure; or cores of their own,
-    "cpu:1"; or a GPU, "cuda:0".  `records` is the place of the records (None: the user's own), `inputs` are `.npz`
-    files, a set of inputs each, to prove the result on, `log` is the file for details (None: one in the user's log
-    directory).  `fresh` ignores unfinished runs and what is known.  Of several that are tuned at once, one of
-    `priority` 2 gets twice as much of what is scarce as one of 1.
+    `device` is "cpu" (all physical cores, on which nothing else runs while they measure), a set of cores such as
+    "cpu:1", or a GPU such as "cuda:0".  `records` is the location of the records (None: the user's own).  `inputs` are
+    `.npz` files, a set of inputs each, for the proof.  `log` is the file for details (None: one in the user's log
+    directory).  `fresh` ignores unfinished runs and what is known.  Of several models that are tuned at once, one of
+    `priority` 2 gets twice as much of scarce resources as one of priority 1.
     """
 
     model: ModelRef
@@ -89,11 +89,11 @@ def _options(config: TuneConfig, *, search: bool) -> Options:
 
 
 def run_key(request: TuneRequest, threads: int, cpu: str, owner: str = "") -> str:
-    """Digest of what makes two requests the same work: whose it is, the model, the options, what times are true for.
+    """Return the run key: a digest of the owner, the model, the options, and the measurement conditions.
 
-    A model in a file is known by the file's content, so that a copy is the same and an edit is not.  An unfinished run
-    of another processor, compiler, protocol or feature extraction is other work: its decisions could not be made again
-    here, nor its times compared.
+    A model in a file is identified by its content, so that a copy has the same key and an edited file has another one.
+    The key differs for another processor, compiler, protocol or feature extraction, since decisions of such a run could
+    not be repeated here, nor its times compared.
     """
     model = request.model
     source = _content(Path(model.source)) if os.path.exists(model.source) else model.source

@@ -1,7 +1,7 @@
-"""The book of one run: what its stages yield becomes facts and events, one transaction an event.
+"""The log of one run: turns the results of its stages into measurements and events in the records.
 
-Events are kept in the form that makes them complete: a crash becomes the outcome of a candidate, features lie with the
-measurement, and what can be made again (built programs, trained models' bytes) is left out.
+Events are stored in a complete form: a crash is stored as the outcome of a candidate, features are stored with the
+measurement.  What can be made again (built programs, trained models) is left out of the events.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from kintune.workers.engine.journal import JournalEntry
 
 __all__ = ["RunLog"]
 
-_SUGGESTIONS = 3  # for each workload
-_REMEMBERED = 4096  # candidates built last: one may be timed by two stages, when its job's process died in between
+_SUGGESTIONS = 3  # for each workload, at most
+_REMEMBERED = 4096  # candidates built last; more than one stage may time a candidate if the job's process died
 
 _encode = msgspec.msgpack.encode
 
@@ -44,7 +44,7 @@ def _decode(payload: bytes, kind: Any) -> Any:
 
 
 class RunLog:
-    """Reads and writes the events of one run, and the facts that they bring."""
+    """Reads and writes the events of one run, and the measurements that they bring."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class RunLog:
         self._use_known = use_known
         self._feature_version = feature_version
         self._hidden = hidden
-        self._device = self._device_type = spec.device_type.digest  # the second is that of the network's times
+        self._device = self._device_type = spec.device_type.digest  # the second is replaced by `_enlist`
         self._items: dict[str, list[str]] = {}
         self._left: dict[str, int] = {}
         self._workloads: list[str] = []
@@ -76,16 +76,16 @@ class RunLog:
 
     @property
     def conditions(self) -> TrainingConditions:
-        """Under which this run measures."""
+        """The conditions under which this run measures."""
         return TrainingConditions(self._device_type, self._compiler, self._feature_version)
 
     def watch(self, work: Work) -> None:
-        """A stage begins.  Only its candidates are kept: built programs would fill the memory over a run."""
+        """Note the candidates of a stage that begins; built programs are not kept, since they would fill the memory."""
         if work.stage.kind == StageName.BUILD:
             candidates = [_decode(item, BuildItem).candidate for item in work.items]
             for candidate in candidates:
                 self._candidates[candidate.digest] = candidate
-                self._candidates.move_to_end(candidate.digest)  # built once more, it is needed once more
+                self._candidates.move_to_end(candidate.digest)  # it was built again
             while len(self._candidates) > _REMEMBERED:
                 self._candidates.popitem(last=False)
             self._begin(work, [candidate.digest for candidate in candidates])
@@ -96,7 +96,7 @@ class RunLog:
             self._begin(work, [item.built.candidate for item in items])
 
     def history(self) -> list[Committed]:
-        """All events committed so far, as the job wants them."""
+        """Return all events committed so far, in the form for the job."""
         events = self._store.events.history(self._spec.run_id)
         selections: deque[Committed] = deque(maxlen=self._spec.inflight + 1)
         for event in events:
@@ -109,12 +109,12 @@ class RunLog:
         return self._with_models([self._expanded(event) for event in events])
 
     def commit(self, entry: JournalEntry) -> list[Committed]:
-        """Commit an entry with the facts it brings, after PREPARE also what is known of these and other workloads.
+        """Commit an entry and its measurements; returns the events, after PREPARE also those of what is known.
 
-        Inside a transaction, before the end of which `write` must be called.
+        It is called inside a transaction, at the end of which `write` must be called.
 
         Raises:
-            WireError: and commits nothing, when what a worker answered is no answer.
+            WireError: the answer of a worker is not valid; nothing is committed.
         """
         if entry.status is ItemStatus.OK:
             check_answer(entry.kind, entry.payload)
@@ -132,7 +132,7 @@ class RunLog:
         return events
 
     def write(self) -> None:
-        """Write down what the entries since the last time have brought: many rows at once cost little more than one."""
+        """Write the entries since the last call to the records, all rows at once, since that is faster."""
         if self._active is None:
             return
         self._write_measurements()
@@ -142,7 +142,7 @@ class RunLog:
         self._active = None
 
     def forget(self) -> None:
-        """The transaction is given up: what was not written down is no more."""
+        """Drop what was not written, since the transaction is rolled back."""
         if self._events:
             self._sequence = self._events[0].seq
         self._events.clear()
@@ -158,14 +158,14 @@ class RunLog:
         self._left[work.stage.id] = len(candidates)
 
     def _recall(self, workload: str, digest: str) -> None:
-        """Know a candidate that is to be timed, though it may have been built, and timed, thousands of others ago."""
+        """Load a candidate that is to be timed from the records, if it is not in memory."""
         if digest not in self._picks and digest not in self._candidates:
             measured = self._store.measurements.of(self._device_type, self._compiler, workload, digest)
             if measured is not None:
                 self._candidates[digest] = measured.candidate
 
     def _tidy(self, entry: JournalEntry) -> None:
-        """Forget the items of a stage once all of them have ended."""
+        """Drop the items of a stage once all of them have ended."""
         left = self._left.get(entry.stage)
         if left is not None:
             self._left[entry.stage] = left - 1
@@ -176,7 +176,7 @@ class RunLog:
     # -- events -----------------------------------------------------------------------------------------------
 
     def _payloads(self, entry: JournalEntry) -> tuple[bytes, bytes]:
-        """The payload that the job is told, and the one that is kept (without what can be made again)."""
+        """Return the payload for the job, and the one that is stored (without what can be made again)."""
         if entry.kind == StageName.BUILD:
             built = built_of(self._item(entry), entry.status, entry.payload, entry.cause)
             return _encode(built), _encode(Built(built.candidate, failure=built.failure))
@@ -218,12 +218,12 @@ class RunLog:
         )
 
     def _akin(self) -> list[TrainingConditions]:
-        """Other operands on the same device: what is good with them is worth a try, where nothing else is known."""
+        """Return the conditions with other operands on the same device, for use if the own ones have no knowledge."""
         kinds = [self._spec.device_type.with_operands(operands).digest for operands in OPERANDS]
         return [self.conditions._replace(device_type=kind) for kind in kinds if kind != self._device_type]
 
     def _look_up(self, prepared: Prepared) -> list[Measurement]:
-        """Facts about the model's workloads, and the best few that others measured of each: suggestions, not facts."""
+        """Return the measurements of the model's workloads, and the best few under other conditions as suggestions."""
         known = {sketch.digest for sketch in prepared.sketches} | {UNTUNED}
         found = self._store.measurements.find(workloads=self._workloads, on_damage=_leave_out)
         usable = [m for m in found if m.candidate.sketch in known and m.run_id not in self._hidden]
@@ -239,10 +239,10 @@ class RunLog:
         return (measurement.device_type, measurement.compiler) == (self._device_type, self._compiler)
 
     def _expanded(self, event: Committed) -> Committed:
-        """KNOWN events are kept as ids of measurements and how they were confirmed by then, KIN events as an
-        `TransferChoice`.
+        """Return the event in the form for the job.
 
-        Jobs are told all of it.
+        A KNOWN event is stored as the ids of measurements, with the outcomes that had confirmed them by then; a KIN
+        event is stored as a `TransferChoice`.
         """
         if event.kind == StageName.KIN:
             taught = expand(self._store, _decode(event.payload, TransferChoice))
@@ -265,7 +265,7 @@ class RunLog:
         )
 
     def _with_models(self, events: list[Committed]) -> list[Committed]:
-        """The same events, in which the latest model of each family is there; the job trains those that are lost."""
+        """Add the latest model of each family to the UPDATE events; the job trains models that are lost."""
         seen: set[str] = set()
         for at in reversed(range(len(events))):
             if events[at].kind != StageName.UPDATE or events[at].status is not ItemStatus.OK:
@@ -345,7 +345,7 @@ class RunLog:
                 run_id=self._spec.run_id,
             )
         )
-        if outcome.ok and digest in self._failed:  # the first measurement stays, so this one confirms that it runs
+        if outcome.ok and digest in self._failed:  # the first measurement is kept, and this one confirms it
             self._write_measurements()
             self._store.measurements.confirm(self._device_type, self._compiler, candidate, outcome)
             self._failed.discard(digest)
@@ -357,10 +357,10 @@ class RunLog:
             self._store.models.add(version)
 
     def _item(self, entry: JournalEntry) -> str:
-        """The candidate (digest) that the entry is about."""
+        """Return the candidate (digest) of the entry."""
         return self._items[entry.stage][entry.index]
 
 
 def _leave_out(damage: object) -> None:
-    """A damaged measurement is not believed; the candidate is measured again."""
+    """Ignore a damaged measurement; the candidate is measured again."""
     del damage

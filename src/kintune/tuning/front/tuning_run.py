@@ -1,4 +1,4 @@
-"""One run of a campaign: what is asked for, what there is of it, and what comes of it."""
+"""A tuning run: a request, its run in the records, and its result."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ __all__ = ["TuningRun"]
 
 
 class TuningRun:
-    """A request with its run in the records: one that goes on, or a new one."""
+    """A request with its run in the records: one that is resumed, or a new one."""
 
     def __init__(
         self, request: TuneRequest, store: Store, site: MeasurementSite, owner: str = "", details: str = ""
     ) -> None:
-        """Find the run to go on with, or name a new one; nothing is written yet.
+        """Find the run to resume, or make the id of a new one; nothing is written yet.
 
-        Requests of different owners are different work.  Who is told of a failure is sent to `details`, or to the
-        log's path.
+        Requests of different owners have different runs.  Messages of failures refer to `details`, or to the log's
+        path.
         """
         self.request = request
         self._store = store
@@ -49,18 +49,23 @@ class TuningRun:
         self._run: Run | None = None
 
     def open(self, about: DeviceDescription, *, cores: int, pipelined: bool) -> JobSpec:
-        """The job's specification; its run is in the records from now on.
+        """Return the job's specification; creates the run in the records if it is new.
 
-        Its stages on the host take so many `cores`.  `pipelined` lets more than one round be under way, if that pays.
+        The stages on the host take `cores` cores each.  `pipelined` allows several open rounds, unless the device is
+        the host.
         """
         self._spec = spec = self._specify(about, cores, pipelined=pipelined)
         self._run = self._unfinished or self._create(spec, about)
         return spec
 
     def conclude(self, end: JobEnd) -> RunReport:
-        """Look at the proof and give the result its name.
+        """Check the proof, publish the result, and return the report.
 
-        Raises what came of it if it is no result: InputError, JobFailed, NumericsError, StorageError.
+        Raises:
+            InputError: the model or another input was refused.
+            JobFailed: the job ended without a result, or without a proof.
+            NumericsError: the outputs differ.
+            StorageError: the result cannot be written.
         """
         if self._run is None:
             raise JobFailed(f"{self.request.model.name} was never started")
@@ -86,11 +91,11 @@ class TuningRun:
         return report
 
     def interrupted(self) -> None:
-        """The run was broken off; the same command goes on with it."""
+        """Mark the run as interrupted; the same command resumes it."""
         self._store.runs.update(self.run_id, state=RunState.INTERRUPTED)
 
     def _find_unfinished(self) -> Run | None:
-        """The run to go on with; one that is to be ignored is not gone on with later either."""
+        """Return the run to resume, if any; with `fresh`, unfinished runs are abandoned."""
         unfinished = self._store.runs.find_unfinished(self._key)
         while self.request.fresh and unfinished is not None:
             self._store.runs.update(unfinished.run_id, state=RunState.ABANDONED)
@@ -136,7 +141,12 @@ class TuningRun:
         )
 
     def _summary(self, end: JobEnd) -> Summary:
-        """The job's summary; raises what its end amounts to if there is none."""
+        """Return the job's summary.
+
+        Raises:
+            InputError: the job was refused.
+            JobFailed: the job failed or has not finished.
+        """
         if end.ending is JobEnding.REFUSED:
             raise InputError(end.cause)
         if end.finished is None:

@@ -1,4 +1,4 @@
-"""What a tuning job needs the compiler for.  `kintune.tuning.job.tvm_backend` implements it; tests have a stand-in."""
+"""The interface of a tuning job to the compiler.  `kintune.tuning.job.tvm_backend` implements it; tests have a fake."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["CompilerBackend"]
 
 
 class CompilerBackend(Protocol):
-    """The compiler's side of one job.  `prepare` comes first; it may be asked again after a restart."""
+    """The compiler's side of one job.  `prepare` is called first, and may be called again after a restart."""
 
     def prepare(self, spec: JobSpec) -> Prepared:
         """Import and lower the model.
@@ -28,18 +28,18 @@ class CompilerBackend(Protocol):
     def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> DraftResult:
         """Compile the network with the chosen program for each workload, and write it, to have it checked.
 
-        That it cannot be compiled is an answer, not an error.
+        A network that cannot be compiled is a result, not an error.
         """
         ...
 
     def space(self) -> SearchSpace:
-        """The search space of the prepared network."""
+        """Return the search space of the prepared network."""
         ...
 
     def explain(self) -> str:
-        """The first of the user's nodes with which the network cannot be compiled, or computes something else.
+        """Return the first of the user's nodes that cannot be compiled or computes something else.
 
-        As messages name it; empty where nobody knows.
+        The name is that of messages; it is empty if the node cannot be found.
         """
         ...
 
@@ -56,5 +56,5 @@ class CompilerBackend(Protocol):
         ...
 
     def kept(self, packaged: Packaged) -> bool:
-        """Whether what an earlier process of this job has written is still there, and where it is wanted now."""
+        """Return whether the files that an earlier process of this job wrote still exist at the current output path."""
         ...

@@ -1,4 +1,4 @@
-"""Why a network fails however it is lowered: the first of the user's nodes that is at fault."""
+"""Finds the first of the user's nodes because of which a network fails."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TOLERANCE = 1e-2
 
 
 def first_uncompilable(model: ImportedModel, target: tvm.target.Target) -> str:
-    """The first node with which the network cannot be compiled, as messages name it; empty if it can be."""
+    """Return the first node that cannot be compiled, as messages name it; empty if there is none."""
 
     def attempt(module: tvm.IRModule) -> None:
         assemble(lower(module, target, conservative=True), {}, target)
@@ -35,10 +35,10 @@ def first_uncompilable(model: ImportedModel, target: tvm.target.Target) -> str:
 
 
 def first_wrong(model: ImportedModel, target: tvm.target.Target, inputs: Mapping[str, Array]) -> str:
-    """The first node whose result differs from onnxruntime's on these `inputs`, as messages name it.
+    """Return the first node whose result differs from onnxruntime's on these `inputs`, as messages name it.
 
-    Empty where nobody knows: the model is no ONNX file, onnxruntime cannot show what is computed inside, or something
-    else than a difference ends the search, as a linker that does not work.
+    Empty if it cannot be found: the model is not an ONNX file, onnxruntime cannot return intermediate tensors, or
+    another error ends the search.
     """
     expected = _tensors(model, inputs)
     if not expected:
@@ -60,7 +60,7 @@ def first_wrong(model: ImportedModel, target: tvm.target.Target, inputs: Mapping
 
 
 def _holders(model: ImportedModel, expected: Mapping[str, Array]) -> dict[str, Array]:
-    """The variables that hold a tensor of the model itself, rather than something on the way to it, and its value."""
+    """Return the variables that hold tensors of the model (not intermediate results of a node), with their values."""
     main = model.module["main"]
     last: dict[str, tuple[str, tuple[int, ...]]] = {}
     for block in main.body.blocks:
@@ -79,7 +79,7 @@ def _run(module: tvm.IRModule, target: tvm.target.Target, values: Sequence[Array
 
 
 def _returned(module: tvm.IRModule) -> list[str]:
-    """The names, in the whole network, of the variables that its beginning returns."""
+    """Return the names, in the whole network, of the variables that a module of its first nodes returns."""
     names: list[str] = []
     main = module["main"]
     bindings = {binding.var: binding.value for block in main.body.blocks for binding in block.bindings}
@@ -92,7 +92,7 @@ def _returned(module: tvm.IRModule) -> list[str]:
 
 
 def _tensors(model: ImportedModel, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """What onnxruntime computes inside the model, by tensor; nothing where it cannot."""
+    """Return the tensors that onnxruntime computes inside the model, by name; empty if it cannot."""
     if model.onnx_path is None:
         return {}
     import onnx

@@ -1,4 +1,4 @@
-"""The end of a job: which programs are timed again, which ship, and what is said of it all."""
+"""The finalists of a job: which programs are timed again, which ship, and the summary of the job."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from kintune.tuning.job.statistics import JobStatistics
 __all__ = ["FINALISTS", "Finalists"]
 
 FINALISTS = 8
-"""Programs of each tuned subgraph that are timed again, at most: which is the fastest, first times hardly tell."""
+"""Programs of each tuned subgraph that are timed again, at most."""
 
 _ALWAYS = 3
-"""So many of them in any case, the others if their first times are no worse than this many times the best one ..."""
+"""So many of them in any case; the others only if their times are at most `_NEAR` times the best one ..."""
 
 _NEAR = 1.1
 
 _LIGHT = 0.01
-"""... and the subgraph takes at least this share of the network's time."""
+"""... and if the subgraph takes at least this share of the network's time."""
 
-_REPLACED = 6  # of them at most, when they fail at that
+_REPLACED = 6  # finalists that are replaced if they fail, at most
 
-_TRIALS = 0.5  # what timing a finalist takes, in trials: it was built for the search
+_TRIALS = 0.5  # time of a finalist in trials; it is built already
 
 
 class Finalists:
-    """The best few programs of each subgraph, timed again so that a lucky measurement does not win.
+    """The best few programs of each subgraph, which are timed again so that a lucky measurement does not decide.
 
-    Trivial subgraphs, which the search leaves alone, have two: the rule's program and the untuned one.
+    Trivial subgraphs, which are not searched, have two: the rule's program and the untuned one.
     """
 
     def __init__(self, subgraphs: Sequence[Subgraph], session: SearchSession, space: SearchSpace) -> None:
@@ -46,35 +46,35 @@ class Finalists:
         self._left_untuned: frozenset[str] = frozenset()
 
     def know(self, candidate: Candidate, outcome: Outcome) -> None:
-        """The candidate was confirmed in an earlier run."""
+        """Take in the outcome of a finalist in an earlier run."""
         self._confirmed[candidate] = outcome
 
     def observe(self, candidate: Candidate, outcome: Outcome) -> None:
-        """The candidate was timed again in this run."""
+        """Take in the outcome of a finalist in this run."""
         self._confirmed[candidate] = outcome
 
     def leave_untuned(self, workloads: Collection[str]) -> None:
-        """These ship untuned: other programs of theirs made the network fail."""
+        """Let these workloads ship untuned, since their other programs made the network fail."""
         self._left_untuned |= frozenset(workloads)
 
     def draft(self) -> dict[str, Candidate]:
-        """The best program of each workload by what is known: a measured one, else the rule's, else the untuned."""
+        """Return the best known program of each workload: a measured one, else the rule's, else the untuned one."""
         return {s.workload: self._likely(s) for s in self._subgraphs}
 
     def untuned(self) -> dict[str, Candidate]:
-        """The untuned program of each workload."""
+        """Return the untuned program of each workload."""
         return {s.workload: Candidate.untuned(s.workload) for s in self._subgraphs}
 
     @property
     def expected_trials(self) -> float:
-        """How long the end of the search takes, once it comes, in trials."""
+        """Expected time of all finalists, in trials."""
         states, latency_us = self._session.states.values(), self._session.latency_us()
         tuned = sum(min(_most(s.subject.weight * s.best_us, latency_us), max(1, s.tried)) for s in states)
         return _TRIALS * (tuned + 2 * (len(self._subgraphs) - len(states)))
 
     @property
     def outstanding_trials(self) -> float:
-        """How long what is left of it takes, in trials."""
+        """Time of the finalists that are left, in trials."""
         return _TRIALS * len(self.pending)
 
     @property
@@ -87,14 +87,14 @@ class Finalists:
         return [c for c in finalists if c not in self._confirmed]
 
     def awaits(self, candidate: Candidate) -> bool:
-        """Whether it is a finalist that is still to be timed again."""
+        """Return whether the candidate is a finalist that is still to be timed again."""
         subgraph = next((s for s in self._subgraphs if s.workload == candidate.workload), None)
         if subgraph is None or candidate in self._confirmed:
             return False
         return candidate in self._of(subgraph, self._session.latency_us())
 
     def chosen(self) -> dict[str, Candidate]:
-        """The program that ships for each workload: the fastest confirmed one, else the untuned."""
+        """Return the program that ships for each workload: the fastest finalist, else the untuned one."""
         latency_us = self._session.latency_us()
         return {s.workload: self._best(s, latency_us)[0] for s in self._subgraphs}
 
@@ -107,7 +107,7 @@ class Finalists:
         proof: ValidationResult | None,
         notes: Sequence[str] = (),
     ) -> Summary:
-        """The job's last word."""
+        """Return the summary of the job."""
         ends: list[SubgraphEnd] = []
         total_us = 0.0
         latency_us = self._session.latency_us()
@@ -184,5 +184,5 @@ class Finalists:
 
 
 def _most(total_us: float, latency_us: float) -> int:
-    """How many finalists a subgraph has at most that takes `total_us` of the network's time, all its runs together."""
+    """Return the most finalists of a subgraph that takes `total_us` of the network's time, over all occurrences."""
     return _ALWAYS if total_us < _LIGHT * latency_us < math.inf else FINALISTS

@@ -1,8 +1,8 @@
-"""A tuning job as its process runs it: a fold over committed events, and the works that follow from them.
+"""A tuning job in its process: takes in committed events, offers stages, and runs those that need the compiler.
 
-PREPARE, then rounds of SELECT, BUILD, PROFILE and UPDATE until a limit is reached or nothing is left to gain, then
-CONFIRM the best few of every subgraph, PACKAGE the best, and PROVE the result.  Decisions depend on committed events
-alone (`kintune.tuning.job.state`); here is what follows from them.
+The stages are PREPARE, then rounds of SELECT, BUILD, PROFILE and UPDATE until a limit is reached or nothing is left to
+gain, then CONFIRM for the best few programs of every subgraph, PACKAGE for the best ones, and PROVE for the result.
+Decisions depend on committed events alone (`kintune.tuning.job.state`).
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class TuningJob:
         self._asked_to_stop = ""
         self._kind = ""
 
-    # -- what the engine tells --------------------------------------------------------------------------------
+    # -- messages of the engine -------------------------------------------------------------------------------
 
     def open(self, job: str, spec: bytes, history: Sequence[Committed]) -> Iterable[Saying]:
-        """Fold what was committed before, then say what is next."""
+        """Take in the events that were committed before; returns the first messages."""
         del job
         asked = _decode(spec, JobSpec)
         self._stages = StageFactory(asked)
@@ -65,17 +65,17 @@ class TuningJob:
         return self._next()
 
     def accept(self, event: Committed, more: bool) -> Iterable[Saying]:
-        """One more event: fold it and, after the last of those that came together, show where things stand."""
+        """Take in an event; returns the progress after the last one of a batch (`more` is False)."""
         self._state.fold(event)
         return [] if more else [self._progress(event.kind)]
 
     def closed(self, closed: StageClosed) -> Iterable[Saying]:
-        """A stage is over: say what is next."""
+        """Note that a stage is over; returns the next stages, or the end of the job."""
         self._planner.closed(closed.stage)
         return self._next()
 
     def stop(self, reason: str) -> Iterable[Saying]:
-        """Finish with what there is, once the stage now running is closed."""
+        """Finish with the results so far, once the running stages are closed."""
         self._asked_to_stop = reason
         return []
 
@@ -87,7 +87,7 @@ class TuningJob:
         self._kind = kind
 
     def item(self, payload: bytes) -> bytes:
-        """Do the one item of a stage of this process."""
+        """Run the only item of a stage of this process."""
         stages: dict[str, Callable[[bytes], bytes]] = {
             StageName.PREPARE: self._run_prepare,
             StageName.DRAFT: self._run_draft,
@@ -150,11 +150,11 @@ class TuningJob:
         return _encode(self._set_apart(packaged, wanted) if wanted.alone else packaged)
 
     def _set_apart(self, packaged: Packaged, wanted: DraftPrograms) -> Packaged:
-        """The same with the network that computes subgraphs twice."""
+        """Add the network that computes each subgraph twice, for the comparison of single subgraphs."""
         apart = self._backend.set_apart(wanted.chosen, self._state.kernels)
         return msgspec.structs.replace(packaged, alone=apart.path, left_out=apart.left_out)
 
-    # -- what is next -----------------------------------------------------------------------------------------
+    # -- next stages ------------------------------------------------------------------------------------------
 
     def _next(self) -> Iterable[Saying]:
         works = self._planner.next(self._asked_to_stop)
@@ -189,7 +189,7 @@ class TuningJob:
         )
         return Finished(False, self._planner.reason, _encode(summary))
 
-    # -- showing ----------------------------------------------------------------------------------------------
+    # -- progress ---------------------------------------------------------------------------------------------
 
     def _progress(self, stage: str) -> Progress:
         state = self._state

@@ -1,4 +1,4 @@
-"""When a search has to end, and what it can still afford."""
+"""The limits of a search: when it ends, and how many trials, rounds and seconds are left."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from kintune.tuning.job.statistics import JobStatistics
 
 __all__ = ["SearchLimits"]
 
-_PACKAGING_S = 15.0  # compiling the network, until a run has shown otherwise
-_FIRST_GUESS_S = 0.3  # a trial, likewise
+_PACKAGING_S = 15.0  # seconds that compiling the network takes
+_FIRST_GUESS_S = 0.3  # seconds of a trial, until enough were measured
 
 
 class SearchLimits:
-    """The limits of one job against what it has used; `closing_trials` is what timing the finalists will take."""
+    """The limits of one job and what it has used; `closing_trials` is the time of the finalists, in trials."""
 
     def __init__(
         self, options: Options, statistics: JobStatistics, session: SearchSession, closing_trials: float
@@ -27,12 +27,12 @@ class SearchLimits:
 
     @property
     def _trial_s(self) -> float:
-        """Seconds a trial has taken so far, all stages of the search included."""
+        """Seconds of a trial so far, with all stages of the search."""
         statistics = self._statistics
         return statistics.search_s / statistics.trials if statistics.trials >= 16 else _FIRST_GUESS_S
 
     def reached(self, asked: str) -> str:
-        """Why the search must end now ("trials", "time", "target met", or what was `asked`), or nothing."""
+        """Return why the search must end now ("trials", "time", "target met", or `asked`); empty if it may go on."""
         options = self._options
         if asked:
             return asked
@@ -45,7 +45,7 @@ class SearchLimits:
         return ""
 
     def affordable(self) -> int | None:
-        """How many more trials the limits allow; None when nothing bounds them."""
+        """Return how many more trials the limits allow; None without a limit."""
         bounds: list[int] = []
         if self._options.trials is not None:
             bounds.append(self._options.trials - self._statistics.trials - self._session.trials_under_way)
@@ -54,7 +54,7 @@ class SearchLimits:
         return min(bounds) if bounds else None
 
     def rounds_left(self) -> int | None:
-        """About how many more rounds the limits allow, those under way left out; None when nobody can tell yet."""
+        """Return about how many more rounds the limits allow, without open rounds; None if it cannot be told yet."""
         bounds: list[float] = []
         options, statistics, rounds = self._options, self._statistics, self._session.round
         size = statistics.trials / rounds if rounds and statistics.trials else options.strategy.round_size
@@ -65,7 +65,7 @@ class SearchLimits:
         return max(0, math.ceil(min(bounds))) if bounds else None
 
     def seconds_left(self, *, searching: bool) -> float | None:
-        """Seconds until the result is expected to be written; None while nothing is known."""
+        """Return the expected seconds until the result is written; None if they cannot be told yet."""
         if not searching:
             return self._closing_s
         bounds: list[float] = []

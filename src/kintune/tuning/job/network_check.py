@@ -1,6 +1,6 @@
-"""Whether a network of chosen programs runs and computes what the model computes; if not, which programs are at fault.
+"""The check whether a network of chosen programs runs and is right; if not, the search for the programs at fault.
 
-Pure: it is told what came of each attempt, and says which programs to try next.
+It has no side effects: it takes in the result of each attempt and says which programs to try next.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ __all__ = ["MOST_TRIES", "Bisection", "NetworkCheck"]
 class NetworkCheck:
     """The check of the network with `programs` by workload digest.
 
-    Where it fails, `fallback` has programs to fall back on, workload by workload: the culprits are found by bisection.
-    Unless the fallback `is_good` as a whole, it is tried first: if that fails as well, no program is at fault, but what
-    they all have in common.
+    If the network fails, the programs at fault are found by bisection between `programs` and `fallback`, which has
+    another program for each workload.  Unless the fallback `is_good` as a whole, it is tried first: if it fails as
+    well, the fault is not in the programs.
 
-    `attempt` has the programs to try next, None when the check is over; then `ok` says whether `settled`, a program for
-    each workload, was found good.  `culprits` are the workloads whose program was replaced, `cause` is what was wrong
-    with all programs together, at first.
+    `attempt` has the programs to try next, None when the check is over.  Then `ok` says whether `settled`, a program
+    for each workload, was found good.  `culprits` are the workloads whose program was replaced; `cause` is what was
+    wrong with `programs`.
     """
 
     def __init__(
@@ -48,7 +48,11 @@ class NetworkCheck:
         return self._mixed(frozenset(self._changes) - self.culprits)
 
     def observe(self, cause: str) -> None:
-        """What was wrong with the attempt, in a line; nothing if it was good."""
+        """Take in what was wrong with the attempt, in a line; empty if it was good.
+
+        Raises:
+            ValueError: the check is over.
+        """
         if self._attempt is None:
             raise ValueError("the check is over; nothing was to be tried")
         if self._bisection is not None:
@@ -72,7 +76,7 @@ class NetworkCheck:
             self._attempt = frozenset()
 
     def blame(self, workloads: Collection[str], cause: str) -> None:
-        """The attempt is wrong, and these of its programs are known to be: nothing needs to be searched for."""
+        """Take in that the attempt is wrong because of the programs of these workloads, so that no search is needed."""
         found = frozenset(workloads) & frozenset(self._changes)
         if self.cause or not found:
             self.observe(cause)
@@ -100,14 +104,14 @@ class NetworkCheck:
 
 
 MOST_TRIES = 16
-"""Attempts after which all changes are given up: the culprits are many, and each attempt costs a build."""
+"""Attempts after which all remaining changes count as culprits, since each attempt takes a build."""
 
 
 class Bisection:
-    """A search among `changes`, all of which together are known to fail, and none of which is known to be fine.
+    """A search for the culprits among `changes`, which are known to fail together.
 
-    `attempt` is the set to try next, None when the search is over; `observe` is told what came of it.  In the end
-    `culprits` has those that must be left out: the rest was tried together and is fine, or is empty.
+    `attempt` is the set to try next, None when the search is over; `observe` takes in its result.  In the end,
+    `culprits` must be left out; the rest was tried together and is good, or is empty.
     """
 
     def __init__(self, changes: Sequence[str]) -> None:
@@ -128,7 +132,11 @@ class Bisection:
         return frozenset(self._innocent + self._suspects[: len(self._suspects) // 2])
 
     def observe(self, *, ok: bool) -> None:
-        """What came of the attempt."""
+        """Take in the result of the attempt.
+
+        Raises:
+            ValueError: the search is over.
+        """
         if self.attempt is None:
             raise ValueError("the search is over; there was no attempt")
         self._tries += 1
@@ -147,7 +155,7 @@ class Bisection:
         self._settle()
 
     def _settle(self) -> None:
-        """Once a single suspect is left, it is a culprit; past the limit all are."""
+        """Make the last suspect a culprit, or all remaining changes after `MOST_TRIES` attempts."""
         if self._tries >= MOST_TRIES:
             self.culprits |= frozenset(self._left)
             self._left = self._suspects = ()

@@ -1,4 +1,4 @@
-"""From what the engine saw of an item to a typed outcome."""
+"""Turns the results of items, as the engine received them, into typed outcomes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _RUN = {ItemStatus.TIMED_OUT: Status.RUN_TIMED_OUT}
 
 
 def built_of(candidate: str, status: ItemStatus, payload: bytes, cause: str) -> Built:
-    """BUILD's result for one candidate (digest): what the worker answered, or the outcome for how it failed to.
+    """Return the result of BUILD for one candidate (digest): the worker's answer, or an outcome for its failure.
 
     Raises:
-        WireError: what it answered is no result, or another candidate's.
+        WireError: the answer is not a result, or that of another candidate.
     """
     if status is ItemStatus.OK:
         built = _read(payload, Built)
@@ -38,10 +38,10 @@ def built_of(candidate: str, status: ItemStatus, payload: bytes, cause: str) -> 
 
 
 def profiled_of(candidate: str, status: ItemStatus, payload: bytes, cause: str) -> Profiled:
-    """The same for PROFILE and CONFIRM.
+    """Return the result of PROFILE or CONFIRM for one candidate.
 
     Raises:
-        WireError: what it answered is no outcome.
+        WireError: the answer is not an outcome.
     """
     if status is ItemStatus.OK:
         outcome = _read(payload, Outcome)
@@ -52,7 +52,11 @@ def profiled_of(candidate: str, status: ItemStatus, payload: bytes, cause: str) 
 
 
 def check_answer(kind: str, payload: bytes) -> None:
-    """See that what a device worker answered in a stage of another kind is an answer.  Raises WireError."""
+    """Check the answer of a device worker in a stage of another kind.
+
+    Raises:
+        WireError: it is not a valid answer.
+    """
     if kind in (StageName.PROVE, StageName.CHECK):
         _read(payload, ValidationResult)
     elif kind == StageName.PEAK:

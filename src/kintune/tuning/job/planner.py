@@ -1,4 +1,4 @@
-"""What a tuning job wants done next: rounds, as many as may be under way at once, and then the closing stages."""
+"""Plans the next stages of a tuning job: rounds, several at once if allowed, and then the closing stages."""
 
 from __future__ import annotations
 
@@ -18,56 +18,56 @@ __all__ = ["COMPILED", "Planner", "seconds_of_a_run", "stages_ahead"]
 
 
 COMPILED = "compiled"
-"""Why a search is over that was not asked for."""
+"""The reason why the search is over if none was asked for."""
 
-_OWN = -1  # the place of a stage that is no round's: one at a time
-
-
-_LEAST_PART = 8  # candidates of a round that are worth a device of their own
+_OWN = -1  # in place of a round's number, for stages of the job itself: one at a time
 
 
-_REFERENCE_TRIES = 2  # builds of an untuned program before those that it vouches for are refused
+_LEAST_PART = 8  # candidates of a part of a round, at least
 
 
-_FRUITLESS = 3  # rounds without anything measured after which a search is over
+_REFERENCE_TRIES = 2  # builds of an untuned program before the workload's candidates are refused
+
+
+_FRUITLESS = 3  # rounds without any program that ran after which the search ends
 
 
 class Planner:
-    """Says what follows from a job's state; remembers what was offered and is not closed.
+    """Plans stages from a job's state; keeps the stages that were offered and are not closed.
 
-    `reason` says why the search has ended, once it has.  Of a round, one stage is offered at a time; the job's own
-    stages (select, update, package) come one at a time as well, update before select: what is learnt is used at once.
+    `reason` says why the search has ended; it is empty before.  One stage of a round is offered at a time, as is one of
+    the job's own stages (select, update, package); update comes before select, so that new models are used at once.
     """
 
     def __init__(self, state: JobState, works: StageFactory) -> None:
         self.reason = ""
         self._state = state
         self._stages = works
-        self._drafted: set[Candidate] = set()  # built for a draft, or in vain
-        self._offered: dict[str, tuple[int, str]] = {}  # by stage: of which round, and of what kind
+        self._drafted: set[Candidate] = set()  # for which a build for a draft was offered
+        self._offered: dict[str, tuple[int, str]] = {}  # by stage: number of the round, and kind
 
     def closed(self, stage: str) -> None:
-        """A stage is over."""
+        """Note that a stage is over."""
         self._offered.pop(stage, None)
 
     @property
     def idle(self) -> bool:
-        """Whether everything that was offered is closed."""
+        """Whether all stages that were offered are closed."""
         return not self._offered
 
     def ahead(self) -> dict[str, int] | None:
-        """How many stages of each duration key will follow those that are offered; None while nobody can tell."""
+        """Return how many stages of each duration key will follow the offered ones; None if it cannot be told yet."""
         kinds = [kind for _, kind in self._offered.values()]
         counts = stages_ahead(self._state, kinds, searching=not self.reason)
         return None if counts is None else {self._stages.duration_key(kind): count for kind, count in counts.items()}
 
     def seconds(self) -> dict[str, float]:
-        """Of duration keys that no stage was seen of, how long one takes, as far as can be told."""
+        """Return estimates of the seconds of a stage by duration key, for the proof."""
         runs = seconds_of_a_run(self._state)
         return {} if runs is None else {self._stages.duration_key(StageName.PROVE): self._stages.proof_s(*runs)}
 
     def next(self, asked_to_stop: str) -> list[Work]:
-        """The works to offer now; with none, and nothing open, the job is over."""
+        """Return the stages to offer now; if there are none and all are closed, the job is over."""
         state = self._state
         if state.setbacks >= TRIES or state.failure:
             return []
@@ -96,7 +96,7 @@ class Planner:
         return []
 
     def _check(self) -> list[Work]:
-        """The next step of the check of the network; none once it is known to be wrong whatever is done."""
+        """Return the next stage of the check of the network; none if the cause of its failure is known."""
         state = self._state
         if not self.idle or (state.is_wrong and state.culprit is not None):
             return []
@@ -109,14 +109,14 @@ class Planner:
             return []
         if state.draft is None:
             missing = [c for c in attempt.values() if c not in self._drafted and c not in state.built]
-            if missing and state.spec.options.search:  # else starting those who build would take longer
+            if missing and state.spec.options.search:  # without a search, starting build workers would take longer
                 self._drafted.update(missing)
                 return [self._offer(self._stages.build_draft(state.session.dearest_first(missing)), _OWN)]
             return [self._offer(self._stages.draft(attempt, alone=state.wants_alone), _OWN)]
         return [self._offer(self._stages.check(state.draft), _OWN)]
 
     def _search(self, asked_to_stop: str) -> Iterator[Work]:
-        """The works of the tuning loop; sets `reason` once the search is over."""
+        """Yield the stages of the tuning loop; sets `reason` when the search is over."""
         state, session = self._state, self._state.session
         limits = SearchLimits(state.spec.options, state.statistics, session, state.finalists.expected_trials)
         reason = limits.reached(asked_to_stop)
@@ -142,9 +142,10 @@ class Planner:
             self.reason = reason or "converged"
 
     def _measure(self, awaited: Sequence[Candidate], number: int | None) -> list[Work]:
-        """Build what is not built yet, references included, then time it; without a number, for the closing.
+        """Return stages that build what is not built yet, with references, or else time it.
 
-        Where more devices than rounds are there, a round is timed on several of them.
+        `number` is the round; None is for the closing.  If there are more devices than open rounds, a round is timed on
+        several of them.
         """
         built, references = self._state.built, self._state.references
         missing = [candidate for candidate in awaited if candidate not in built]
@@ -178,9 +179,9 @@ _CLOSING = (StageName.BUILD, StageName.CONFIRM, StageName.PACKAGE, StageName.PRO
 
 
 def stages_ahead(state: JobState, offered: Collection[str], *, searching: bool) -> dict[str, int] | None:
-    """Stages by kind that will follow those `offered` (their kinds); None while nobody can tell.
+    """Return how many stages of each kind will follow those of the `offered` kinds; None if it cannot be told yet.
 
-    Whatever goes wrong comes on top.
+    Stages after failures are not counted.
     """
     if state.prepared is None:
         return None
@@ -201,7 +202,7 @@ def stages_ahead(state: JobState, offered: Collection[str], *, searching: bool) 
 
 
 def seconds_of_a_run(state: JobState) -> tuple[float, float] | None:
-    """Seconds of one run of the network by its subgraphs, tuned so far and untuned; None while nobody can tell."""
+    """Return the seconds of a run of the network, as tuned so far and untuned, by its subgraphs; None if unknown."""
     if state.prepared is None:
         return None
     tuned_us, untuned_us = state.session.latency_us(), state.session.untuned_us()
@@ -209,6 +210,6 @@ def seconds_of_a_run(state: JobState) -> tuple[float, float] | None:
 
 
 def _after(offered: Collection[str]) -> tuple[str, ...]:
-    """What still comes of the closing."""
+    """Return the closing stages that follow the offered ones."""
     reached = [position for position, kind in enumerate(_CLOSING) if kind in offered]
     return _CLOSING[reached[-1] + 1 :] if reached else _CLOSING

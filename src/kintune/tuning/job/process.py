@@ -11,12 +11,12 @@ __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Serve until the front closes the channel."""
+    """Serve until the engine closes the channel."""
     job_main(_start, argv)
 
 
 def _start(_arguments: list[str]) -> JobHandler:
-    forbid_torch()  # until a model of its own is to be imported
+    forbid_torch()  # the import of a PyTorch model allows it again
 
     from kintune.core.version import FEATURES
     from kintune.tuning.job.job import TuningJob

@@ -1,4 +1,4 @@
-"""The works a tuning job offers: which stage, where it must run, with what in its hands."""
+"""Makes the stages of a tuning job, with their demands, contexts and items."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _HOURS = 3600.0
 _PREPARE_S = 0.5 * _HOURS
 _SELECT_S = 0.25 * _HOURS
 BUILD_S = 15.0
-"""For one candidate at most; those that take longer are unrolled beyond use."""
+"""Limit of one build; candidates that take longer are unrolled too far to be fast."""
 
 PROFILE_S = 10.0
-"""For one candidate, checking it against the untuned program included."""
+"""Limit of timing one candidate, with its comparison with the untuned program."""
 
 REFERENCE_S = 60.0
-"""The same when the untuned program must run first."""
+"""The same if the untuned program must run first."""
 
 SLOW = 1.3
-"""What takes this many times as long as the best so far is timed but once; repeats rarely differ so much."""
+"""A candidate that takes this many times as long as the best so far is timed only once."""
 
 _PEAK_S = 60.0
 _PACKAGE_S = 0.5 * _HOURS
@@ -55,7 +55,7 @@ _encode = msgspec.msgpack.encode
 
 
 class StageFactory:
-    """Makes the works of one job.  Stage ids are never used twice, also not across restarts."""
+    """Makes the stages of one job.  Stage ids are never used twice, also not across restarts."""
 
     def __init__(self, spec: JobSpec) -> None:
         self._spec = spec
@@ -65,17 +65,17 @@ class StageFactory:
         self._candidates: dict[str, Candidate] = {}
 
     def used(self, stage: str) -> None:
-        """A stage of this id was run by an earlier process of this job."""
+        """Note a stage id that an earlier process of this job has used."""
         self._used.add(stage)
 
     def prepared(self, prepared: Prepared) -> None:
-        """The network is known from here on."""
+        """Take in the prepared network."""
         self._prepared = prepared
         self._spec = self._spec.of_network(prepared.subgraphs)
         self._modules = prepared.modules
 
     def candidate(self, digest: str) -> Candidate | None:
-        """The candidate of this digest, if a work of this process was made for it."""
+        """Return the candidate of this digest, if a stage of this process was made for it."""
         return self._candidates.get(digest)
 
     def prepare(self, *, conservative: bool = False) -> Work:
@@ -84,7 +84,7 @@ class StageFactory:
         return self._own(StageName.PREPARE, StageName.PREPARE, _encode(spec), _PREPARE_S)
 
     def draft(self, chosen: Mapping[str, Candidate], *, alone: bool = False) -> Work:
-        """Compile the network to have it checked; `alone`, each of its subgraphs as well."""
+        """Compile the network to check it; with `alone`, so that its subgraphs can be compared one by one."""
         return self._own(StageName.DRAFT, StageName.DRAFT, _encode(DraftPrograms(dict(chosen), alone)), _PACKAGE_S)
 
     def explain(self) -> Work:
@@ -92,13 +92,13 @@ class StageFactory:
         return self._own(StageName.EXPLAIN, StageName.EXPLAIN, b"", _EXPLAIN_S)
 
     def check(self, packaged: Packaged) -> Work:
-        """Run a draft once and compare its outputs with those of others."""
+        """Run a draft once and compare its outputs with those of baselines."""
         return self._compare(
             StageName.CHECK, packaged, self._spec.options.compare, _CHECK_S + self._more_s, timed=False
         )
 
     def peak(self) -> Work:
-        """Measure what the device reaches at its best."""
+        """Measure the device's peak performance."""
         stage = self._stage(StageName.PEAK, StageName.PEAK, self._device(), then=self._here())
         return Work(stage, "device", b"", (b"",), _PEAK_S, droppable=True)
 
@@ -111,7 +111,7 @@ class StageFactory:
         return self._own(StageName.UPDATE, f"update-{finished_rounds - 1}", b"", _SELECT_S)
 
     def package(self, chosen: Mapping[str, Candidate], *, alone: bool = False) -> Work:
-        """Compile the network; `alone`, so that each of its subgraphs can be compared as well."""
+        """Compile the network; with `alone`, also so that its subgraphs can be compared one by one."""
         return self._own(StageName.PACKAGE, StageName.PACKAGE, _encode(DraftPrograms(dict(chosen), alone)), _PACKAGE_S)
 
     def build_draft(self, candidates: Sequence[Candidate]) -> Work:
@@ -119,7 +119,7 @@ class StageFactory:
         return self._build(candidates, "build-draft", BUILD_S)
 
     def build(self, candidates: Sequence[Candidate], number: int | None, patience_s: float = BUILD_S) -> Work:
-        """Build candidates of a round, or (None) of the closing, on all cores of the host, each in so many seconds."""
+        """Build candidates of a round, or (None) of the closing, on all cores of the host, each within `patience_s`."""
         name = f"build-{'end' if number is None else number}"
         return self._build(candidates, name, patience_s, droppable=number is not None)
 
@@ -149,7 +149,7 @@ class StageFactory:
     ) -> Work:
         """Time built candidates of a round (or a part of it), or (None) of the closing, alone on a device.
 
-        `best_us` are the best times so far; candidates far from them are timed but once.  `again` are those that were
+        `best_us` are the best times so far; candidates far from them are timed only once.  `again` are those that were
         timed before.
         """
         confirm = number is None
@@ -172,7 +172,7 @@ class StageFactory:
         return Work(stage, "device", _encode(context), items, timeout, droppable=not confirm)
 
     def prove(self, packaged: Packaged) -> Work:
-        """Compare the executable with the untuned network and with others, in numbers and in speed."""
+        """Compare the executable with the untuned network and with baselines, in outputs and in speed."""
         return self._compare(StageName.PROVE, packaged, self._spec.options.compare, _PROVE_S + self._more_s, timed=True)
 
     def _compare(
@@ -201,12 +201,12 @@ class StageFactory:
         return Work(stage, "device", _encode(self._conditions()), (_encode(item),), timeout_s, files=named)
 
     def proof_s(self, tuned_s: float, untuned_s: float) -> float:
-        """Seconds that the proof of a network takes, roughly, of which one run takes so long, tuned and untuned."""
+        """Return the estimated seconds of the proof of a network, from the seconds of one run, tuned and untuned."""
         rivals = len(self._spec.options.compare)
         return estimate_validation_s(self._conditions(), tuned_s=tuned_s, untuned_s=untuned_s, baselines=rivals)
 
     def duration_key(self, kind: str) -> str:
-        """What stages of this kind are expected to take as long as: those of the same model, whichever job's."""
+        """Return the duration key of stages of this kind: one for each model and kind, whichever the job."""
         return f"{self._spec.model.name}/{kind}"
 
     def _titles(self) -> dict[str, str]:
@@ -214,7 +214,7 @@ class StageFactory:
 
     @property
     def _more_s(self) -> float:
-        """What comparing on all sets of inputs but the first may take besides, in seconds."""
+        """Additional seconds for comparing on all sets of inputs but the first."""
         return _SET_S * max(0, len(self._spec.input_files) - 1)
 
     def _conditions(self) -> ValidationContext:
@@ -241,7 +241,7 @@ class StageFactory:
 
 
 def _no_reference(workload: str) -> Built:
-    """In place of a reference that could not be built: the workload's candidates fail, as nobody can vouch for them."""
+    """Return a failure in place of a reference that could not be built: the workload's candidates fail with it."""
     failure = Outcome(Status.BUILD_FAILED, cause="the untuned program could not be built")
     return Built(Candidate.untuned(workload).digest, failure=failure)
 

@@ -1,7 +1,7 @@
-"""What a tuning job knows: a fold over its committed events.
+"""The state of a tuning job, built from its committed events.
 
-Changes by `fold` alone, except for what belongs to its process: the prepared network, built programs, trained models.
-What of these is lost with a process is made again.
+The state changes by `fold` alone, except for what belongs to the process: the prepared network, built programs, trained
+models.  These are made again if the process is lost.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from kintune.tuning.job.statistics import JobStatistics
 __all__ = ["TRIES", "JobState"]
 
 TRIES = 3
-"""How often a stage without which there is no result is tried before the job is given up."""
+"""How often a stage that is needed for a result is tried before the job fails."""
 
 _NEEDED = frozenset(
     {
@@ -63,7 +63,7 @@ _NEEDED = frozenset(
 )
 
 _VERDICTS = ("BuildError: ", "NumericsError: ")
-"""What the cause of a failure begins with that says something of the programs, and would be the same another time."""
+"""Beginnings of the causes of failures that come from the programs, so that another try would fail as well."""
 
 
 def _decode(payload: bytes, kind: Any) -> Any:
@@ -73,18 +73,17 @@ def _decode(payload: bytes, kind: Any) -> Any:
 class JobState:
     """The state of one job.
 
-    `setbacks` counts failures in a row of stages without which there is no result, `setback` is the last of them;
-    `plan` is the round that was selected last, `built` has the programs that are still to be timed, finalists included.
-    `unreferenced` says how often a workload's untuned program, its reference, failed to build in this process.
+    `setbacks` counts the failures in a row of stages that are needed for a result, `setback` is the last of them.
+    `plan` is the round that was selected last.  `built` has the programs that are still to be timed, with finalists.
+    `unreferenced` counts how often a workload's untuned program, its reference, failed to build in this process.
     `wants_peak` says that the device's peak is to be measured.
 
-    `check` is the check of the network under way, or the last one; `checked` are the programs that were found good,
-    None before the first check has ended well; `draft` was compiled and is still to be run.  `is_wrong` says that the
-    network fails however it is lowered, `check.cause` how, `culprit` the user's node where that is found out;
-    `failure`, once there is one, is why the job cannot go on.  `notes` has a line on each thing that the user should
-    know.  `wants_alone` says that the network's outputs are near enough only on account of what rounding does to them,
-    so that its subgraphs are to be compared alone.  `session` and `finalists` raise OrderError before the model is
-    prepared.
+    `check` is the current check of the network, or the last one.  `checked` are the programs that were found good, None
+    before the first good check.  `draft` was compiled and is still to be run.  `is_wrong` says that the network fails
+    however it is lowered: `check.cause` is the cause, `culprit` the user's node at fault (None before the search for
+    it, empty if it was not found).  `failure` is why the job cannot go on, empty if it can.  `notes` has a line for
+    each thing that the user should know.  `wants_alone` says that the network's outputs are accepted only because of
+    rounding, so that its subgraphs are to be compared one by one.
     """
 
     def __init__(self, spec: JobSpec, backend: CompilerBackend, works: StageFactory) -> None:
@@ -117,65 +116,73 @@ class JobState:
         self._of_kin: set[Candidate] = set()
         self._stale_models: set[str] = set()
         self._is_repaired = False
-        self._drafted_s: dict[str, float] = {}  # what building took of candidates that the search had not picked yet
+        self._drafted_s: dict[str, float] = {}  # build times by digest, of candidates that were not selected yet
 
     @property
     def session(self) -> SearchSession:
-        """The search."""
+        """The search.
+
+        Raises:
+            OrderError: the model is not prepared yet.
+        """
         if self._session is None:
             raise OrderError("the model must be prepared first")
         return self._session
 
     @property
     def finalists(self) -> Finalists:
-        """The end of the search."""
+        """The finalists.
+
+        Raises:
+            OrderError: the model is not prepared yet.
+        """
         if self._finalists is None:
             raise OrderError("the model must be prepared first")
         return self._finalists
 
     def prepare(self, spec: JobSpec) -> Prepared:
-        """Prepare the network in this process; what comes of it counts once it is committed."""
+        """Prepare the network in this process; the state changes once the result is committed."""
         prepared = self._backend.prepare(spec)
         self._is_prepared_here = True
         return prepared
 
     @property
     def kernels(self) -> dict[str, Built]:
-        """What was built in this process and can be linked into the network, by the candidate's digest."""
+        """The programs built in this process that can be linked into the network, by candidate digest."""
         built = [*self.built.values(), *self.references.values()]
         return {each.candidate: each for each in built if each.object_file}
 
     @property
     def is_checking(self) -> bool:
-        """Whether a check is under way, or to begin."""
+        """Whether a check is running, or is to begin."""
         return self.checked is None or (self.check is not None and self.check.ok is None)
 
     @property
     def wants_conservative(self) -> bool:
-        """Whether the network is to be lowered the other way, since the usual one failed."""
+        """Whether the network is to be lowered conservatively, since it failed otherwise."""
         failed = self.check is not None and self.check.ok is False
         return failed and not self.is_wrong and self.prepared is not None and not self.prepared.conservative
 
     def shipping(self) -> dict[str, Candidate]:
-        """The programs to ship: the fastest ones, but for those that made the tuned network fail."""
+        """Return the programs to ship: the fastest ones, except for those that made the tuned network fail."""
         if self._is_repaired and self.checked is not None:
             return self.checked
         return self.finalists.chosen()
 
     def begin_check(self) -> NetworkCheck:
-        """The check under way; the first one, of what is known to be best, begins when it is asked for."""
+        """Return the current check; begins the first one, of the best known programs, if there is none."""
         if self.check is None:
             self.check = NetworkCheck(self.finalists.draft(), self.finalists.untuned())
         return self.check
 
     def retrain(self) -> None:
-        """Train what a process that is gone had trained; the same samples give the same models."""
+        """Train the models that were lost with an earlier process; the same samples give the same models."""
         if self._stale_models:
             self.session.adopt(self.session.train(sorted(self._stale_models)), rounds=())
             self._stale_models.clear()
 
     def anything_measured(self) -> bool:
-        """Whether any program but the untuned ones has run; a network without anything to tune needs none."""
+        """Return whether any program besides the untuned ones has run, or the network has nothing to tune."""
         states = self.session.states.values()
         times = ((candidate, time) for state in states for candidate, time in state.times_us.items())
         return not states or any(candidate.sketch != UNTUNED and math.isfinite(time) for candidate, time in times)
@@ -259,7 +266,7 @@ class JobState:
             self._fold_peak(taught.peak)
 
     def _fold_peak(self, peak: Peak | None) -> None:
-        """The device's peak is known now, or (None) could not be measured: then the search goes without."""
+        """Take in the device's peak; with None it could not be measured, and the search goes on without it."""
         self.wants_peak = False
         if peak is not None and self.prepared is not None:
             self.session.limit({s.workload: peak.least_us(s.flops, s.weight_bytes) for s in self.prepared.subgraphs})
@@ -274,11 +281,13 @@ class JobState:
             self._attempted(proof.disagreement or "its outputs differ", proof.wrong_alone)
         elif proof.basis and not self.wants_alone:
             self.wants_alone = True
-            self.draft = None  # made again, with its subgraphs
+            self.draft = None  # compiled again, for the comparison of subgraphs
         else:
             self.checked_proof = proof
             self._attempted("")
-            if proof.basis and not self.is_checking and not self.spec.options.search:  # else the proof says it
+            if (
+                proof.basis and not self.is_checking and not self.spec.options.search
+            ):  # with a search, the proof adds the note
                 self.notes.append(_noted(proof))
 
     def _fold_proof(self, proof: ValidationResult) -> None:
@@ -294,16 +303,16 @@ class JobState:
                 self.notes.append(_noted(proof))
 
     def _fold_failure(self, kind: str, cause: str) -> None:
-        """The network cannot be compiled, or does not run: another try would end in the same way."""
+        """Take in that the network cannot be compiled or does not run; another try would fail in the same way."""
         if kind == StageName.CHECK:
             self._attempted(cause)
         elif self.prepared is None or not self._repair(cause):
             self.failure = f"{kind}: {cause}"
 
     def _attempted(self, cause: str, wrong: Collection[str] = ()) -> None:
-        """What was wrong with the programs that were tried, in a line; nothing if they are good.
+        """Take in what was wrong with the programs of the check, in a line; empty if they are good.
 
-        `wrong` are workloads whose programs are known to be.
+        `wrong` are the workloads whose programs are known to be at fault.
         """
         check = self.begin_check()
         attempt = check.attempt
@@ -318,7 +327,7 @@ class JobState:
             self._settle(check, attempt)
 
     def _settle(self, check: NetworkCheck, tried: Mapping[str, Candidate]) -> None:
-        """The check has found a program for each workload with which the network is right."""
+        """Take in that the check has found a good program for each workload."""
         if self.prepared is None:
             return
         names = {s.workload: s.title for s in self.prepared.subgraphs}
@@ -328,7 +337,7 @@ class JobState:
         if self.checked is None:
             self.finalists.leave_untuned(check.culprits)
             self.session.leave_out(check.culprits)
-            if tried != check.settled:  # which may ship as it is, so that it is looked at itself
+            if tried != check.settled:  # these may ship, so they are checked as well
                 self.draft = None
                 self.check = NetworkCheck(check.settled, check.settled)
                 return
@@ -336,7 +345,10 @@ class JobState:
         self.checked = check.settled
 
     def _repair(self, cause: str, wrong: Collection[str] = ()) -> bool:
-        """The tuned network fails: look for the programs at fault, once, if others are known to be good."""
+        """Start a search for the programs because of which the tuned network fails; returns whether it is possible.
+
+        It is done once, and only if other programs are known to be good.
+        """
         chosen, checked = self.finalists.chosen(), self.checked
         if checked is None or self._is_repaired or chosen == checked:
             return False
@@ -371,7 +383,7 @@ class JobState:
             if not self._searched(built.candidate, built.failure):
                 self._confirmed(built.candidate, built.failure)
             return
-        if candidate is not None:  # else it was built for a process that is gone
+        if candidate is not None:  # else it was built for an earlier process
             self.built[candidate] = built
             if candidate.sketch == UNTUNED:
                 self.references[candidate.workload] = built
@@ -381,7 +393,7 @@ class JobState:
         observe(profiled.candidate, profiled.outcome)
 
     def _searched(self, digest: str, outcome: Outcome) -> bool:
-        """Take in an outcome of the search; False if none is awaited for this candidate."""
+        """Take in an outcome of the search; returns False if the search awaits none for this candidate."""
         candidate = self._awaited(digest)
         if candidate is None:
             return False
@@ -395,22 +407,22 @@ class JobState:
         return True
 
     def _awaited(self, digest: str) -> Candidate | None:
-        """The candidate of this digest, if the search awaits its outcome."""
+        """Return the candidate of this digest, if the search awaits its outcome."""
         known = self._stages.candidate(digest)
         if known is not None:
             return known if self.session.awaits(known) else None
-        return next((c for c in self.session.pending if c.digest == digest), None)  # a process that is gone offered it
+        return next((c for c in self.session.pending if c.digest == digest), None)  # an earlier process offered it
 
     def _let_go_of_the_slow(self, workload: str) -> None:
-        """Of what was built for a workload only what would be timed again at the end need be there then."""
+        """Drop the built programs of a workload that are not among its fastest ones, and so no finalists."""
         finalists = set(self.session.states[workload].fastest(FINALISTS))
         for candidate in [c for c in self.built if c.workload == workload and c not in finalists]:
             del self.built[candidate]
 
     def _confirmed(self, digest: str, outcome: Outcome) -> bool:
-        """The same for a finalist."""
+        """Take in an outcome of a finalist; returns False if none is awaited for this candidate."""
         candidate = self._stages.candidate(digest)
-        if candidate is None:  # a process that is gone offered it
+        if candidate is None:  # an earlier process offered it
             candidate = next((c for c in self.finalists.pending if c.digest == digest), None)
         if candidate is None or not self.finalists.awaits(candidate):
             return False
@@ -435,7 +447,7 @@ class JobState:
 
 
 def _noted(proof: ValidationResult) -> str:
-    """What the user should know of outputs that are near enough only on account of what rounding does to them."""
+    """Return the note on outputs that are accepted only because of rounding."""
     alone = f"; {len(proof.alone)} subgraphs agree by themselves" if proof.alone else ""
     left = f", not compared by themselves: {', '.join(proof.not_alone)}" if proof.not_alone else ""
     return f"the outputs are {proof.basis}{alone}{left}"
@@ -446,7 +458,7 @@ def _features(blob: bytes) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 def _is_usable(model: KnownModel) -> bool:
-    """Whether this version of XGBoost reads the model."""
+    """Return whether this version of XGBoost can read the model."""
     try:
         Trees.from_bytes(model.blob)
     except ValueError:

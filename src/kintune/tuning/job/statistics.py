@@ -1,4 +1,4 @@
-"""What a job counts while it runs: trials, failures, time, and how the estimated latency fell."""
+"""The statistics of a job: trials, failures, time, and the curve of the estimated latency."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["JobStatistics"]
 class JobStatistics:
     """Counters of one job; times in seconds of active run time.
 
-    The search began at `search_from`, after the network had been compiled and checked.
-    `disturbed` are those trials that were timed again, since others used the device's cores meanwhile; `curve` has
-    rows of (seconds, trials, estimated latency in ms), one whenever the estimate changed.
+    The search began at `search_from`, after the network had been compiled and checked.  `disturbed` counts the trials
+    that were timed again because other processes used the device's cores.  `samples` has one cause of each kind of
+    failure.  `curve` has a row (seconds, trials, estimated latency in ms) for each change of the estimate.
     """
 
     at: float = 0.0
@@ -42,11 +42,11 @@ class JobStatistics:
         return self.at - self.search_from
 
     def taught(self, programs: int, models: int, lost: int) -> None:
-        """The job was told so much of other workloads."""
+        """Note what the job was taught of other workloads; `lost` counts what could not be used."""
         self.knowledge = KnowledgeUse(programs, models, self.knowledge.measured, lost)
 
     def count(self, candidate: Candidate, outcome: Outcome, *, trial: bool, of_kin: bool = False) -> None:
-        """Count an outcome, as a `trial` or not, `of_kin` or not, and keep one cause of each kind of failure."""
+        """Count an outcome; `of_kin` says that its candidate was transferred from earlier jobs."""
         counts = trial and candidate.sketch != UNTUNED
         self.trials += counts
         self.disturbed += counts and outcome.repeated > 0
@@ -59,20 +59,20 @@ class JobStatistics:
         self.samples.setdefault(name, outcome.cause)
 
     def point(self, latency_us: float) -> None:
-        """The network is now estimated to take this long."""
+        """Note the estimated latency of the network."""
         latency_ms = latency_us / 1e3
         if math.isfinite(latency_ms) and (not self.curve or latency_ms != self.curve[-1][2]):
             self.curve.append((self.at, self.trials, latency_ms))
 
     def story(self) -> str:
-        """The failures by cause, with one sample each; empty when there are none."""
+        """Return the failures by kind with one cause each, in a line; empty without failures."""
         parts = [f"{name} x{count} ({self.samples[name]})" for name, count in sorted(self.failures.items())]
         return "; ".join(parts)
 
     def report(
         self, stage: str, subgraph: str, options: Options, session: SearchSession | None, seconds_left: float | None
     ) -> ProgressReport:
-        """Where the job stands, for people."""
+        """Return the progress of the job for its user."""
         best = untuned = math.inf
         families: tuple[FamilyProgress, ...] = ()
         if session is not None and session.states:

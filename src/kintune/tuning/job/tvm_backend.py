@@ -57,7 +57,7 @@ class TvmBackend:
         """Import the model, lower it for the target, and list its subgraphs with their sketches."""
         target = tvm.target.Target(_target(spec))
         model = load(spec.model)
-        for path in spec.input_files:  # refused now rather than by the proof, after all the work
+        for path in spec.input_files:  # so that unusable files are refused before the work
             load_arranged(model.inputs, path)
         lowered, conservative, notes = _lowered(model, target, conservative=spec.conservative)
         tunable = is_tunable(lowered.workloads)
@@ -97,13 +97,13 @@ class TvmBackend:
         )
 
     def space(self) -> SearchSpace:
-        """The search space of the prepared network."""
+        """Return the search space of the prepared network."""
         if self._space is None:
             raise OrderError("prepare the model before searching")
         return self._space
 
     def draft(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> DraftResult:
-        """Compile the network with the chosen programs and write it beside the output."""
+        """Compile the network with the chosen programs, and write it beside the output."""
         spec, model = self._spec, self._model
         if spec is None or model is None:
             raise OrderError("prepare the model before compiling it")
@@ -124,7 +124,7 @@ class TvmBackend:
         )
 
     def explain(self) -> str:
-        """The first of the user's nodes with which the network cannot be compiled, or computes something else."""
+        """Return the first of the user's nodes that cannot be compiled or computes something else; empty if unknown."""
         spec, model = self._spec, self._model
         if spec is None or model is None:
             raise OrderError("prepare the model before explaining it")
@@ -157,7 +157,7 @@ class TvmBackend:
         )
 
     def kept(self, packaged: Packaged) -> bool:
-        """Whether what an earlier process of this job has written is still there, and where it is wanted now."""
+        """Return whether the files that an earlier process of this job wrote still exist at the current output path."""
         here = self._spec is not None and packaged.tuned == f"{self._spec.output}{UNPROVEN}"
         files = (packaged.tuned, packaged.untuned, packaged.alone)
         return here and all(Path(path).exists() for path in files if path is not None)
@@ -174,7 +174,7 @@ class TvmBackend:
         try:
             alone = side_by_side(self._lowered, compared)
             self._build(chosen, kernels, alone.lowered, alone.outputs).save(path)
-        except Exception:  # the compiler raises whatever its passes stumble over; the proof does without it
+        except Exception:  # the compiler raises any kind of exception; the proof is possible without it
             traceback.print_exc()
             return PerProgramCheck(None, tuple(sorted(tuned)))
         return PerProgramCheck(path, tuple(sorted(left_out)))
@@ -186,7 +186,7 @@ class TvmBackend:
         lowered: Lowered | None = None,
         outputs: tuple[Tensor, ...] | None = None,
     ) -> Executable:
-        """The network with these programs; one that was made of it where `lowered` and its `outputs` are given."""
+        """Build the network with these programs, or the network `lowered`, made from it, with its `outputs`."""
         spec, model, lowered = self._spec, self._model, lowered or self._lowered
         if spec is None or model is None or lowered is None:
             raise OrderError("prepare the model before packaging it")
@@ -214,16 +214,16 @@ def _target(spec: JobSpec) -> dict[str, object]:
 def _lowered(
     model: ImportedModel, target: tvm.target.Target, *, conservative: bool
 ) -> tuple[Lowered, bool, tuple[str, ...]]:
-    """The network lowered, whether that was done conservatively, and what the user should know of it.
+    """Lower the network; returns the result, whether it was lowered conservatively, and notes for the user.
 
     Raises:
-        ModelError: it cannot be lowered in either way; the log has all that the compiler says.
+        ModelError: it cannot be lowered in either way; the log has the messages of the compiler.
     """
     try:
         return lower(model.module, target, conservative=conservative), conservative, ()
     except KintuneError:
         raise
-    except Exception as error:  # the compiler raises whatever its passes stumble over
+    except Exception as error:  # the compiler raises any kind of exception
         traceback.print_exc()
         cause = cause_line(error)
         if not conservative:
