@@ -25,10 +25,10 @@ class Server:
     def __init__(self, place: Path) -> None:
         data = place / "data"
         data.mkdir()
-        self.rooms = ApplicationState(ServiceSettings(data=str(data)))
+        self.application = ApplicationState(ServiceSettings(data=str(data)))
         self.poked = threading.Event()
-        self.bus = EventBus(self.rooms.settings.socket, self.poked.set)
-        config = uvicorn.Config(make_app(self.rooms), port=0, log_config=None, timeout_graceful_shutdown=2)
+        self.bus = EventBus(self.application.settings.socket, self.poked.set)
+        config = uvicorn.Config(make_app(self.application), port=0, log_config=None, timeout_graceful_shutdown=2)
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run)
         self.thread.start()
@@ -41,10 +41,10 @@ class Server:
         self.server.should_exit = True
         self.thread.join()
         self.bus.close()
-        self.rooms.__exit__(None, None, None)
+        self.application.__exit__(None, None, None)
 
     def step(self, job: str, state: JobStatus, reason: str = "", **files: str) -> None:
-        self.rooms.docket.step(job, state, reason, time.time(), **files)
+        self.application.jobs.step(job, state, reason, time.time(), **files)
         self.bus.publish(Changed(job, state, reason))
 
 
@@ -124,7 +124,7 @@ def test_a_result_is_downloaded(server: Server, model: Path, tmp_path: Path) -> 
     with Client(server.url) as client:
         job = client.submit(client.upload(model)["id"], shapes={"x": [1, 4]})["id"]
         server.step(job, JobStatus.CHECKING)
-        server.step(job, JobStatus.DONE, "converged", executable=server.rooms.content.put_bytes(b"program"))
+        server.step(job, JobStatus.DONE, "converged", executable=server.application.blobs.put_bytes(b"program"))
         assert client.download(job, tmp_path / "net.kt").read_bytes() == b"program"
         with pytest.raises(InputError, match="has no log"):
             client.download(job, tmp_path / "log", "log")

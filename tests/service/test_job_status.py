@@ -43,4 +43,4 @@ def test_wishes_make_sense_while_they_can_be_granted() -> None:
     assert may_command(JobStatus.QUEUED, JobCommand.CANCEL)
     assert may_command(JobStatus.TUNING, JobCommand.FINISH)
     assert not may_command(JobStatus.QUEUED, JobCommand.FINISH)
-    assert not any(may_command(end, wish) for end in ENDS for wish in JobCommand)
+    assert not any(may_command(end, command) for end in ENDS for command in JobCommand)

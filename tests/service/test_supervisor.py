@@ -31,49 +31,49 @@ def test_parts_that_run_apart_keep_their_own_settings(tmp_path: Path) -> None:
     assert read(web.file) == orchestrator  # what commands need is the same in both
 
 
-def lives(comeback: RestartPolicy, code: int, *, lifetime: float, times: int) -> list[float]:
+def lives(restarts: RestartPolicy, code: int, *, lifetime: float, times: int) -> list[float]:
     """How long each start is waited for, when every life ends so."""
     now, waits = 0.0, []
     for _ in range(times):
-        comeback.started(now)
-        comeback.ended(code, now + lifetime)
-        waits.append(comeback.due - now - lifetime)
-        now = comeback.due
+        restarts.started(now)
+        restarts.ended(code, now + lifetime)
+        waits.append(restarts.due - now - lifetime)
+        now = restarts.due
     return waits
 
 
 def test_who_cannot_live_is_started_ever_more_rarely_and_then_given_up() -> None:
-    comeback = RestartPolicy()
-    assert lives(comeback, 1, lifetime=1.0, times=4) == [0.5, 1.0, 2.0, 4.0]
-    assert not comeback.hopeless
-    lives(comeback, 1, lifetime=1.0, times=1)
-    assert comeback.hopeless
+    restarts = RestartPolicy()
+    assert lives(restarts, 1, lifetime=1.0, times=4) == [0.5, 1.0, 2.0, 4.0]
+    assert not restarts.hopeless
+    lives(restarts, 1, lifetime=1.0, times=1)
+    assert restarts.hopeless
 
 
 @pytest.mark.parametrize("killer", [signal.SIGKILL, signal.SIGTERM])
 def test_who_is_killed_comes_back_however_often(killer: signal.Signals) -> None:
-    comeback = RestartPolicy()
-    assert lives(comeback, -killer, lifetime=1.0, times=100)[-1] <= 1.0
-    assert not comeback.hopeless
+    restarts = RestartPolicy()
+    assert lives(restarts, -killer, lifetime=1.0, times=100)[-1] <= 1.0
+    assert not restarts.hopeless
 
 
 def test_who_crashes_dies_by_itself() -> None:
-    comeback = RestartPolicy()
-    lives(comeback, -signal.SIGSEGV, lifetime=1.0, times=5)
-    assert comeback.hopeless
+    restarts = RestartPolicy()
+    lives(restarts, -signal.SIGSEGV, lifetime=1.0, times=5)
+    assert restarts.hopeless
 
 
 def test_who_meets_trouble_that_passes_waits_longer_and_is_never_given_up() -> None:
-    comeback = RestartPolicy()
-    assert lives(comeback, os.EX_TEMPFAIL, lifetime=1.0, times=50)[-1] == 30.0
-    assert not comeback.hopeless
+    restarts = RestartPolicy()
+    assert lives(restarts, os.EX_TEMPFAIL, lifetime=1.0, times=50)[-1] == 30.0
+    assert not restarts.hopeless
 
 
 def test_who_has_served_for_a_while_begins_anew() -> None:
-    comeback = RestartPolicy()
-    lives(comeback, 1, lifetime=1.0, times=4)
-    assert lives(comeback, 1, lifetime=100.0, times=100) == [0.5] * 100
-    assert not comeback.hopeless
+    restarts = RestartPolicy()
+    lives(restarts, 1, lifetime=1.0, times=4)
+    assert lives(restarts, 1, lifetime=100.0, times=100) == [0.5] * 100
+    assert not restarts.hopeless
 
 
 def test_it_never_waits_for_ever() -> None:

@@ -11,85 +11,85 @@ DAY = 86400.0
 
 
 @pytest.fixture
-def people(database: Database) -> Users:
+def users(database: Database) -> Users:
     return Users(database)
 
 
-def test_a_token_lets_its_owner_in(people: Users) -> None:
-    anna = people.add_user("anna", 1.0, Quota(jobs=3))
-    token = people.add_token(anna, "laptop", Scope.SUBMIT, 1.0, 2.0)
-    visitor = people.visitor(token.text, DAY)
+def test_a_token_lets_its_owner_in(users: Users) -> None:
+    anna = users.add_user("anna", 1.0, Quota(jobs=3))
+    token = users.add_token(anna, "laptop", Scope.SUBMIT, 1.0, 2.0)
+    visitor = users.visitor(token.text, DAY)
     assert (visitor.user, visitor.name, visitor.scope, visitor.quota.jobs) == (anna.id, "anna", Scope.SUBMIT, 3)
-    (kept,) = people.tokens(anna)
+    (kept,) = users.tokens(anna)
     assert (kept.hint, kept.label, kept.used) == (token.hint, "laptop", DAY)
 
 
-def test_a_token_is_good_on_a_full_disk_too(people: Users, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    token = people.add_token(people.add_user("anna", 1.0), "", Scope.SUBMIT, 1.0, None)
+def test_a_token_is_good_on_a_full_disk_too(users: Users, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = users.add_token(users.add_user("anna", 1.0), "", Scope.SUBMIT, 1.0, None)
 
     def full(_connection: object) -> None:
         raise StorageFull("no space left")
 
     monkeypatch.setattr(database.system, "before_commit", full)
-    assert people.visitor(token.text, 2.0).name == "anna"
+    assert users.visitor(token.text, 2.0).name == "anna"
 
 
-def test_nobody_else_comes_in(people: Users) -> None:
-    anna = people.add_user("anna", 1.0)
-    token = people.add_token(anna, "", Scope.ADMIN, 1.0, None).text
+def test_nobody_else_comes_in(users: Users) -> None:
+    anna = users.add_user("anna", 1.0)
+    token = users.add_token(anna, "", Scope.ADMIN, 1.0, None).text
     for text in ("", "kt_", token[:-1], token + "x", new_token().text, "Bearer " + token):
         with pytest.raises(Unauthorized, match="a valid token"):
-            people.visitor(text, 2.0)
+            users.visitor(text, 2.0)
 
 
-def test_tokens_expire_and_are_revoked(people: Users) -> None:
-    anna = people.add_user("anna", 0.0)
-    token = people.add_token(anna, "", Scope.READ, 0.0, 1.0)
-    people.visitor(token.text, DAY - 1)
+def test_tokens_expire_and_are_revoked(users: Users) -> None:
+    anna = users.add_user("anna", 0.0)
+    token = users.add_token(anna, "", Scope.READ, 0.0, 1.0)
+    users.visitor(token.text, DAY - 1)
     with pytest.raises(Unauthorized):
-        people.visitor(token.text, DAY)
-    other = people.add_token(anna, "", Scope.READ, 0.0, None)
-    people.revoke(people.tokens(anna)[1].id, 5.0)
+        users.visitor(token.text, DAY)
+    other = users.add_token(anna, "", Scope.READ, 0.0, None)
+    users.revoke(users.tokens(anna)[1].id, 5.0)
     with pytest.raises(Unauthorized):
-        people.visitor(other.text, 6.0)
+        users.visitor(other.text, 6.0)
     with pytest.raises(NotFound):
-        people.revoke(99, 5.0)
+        users.revoke(99, 5.0)
 
 
-def test_who_is_locked_out_stays_out_until_let_in(people: Users) -> None:
-    anna = people.add_user("anna", 0.0)
-    token = people.add_token(anna, "", Scope.READ, 0.0, None).text
-    people.change_user("anna", disabled=True)
+def test_who_is_locked_out_stays_out_until_let_in(users: Users) -> None:
+    anna = users.add_user("anna", 0.0)
+    token = users.add_token(anna, "", Scope.READ, 0.0, None).text
+    users.change_user("anna", disabled=True)
     with pytest.raises(Unauthorized):
-        people.visitor(token, 1.0)
-    people.change_user("anna", disabled=False, quota=Quota(minutes=5.0))
-    assert people.visitor(token, 1.0).quota.minutes == 5.0
+        users.visitor(token, 1.0)
+    users.change_user("anna", disabled=False, quota=Quota(minutes=5.0))
+    assert users.visitor(token, 1.0).quota.minutes == 5.0
 
 
-def test_the_database_never_sees_a_tokens_text(people: Users, database: Database) -> None:
-    token = people.add_token(people.add_user("anna", 0.0), "", Scope.READ, 0.0, None)
+def test_the_database_never_sees_a_tokens_text(users: Users, database: Database) -> None:
+    token = users.add_token(users.add_user("anna", 0.0), "", Scope.READ, 0.0, None)
     with database.snapshot() as connection:
         rows = [str(tuple(row)) for row in connection.exec_driver_sql("SELECT * FROM service_tokens")]
     assert rows
     assert all(token.text not in row for row in rows)
 
 
-def test_names_are_plain_and_taken_once(people: Users) -> None:
-    people.add_user("anna", 0.0)
+def test_names_are_plain_and_taken_once(users: Users) -> None:
+    users.add_user("anna", 0.0)
     for name in ("anna", "", "Anna", "a b", "-a", "a" * 65, "../x"):
         with pytest.raises(InputError):
-            people.add_user(name, 0.0)
+            users.add_user(name, 0.0)
     with pytest.raises(NotFound):
-        people.user("nobody")
+        users.user("nobody")
 
 
-def test_it_is_known_whether_anybody_could_come_in(people: Users) -> None:
-    assert not people.any_token()
-    assert people.local(0.0).name == people.local(0.0).name == "local"
-    people.add_token(people.add_user("anna", 0.0), "", Scope.READ, 0.0, 1.0)
-    assert people.any_token()
+def test_it_is_known_whether_anybody_could_come_in(users: Users) -> None:
+    assert not users.any_token()
+    assert users.local(0.0).name == users.local(0.0).name == "local"
+    users.add_token(users.add_user("anna", 0.0), "", Scope.READ, 0.0, 1.0)
+    assert users.any_token()
     with pytest.raises(Unauthorized):
-        people.local(0.0)
+        users.local(0.0)
 
 
 def test_a_scope_covers_those_below() -> None:
@@ -98,22 +98,22 @@ def test_a_scope_covers_those_below() -> None:
     assert not Scope.READ.covers(Scope.SUBMIT)
 
 
-def test_who_may_only_read_is_told_so(people: Users) -> None:
-    token = people.add_token(people.add_user("anna", 0.0), "", Scope.READ, 0.0, None)
+def test_who_may_only_read_is_told_so(users: Users) -> None:
+    token = users.add_token(users.add_user("anna", 0.0), "", Scope.READ, 0.0, None)
     with pytest.raises(Forbidden, match="this token may read; what was asked takes one that may submit"):
-        people.visitor(token.text, 1.0).require(Scope.SUBMIT)
+        users.visitor(token.text, 1.0).require(Scope.SUBMIT)
 
 
-def test_a_machines_token_locks_nobody_out(people: Users) -> None:
-    operator = people.add_user("operator", 0.0)
-    people.add_token(operator, "board", Scope.MACHINE, 0.0, None)
-    assert people.local(1.0).scope is Scope.ADMIN
-    people.add_token(operator, "", Scope.READ, 0.0, None)
+def test_a_machines_token_locks_nobody_out(users: Users) -> None:
+    operator = users.add_user("operator", 0.0)
+    users.add_token(operator, "board", Scope.MACHINE, 0.0, None)
+    assert users.local(1.0).scope is Scope.ADMIN
+    users.add_token(operator, "", Scope.READ, 0.0, None)
     with pytest.raises(Unauthorized):
-        people.local(2.0)
+        users.local(2.0)
 
 
-def test_machines_and_people_may_do_nothing_that_is_the_others(people: Users) -> None:
+def test_machines_and_people_may_do_nothing_that_is_the_others(users: Users) -> None:
     for scope in (Scope.READ, Scope.SUBMIT, Scope.ADMIN):
         assert not Scope.MACHINE.covers(scope)
         assert not scope.covers(Scope.MACHINE)

@@ -14,7 +14,7 @@ from kintune.service.access import Forbidden, NotFound, Quota, Visitor
 from kintune.service.database import plain
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import ENDS, JobCommand, JobStatus, after, may_command
-from kintune.service.schema import jobs, models, steps, users, wishes
+from kintune.service.schema import commands, jobs, models, steps, users
 
 __all__ = ["Job", "JobRepository", "JobStep", "PendingCommand"]
 
@@ -56,7 +56,7 @@ class PendingCommand(msgspec.Struct, frozen=True):
 
     id: int
     job: str
-    wish: JobCommand
+    command: JobCommand
     value: float | None
 
 
@@ -177,7 +177,7 @@ class JobRepository:
             rows = connection.execute(select(steps).where(steps.c.job == job.id).order_by(steps.c.seq))
             return [JobStep(JobStatus(row.state), row.reason, row.at) for row in rows]
 
-    def wish(self, job: Job, wish: JobCommand, now: float, value: float | None = None) -> None:
+    def command(self, job: Job, command: JobCommand, now: float, value: float | None = None) -> None:
         """Ask something of a job.
 
         Raises:
@@ -185,15 +185,15 @@ class JobRepository:
         """
         with self._database.transaction() as connection:
             state = self._get(connection, job.id).state
-            if not may_command(state, wish):
-                raise OrderError(f"job {job.id} is {state.value}: there is nothing to {wish.value}")
-            same = (wishes.c.job == job.id) & (wishes.c.wish == wish.value) & wishes.c.granted.is_(None)
+            if not may_command(state, command):
+                raise OrderError(f"job {job.id} is {state.value}: there is nothing to {command.value}")
+            same = (commands.c.job == job.id) & (commands.c.wish == command.value) & commands.c.granted.is_(None)
             if (
-                wish is not JobCommand.PRIORITY
-                and connection.scalar(select(wishes.c.id).where(same).limit(1)) is not None
+                command is not JobCommand.PRIORITY
+                and connection.scalar(select(commands.c.id).where(same).limit(1)) is not None
             ):
                 return
-            connection.execute(insert(wishes).values(job=job.id, wish=wish.value, value=value, at=now))
+            connection.execute(insert(commands).values(job=job.id, wish=command.value, value=value, at=now))
 
     # what the orchestrator does -------------------------------------------------------------------------------------
 
@@ -228,20 +228,20 @@ class JobRepository:
         with self._database.snapshot() as connection:
             return frozenset(connection.scalars(select(jobs.c.run_id).where(theirs)))
 
-    def wishes(self) -> list[PendingCommand]:
+    def pending_commands(self) -> list[PendingCommand]:
         """What was asked and is not granted yet, in order."""
-        query = select(wishes).where(wishes.c.granted.is_(None)).order_by(wishes.c.id)
+        query = select(commands).where(commands.c.granted.is_(None)).order_by(commands.c.id)
         with self._database.snapshot() as connection:
             return [
                 PendingCommand(row.id, row.job, JobCommand(row.wish), row.value) for row in connection.execute(query)
             ]
 
-    def granted(self, wish: PendingCommand, now: float) -> None:
-        """The wish was granted, or came too late."""
+    def close_command(self, command: PendingCommand, now: float) -> None:
+        """Record that a command was carried out, or came too late."""
         with self._database.transaction() as connection:
-            connection.execute(update(wishes).where(wishes.c.id == wish.id).values(granted=now))
-            if wish.wish is JobCommand.PRIORITY and wish.value is not None:
-                connection.execute(update(jobs).where(jobs.c.id == wish.job).values(priority=wish.value))
+            connection.execute(update(commands).where(commands.c.id == command.id).values(granted=now))
+            if command.command is JobCommand.PRIORITY and command.value is not None:
+                connection.execute(update(jobs).where(jobs.c.id == command.job).values(priority=command.value))
 
     def step(self, job: str, state: JobStatus, reason: str, now: float, **facts: str | None) -> Job:
         """Bring a job into a state, once; with what else is known of it from here on (`run_id`, `report` ...).
@@ -260,7 +260,7 @@ class JobRepository:
             if state.over:
                 values["ended"] = now
                 connection.execute(
-                    update(wishes).where(wishes.c.job == job, wishes.c.granted.is_(None)).values(granted=now)
+                    update(commands).where(commands.c.job == job, commands.c.granted.is_(None)).values(granted=now)
                 )
             connection.execute(update(jobs).where(jobs.c.id == job).values(**values))
             if before.state is not state:

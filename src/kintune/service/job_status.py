@@ -65,8 +65,8 @@ def after(before: JobStatus, now: JobStatus) -> JobStatus:
     return now
 
 
-def may_command(state: JobStatus, wish: JobCommand) -> bool:
+def may_command(state: JobStatus, command: JobCommand) -> bool:
     """Whether it makes sense to ask that of a job in this state."""
-    if wish is JobCommand.FINISH:
+    if command is JobCommand.FINISH:
         return state is JobStatus.TUNING
     return not state.over

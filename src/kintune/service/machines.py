@@ -60,7 +60,7 @@ class MachineRegistry:
         Devices are of one type only if the reference kernel takes less than `alike` times as long on one as on another.
         """
         self._database = database
-        self._diary = AuditLog(database)
+        self._audit_log = AuditLog(database)
         self._types = DeviceTypes(database)
         self._compiler = compiler
         self._own = own
@@ -90,7 +90,7 @@ class MachineRegistry:
             named = connection.execute(select(machines).where(machines.c.name == join.name)).one_or_none()
             if named is None:
                 connection.execute(insert(machines).values(name=join.name, **row))
-                self._diary.note(now, "machine joins", join.name, details={"token": token})
+                self._audit_log.note(now, "machine joins", join.name, details={"token": token})
             else:
                 if named.token != token and not self._is_revoked(named.token):
                     raise InputError(

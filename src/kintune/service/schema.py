@@ -23,7 +23,7 @@ from sqlalchemy import (
 __all__ = [
     "METADATA",
     "audit",
-    "calls",
+    "commands",
     "device_types",
     "jobs",
     "machines",
@@ -31,7 +31,7 @@ __all__ = [
     "steps",
     "tokens",
     "users",
-    "wishes",
+    "webhooks",
 ]
 
 METADATA = MetaData(
@@ -132,7 +132,7 @@ steps = Table(
     _time("at"),
 )
 
-wishes = Table(
+commands = Table(
     "service_wishes",
     METADATA,
     _id(),
@@ -144,7 +144,7 @@ wishes = Table(
     Index("ix_service_wishes_granted", "granted"),
 )
 
-calls = Table(
+webhooks = Table(
     "service_calls",
     METADATA,
     _id(),

@@ -41,13 +41,13 @@ class _Part:
         self.name = name
         self.arguments = list(arguments)
         self.process: subprocess.Popen[bytes] | None = None
-        self.comeback = RestartPolicy()
+        self.restarts = RestartPolicy()
 
-    def start(self, now: float, lifeline: int) -> None:
+    def start(self, now: float, parent_pipe: int) -> None:
         """Start it, in a session of its own, so that Ctrl-C reaches the supervisor alone."""
-        command = [sys.executable, "-m", *self.arguments, str(lifeline)]
-        self.process = subprocess.Popen(command, pass_fds=[lifeline], start_new_session=True)
-        self.comeback.started(now)
+        command = [sys.executable, "-m", *self.arguments, str(parent_pipe)]
+        self.process = subprocess.Popen(command, pass_fds=[parent_pipe], start_new_session=True)
+        self.restarts.started(now)
 
 
 class Supervisor:
@@ -57,7 +57,7 @@ class Supervisor:
         self._settings = settings
         self._say = say
         self._leaving = False
-        self._lifeline, self._held = os.pipe()  # see `kintune.service.supervisor`
+        self._parent_pipe, self._held = os.pipe()  # see `kintune.service.supervisor`
         self._parts = [_Part(name, (f"kintune.service.{name}.process", self._write(name))) for name in parts]
         write_whole(settings.file, msgspec.json.encode(settings))  # for commands about the service
 
@@ -86,7 +86,7 @@ class Supervisor:
             signal.signal(signal.SIGCHLD, previous)
             for number, handler in before.items():
                 signal.signal(number, handler)
-            for end in (wake, sleep, self._lifeline, self._held):
+            for end in (wake, sleep, self._parent_pipe, self._held):
                 os.close(end)
 
     def _look_after(self, now: float) -> float | None:
@@ -96,13 +96,13 @@ class Supervisor:
             if part.process is not None and (code := part.process.poll()) is not None:
                 self._say(f"{part.name} ended with {code}; it is started again")
                 part.process = None
-                part.comeback.ended(code, now)
-                if part.comeback.hopeless:
+                part.restarts.ended(code, now)
+                if part.restarts.hopeless:
                     raise EngineError(f"{part.name} dies again and again before it can serve; its last words are above")
             if part.process is None:
-                wait = part.comeback.due - now
+                wait = part.restarts.due - now
                 if wait <= 0:
-                    part.start(now, self._lifeline)
+                    part.start(now, self._parent_pipe)
                 else:
                     nearest = wait if nearest is None else min(nearest, wait)
         return nearest
@@ -194,7 +194,7 @@ class RestartPolicy:
 def hold(arguments: Sequence[str]) -> None:
     """Be ended by SIGTERM when the pipe whose descriptor is the first of `arguments`, if there is one, is closed."""
     if arguments:
-        threading.Thread(target=_wait, args=(int(arguments[0]),), name="lifeline", daemon=True).start()
+        threading.Thread(target=_wait, args=(int(arguments[0]),), name="parent-watch", daemon=True).start()
 
 
 def _wait(descriptor: int) -> None:

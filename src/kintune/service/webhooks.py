@@ -15,7 +15,7 @@ from sqlalchemy import func, insert, select, update
 
 from kintune.records.database import Database
 from kintune.service.job_repository import Job
-from kintune.service.schema import calls
+from kintune.service.schema import webhooks
 
 __all__ = ["Webhook", "Webhooks", "public_address"]
 
@@ -43,18 +43,18 @@ class Webhooks:
             return
         row = {"job": job.id, "url": job.wanted.webhook, "attempts": 0, "due": now, "outcome": ""}
         with self._database.transaction() as connection:
-            connection.execute(insert(calls).values(**row))
+            connection.execute(insert(webhooks).values(**row))
 
     def due(self, now: float, limit: int = 20) -> list[Webhook]:
         """The calls to be made now, longest due first."""
-        query = select(calls).where(calls.c.due <= now).order_by(calls.c.due).limit(limit)
+        query = select(webhooks).where(webhooks.c.due <= now).order_by(webhooks.c.due).limit(limit)
         with self._database.snapshot() as connection:
             return [Webhook(row.id, row.job, row.url, row.attempts) for row in connection.execute(query)]
 
     def next_due(self) -> float | None:
         """When the next call is to be made."""
         with self._database.snapshot() as connection:
-            found: float | None = connection.scalar(select(func.min(calls.c.due)))
+            found: float | None = connection.scalar(select(func.min(webhooks.c.due)))
             return found
 
     def made(self, call: Webhook, outcome: str, now: float, *, heard: bool) -> None:
@@ -62,7 +62,7 @@ class Webhooks:
         wait = None if heard or call.attempts >= len(_WAITS_S) else _WAITS_S[call.attempts]
         values = {"attempts": call.attempts + 1, "due": None if wait is None else now + wait, "outcome": outcome[:200]}
         with self._database.transaction() as connection:
-            connection.execute(update(calls).where(calls.c.id == call.id).values(**values))
+            connection.execute(update(webhooks).where(webhooks.c.id == call.id).values(**values))
 
 
 def public_address(url: str) -> str | None:

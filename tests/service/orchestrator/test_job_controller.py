@@ -54,7 +54,7 @@ class FakeEngine:
         self.asked.append(("prioritize", job, priority))
 
 
-class FakeTicket:
+class FakeTuningRun:
     """A run that is named after its job, and ends as it is told."""
 
     def __init__(self, job: Job, place: Path, conclude: Callable[[JobEnd], Any]) -> None:
@@ -70,16 +70,16 @@ class FakeTicket:
 
 
 class Play:
-    """A desk over a real database, with everything else made up."""
+    """A controller over a real database, with everything else made up."""
 
     def __init__(self, place: Path, at_once: int = 2) -> None:
         self.database = open_database(str(place / "service.sqlite"))
-        self.docket, self.engine, self.news = JobRepository(self.database), FakeEngine(), list[News]()
+        self.jobs, self.engine, self.news = JobRepository(self.database), FakeEngine(), list[News]()
         self.content = BlobStore(place / "content")
         self.time = 1000.0
         self.refused = ""
         self.conclusion: Callable[[JobEnd], Any] = lambda end: pytest.fail("nobody has said how it ends")
-        self.tickets: dict[str, FakeTicket] = {}
+        self.tuning_runs: dict[str, FakeTuningRun] = {}
         people = Users(self.database)
         user = people.add_user("anna", 1.0)
         self.anna = Visitor(user.id, "anna", Scope.SUBMIT, 1)
@@ -89,43 +89,43 @@ class Play:
         self.cleaned: list[str] = []
         self.came_of: Callable[[Job], Any] = lambda job: None
         journal = SimpleNamespace(enter=lambda *_, **__: None, watch=lambda *_: None, leave=self.closed.append)
-        intake = SimpleNamespace(
-            tuning_run=self.ticket,
+        factory = SimpleNamespace(
+            tuning_run=self.tuning_run,
             came_of=lambda job: self.came_of(job),
             clean_up=lambda job: self.cleaned.append(job.id),
             cores=1,
             command=Command(("job",)),
             home="local",
         )
-        self.parts: Any = (self.docket, Webhooks(self.database), self.content, intake, self.engine, journal)
+        self.parts: Any = (self.jobs, Webhooks(self.database), self.content, factory, self.engine, journal)
         self.at_once = at_once
-        self.desk = self.another_desk()
+        self.controller = self.another_controller()
 
-    def another_desk(self) -> JobController:
+    def another_controller(self) -> JobController:
         """As it is when the orchestrator starts."""
         log: Any = SimpleNamespace(size=7, of=lambda run, since: f"what {run} said after {since}".encode())
         return JobController(
             *self.parts, at_once=self.at_once, now=lambda: self.time, publish=self.news.append, log=log
         )
 
-    def ticket(self, job: Job, usable: Callable[[str], int]) -> tuple[Any, FakeTicket]:
+    def tuning_run(self, job: Job, usable: Callable[[str], int]) -> tuple[Any, FakeTuningRun]:
         assert usable("anything") == 0
         if self.refused:
             raise InputError(self.refused)
-        made = self.tickets[job.id] = FakeTicket(job, self.place, lambda end: self.conclusion(end))
+        made = self.tuning_runs[job.id] = FakeTuningRun(job, self.place, lambda end: self.conclusion(end))
         return SimpleNamespace(compiler="c1"), made
 
     def submit(self, **wanted: Any) -> Job:
         self.time += 1
-        return self.docket.submit(self.anna, self.model, JobRequest(**wanted), self.time)[0]
+        return self.jobs.submit(self.anna, self.model, JobRequest(**wanted), self.time)[0]
 
     def state(self, job: Job) -> tuple[JobStatus, str]:
-        found = self.docket.get(self.anna, job.id)
+        found = self.jobs.get(self.anna, job.id)
         return found.state, found.reason
 
     def stage(self, job: Job, kind: str) -> None:
         stage = Stage(f"{kind}-0", f"run-{job.id}", kind, Demand(cores=1))
-        self.desk.stage_began(f"run-{job.id}", Work(stage, "job", b"", (), 1.0))
+        self.controller.stage_began(f"run-{job.id}", Work(stage, "job", b"", (), 1.0))
 
 
 @pytest.fixture
@@ -144,23 +144,23 @@ def done(play: Play, reason: StopReason) -> Callable[[JobEnd], Any]:
 
 def test_jobs_are_launched_as_many_as_may_be_at_once(play: Play) -> None:
     first, second, third = play.submit(), play.submit(), play.submit()
-    play.desk.look_around()
+    play.controller.look_around()
     assert [launch.job for launch in play.engine.added] == [f"run-{first.id}", f"run-{second.id}"]
     assert play.state(first)[0] is JobStatus.CHECKING
     assert play.state(third)[0] is JobStatus.QUEUED
-    play.desk.look_around()
+    play.controller.look_around()
     assert len(play.engine.added) == 2
 
 
 def test_a_job_goes_through_its_states_as_its_stages_begin(play: Play) -> None:
     job = play.submit()
-    play.desk.look_around()
+    play.controller.look_around()
     for kind in (StageName.PREPARE, StageName.SELECT, StageName.BUILD, StageName.PROFILE, StageName.CONFIRM):
         play.stage(job, kind)
     play.conclusion = done(play, StopReason.CONVERGED)
-    play.desk.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
-    found = play.docket.get(play.anna, job.id)
-    states = [step.state.value for step in play.docket.steps(found)]
+    play.controller.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
+    found = play.jobs.get(play.anna, job.id)
+    states = [step.state.value for step in play.jobs.steps(found)]
     assert states == ["queued", "checking", "tuning", "packaging", "done"]
     assert found.reason == "no gain is left to be expected"
     assert found.executable is not None
@@ -173,76 +173,76 @@ def test_a_job_goes_through_its_states_as_its_stages_begin(play: Play) -> None:
 
 def test_a_job_whose_target_known_records_meet_is_answered_without_tuning(play: Play) -> None:
     job = play.submit(target_ms=5.0)
-    play.desk.look_around()
+    play.controller.look_around()
     for kind in (StageName.PREPARE, StageName.CONFIRM, StageName.PACKAGE):
         play.stage(job, kind)
     play.conclusion = done(play, StopReason.TARGET_MET)
-    play.desk.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
+    play.controller.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
     assert play.state(job)[1] == "already met by what is known"
 
 
 def test_the_next_job_begins_when_one_ends(play: Play) -> None:
     jobs = [play.submit() for _ in range(3)]
-    play.desk.look_around()
+    play.controller.look_around()
 
     def fails(end: JobEnd) -> Any:
         raise JobFailed("the model cannot be imported: operator Foo")
 
     play.conclusion = fails
-    play.desk.ended(f"run-{jobs[0].id}", JobEnd(JobEnding.REFUSED, cause="operator Foo"))
+    play.controller.ended(f"run-{jobs[0].id}", JobEnd(JobEnding.REFUSED, cause="operator Foo"))
     assert play.state(jobs[0]) == (JobStatus.FAILED, "the model cannot be imported: operator Foo")
-    assert play.docket.get(play.anna, jobs[0].id).log is not None
+    assert play.jobs.get(play.anna, jobs[0].id).log is not None
     assert play.state(jobs[2])[0] is JobStatus.CHECKING
 
 
 def test_what_cannot_be_tuned_here_fails_with_the_reason(play: Play) -> None:
     job = play.submit()
     play.refused = "no device of type 'gpu' belongs to this service"
-    play.desk.look_around()
+    play.controller.look_around()
     assert play.state(job) == (JobStatus.FAILED, play.refused)
     assert play.engine.added == []
 
 
 def test_wishes_reach_the_engine(play: Play) -> None:
     job = play.submit()
-    play.desk.look_around()
+    play.controller.look_around()
     play.stage(job, StageName.SELECT)
-    for wish, value in ((JobCommand.PRIORITY, 3.0), (JobCommand.FINISH, None), (JobCommand.CANCEL, None)):
-        play.docket.wish(job, wish, 1.0, value)
-    play.desk.look_around()
+    for command, value in ((JobCommand.PRIORITY, 3.0), (JobCommand.FINISH, None), (JobCommand.CANCEL, None)):
+        play.jobs.command(job, command, 1.0, value)
+    play.controller.look_around()
     run = f"run-{job.id}"
     assert play.engine.asked == [("prioritize", run, 3.0), ("call off", run), ("finish", run)]
-    assert [wish.wish for wish in play.docket.wishes()] == [
+    assert [command.command for command in play.jobs.pending_commands()] == [
         JobCommand.FINISH,
         JobCommand.CANCEL,
     ]  # until the job is over
-    play.desk.ended(run, JobEnd(JobEnding.CANCELLED, cause="cancelled"))
+    play.controller.ended(run, JobEnd(JobEnding.CANCELLED, cause="cancelled"))
     assert play.state(job) == (JobStatus.CANCELLED, "cancelled")
-    assert play.tickets[job.id].was_interrupted
-    assert play.docket.wishes() == []
+    assert play.tuning_runs[job.id].was_interrupted
+    assert play.jobs.pending_commands() == []
 
 
 @pytest.mark.parametrize("granted_before", [False, True])
 def test_who_asked_a_job_to_finish_is_heard_by_the_next_orchestrator(play: Play, granted_before: bool) -> None:
     job = play.submit()
-    play.desk.look_around()
+    play.controller.look_around()
     play.stage(job, StageName.SELECT)
-    play.docket.wish(job, JobCommand.FINISH, 1.0)
+    play.jobs.command(job, JobCommand.FINISH, 1.0)
     if granted_before:
-        play.desk.look_around()
+        play.controller.look_around()
     play.engine.asked.clear()
-    play.another_desk().look_around()
+    play.another_controller().look_around()
     assert play.engine.asked == [("finish", f"run-{job.id}")]
 
 
 def test_a_job_that_waits_for_its_turn_again_is_asked_to_finish_when_it_has_it(play: Play) -> None:
     jobs = [play.submit() for _ in range(2)]
-    play.desk.look_around()
+    play.controller.look_around()
     for job in jobs:
         play.stage(job, StageName.SELECT)
-        play.docket.wish(job, JobCommand.FINISH, 1.0)
+        play.jobs.command(job, JobCommand.FINISH, 1.0)
     play.at_once = 1
-    again = play.another_desk()
+    again = play.another_controller()
     again.look_around()
     assert play.engine.asked == [("finish", f"run-{jobs[0].id}")]
     play.conclusion = done(play, StopReason.INTERRUPTED)
@@ -252,37 +252,37 @@ def test_a_job_that_waits_for_its_turn_again_is_asked_to_finish_when_it_has_it(p
 
 def test_a_job_under_way_is_cancelled_by_the_next_orchestrator(play: Play) -> None:
     job = play.submit(webhook="https://a.example/done")
-    play.desk.look_around()
+    play.controller.look_around()
     for _ in range(2):
-        play.docket.wish(job, JobCommand.CANCEL, 1.0)
-    play.another_desk().look_around()
+        play.jobs.command(job, JobCommand.CANCEL, 1.0)
+    play.another_controller().look_around()
     assert play.state(job) == (JobStatus.CANCELLED, "cancelled")
-    assert (play.docket.wishes(), len(play.engine.added), play.cleaned) == ([], 1, [job.id])
+    assert (play.jobs.pending_commands(), len(play.engine.added), play.cleaned) == ([], 1, [job.id])
     assert [call.job for call in Webhooks(play.database).due(play.time)] == [job.id]
 
 
 def test_a_job_cancelled_before_it_began_never_begins(play: Play) -> None:
     job = play.submit()
-    play.docket.wish(job, JobCommand.CANCEL, 1.0)
-    play.desk.look_around()
+    play.jobs.command(job, JobCommand.CANCEL, 1.0)
+    play.controller.look_around()
     assert (play.state(job)[0], play.engine.added) == (JobStatus.CANCELLED, [])
 
 
 def test_a_wish_that_comes_too_late_is_let_go(play: Play) -> None:
     job = play.submit()
-    play.docket.wish(job, JobCommand.CANCEL, 1.0)
-    play.docket.step(job.id, JobStatus.FAILED, "broke", 2.0)
-    play.desk.look_around()
+    play.jobs.command(job, JobCommand.CANCEL, 1.0)
+    play.jobs.step(job.id, JobStatus.FAILED, "broke", 2.0)
+    play.controller.look_around()
     assert play.state(job)[0] is JobStatus.FAILED
-    assert play.docket.wishes() == []
+    assert play.jobs.pending_commands() == []
 
 
 def test_an_orchestrator_that_comes_back_goes_on_with_all_jobs(play: Play) -> None:
     job = play.submit()
-    play.desk.look_around()
+    play.controller.look_around()
     play.stage(job, StageName.SELECT)
-    play.docket.wish(job, JobCommand.PRIORITY, 1.0, 2.0)
-    play.another_desk().look_around()
+    play.jobs.command(job, JobCommand.PRIORITY, 1.0, 2.0)
+    play.another_controller().look_around()
     assert [launch.job for launch in play.engine.added] == [f"run-{job.id}"] * 2
     assert play.engine.added[1].priority == 2.0
     assert play.state(job)[0] is JobStatus.CHECKING
@@ -292,7 +292,7 @@ def test_a_result_that_could_not_be_kept_is_kept_by_the_next_orchestrator(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = play.submit()
-    play.desk.look_around()
+    play.controller.look_around()
     play.stage(job, StageName.SELECT)
     play.conclusion = done(play, StopReason.CONVERGED)
 
@@ -302,10 +302,10 @@ def test_a_result_that_could_not_be_kept_is_kept_by_the_next_orchestrator(
     with monkeypatch.context() as patch:
         patch.setattr(play.content, "put", full)
         with pytest.raises(StorageFull):
-            play.desk.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
+            play.controller.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
     play.came_of = play.conclusion
-    play.another_desk().look_around()
-    found = play.docket.get(play.anna, job.id)
+    play.another_controller().look_around()
+    found = play.jobs.get(play.anna, job.id)
     assert (found.state, found.run_id, found.reason) == (
         JobStatus.DONE,
         f"run-{job.id}",
@@ -319,59 +319,59 @@ def test_a_result_that_could_not_be_kept_is_kept_by_the_next_orchestrator(
 
 def test_a_run_that_had_failed_is_not_tuned_again(play: Play) -> None:
     job = play.submit()
-    play.desk.look_around()
+    play.controller.look_around()
 
     def failed(job: Job) -> Any:
         raise JobFailed("its run has failed")
 
     play.came_of = failed
-    play.another_desk().look_around()
+    play.another_controller().look_around()
     assert play.state(job) == (JobStatus.FAILED, "its run has failed")
     assert len(play.engine.added) == 1
 
 
 def test_progress_is_told_at_once_and_written_down_now_and_then(play: Play) -> None:
     job = play.submit()
-    play.desk.look_around()
+    play.controller.look_around()
     report = ProgressReport("profile", trials=1)
     for trials in range(1, 4):
-        play.desk.progressed(f"run-{job.id}", msgspec.msgpack.encode(ProgressReport("profile", trials=trials)))
+        play.controller.progressed(f"run-{job.id}", msgspec.msgpack.encode(ProgressReport("profile", trials=trials)))
     told = [news for news in play.news if isinstance(news, Progressed)]
     assert [news.report.trials for news in told] == [1, 2, 3]
-    kept = play.docket.get(play.anna, job.id).progress
+    kept = play.jobs.get(play.anna, job.id).progress
     assert kept is not None
     assert msgspec.json.decode(kept, type=ProgressReport) == report
     play.time += 2
-    play.desk.progressed(f"run-{job.id}", msgspec.msgpack.encode(ProgressReport("profile", trials=9)))
-    kept = play.docket.get(play.anna, job.id).progress
+    play.controller.progressed(f"run-{job.id}", msgspec.msgpack.encode(ProgressReport("profile", trials=9)))
+    kept = play.jobs.get(play.anna, job.id).progress
     assert kept is not None
     assert msgspec.json.decode(kept, type=ProgressReport).trials == 9
 
 
 def test_a_webhook_is_due_when_the_job_is_over(play: Play) -> None:
     job = play.submit(webhook="https://a.example/done")
-    play.desk.look_around()
+    play.controller.look_around()
     calls = Webhooks(play.database)
     assert calls.next_due() is None
     play.conclusion = done(play, StopReason.CONVERGED)
-    play.desk.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
+    play.controller.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
     assert [call.job for call in calls.due(play.time)] == [job.id]
 
 
 def finished(play: Play, owner: Visitor, tuned: float, **wanted: Any) -> Job:
     """A job that is done, with a report."""
-    job = play.docket.submit(owner, play.model, JobRequest(**wanted), 500.0)[0]
-    play.docket.step(job.id, JobStatus.CHECKING, "", 501.0)
+    job = play.jobs.submit(owner, play.model, JobRequest(**wanted), 500.0)[0]
+    play.jobs.step(job.id, JobStatus.CHECKING, "", 501.0)
     report = msgspec.structs.replace(example_report(), latency_ms=Latencies(untuned=9.0, tuned=tuned))
     files = {"report": play.content.put_bytes(msgspec.json.encode(report)), "executable": play.content.put_bytes(b"kt")}
-    return play.docket.step(job.id, JobStatus.DONE, "converged", 502.0, **files)
+    return play.jobs.step(job.id, JobStatus.DONE, "converged", 502.0, **files)
 
 
 def test_an_earlier_result_that_meets_the_target_is_the_answer(play: Play) -> None:
     earlier = finished(play, play.anna, 4.0)
     job = play.submit(target_ms=5.0)
-    play.desk.look_around()
-    found = play.docket.get(play.anna, job.id)
+    play.controller.look_around()
+    found = play.jobs.get(play.anna, job.id)
     assert (found.state, found.executable, found.report) == (JobStatus.DONE, earlier.executable, earlier.report)
     assert found.reason == f"already met by what is known (the result of job {earlier.id})"
     assert play.engine.added == []
@@ -381,7 +381,7 @@ def test_an_earlier_result_that_meets_the_target_is_the_answer(play: Play) -> No
 def test_an_earlier_result_answers_nothing_else(play: Play, wanted: dict[str, Any]) -> None:
     finished(play, play.anna, 4.0)
     play.submit(**wanted)
-    play.desk.look_around()
+    play.controller.look_around()
     assert len(play.engine.added) == 1
 
 
@@ -390,7 +390,7 @@ def test_somebody_else_s_result_is_an_answer_only_if_it_is_shared(play: Play, sh
     boris = guests.visitor(play.database, "boris")
     finished(play, boris, 4.0, share=share)
     job = play.submit(target_ms=5.0)
-    play.desk.look_around()
+    play.controller.look_around()
     assert (play.state(job)[0] is JobStatus.DONE) is share
 
 
@@ -402,7 +402,7 @@ def test_who_pays_more_waits_less_but_nobody_for_ever(tmp_path: Path, patience: 
         play.time += patience
         dear = play.submit(priority=10.0)
         play.time += 10
-        play.desk.look_around()
+        play.controller.look_around()
         begun, waits = (cheap, dear) if first == "cheap" else (dear, cheap)
         assert [launch.job for launch in play.engine.added] == [f"run-{begun.id}"]
         assert play.state(waits)[0] is JobStatus.QUEUED

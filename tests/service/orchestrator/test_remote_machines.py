@@ -60,18 +60,18 @@ class Entrance:
 
     def __init__(self, directory: Path) -> None:
         self.database = open_database(str(directory / "service.sqlite"))
-        self.people, self.front = Users(self.database), FakeFront()
-        self.operator = self.people.add_user("operator", 0.0)
+        self.users, self.front = Users(self.database), FakeFront()
+        self.operator = self.users.add_user("operator", 0.0)
         self.joined: list[str] = []
         self.admission = Admission(
             MachineRegistry(self.database, PI.compiler),
             lambda join, types: self.joined.append(f"{join.name} {types[0].device_type.model}"),
             time.time,
         )
-        self.gate = AgentListener(("127.0.0.1", 0), self.people, self.admission, self.front, again_s=0.05)
+        self.gate = AgentListener(("127.0.0.1", 0), self.users, self.admission, self.front, again_s=0.05)
 
     def token(self, scope: Scope = Scope.MACHINE) -> str:
-        return self.people.add_token(self.operator, "", scope, time.time(), None).text
+        return self.users.add_token(self.operator, "", scope, time.time(), None).text
 
     def play(self, token: str, act: Callable[[Transport], Awaitable[None]], path: str = PATH) -> None:
         """Come in with a token."""
@@ -144,9 +144,9 @@ def test_a_token_that_is_taken_back_takes_the_machine_along(entrance: Entrance) 
 
     async def act(line: Transport) -> None:
         await welcomed(line)
-        number = entrance.people.visitor(token, time.time()).token
+        number = entrance.users.visitor(token, time.time()).token
         assert number is not None
-        entrance.people.revoke(number, time.time())
+        entrance.users.revoke(number, time.time())
         assert await line.receive() is None
 
     entrance.play(token, act)
@@ -188,4 +188,4 @@ def test_a_service_that_leaves_hangs_up(entrance: Entrance) -> None:
 
 def test_a_port_that_is_taken(entrance: Entrance) -> None:
     with pytest.raises(EngineError, match=f"agents cannot be let in at 127.0.0.1:{entrance.gate.port}"):
-        AgentListener(("127.0.0.1", entrance.gate.port), entrance.people, entrance.admission, entrance.front)
+        AgentListener(("127.0.0.1", entrance.gate.port), entrance.users, entrance.admission, entrance.front)

@@ -33,7 +33,7 @@ PI = board_about("Cortex-A76")
 OWN = board_about("this machine", threads=2)
 
 
-class FakeTicket:
+class FakeTuningRun:
     """Keeps what a run was asked for."""
 
     def __init__(self, request: TuneRequest, store: Store, site: MeasurementSite, owner: str, details: str) -> None:
@@ -42,7 +42,7 @@ class FakeTicket:
 
 
 class Office:
-    """An intake over a real database, and somebody who submits jobs."""
+    """A run factory over a real database, and somebody who submits jobs."""
 
     def __init__(self, directory: Path, store: Store) -> None:
         self.database = open_database(str(directory / "service.sqlite"))
@@ -53,17 +53,17 @@ class Office:
         self.types = DeviceTypes(self.database)
         settings, place = ServiceSettings(data=str(directory)), Placement(((0, 1),), (0, 1))
         self.store = store
-        self.intake = RunFactory(settings, library, content, store, place, JobHosts(settings, place), OWN, self.types)
+        self.factory = RunFactory(settings, library, content, store, place, JobHosts(settings, place), OWN, self.types)
 
     def job(self, device: str) -> Job:
         return JobRepository(self.database).submit(self.anna, self.model, JobRequest(device=device, minutes=1.0), 2.0)[
             0
         ]
 
-    def tuning_run(self, device: str, usable: int = 0) -> tuple[Any, FakeTicket]:
-        about, ticket = self.intake.tuning_run(self.job(device), lambda type: usable)
-        assert isinstance(ticket, FakeTicket)
-        return about, ticket
+    def tuning_run(self, device: str, usable: int = 0) -> tuple[Any, FakeTuningRun]:
+        about, tuning_run = self.factory.tuning_run(self.job(device), lambda type: usable)
+        assert isinstance(tuning_run, FakeTuningRun)
+        return about, tuning_run
 
     def close(self) -> None:
         self.database.close()
@@ -71,25 +71,25 @@ class Office:
 
 @pytest.fixture
 def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(intake_module, "TuningRun", FakeTicket)
+    monkeypatch.setattr(intake_module, "TuningRun", FakeTuningRun)
     with Store.open(":memory:") as store, closing(Office(tmp_path, store)) as made:
         yield made
 
 
 def test_a_job_for_this_machine_s_own_device(office: Office) -> None:
-    about, ticket = office.tuning_run("local-cpu")
+    about, tuning_run = office.tuning_run("local-cpu")
     assert about is OWN
-    assert (ticket.site.device, ticket.site.threads, ticket.site.shared) == ("cpu", 2, True)
-    assert (ticket.request.target, ticket.request.device) == ("native", "cpu")
+    assert (tuning_run.site.device, tuning_run.site.threads, tuning_run.site.shared) == ("cpu", 2, True)
+    assert (tuning_run.request.target, tuning_run.request.device) == ("native", "cpu")
 
 
 @pytest.mark.needs("aarch64-linker")
 def test_a_job_for_devices_elsewhere_is_compiled_for_what_those_are(office: Office) -> None:
     office.types.put("pi5", "board-1", PI, 1.0)
-    about, ticket = office.tuning_run("pi5", usable=3)
+    about, tuning_run = office.tuning_run("pi5", usable=3)
     assert about == PI
-    assert ticket.site == MeasurementSite("pi5", 3, 4, "Cortex-A76")
-    assert (ticket.request.target, ticket.request.device) == (PI.device_type.target, "pi5")
+    assert tuning_run.site == MeasurementSite("pi5", 3, 4, "Cortex-A76")
+    assert (tuning_run.request.target, tuning_run.request.device) == (PI.device_type.target, "pi5")
 
 
 @pytest.mark.needs("aarch64-linker")
@@ -115,7 +115,7 @@ def run_of(office: Office, state: RunState, output: Path) -> Job:
 
 def test_what_came_of_a_run_that_was_over_is_found(office: Office, tmp_path: Path) -> None:
     (tmp_path / "net.kt").write_bytes(b"program")
-    found = office.intake.came_of(run_of(office, RunState.FINISHED, tmp_path / "net.kt"))
+    found = office.factory.came_of(run_of(office, RunState.FINISHED, tmp_path / "net.kt"))
     assert found is not None
     assert found.output == str(tmp_path / "net.kt")
 
@@ -124,33 +124,33 @@ def test_what_came_of_a_run_that_was_over_is_found(office: Office, tmp_path: Pat
 def test_of_a_run_that_is_not_over_or_has_left_nothing_nothing_has_come(
     office: Office, tmp_path: Path, state: RunState
 ) -> None:
-    assert office.intake.came_of(office.job("local-cpu")) is None
-    assert office.intake.came_of(run_of(office, state, tmp_path / "gone.kt")) is None
+    assert office.factory.came_of(office.job("local-cpu")) is None
+    assert office.factory.came_of(run_of(office, state, tmp_path / "gone.kt")) is None
 
 
 def test_a_run_that_has_failed_is_said_to_have(office: Office, tmp_path: Path) -> None:
     with pytest.raises(JobFailed, match="its run has failed"):
-        office.intake.came_of(run_of(office, RunState.FAILED, tmp_path / "net.kt"))
+        office.factory.came_of(run_of(office, RunState.FAILED, tmp_path / "net.kt"))
 
 
 ALONE = Placement(((3,),), (0, 1, 2))
 
 
 def test_jobs_live_with_the_orchestrator() -> None:
-    lodging = JobHosts(ServiceSettings(data="d", jobs_at_once=2), Placement(((0, 1, 2, 3),), (0, 1, 2, 3)))
-    assert lodging.home == HOST
-    assert lodging.cores == 2
-    assert [type(each) for each in lodging.resources()] == [Host, Device]
-    assert isinstance(lodging.command("a.module"), Command)
+    job_hosts = JobHosts(ServiceSettings(data="d", jobs_at_once=2), Placement(((0, 1, 2, 3),), (0, 1, 2, 3)))
+    assert job_hosts.home == HOST
+    assert job_hosts.cores == 2
+    assert [type(each) for each in job_hosts.resources()] == [Host, Device]
+    assert isinstance(job_hosts.command("a.module"), Command)
 
 
 def test_jobs_live_on_the_nodes_of_a_cluster() -> None:
-    lodging = JobHosts(ServiceSettings(data="d", engine="ray", cores_a_job=4), ALONE)
-    assert lodging.home is None
-    assert lodging.cores == 4
-    (device,) = lodging.resources()
+    job_hosts = JobHosts(ServiceSettings(data="d", engine="ray", cores_a_job=4), ALONE)
+    assert job_hosts.home is None
+    assert job_hosts.cores == 4
+    (device,) = job_hosts.resources()
     assert isinstance(device, Device)
-    command = lodging.command("a.module", 500)
+    command = job_hosts.command("a.module", 500)
     assert isinstance(command, Anywhere)
     assert (command.module, command.limits.address_space_mb) == ("a.module", 500)
 

@@ -23,34 +23,36 @@ OWN = {"Origin": "http://127.0.0.1:8190", "Sec-Fetch-Site": "same-origin"}
 
 
 @pytest.fixture
-def rooms(tmp_path: Path) -> Iterator[ApplicationState]:
+def application(tmp_path: Path) -> Iterator[ApplicationState]:
     with ApplicationState(ServiceSettings(data=str(tmp_path)), lambda: 1000.0) as opened:
         yield opened
 
 
-def token(rooms: ApplicationState, scope: Scope) -> str:
-    return rooms.people.add_token(rooms.people.add_user("anna", 1.0), "", scope, 1.0, None).text
+def token(application: ApplicationState, scope: Scope) -> str:
+    return application.users.add_token(application.users.add_user("anna", 1.0), "", scope, 1.0, None).text
 
 
 @pytest.mark.parametrize(
     ("scope", "goes_to", "signed_in"), [(Scope.READ, "/", True), (Scope.MACHINE, "/sign-in?wrong=1", False)]
 )
-def test_a_machine_does_not_sign_in(rooms: ApplicationState, scope: Scope, goes_to: str, signed_in: bool) -> None:
-    app = make_app(rooms)
+def test_a_machine_does_not_sign_in(application: ApplicationState, scope: Scope, goes_to: str, signed_in: bool) -> None:
+    app = make_app(application)
     app.include_router(router)
     client = TestClient(app, base_url="http://127.0.0.1:8190", follow_redirects=False)
-    answer = client.post("/sign-in", data={"token": token(rooms, scope)}, headers=OWN)
+    answer = client.post("/sign-in", data={"token": token(application, scope)}, headers=OWN)
     assert (answer.status_code, answer.headers["Location"]) == (303, goes_to)
     assert (COOKIE in answer.cookies) is signed_in
 
 
 @pytest.mark.parametrize("scope", [Scope.READ, Scope.MACHINE])
-def test_a_machine_sees_no_pages(rooms: ApplicationState, scope: Scope) -> None:
-    cookie = (b"cookie", f"{COOKIE}={token(rooms, scope)}".encode())
+def test_a_machine_sees_no_pages(application: ApplicationState, scope: Scope) -> None:
+    cookie = (b"cookie", f"{COOKIE}={token(application, scope)}".encode())
     nothing: Any = SimpleNamespace()
-    desk = PageContext(rooms, nothing, nothing, Request({"type": "http", "method": "GET", "headers": [cookie]}))
+    context = PageContext(
+        application, nothing, nothing, Request({"type": "http", "method": "GET", "headers": [cookie]})
+    )
     if scope is Scope.MACHINE:
         with pytest.raises(Unauthorized):
-            _ = desk.visitor
+            _ = context.visitor
     else:
-        assert desk.visitor.name == "anna"
+        assert context.visitor.name == "anna"

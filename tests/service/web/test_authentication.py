@@ -30,7 +30,7 @@ def test_a_name_that_was_made_to_mean_this_machine_opens_nothing(browser: TestCl
     assert browser.get("/api/v1/me", headers={"Host": host}).status_code == 401
 
 
-def test_another_machine_needs_a_token(rooms: ApplicationState, browser: TestClient) -> None:
+def test_another_machine_needs_a_token(application: ApplicationState, browser: TestClient) -> None:
     other = TestClient(browser.app, base_url="http://127.0.0.1:8190", client=("192.168.1.5", 50000))
     assert other.get("/api/v1/me").status_code == 401
 
@@ -66,17 +66,17 @@ def test_what_is_no_token_is_refused_alike(client: Callable[..., TestClient], br
     assert "token" in answer.json()["error"]
 
 
-def test_a_revoked_token_opens_nothing(rooms: ApplicationState, client: Callable[..., TestClient]) -> None:
+def test_a_revoked_token_opens_nothing(application: ApplicationState, client: Callable[..., TestClient]) -> None:
     anna, boris = client("anna"), client("boris")
-    rooms.people.revoke(rooms.people.tokens(rooms.people.user("anna"))[0].id, 0.0)
+    application.users.revoke(application.users.tokens(application.users.user("anna"))[0].id, 0.0)
     assert anna.get("/api/v1/me").status_code == 401
     assert boris.get("/api/v1/me").status_code == 200
 
 
-def test_an_expired_token_opens_nothing(rooms: ApplicationState, client: Callable[..., TestClient]) -> None:
+def test_an_expired_token_opens_nothing(application: ApplicationState, client: Callable[..., TestClient]) -> None:
     anna = client("anna", days=1.0)
     assert anna.get("/api/v1/me").status_code == 200
-    rooms.now = lambda: 1_000_000.0 + 86_401.0
+    application.now = lambda: 1_000_000.0 + 86_401.0
     assert anna.get("/api/v1/me").status_code == 401
 
 

@@ -79,14 +79,14 @@ def test_somebody_else_s_things_are_not_there(anna: TestClient, client: Callable
     assert submit(boris, model).status_code == 404
     for path in ("", "/events", "/report", "/executable", "/log"):
         assert boris.get(f"/api/v1/jobs/{job}{path}").status_code == 404
-    for wish in ("cancel", "finish", "retry"):
-        assert boris.post(f"/api/v1/jobs/{job}/{wish}").status_code == 404
+    for command in ("cancel", "finish", "retry"):
+        assert boris.post(f"/api/v1/jobs/{job}/{command}").status_code == 404
     assert boris.post(f"/api/v1/jobs/{job}/priority", json={"priority": 2}).status_code == 404
     assert boris.get("/api/v1/jobs", params={"everybody": True}).json()["jobs"] == []
     assert anna.get(f"/api/v1/jobs/{job}").json()["state"] == "queued"
 
 
-def test_quota(client: Callable[..., TestClient], rooms: ApplicationState) -> None:
+def test_quota(client: Callable[..., TestClient], application: ApplicationState) -> None:
     few = client("few", quota=Quota(jobs=1, minutes=10.0))
     model = upload(few)
     assert submit(few, model, minutes=11.0).status_code == 403
@@ -96,29 +96,31 @@ def test_quota(client: Callable[..., TestClient], rooms: ApplicationState) -> No
     assert "at once" in refused.json()["error"]
 
 
-def test_wishes_wait_for_the_orchestrator(anna: TestClient, rooms: ApplicationState, model: int) -> None:
+def test_wishes_wait_for_the_orchestrator(anna: TestClient, application: ApplicationState, model: int) -> None:
     job = submit(anna, model).json()["id"]
     assert anna.post(f"/api/v1/jobs/{job}/finish").status_code == 409  # it has not begun
     assert anna.post(f"/api/v1/jobs/{job}/priority", json={"priority": 3}).status_code == 202
     assert anna.post(f"/api/v1/jobs/{job}/cancel").status_code == 202
-    assert [(wish.job, wish.wish.value, wish.value) for wish in rooms.docket.wishes()] == [
+    assert [(command.job, command.command.value, command.value) for command in application.jobs.pending_commands()] == [
         (job, "priority", 3.0),
         (job, "cancel", None),
     ]
 
 
-def test_only_what_has_ended_badly_is_retried(anna: TestClient, rooms: ApplicationState, model: int) -> None:
+def test_only_what_has_ended_badly_is_retried(anna: TestClient, application: ApplicationState, model: int) -> None:
     job = submit(anna, model).json()["id"]
     assert anna.post(f"/api/v1/jobs/{job}/retry").status_code == 409
-    rooms.docket.step(job, JobStatus.FAILED, "it broke", 1.0)
+    application.jobs.step(job, JobStatus.FAILED, "it broke", 1.0)
     new = anna.post(f"/api/v1/jobs/{job}/retry").json()
     assert (new["retry_of"], new["state"]) == (job, "queued")
     assert anna.post(f"/api/v1/jobs/{job}/cancel").status_code == 409
 
 
-def test_retrying_again_while_it_is_retried_is_the_same(anna: TestClient, rooms: ApplicationState, model: int) -> None:
+def test_retrying_again_while_it_is_retried_is_the_same(
+    anna: TestClient, application: ApplicationState, model: int
+) -> None:
     job = submit(anna, model).json()["id"]
-    rooms.docket.step(job, JobStatus.FAILED, "it broke", 1.0)
+    application.jobs.step(job, JobStatus.FAILED, "it broke", 1.0)
     first, again = anna.post(f"/api/v1/jobs/{job}/retry"), anna.post(f"/api/v1/jobs/{job}/retry")
     assert first.json()["id"] == again.json()["id"]
 
@@ -147,27 +149,29 @@ def test_what_is_not_there_yet_is_said_to_be_missing(anna: TestClient, model: in
     assert "queued" in answer.json()["error"]
 
 
-def test_a_result_is_fetched_under_the_model_s_name(anna: TestClient, rooms: ApplicationState, model: int) -> None:
+def test_a_result_is_fetched_under_the_model_s_name(
+    anna: TestClient, application: ApplicationState, model: int
+) -> None:
     job = submit(anna, model).json()["id"]
     for state in (JobStatus.CHECKING, JobStatus.PACKAGING):
-        rooms.docket.step(job, state, "", 1.0)
-    file = rooms.content.put_bytes(b"program")
-    rooms.docket.step(job, JobStatus.DONE, "target met", 2.0, executable=file)
+        application.jobs.step(job, state, "", 1.0)
+    file = application.blobs.put_bytes(b"program")
+    application.jobs.step(job, JobStatus.DONE, "target met", 2.0, executable=file)
     answer = anna.get(f"/api/v1/jobs/{job}/executable")
     assert answer.content == b"program"
     assert 'filename="small.kt"' in answer.headers["content-disposition"]
 
 
-def test_events_of_a_job_that_is_over_end_at_once(anna: TestClient, rooms: ApplicationState, model: int) -> None:
+def test_events_of_a_job_that_is_over_end_at_once(anna: TestClient, application: ApplicationState, model: int) -> None:
     job = submit(anna, model).json()["id"]
-    rooms.docket.step(job, JobStatus.FAILED, "it broke", 1.0)
+    application.jobs.step(job, JobStatus.FAILED, "it broke", 1.0)
     text = anna.get(f"/api/v1/jobs/{job}/events").text
     assert text.startswith("event: job\n")
     assert "it broke" in text
 
 
-def test_everything_is_in_the_audit_log(anna: TestClient, rooms: ApplicationState, model: int) -> None:
+def test_everything_is_in_the_audit_log(anna: TestClient, application: ApplicationState, model: int) -> None:
     job = submit(anna, model).json()["id"]
     anna.post(f"/api/v1/jobs/{job}/cancel")
-    assert [note.action for note in rooms.diary.read()] == ["cancel", "submit", "upload"]
-    assert {note.address for note in rooms.diary.read()} == {"127.0.0.1"}
+    assert [note.action for note in application.audit_log.read()] == ["cancel", "submit", "upload"]
+    assert {note.address for note in application.audit_log.read()} == {"127.0.0.1"}

@@ -21,18 +21,18 @@ HOST, GPU = Placement("local", 1), Placement(None, 0, 0, "gpu", exclusive=True)
 
 
 @pytest.fixture
-def board(browser: TestClient, rooms: ApplicationState) -> LiveState:
-    """The board, on which a device was busy for a minute of the last five, and a host still is."""
-    now = rooms.now()
-    board: LiveState = browser.app.state.board  # type: ignore[attr-defined]
-    board.told(StageBegan("someones", "profile-1", "profile", GPU, now - 90))
-    board.told(StageEnded("someones", "profile-1", now - 30, EventTally(64, 3)))
-    board.told(StageBegan("someones", "build-2", "build", HOST, now - 30))
-    board.told(Standings((Standing("gpu", "device", "big", "", 1.0), Standing("pi", "device", "pi5", "cut", 2.0))))
-    return board
+def live_state(browser: TestClient, application: ApplicationState) -> LiveState:
+    """The live state, in which a device was busy for a minute of the last five, and a host still is."""
+    now = application.now()
+    live_state: LiveState = browser.app.state.live_state  # type: ignore[attr-defined]
+    live_state.told(StageBegan("someones", "profile-1", "profile", GPU, now - 90))
+    live_state.told(StageEnded("someones", "profile-1", now - 30, EventTally(64, 3)))
+    live_state.told(StageBegan("someones", "build-2", "build", HOST, now - 30))
+    live_state.told(Standings((Standing("gpu", "device", "big", "", 1.0), Standing("pi", "device", "pi5", "cut", 2.0))))
+    return live_state
 
 
-@pytest.mark.usefixtures("board")
+@pytest.mark.usefixtures("live_state")
 def test_the_resources_tell_what_ran_how_busy_it_was_and_what_was_disturbed(
     browser: TestClient, client: Callable[..., TestClient]
 ) -> None:
@@ -44,30 +44,33 @@ def test_the_resources_tell_what_ran_how_busy_it_was_and_what_was_disturbed(
 
 
 def test_who_is_no_longer_let_in_hears_no_more_however_much_there_is_to_say(
-    browser: TestClient, client: Callable[..., TestClient], rooms: ApplicationState, monkeypatch: pytest.MonkeyPatch
+    browser: TestClient,
+    client: Callable[..., TestClient],
+    application: ApplicationState,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     app: Any = browser.app
     headers = [(b"authorization", client("anna").headers["Authorization"].encode())]
     request = Request({"type": "http", "method": "GET", "headers": headers, "app": app})
-    anna = visitor_of(request, rooms)
-    model = rooms.library.add(anna.user, "net.onnx", "0" * 64, 5, 1.0, None).id
-    job, _ = rooms.docket.submit(anna, model, JobRequest(), 2.0)
+    anna = visitor_of(request, application)
+    model = application.models.add(anna.user, "net.onnx", "0" * 64, 5, 1.0, None).id
+    job, _ = application.jobs.submit(anna, model, JobRequest(), 2.0)
 
     async def listen() -> int:
         heard = 0
-        answer = await live.events(job.id, request, anna, rooms)
+        answer = await live.events(job.id, request, anna, application)
         async for _ in answer.body_iterator:
             if heard == 0:
-                rooms.people.revoke(anna.token or 0, 3.0)
+                application.users.revoke(anna.token or 0, 3.0)
             heard += 1
-            app.state.board.told(Progressed(job.id, ProgressReport("profile", trials=heard)))
+            app.state.live_state.told(Progressed(job.id, ProgressReport("profile", trials=heard)))
         return heard
 
     monkeypatch.setattr(live, "_STILL_HERE_S", 0.05)
     assert asyncio.run(asyncio.wait_for(listen(), 20)) > 0
 
 
-@pytest.mark.usefixtures("board")
+@pytest.mark.usefixtures("live_state")
 def test_the_same_for_prometheus(browser: TestClient) -> None:
     text = browser.get("/metrics").text
     assert 'kintune_stages_running{kind="build"} 1.0' in text

@@ -10,46 +10,46 @@ HOST, GPU = Placement("local", 1), Placement(None, 0, 0, "gpu", exclusive=True)
 
 
 @pytest.fixture
-def board() -> LiveState:
+def live_state() -> LiveState:
     return LiveState(lambda: 1000.0)
 
 
-def ran(board: LiveState, stage: str, placement: Placement, begin: float, end: float | None) -> None:
-    board.told(StageBegan("job", stage, stage, placement, begin))
+def ran(live_state: LiveState, stage: str, placement: Placement, begin: float, end: float | None) -> None:
+    live_state.told(StageBegan("job", stage, stage, placement, begin))
     if end is not None:
-        board.told(StageEnded("job", stage, end))
+        live_state.told(StageEnded("job", stage, end))
 
 
-def test_a_resource_is_busy_while_anything_runs_there(board: LiveState) -> None:
-    ran(board, "a", HOST, 900.0, 920.0)
-    ran(board, "b", HOST, 910.0, 930.0)
-    ran(board, "c", GPU, 980.0, None)
-    assert board.use(100.0) == {"gpu": 0.2, "local": 0.3}
+def test_a_resource_is_busy_while_anything_runs_there(live_state: LiveState) -> None:
+    ran(live_state, "a", HOST, 900.0, 920.0)
+    ran(live_state, "b", HOST, 910.0, 930.0)
+    ran(live_state, "c", GPU, 980.0, None)
+    assert live_state.use(100.0) == {"gpu": 0.2, "local": 0.3}
 
 
-def test_what_ran_before_does_not_count(board: LiveState) -> None:
-    ran(board, "a", HOST, 100.0, 950.0)
-    ran(board, "b", GPU, 100.0, 800.0)
-    assert board.use(100.0) == {"local": 0.5}
+def test_what_ran_before_does_not_count(live_state: LiveState) -> None:
+    ran(live_state, "a", HOST, 100.0, 950.0)
+    ran(live_state, "b", GPU, 100.0, 800.0)
+    assert live_state.use(100.0) == {"local": 0.5}
 
 
-def test_what_ran_under_a_dead_orchestrator_runs_no_more(board: LiveState) -> None:
-    ran(board, "a", HOST, 900.0, None)
-    board.forget_what_runs()
-    assert board.use(100.0) == {}
+def test_what_ran_under_a_dead_orchestrator_runs_no_more(live_state: LiveState) -> None:
+    ran(live_state, "a", HOST, 900.0, None)
+    live_state.forget_what_runs()
+    assert live_state.use(100.0) == {}
 
 
-def test_what_a_device_measured_is_added_up_and_what_disturbed_it(board: LiveState) -> None:
+def test_what_a_device_measured_is_added_up_and_what_disturbed_it(live_state: LiveState) -> None:
     for begin, tally in ((900.0, EventTally(10, 1)), (950.0, EventTally(20, 0)), (100.0, EventTally(5, 5))):
-        board.told(StageBegan("job", "profile", "profile", GPU, begin))
-        board.told(StageEnded("job", "profile", begin + 10, tally))
-    ran(board, "a", HOST, 900.0, 920.0)
-    assert board.tallies(200.0) == {"gpu": EventTally(30, 1)}
+        live_state.told(StageBegan("job", "profile", "profile", GPU, begin))
+        live_state.told(StageEnded("job", "profile", begin + 10, tally))
+    ran(live_state, "a", HOST, 900.0, 920.0)
+    assert live_state.tallies(200.0) == {"gpu": EventTally(30, 1)}
 
 
-def test_hosts_and_devices_stand_as_the_orchestrator_says_until_it_is_gone(board: LiveState) -> None:
+def test_hosts_and_devices_stand_as_the_orchestrator_says_until_it_is_gone(live_state: LiveState) -> None:
     standing = Standing("board/cpu", "device", "pi5", "the connection to it was cut", 900.0)
-    board.told(Standings((standing,)))
-    assert board.standings == (standing,)
-    board.forget_what_runs()
-    assert board.standings == ()
+    live_state.told(Standings((standing,)))
+    assert live_state.standings == (standing,)
+    live_state.forget_what_runs()
+    assert live_state.standings == ()

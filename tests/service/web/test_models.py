@@ -44,7 +44,7 @@ def test_the_same_file_again_is_the_same_model(anna: TestClient) -> None:
 
 
 def test_two_people_may_hand_in_the_same_file(
-    anna: TestClient, client: Callable[..., TestClient], rooms: ApplicationState
+    anna: TestClient, client: Callable[..., TestClient], application: ApplicationState
 ) -> None:
     boris = client("boris")
     mine, theirs = upload(anna), upload(boris)
@@ -52,18 +52,18 @@ def test_two_people_may_hand_in_the_same_file(
     assert anna.get(f"/api/v1/models/{theirs}").status_code == 404
     assert anna.delete(f"/api/v1/models/{mine}").status_code == 204
     assert boris.get(f"/api/v1/models/{theirs}").status_code == 200
-    assert len(list(rooms.content.digests())) == 1
+    assert len(list(application.blobs.digests())) == 1
 
 
 @pytest.mark.parametrize(
     "name", ["../../etc/passwd", "..\\..\\boot.ini", "/abs/net.onnx", "a\0b", "", "...", "x" * 256, "ünïcode.onnx"]
 )
-def test_a_name_leads_nowhere(anna: TestClient, rooms: ApplicationState, name: str) -> None:
+def test_a_name_leads_nowhere(anna: TestClient, application: ApplicationState, name: str) -> None:
     called = anna.get(f"/api/v1/models/{upload(anna, name=name)}").json()["name"]
     assert called
     assert not set(called) & set("/\\\0")
-    outside = [path for path in rooms.settings.directory.parent.rglob("*") if path.is_file()]
-    assert all(rooms.settings.directory in path.parents for path in outside)
+    outside = [path for path in application.settings.directory.parent.rglob("*") if path.is_file()]
+    assert all(application.settings.directory in path.parents for path in outside)
 
 
 def pickled() -> bytes:
@@ -122,14 +122,14 @@ def test_graphs_nested_without_end_are_refused(anna: TestClient) -> None:
 
 
 def test_more_than_may_be_is_refused_and_nothing_of_it_kept(
-    client: Callable[..., TestClient], rooms: ApplicationState
+    client: Callable[..., TestClient], application: ApplicationState
 ) -> None:
     small = client("small", quota=Quota(upload_mb=1))
     answer = small.post("/api/v1/models", content=b"\0" * ((1 << 20) + 1))
     assert answer.status_code == 413
     assert "1 MB" in answer.json()["error"]
-    assert list(rooms.content.digests()) == []
-    assert list((rooms.settings.content / "incoming").iterdir()) == []
+    assert list(application.blobs.digests()) == []
+    assert list((application.settings.content / "incoming").iterdir()) == []
 
 
 def test_somebody_else_s_model_is_not_there(anna: TestClient, client: Callable[..., TestClient]) -> None:
@@ -150,7 +150,7 @@ def test_a_model_that_a_job_needs_stays(anna: TestClient) -> None:
 
 
 def test_a_full_disk_is_said_to_be_full(
-    anna: TestClient, rooms: ApplicationState, monkeypatch: pytest.MonkeyPatch
+    anna: TestClient, application: ApplicationState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -160,7 +160,7 @@ def test_a_full_disk_is_said_to_be_full(
     assert answer.status_code == 507
     assert "full" in answer.json()["error"]
     monkeypatch.undo()
-    assert list(rooms.content.digests()) == []
+    assert list(application.blobs.digests()) == []
     upload(anna)
 
 

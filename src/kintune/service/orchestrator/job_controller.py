@@ -60,7 +60,7 @@ class _Underway:
     """
 
     job: Job
-    ticket: TuningRun | None
+    tuning_run: TuningRun | None
     state: JobStatus
     written_at: float = 0.0
     measured: bool = False
@@ -75,10 +75,10 @@ class JobController:
 
     def __init__(
         self,
-        docket: JobRepository,
-        calls: Webhooks,
-        content: BlobStore,
-        intake: RunFactory,
+        jobs: JobRepository,
+        webhooks: Webhooks,
+        blobs: BlobStore,
+        factory: RunFactory,
         engine: LocalEngine,
         journal: TuningJournal,
         *,
@@ -87,10 +87,10 @@ class JobController:
         publish: Callable[[News], None],
         log: EngineLog,
     ) -> None:
-        self._docket = docket
-        self._calls = calls
-        self._content = content
-        self._intake = intake
+        self._jobs = jobs
+        self._webhooks = webhooks
+        self._blobs = blobs
+        self._factory = factory
         self._engine = engine
         self._journal = journal
         self._at_once = at_once
@@ -112,17 +112,17 @@ class JobController:
     def look_around(self) -> None:
         """See what is new in the database: what was asked, then jobs, as many as may be under way at once.
 
-        A wish is open until its job is over, so that whoever comes after this orchestrator grants it as well; the
-        engine does not mind being asked again.
+        A command is open until its job is over, so that an orchestrator started after this one carries it out as well.
+        The engine accepts the same command twice.
         """
-        wishes = self._docket.wishes()
-        going: dict[str, Job] = {job.id: job for job in self._docket.under_way()} if wishes else {}
-        for wish in wishes:
-            self._grant(wish, going)
+        commands = self._jobs.pending_commands()
+        going: dict[str, Job] = {job.id: job for job in self._jobs.under_way()} if commands else {}
+        for command in commands:
+            self._carry_out(command, going)
         self._launch_more()
-        for wish in wishes:
-            run = self._run_of(wish.job)
-            if wish.wish is JobCommand.FINISH and run is not None:
+        for command in commands:
+            run = self._run_of(command.job)
+            if command.command is JobCommand.FINISH and run is not None:
                 self._engine.finish(run, "asked to finish")
 
     # what the engine says -------------------------------------------------------------------------------------------
@@ -150,20 +150,20 @@ class JobController:
         now = self._now()
         if not 0 <= now - underway.written_at < _WRITTEN_EVERY_S:
             underway.written_at = now
-            self._docket.progressed(underway.job.id, msgspec.json.encode(report).decode())
+            self._jobs.progressed(underway.job.id, msgspec.json.encode(report).decode())
 
     def ended(self, run: str, end: JobEnd) -> None:
         """A job is over: write down what came of it, and look for the next."""
         underway = self._runs.pop(run)
         self._journal.leave(run)
-        ticket = underway.ticket
-        assert ticket is not None  # the engine has only what was launched
+        tuning_run = underway.tuning_run
+        assert tuning_run is not None  # the engine has only what was launched
         if end.ending is JobEnding.CANCELLED:
-            ticket.interrupted()
+            tuning_run.interrupted()
             self._step(underway, JobStatus.CANCELLED, end.cause)
         else:
-            self._conclude(underway, ticket, end)
-        self._intake.clean_up(underway.job)
+            self._conclude(underway, tuning_run, end)
+        self._factory.clean_up(underway.job)
         self.look_around()
 
     # inside ---------------------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class JobController:
         target = job.wanted.target_ms
         if target is None or job.state is not JobStatus.QUEUED:
             return False
-        for done in self._docket.like(job):
+        for done in self._jobs.like(job):
             report = self._report(done)
             if report is not None and report.latency_ms.tuned is not None and report.latency_ms.tuned <= target:
                 underway = _Underway(job, None, job.state)
@@ -188,14 +188,14 @@ class JobController:
         return False
 
     def _report(self, job: Job) -> RunReport | None:
-        if job.report is None or not self._content.has(job.report) or not self._content.has(job.executable or ""):
+        if job.report is None or not self._blobs.has(job.report) or not self._blobs.has(job.executable or ""):
             return None
-        with self._content.open(job.report) as file:
+        with self._blobs.open(job.report) as file:
             return msgspec.json.decode(file.read(), type=RunReport)
 
     def _launch_more(self) -> None:
         have = set(self.jobs)
-        for job in sorted(self._docket.under_way(), key=self._turn):
+        for job in sorted(self._jobs.under_way(), key=self._turn):
             if job.id in have or self._answer(job) or self._settle(job):
                 continue
             if len(self._runs) >= self._at_once:
@@ -207,9 +207,9 @@ class JobController:
         if job.run_id is None:
             return False
         underway = _Underway(job, None, job.state)
-        underway.measured = any(step.state is JobStatus.TUNING for step in self._docket.steps(job))
+        underway.measured = any(step.state is JobStatus.TUNING for step in self._jobs.steps(job))
         try:
-            report = self._intake.came_of(job)
+            report = self._factory.came_of(job)
         except StorageError:
             raise
         except KintuneError as error:
@@ -218,55 +218,55 @@ class JobController:
             if report is None:
                 return False
             self._succeed(underway, report, job.run_id)
-        self._intake.clean_up(job)
+        self._factory.clean_up(job)
         return True
 
     def _launch(self, job: Job) -> None:
         underway = _Underway(job, None, job.state, said_before=self._log.size if job.run_id is None else 0)
         try:
-            about, ticket = self._intake.tuning_run(job, self._engine.devices)
-            spec = ticket.open(about, cores=self._intake.cores, pipelined=True)
+            about, tuning_run = self._factory.tuning_run(job, self._engine.devices)
+            spec = tuning_run.open(about, cores=self._factory.cores, pipelined=True)
         except StorageError:
             raise
         except KintuneError as error:
             self._step(underway, JobStatus.FAILED, str(error))
-            self._intake.clean_up(job)
+            self._factory.clean_up(job)
             return
-        underway.ticket = ticket
-        self._runs[ticket.run_id] = underway
-        self._step(underway, JobStatus.CHECKING, "", run_id=ticket.run_id)
-        hidden = self._docket.hidden_from(job.owner)
+        underway.tuning_run = tuning_run
+        self._runs[tuning_run.run_id] = underway
+        self._step(underway, JobStatus.CHECKING, "", run_id=tuning_run.run_id)
+        hidden = self._jobs.hidden_from(job.owner)
         self._journal.enter(spec, about.compiler, use_known=True, hidden=hidden)
-        command, home = self._intake.command, self._intake.home
-        self._engine.add(JobLaunch(ticket.run_id, command, msgspec.msgpack.encode(spec), job.priority, home=home))
+        command, home = self._factory.command, self._factory.home
+        self._engine.add(JobLaunch(tuning_run.run_id, command, msgspec.msgpack.encode(spec), job.priority, home=home))
 
     def _run_of(self, job: str) -> str | None:
         return next((run for run, underway in self._runs.items() if underway.job.id == job), None)
 
-    def _grant(self, wish: PendingCommand, going: dict[str, Job]) -> None:
+    def _carry_out(self, command: PendingCommand, going: dict[str, Job]) -> None:
         """Grant what does not need the job to be launched; one that is called off while it is not goes from `going`."""
-        job, run = going.get(wish.job), self._run_of(wish.job)
-        if job is None or wish.wish is JobCommand.PRIORITY:
-            self._docket.granted(wish, self._now())
-        if job is None or wish.wish is JobCommand.FINISH:
+        job, run = going.get(command.job), self._run_of(command.job)
+        if job is None or command.command is JobCommand.PRIORITY:
+            self._jobs.close_command(command, self._now())
+        if job is None or command.command is JobCommand.FINISH:
             return
-        if wish.wish is JobCommand.PRIORITY:
+        if command.command is JobCommand.PRIORITY:
             if run is not None:
-                self._engine.prioritize(run, wish.value or 1.0)
+                self._engine.prioritize(run, command.value or 1.0)
         elif run is not None:
             self._engine.call_off(run, "cancelled")
         else:
             reason = "cancelled before it began" if job.state is JobStatus.QUEUED else "cancelled"
             self._step(_Underway(job, None, job.state), JobStatus.CANCELLED, reason)
-            self._intake.clean_up(going.pop(job.id))
+            self._factory.clean_up(going.pop(job.id))
 
-    def _conclude(self, underway: _Underway, ticket: TuningRun, end: JobEnd) -> None:
+    def _conclude(self, underway: _Underway, tuning_run: TuningRun, end: JobEnd) -> None:
         try:
-            report = ticket.conclude(end)
+            report = tuning_run.conclude(end)
         except KintuneError as error:
-            self._fail(underway, str(error), ticket.run_id)
+            self._fail(underway, str(error), tuning_run.run_id)
         else:
-            self._succeed(underway, report, ticket.run_id)
+            self._succeed(underway, report, tuning_run.run_id)
 
     def _fail(self, underway: _Underway, cause: str, run: str) -> None:
         self._step(underway, JobStatus.FAILED, cause, log=self._keep_log(underway, run))
@@ -277,21 +277,21 @@ class JobController:
         output = Path(report.output)
         shown = msgspec.structs.replace(report, output=output.name, log=None)  # where they lie here is nobody's affair
         files = {
-            "report": self._content.put_bytes(msgspec.json.encode(shown)),
-            "executable": self._content.put(output),
+            "report": self._blobs.put_bytes(msgspec.json.encode(shown)),
+            "executable": self._blobs.put(output),
             "log": self._keep_log(underway, run),
         }
         self._step(underway, JobStatus.DONE, reason, **files)
 
     def _keep_log(self, underway: _Underway, run: str) -> str:
-        return self._content.put_bytes(self._log.of(run, underway.said_before))
+        return self._blobs.put_bytes(self._log.of(run, underway.said_before))
 
     def _step(self, underway: _Underway, state: JobStatus, reason: str, **facts: str | None) -> None:
         now = self._now()
-        with self._docket.together():
-            underway.job = self._docket.step(underway.job.id, state, reason, now, **facts)
+        with self._jobs.together():
+            underway.job = self._jobs.step(underway.job.id, state, reason, now, **facts)
             if state.over:
-                self._calls.ask(underway.job, now)
+                self._webhooks.ask(underway.job, now)
         underway.state = state
         job_logger(__name__, underway.job.id).info("%s%s", state.value, f": {reason}" if reason else "")
         self._publish(Changed(underway.job.id, state, reason))

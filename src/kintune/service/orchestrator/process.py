@@ -36,7 +36,7 @@ from kintune.service.orchestrator.events import EventBus
 from kintune.service.orchestrator.job_controller import JobController
 from kintune.service.orchestrator.journal import OrchestratorJournal
 from kintune.service.orchestrator.refresher import Refresher
-from kintune.service.orchestrator.remote_machines import open_ways
+from kintune.service.orchestrator.remote_machines import open_remote_machines
 from kintune.service.orchestrator.run_factory import JobHosts, RunFactory
 from kintune.service.orchestrator.stage_tracker import StageTracker
 from kintune.service.settings import ServiceSettings
@@ -55,8 +55,8 @@ _log = logging.getLogger(__name__)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Orchestrate until told to leave by SIGTERM; the exit code is 0 then, and EX_TEMPFAIL for storage trouble."""
-    path, *lifeline = sys.argv[1:] if argv is None else argv
-    hold(lifeline)
+    path, *parent_pipe = sys.argv[1:] if argv is None else argv
+    hold(parent_pipe)
     settings = msgspec.json.decode(Path(path).read_bytes(), type=ServiceSettings)
     logs.configure("orchestrator")
     try:
@@ -78,7 +78,7 @@ def orchestrate(settings: ServiceSettings) -> None:
     require_tried_versions()
     _allow_many_files()
     place = choose_placement(settings.device, None)
-    lodging = JobHosts(settings, place)
+    job_hosts = JobHosts(settings, place)
     settings.work.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         stack.enter_context(DeviceLock("orchestrator", settings.directory).holding(_waits_for("this directory")))
@@ -87,38 +87,41 @@ def orchestrate(settings: ServiceSettings) -> None:
         store = stack.enter_context(Store.open(settings.records))
         about = _ask_device(settings, place, store)
         ready = threading.Event()
-        bus = EventBus(settings.socket, lambda: engine.post(desk.look_around) if ready.is_set() else None)
+        bus = EventBus(settings.socket, lambda: engine.post(controller.look_around) if ready.is_set() else None)
         stack.callback(bus.close)
         refresher = Refresher(
             settings.records,
             settings.refresh_every,
-            lodging.command("kintune.transfer.refresh_job"),
-            lodging.home,
+            job_hosts.command("kintune.transfer.refresh_job"),
+            job_hosts.home,
             lambda launch: engine.add(launch),
             lambda cause: _log.warning("family models could not be refreshed: %s", cause),
         )
-        journal = TuningJournal(store, FEATURES)
-        ledger = OrchestratorJournal(journal, store, refresher, journal.conditions)
+        tuning_journal = TuningJournal(store, FEATURES)
+        journal = OrchestratorJournal(tuning_journal, store, refresher, tuning_journal.conditions)
         log = EngineLog(settings.directory / "engine.log")
         log.set_aside()
-        watch, backlog = StageTracker(lambda run: desk.job_of(run), time.time, bus.publish, ledger.tally), Backlog()
+        stage_tracker, backlog = (
+            StageTracker(lambda run: controller.job_of(run), time.time, bus.publish, journal.tally),
+            Backlog(),
+        )
 
         def observe(event: Event, decisions: Sequence[Decision]) -> None:
-            watch(event, decisions)
+            stage_tracker(event, decisions)
             backlog(event, decisions)
 
         engine = stack.enter_context(
             LocalEngine(
                 Scheduler(policy(settings.policy), RetryLimits(resources_may_join=settings.grows)),
-                ledger,
+                journal,
                 place.commands(settings.target, urgent=True),
-                lodging.resources(),
+                job_hosts.resources(),
                 log=log.path,
                 elsewhere={"build", "device"} if settings.grows else (),
                 observe=observe,
             )
         )
-        desk = JobController(
+        controller = JobController(
             JobRepository(database),
             Webhooks(database),
             BlobStore(settings.content),
@@ -128,12 +131,12 @@ def orchestrate(settings: ServiceSettings) -> None:
                 BlobStore(settings.content),
                 store,
                 place,
-                lodging,
+                job_hosts,
                 about,
                 DeviceTypes(database),
             ),
             engine,
-            journal,
+            tuning_journal,
             at_once=settings.jobs_at_once,
             now=time.time,
             publish=bus.publish,
@@ -142,21 +145,23 @@ def orchestrate(settings: ServiceSettings) -> None:
 
         def began(job: str, work: Work) -> None:
             if not refresher.owns(job):
-                desk.stage_began(job, work)
+                controller.stage_began(job, work)
 
         def ended(job: str, end: JobEnd) -> None:
             if refresher.owns(job):
                 refresher.ended(end)
             else:
-                desk.ended(job, end)
+                controller.ended(job, end)
 
-        stack.enter_context(open_ways(settings, database, about.compiler, store, engine, backlog, lodging.cores))
+        stack.enter_context(
+            open_remote_machines(settings, database, about.compiler, store, engine, backlog, job_hosts.cores)
+        )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: engine.leave())
         ready.set()
-        engine.post(desk.look_around)  # whatever was poked about until now
+        engine.post(controller.look_around)  # whatever was poked about until now
         _log.info("ready, with device %s", settings.device)
-        engine.serve(on_progress=desk.progressed, on_stage=began, on_end=ended)
+        engine.serve(on_progress=controller.progressed, on_stage=began, on_end=ended)
 
 
 def _allow_many_files() -> None:
@@ -171,8 +176,8 @@ def _waits_for(what: str) -> OnWait:
 
 def _ask_device(settings: ServiceSettings, place: Placement, store: Store) -> DeviceDescription:
     """What the device is, from a worker of its own that is gone afterwards."""
-    machine, journal = Scheduler(policy(settings.policy)), TuningJournal(store, FEATURES)
-    with LocalEngine(machine, journal, place.commands(settings.target), place.resources()) as engine:
+    machine, tuning_journal = Scheduler(policy(settings.policy)), TuningJournal(store, FEATURES)
+    with LocalEngine(machine, tuning_journal, place.commands(settings.target), place.resources()) as engine:
         return msgspec.msgpack.decode(engine.about("device", place.names[0]), type=DeviceDescription)
 
 

@@ -1,7 +1,7 @@
 """Machines elsewhere: how they join the engine, by an agent's connection or as nodes of a Ray cluster.
 
-`Admission` says as what a machine may join, `AgentListener` accepts the agents' connections, and `open_ways` opens what
-the settings ask for.
+`Admission` says as what a machine may join, `AgentListener` accepts the agents' connections, and
+`open_remote_machines` opens what the settings ask for.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from kintune.workers.fleet.messages import Join
 from kintune.workers.fleet.ray_cluster import Growing, RayCluster, ray_address
 from kintune.workers.fleet.sockets import SocketTransport, open_door
 
-__all__ = ["Admission", "AgentListener", "OnJoin", "open_ways"]
+__all__ = ["Admission", "AgentListener", "OnJoin", "open_remote_machines"]
 
 
 _log = logging.getLogger(__name__)
 
 
 OnJoin = Callable[[Join, Sequence[DeviceDescription]], None]
-"""Told of a machine that joins, and what the types of its devices are; in whatever thread looks into the roll."""
+"""Told of a machine that joins, and what the types of its devices are; in whatever thread reads the registry."""
 
 
 class Admission:
-    """Looks into the roll, and writes down who comes; `now` gives seconds since 1970."""
+    """Looks machines up in the registry and records who joins; `now` gives seconds since 1970."""
 
-    def __init__(self, roll: MachineRegistry, joined: OnJoin, now: Callable[[], float]) -> None:
-        self._roll = roll
+    def __init__(self, machines: MachineRegistry, joined: OnJoin, now: Callable[[], float]) -> None:
+        self._machines = machines
         self._joined = joined
         self._now = now
 
     def with_token(self, token: int) -> Admit:
         """For a machine that comes with this token."""
-        return lambda join: self._admit(join, lambda: self._roll.admit(token, join, self._now()))
+        return lambda join: self._admit(join, lambda: self._machines.admit(token, join, self._now()))
 
     def of_a_cluster(self, join: Join) -> list[Admitted]:
         """For a machine that somebody else has let in: a node of a cluster."""
-        return self._admit(join, lambda: self._roll.recognise(join, self._now()))
+        return self._admit(join, lambda: self._machines.recognise(join, self._now()))
 
     def _admit(self, join: Join, look: Callable[[], list[DeviceDescription]]) -> list[Admitted]:
         try:
@@ -71,10 +71,10 @@ class Admission:
         """What a device's worker is told, so that it notices when it is no longer what its type is."""
         if not about.pulse_us:
             return ()
-        return ("--pulse-us", f"{about.pulse_us:g}", "--alike", f"{self._roll.alike:g}")
+        return ("--pulse-us", f"{about.pulse_us:g}", "--alike", f"{self._machines.alike:g}")
 
 
-class _Guest(NamedTuple):
+class _AcceptedToken(NamedTuple):
     """A token that is good, and its text."""
 
     token: int
@@ -86,7 +86,7 @@ class AgentListener:
 
     Args:
         address: host and port.
-        people: who knows the tokens.
+        users: who knows the tokens.
         admission: says as what they may join.
         front: the engine that they come to work for.
         now: seconds since 1970.
@@ -96,14 +96,14 @@ class AgentListener:
     def __init__(
         self,
         address: tuple[str, int],
-        people: Users,
+        users: Users,
         admission: Admission,
         front: Front,
         now: Callable[[], float] = time.time,
         again_s: float = 30.0,
     ) -> None:
         """Raises EngineError when nobody can be let in at this address."""
-        self._people = people
+        self._users = users
         self._admission = admission
         self._now = now
         self._again_s = again_s
@@ -113,7 +113,7 @@ class AgentListener:
         self._open = threading.Event()
         self._problem: BaseException | None = None
         self.port = 0
-        self._thread = threading.Thread(target=self._run, args=address, name="gate", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=address, name="agent-listener", daemon=True)
         self._thread.start()
         self._open.wait()
         if self._problem is not None:
@@ -140,19 +140,19 @@ class AgentListener:
             self._open.set()
             await self._leaving.wait()
 
-    def _check(self, text: str) -> _Guest:
+    def _check(self, text: str) -> _AcceptedToken:
         """Whose token this is."""
-        visitor = self._people.visitor(text, self._now())
+        visitor = self._users.visitor(text, self._now())
         visitor.require(Scope.MACHINE)
         assert visitor.token is not None
-        return _Guest(visitor.token, text)
+        return _AcceptedToken(visitor.token, text)
 
-    async def _attend(self, line: SocketTransport, guest: _Guest) -> None:
+    async def _attend(self, line: SocketTransport, accepted: _AcceptedToken) -> None:
         """Until the line is cut, or the token is taken back."""
-        attending = asyncio.ensure_future(self._registry.attend(line, self._admission.with_token(guest.token)))
+        attending = asyncio.ensure_future(self._registry.attend(line, self._admission.with_token(accepted.token)))
         while not (await asyncio.wait({attending}, timeout=self._again_s))[0]:
             try:
-                await asyncio.to_thread(self._check, guest.text)
+                await asyncio.to_thread(self._check, accepted.text)
             except StorageError as error:
                 _log.error("whether a machine may still be here cannot be looked up: %s", error)
             except KintuneError as error:
@@ -161,7 +161,7 @@ class AgentListener:
         await attending
 
 
-def open_ways(
+def open_remote_machines(
     settings: ServiceSettings,
     database: Database,
     compiler: str,
@@ -173,7 +173,7 @@ def open_ways(
     """Open what the settings say; closing the stack closes it.  `backlog` is told what the engine does.
 
     Raises:
-        EngineError: nobody can come in at the gate, or there is no such cluster.
+        EngineError: the agents' address cannot be opened, or there is no such cluster.
     """
 
     def joined(join: Join, types: Sequence[DeviceDescription]) -> None:
@@ -197,18 +197,18 @@ def open_ways(
         devices = ", ".join(device.type for device in join.devices) or "none"
         _log.info("machine %s joins; cores to build on: %d, devices: %s", join.name, join.cores, devices)
 
-    roll = MachineRegistry(database, compiler, frozenset({DEVICE, GPU, settings.device_name}), settings.alike)
-    admission = Admission(roll, joined, time.time)
-    with ExitStack() as ways:
+    machines = MachineRegistry(database, compiler, frozenset({DEVICE, GPU, settings.device_name}), settings.alike)
+    admission = Admission(machines, joined, time.time)
+    with ExitStack() as stack:
         if settings.agents_port:
-            gate = AgentListener((settings.agents_host, settings.agents_port), Users(database), admission, engine)
-            ways.callback(gate.close)
-            _log.info("machines elsewhere may join at port %d", gate.port)
+            listener = AgentListener((settings.agents_host, settings.agents_port), Users(database), admission, engine)
+            stack.callback(listener.close)
+            _log.info("machines elsewhere may join at port %d", listener.port)
         address = ray_address(settings.engine)
         if address is not None:
             cores = len(choose_placement(settings.device, None).host)
             growing = Growing(backlog, Growth(settings.grow_after_s, settings.grow_to)) if settings.grow_to else None
-            park = RayCluster(address, engine, admission.of_a_cluster, cores=cores, growing=growing)
-            ways.callback(park.close)
+            cluster = RayCluster(address, engine, admission.of_a_cluster, cores=cores, growing=growing)
+            stack.callback(cluster.close)
             _log.info("the nodes of the Ray cluster may join")
-        return ways.pop_all()
+        return stack.pop_all()

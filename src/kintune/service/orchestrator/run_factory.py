@@ -41,11 +41,11 @@ class RunFactory:
     def __init__(
         self,
         settings: ServiceSettings,
-        library: ModelStore,
-        content: BlobStore,
+        models: ModelStore,
+        blobs: BlobStore,
         store: Store,
         placement: Placement,
-        lodging: JobHosts,
+        job_hosts: JobHosts,
         about: DeviceDescription,
         types: DeviceTypes,
     ) -> None:
@@ -53,26 +53,26 @@ class RunFactory:
         self._about = about
         self._types = types
         self._settings = settings
-        self._library = library
-        self._content = content
+        self._models = models
+        self._blobs = blobs
         self._store = store
         self._placement = placement
-        self._lodging = lodging
+        self._job_hosts = job_hosts
 
     @property
     def cores(self) -> int:
         """How many cores a job's own stages and its builds take."""
-        return self._lodging.cores
+        return self._job_hosts.cores
 
     @property
     def command(self) -> Command | Anywhere:
         """How a job's process is started: an import that goes astray must not take the machine with it."""
-        return self._lodging.command("kintune.tuning.job.process", _JOB_MEMORY_MB)
+        return self._job_hosts.command("kintune.tuning.job.process", _JOB_MEMORY_MB)
 
     @property
     def home(self) -> str | None:
         """The host that jobs' own processes live on, where it is always the same."""
-        return self._lodging.home
+        return self._job_hosts.home
 
     def tuning_run(self, job: Job, usable: Callable[[str], int]) -> tuple[DeviceDescription, TuningRun]:
         """What a job is measured on, and its run, to begin or to go on with.
@@ -85,7 +85,7 @@ class RunFactory:
         """
         wanted, settings = job.wanted, self._settings
         about, site = self._site(wanted.device, usable)
-        model = self._library.of_job(job.model)
+        model = self._models.of_job(job.model)
         work = self._work(job)
         try:
             work.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ class RunFactory:
         request = TuneRequest(
             model=ModelRef(
                 "onnx",
-                str(self._content.path(model.file)),
+                str(self._blobs.path(model.file)),
                 model.name,
                 wanted.shapes,
                 constants={name: constant_of(name, value) for name, value in wanted.constants.items()},

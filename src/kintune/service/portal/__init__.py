@@ -1,1 +1,1 @@
-"""The portal: pages for people, on NiceGUI; everything it shows or asks goes through the same rooms as the API."""
+"""The portal: pages for people, on NiceGUI; it shows and changes what the API does."""

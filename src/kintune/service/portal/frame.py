@@ -32,12 +32,14 @@ _FAMILY = "system-ui, sans-serif"
 
 
 class PageContext:
-    """What a page needs: the rooms, the board, the counter, and who is there."""
+    """What a page needs: the application state, the live state, the use cases, and who is there."""
 
-    def __init__(self, rooms: ApplicationState, board: LiveState, counter: UseCases, request: Request) -> None:
-        self.rooms = rooms
-        self.board = board
-        self.counter = counter
+    def __init__(
+        self, application: ApplicationState, live_state: LiveState, use_cases: UseCases, request: Request
+    ) -> None:
+        self.application = application
+        self.live_state = live_state
+        self.use_cases = use_cases
         self.address = address_of(request)
         self._request = request
 
@@ -47,7 +49,7 @@ class PageContext:
 
         Raises Unauthorized, also for a token that is good for something else.
         """
-        visitor = visitor_of(self._request, self.rooms)
+        visitor = visitor_of(self._request, self.application)
         if not visitor.scope.covers(Scope.READ):
             raise Unauthorized(TAKES_A_TOKEN)
         return visitor
@@ -69,14 +71,14 @@ def page(path: str, title: str) -> Callable[[Callable[..., Awaitable[None]]], An
     def decorate(build: Callable[..., Awaitable[None]]) -> Any:
         async def built(request: Request) -> Response | None:
             state = nicegui_app.state  # of NiceGUI's own application, where `mount` has put them
-            desk = PageContext(state.rooms, state.board, state.counter, request)
+            context = PageContext(state.application, state.live_state, state.use_cases, request)
             try:
-                visitor = desk.visitor
+                visitor = context.visitor
             except Unauthorized:
                 return RedirectResponse("/sign-in")
             with frame(title, visitor):
                 try:
-                    await build(desk, **request.path_params)
+                    await build(context, **request.path_params)
                 except NotFound as error:
                     ui.label(str(error)).classes("text-lg")
                     ui.link("Back to your jobs", "/")
@@ -132,6 +134,6 @@ def mount(app: FastAPI) -> None:
     for name in _PAGES:
         import_module(f"kintune.service.portal.{name}")  # pages are there once they are imported
     app.include_router(import_module("kintune.service.portal.sign_in").router)
-    for name in ("rooms", "board", "counter"):
+    for name in ("application", "live_state", "use_cases"):
         setattr(nicegui_app.state, name, getattr(app.state, name))  # pages belong to NiceGUI's own application
     ui.run_with(app, title="Kintune", dark=None, show_welcome_message=False)

@@ -26,7 +26,7 @@ _A_PAGE = 25
 
 
 @page("/", "Your jobs")
-async def home_page(desk: PageContext) -> None:
+async def home_page(context: PageContext) -> None:
     """The latest jobs with where they stand; the next page on demand."""
     with ui.row().classes("w-full"):
         ui.button("New job", icon="add", on_click=lambda: ui.navigate.to("/models")).mark("new-job")
@@ -35,11 +35,11 @@ async def home_page(desk: PageContext) -> None:
 
     def more() -> None:
         before = (shown[-1].created, shown[-1].id) if shown else None
-        found = desk.rooms.docket.page(desk.visitor, before=before, limit=_A_PAGE)
+        found = context.application.jobs.page(context.visitor, before=before, limit=_A_PAGE)
         shown.extend(found)
         with table:
             for job in found:
-                _row(desk, job)
+                _row(context, job)
         button.set_visibility(len(found) == _A_PAGE)
 
     button = ui.button("Older ones", on_click=more).props("flat")
@@ -49,8 +49,8 @@ async def home_page(desk: PageContext) -> None:
             ui.label("Nothing yet: hand in a model, say how fast it must be, and watch.").classes("opacity-70")
 
 
-def _row(desk: PageContext, job: Job) -> None:
-    model = desk.rooms.library.of_job(job.model)
+def _row(context: PageContext, job: Job) -> None:
+    model = context.application.models.of_job(job.model)
     with ui.row().classes("w-full items-center gap-3 py-1 border-b flex-wrap"):
         state = ui.badge(job.state.value, color=STATE_COLORS.get(job.state, "primary"))
         ui.link(model.name, f"/jobs/{job.id}").classes("font-medium")
@@ -59,10 +59,10 @@ def _row(desk: PageContext, job: Job) -> None:
         ui.label(moment(job.created)).classes("opacity-60 text-sm")
 
     def refresh() -> None:
-        now = desk.rooms.docket.get(desk.visitor, job.id)
+        now = context.application.jobs.get(context.visitor, job.id)
         state.set_text(now.state.value)
         state.props(f"color={STATE_COLORS.get(now.state, 'primary')}")
-        report = desk.board.progress(job.id)
+        report = context.live_state.progress(job.id)
         said.set_text(describe_effort(report) if report and not now.state.over else now.reason)
         if now.state.over:
             timer.deactivate()
@@ -75,31 +75,31 @@ _REDRAWN_S = 10.0  # of the job's time, if nothing gets better
 
 
 @page("/jobs/{job}", "Job")
-async def job_page(desk: PageContext, job: str) -> None:
+async def job_page(context: PageContext, job: str) -> None:
     """Everything about one job, as it happens."""
-    found = desk.rooms.docket.get(desk.visitor, job)
-    JobView(desk, found)
+    found = context.application.jobs.get(context.visitor, job)
+    JobView(context, found)
     with ui.expansion("How it came here").classes("w-full"):
-        for step in desk.rooms.docket.steps(found):
+        for step in context.application.jobs.steps(found):
             ui.label(f"{moment(step.at)}  {step.state.value}  {step.reason}").classes("font-mono text-sm")
 
 
-def report_of(desk: PageContext, job: Job) -> RunReport | None:
+def report_of(context: PageContext, job: Job) -> RunReport | None:
     """The report of a job that has one."""
     if job.report is None:
         return None
-    with desk.rooms.content.open(job.report) as file:
+    with context.application.blobs.open(job.report) as file:
         return msgspec.json.decode(file.read(), type=RunReport)
 
 
 class JobView:
     """A job on the screen, brought up to date once a second until it is over."""
 
-    def __init__(self, desk: PageContext, job: Job) -> None:
-        self._desk = desk
+    def __init__(self, context: PageContext, job: Job) -> None:
+        self._context = context
         self._job = job
-        self._name = desk.rooms.library.of_job(job.model).name
-        ui.label(f"{self._name}: {_wish_text(job)}").classes("opacity-80")
+        self._name = context.application.models.of_job(job.model).name
+        ui.label(f"{self._name}: {_request_text(job)}").classes("opacity-80")
         with ui.row().classes("items-center gap-3 flex-wrap"):
             self._state = ui.badge(job.state.value)
             self._said = ui.label()
@@ -119,7 +119,7 @@ class JobView:
             self._show()
 
     def _show(self) -> None:
-        job = self._job = self._desk.rooms.docket.get(self._desk.visitor, self._job.id)
+        job = self._job = self._context.application.jobs.get(self._context.visitor, self._job.id)
         self._state.set_text(job.state.value)
         self._state.props(f"color={STATE_COLORS.get(job.state, 'primary')}")
         self._offer()
@@ -131,15 +131,15 @@ class JobView:
             self._failures.set_text("")
             self._conclude()
             return
-        running = self._desk.board.running(job.id)
+        running = self._context.live_state.running(job.id)
         doing = ", ".join(f"{stage.kind} on {stage.placement.device or stage.placement.host}" for stage in running)
         self._now.set_text(f"Now: {doing or 'waiting for its turn'}")
-        report = self._desk.board.progress(job.id) or _saved_progress(job)
+        report = self._context.live_state.progress(job.id) or _saved_progress(job)
         if report is not None:
             self._said.set_text(f"{describe_effort(report)}; {describe_latency(report)}")
             self._failures.set_text(describe_failures(report))
             self._show_families(report.families)
-        curve = self._desk.board.curve(job.id)
+        curve = self._context.live_state.curve(job.id)
         elapsed_s = report.elapsed_s if report is not None else 0.0
         if (drawn := (len(curve), int(elapsed_s // _REDRAWN_S))) != self._drawn:
             self._drawn = drawn
@@ -169,8 +169,8 @@ class JobView:
         self._buttons.clear()
         with self._buttons:
             if not job.state.over:
-                ui.button("Finish with what there is", on_click=lambda: self._wish(JobCommand.FINISH)).props("flat")
-                ui.button("Cancel", on_click=lambda: self._wish(JobCommand.CANCEL)).props("flat color=negative")
+                ui.button("Finish with what there is", on_click=lambda: self._command(JobCommand.FINISH)).props("flat")
+                ui.button("Cancel", on_click=lambda: self._command(JobCommand.CANCEL)).props("flat color=negative")
                 return
             for label, what, there in (("Download", "executable", job.executable), ("Log", "log", job.log)):
                 if there is not None:
@@ -178,19 +178,19 @@ class JobView:
             if job.state is not JobStatus.DONE:
                 ui.button("Try again", on_click=self._retry).props("flat")
 
-    def _wish(self, kind: JobCommand) -> None:
+    def _command(self, kind: JobCommand) -> None:
         with telling():
-            self._desk.counter.wish(self._desk.submitter, self._desk.address, self._job.id, kind)
+            self._context.use_cases.command(self._context.submitter, self._context.address, self._job.id, kind)
             ui.notify("It will be done.")
 
     def _retry(self) -> None:
         with telling():
-            new, _ = self._desk.counter.retry(self._desk.submitter, self._desk.address, self._job.id)
+            new, _ = self._context.use_cases.retry(self._context.submitter, self._context.address, self._job.id)
             ui.navigate.to(f"/jobs/{new.id}")
 
     def _conclude(self) -> None:
         """The report, if there is one."""
-        report = report_of(self._desk, self._job)
+        report = report_of(self._context, self._job)
         if report is None:
             return
         latency = report.latency_ms
@@ -225,7 +225,7 @@ def _saved_progress(job: Job) -> ProgressReport | None:
     return None if job.progress is None else msgspec.json.decode(job.progress, type=ProgressReport)
 
 
-def _wish_text(job: Job) -> str:
+def _request_text(job: Job) -> str:
     parts = []
     if not job.wanted.search:
         parts.append("compiled only")

@@ -15,27 +15,29 @@ __all__ = ["findings_card", "models_page", "submit_form"]
 
 
 @page("/models", "Your models")
-async def models_page(desk: PageContext) -> None:
+async def models_page(context: PageContext) -> None:
     """Drop a file; below, what is there."""
     place = ui.column().classes("w-full gap-4")
 
     async def came(upload: events.UploadEventArguments) -> None:
         with telling():
-            model = await receive(desk.rooms, desk.submitter, upload.file.name, upload.file.iterate(), desk.address)
+            model = await receive(
+                context.application, context.submitter, upload.file.name, upload.file.iterate(), context.address
+            )
             with place:
-                findings_card(desk, model, opened=True)
+                findings_card(context, model, opened=True)
 
     ui.upload(
         label="Drop an ONNX file here, or press +", on_upload=came, auto_upload=True,
-        max_file_size=desk.visitor.quota.upload_mb << 20,
+        max_file_size=context.visitor.quota.upload_mb << 20,
         on_rejected=lambda: ui.notify("That file is larger than you may hand in.", type="negative"),
     ).props('accept=".onnx"').classes("w-full").mark("upload")  # fmt: skip
     place.move(target_index=-1)
-    for model in desk.rooms.library.page(desk.visitor, limit=50):
-        findings_card(desk, model, opened=False)
+    for model in context.application.models.page(context.visitor, limit=50):
+        findings_card(context, model, opened=False)
 
 
-def findings_card(desk: PageContext, model: StoredModel, *, opened: bool) -> None:
+def findings_card(context: PageContext, model: StoredModel, *, opened: bool) -> None:
     """One model: what was found in words, and the form to have it made fast."""
     found = model.findings or Findings()
     with (
@@ -54,17 +56,17 @@ def findings_card(desk: PageContext, model: StoredModel, *, opened: bool) -> Non
         open_inputs = [one.name for one in found.inputs if None in one.shape]
         if open_inputs:
             ui.label(f"These inputs need shapes: {', '.join(open_inputs)}").classes("text-warning")
-        submit_form(desk, model, open_inputs)
+        submit_form(context, model, open_inputs)
 
 
-def submit_form(desk: PageContext, model: StoredModel, open_inputs: list[str]) -> None:
+def submit_form(context: PageContext, model: StoredModel, open_inputs: list[str]) -> None:
     """What is wanted of a model."""
     with ui.row().classes("items-end gap-4 flex-wrap"):
         target = ui.number("Target, ms", min=0, step=0.1).props("clearable").mark("target")
-        devices = desk.rooms.devices
+        devices = context.application.devices
         device = ui.select(list(devices), label="Device", value=devices[0]).mark("device")
         device.set_visibility(len(devices) > 1)
-        minutes = ui.number("Minutes at most", value=desk.rooms.settings.minutes, min=0.1).mark("minutes")
+        minutes = ui.number("Minutes at most", value=context.application.settings.minutes, min=0.1).mark("minutes")
         shapes = {name: ui.input(f"Shape of {name}", placeholder="1x3x224x224") for name in open_inputs}
         constants = ui.textarea("Constant inputs", placeholder="sizes=1,3,8,8 (one a line)").props("autogrow rows=1")
         constants.mark("constants")
@@ -83,7 +85,7 @@ def submit_form(desk: PageContext, model: StoredModel, open_inputs: list[str]) -
                     constants=fixed,
                     search=not only_compile.value,
                 )
-                job, _ = desk.counter.submit(desk.submitter, desk.address, model.id, wanted)
+                job, _ = context.use_cases.submit(context.submitter, context.address, model.id, wanted)
                 ui.navigate.to(f"/jobs/{job.id}")
 
         ui.button("Make it fast", on_click=submit).mark("submit")

@@ -18,20 +18,20 @@ _MOST = 8
 
 
 @page("/resources", "Resources")
-async def resources_page(desk: PageContext) -> None:
+async def resources_page(context: PageContext) -> None:
     """What ran where in the last five minutes, and how busy each resource was."""
-    chart = ui.echart(gantt_options([], desk.rooms.now(), _MINUTES_S)).classes("w-full h-80").mark("gantt")
+    chart = ui.echart(gantt_options([], context.application.now(), _MINUTES_S)).classes("w-full h-80").mark("gantt")
     use = ui.column().classes("w-full")
 
     def refresh() -> None:
-        now = desk.rooms.now()
-        stages = desk.board.stages(_MINUTES_S)
-        mine = {job.id for job in desk.rooms.docket.page(desk.visitor, limit=200)}
+        now = context.application.now()
+        stages = context.live_state.stages(_MINUTES_S)
+        mine = {job.id for job in context.application.jobs.page(context.visitor, limit=200)}
         seen = [stage if stage.job in mine else stage._replace(job="") for stage in stages]
         chart.options.clear()
         chart.options.update(gantt_options(seen, now, _MINUTES_S))
         chart.update()
-        busy = desk.board.use(_MINUTES_S)
+        busy = context.live_state.use(_MINUTES_S)
         use.clear()
         with use:
             for where, share in busy.items():
@@ -39,11 +39,11 @@ async def resources_page(desk: PageContext) -> None:
                     ui.label(where).classes("w-32")
                     ui.linear_progress(round(share, 2), show_value=False).classes("w-64")
                     ui.label(f"{round(100 * share)} % of the time busy")
-            for device, tally in desk.board.tallies(_MINUTES_S).items():
+            for device, tally in context.live_state.tallies(_MINUTES_S).items():
                 ui.label(f"{device}: {tallied(tally)}").classes("opacity-80 text-sm")
             if not busy:
                 ui.label("Nothing has run in the last five minutes.").classes("opacity-70")
-            for standing in desk.board.standings:
+            for standing in context.live_state.standings:
                 lost = f"lost {duration(now - standing.since)} ago: {standing.lost}" if standing.lost else "ready"
                 line = ui.label(f"{standing.id} ({standing.kind}, {standing.what}): {lost}").classes("text-sm")
                 line.classes("text-negative" if standing.lost else "opacity-80")
@@ -61,16 +61,16 @@ def tallied(tally: EventTally) -> str:
 
 
 @page("/compare", "Compare")
-async def compare_page(desk: PageContext) -> None:
+async def compare_page(context: PageContext) -> None:
     """The curves of jobs that are done, side by side."""
-    done = desk.rooms.docket.page(desk.visitor, states=frozenset({JobStatus.DONE}), limit=50)
-    names = {job.id: f"{desk.rooms.library.of_job(job.model).name} ({job.id})" for job in done}
+    done = context.application.jobs.page(context.visitor, states=frozenset({JobStatus.DONE}), limit=50)
+    names = {job.id: f"{context.application.models.of_job(job.model).name} ({job.id})" for job in done}
     chart = ui.echart(curve_options({}, {})).classes("w-full h-96")
     table = ui.column().classes("w-full")
 
     def draw() -> None:
         chosen = [job for job in done if job.id in (choice.value or [])][:_MOST]
-        reports = {names[job.id]: report for job in chosen if (report := report_of(desk, job)) is not None}
+        reports = {names[job.id]: report for job in chosen if (report := report_of(context, job)) is not None}
         curves = {name: [(p.seconds, p.latency_ms) for p in report.curve] for name, report in reports.items()}
         chart.options.clear()
         chart.options.update(curve_options(curves, {}))

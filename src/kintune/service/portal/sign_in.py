@@ -10,7 +10,7 @@ from nicegui import ui
 
 from kintune.service.access import Forbidden, Scope, Unauthorized
 from kintune.service.portal.frame import frame
-from kintune.service.web.authentication import COOKIE, RoomsOf, address_of, require_own_origin
+from kintune.service.web.authentication import COOKIE, ApplicationOf, address_of, require_own_origin
 
 __all__ = ["router", "sign_in_page"]
 
@@ -33,15 +33,15 @@ def sign_in_page(wrong: str = "") -> None:
 
 
 @router.post("/sign-in")
-def sign_in(request: Request, rooms: RoomsOf, token: Annotated[str, Form(max_length=128)] = "") -> Response:
+def sign_in(request: Request, application: ApplicationOf, token: Annotated[str, Form(max_length=128)] = "") -> Response:
     """Take the token, if it is one with which pages can be read."""
     require_own_origin(request)
     try:
-        visitor = rooms.people.visitor(token.strip(), rooms.now())
+        visitor = application.users.visitor(token.strip(), application.now())
         visitor.require(Scope.READ)
     except (Unauthorized, Forbidden):
         return RedirectResponse("/sign-in?wrong=1", 303)
-    rooms.diary.note(rooms.now(), "sign in", visitor.name, visitor, address_of(request))
+    application.audit_log.note(application.now(), "sign in", visitor.name, visitor, address_of(request))
     response = RedirectResponse("/", 303)
     response.set_cookie(
         COOKIE, token.strip(), max_age=_DAYS_S, httponly=True, samesite="strict", secure=request.url.scheme == "https"

@@ -27,36 +27,36 @@ from kintune.service.web.use_cases import UseCases
 __all__ = ["make_app", "render"]
 
 
-def make_app(rooms: ApplicationState) -> FastAPI:
-    """The application over these rooms, without the portal."""
-    board = LiveState(rooms.now)
-    errands = BackgroundTasks(rooms)
+def make_app(application: ApplicationState) -> FastAPI:
+    """Build the application, without the portal."""
+    live_state = LiveState(application.now)
+    background_tasks = BackgroundTasks(application)
 
     def told(news: News) -> None:
-        board.told(news)
+        live_state.told(news)
         if isinstance(news, Changed) and news.state.over:
-            errands.look()
+            background_tasks.look()
 
-    line = OrchestratorClient(rooms.settings.socket, told, board.forget_what_runs)
+    orchestrator = OrchestratorClient(application.settings.socket, told, live_state.forget_what_runs)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
-        line.start()
-        errands.start()
+        orchestrator.start()
+        background_tasks.start()
         try:
             yield
         finally:
-            await line.close()
-            await errands.close()
+            await orchestrator.close()
+            await background_tasks.close()
 
     app = FastAPI(title="Kintune", version=__version__, lifespan=life, docs_url="/api/docs", redoc_url=None)
-    app.state.rooms, app.state.board, app.state.line = rooms, board, line
-    app.state.counter = UseCases(rooms, line.poke)
+    app.state.application, app.state.live_state, app.state.orchestrator = application, live_state, orchestrator
+    app.state.use_cases = UseCases(application, orchestrator.poke)
     install_error_handlers(app)
     for part in (jobs, models, live, operators):
         app.include_router(part.router)
 
-    app.add_middleware(LimitBodies, rooms=rooms)
+    app.add_middleware(LimitBodies, application=application)
 
     app.add_middleware(SecurityHeaders)
 
@@ -68,9 +68,9 @@ def make_app(rooms: ApplicationState) -> FastAPI:
     @app.get("/readyz", tags=["operations"])
     def ready() -> JSONResponse:
         """Whether jobs can be taken and worked on: database and orchestrator answer."""
-        problems = [] if line.connected else ["the orchestrator does not answer"]
+        problems = [] if orchestrator.connected else ["the orchestrator does not answer"]
         try:
-            rooms.docket.counts()
+            application.jobs.counts()
         except KintuneError as error:
             problems.append(str(error))
         return JSONResponse({"ready": not problems, "problems": problems}, 503 if problems else 200)
@@ -78,7 +78,9 @@ def make_app(rooms: ApplicationState) -> FastAPI:
     @app.get("/metrics", tags=["operations"])
     def metrics() -> Response:
         """For Prometheus."""
-        return Response(render(rooms, board, connected=line.connected), media_type=CONTENT_TYPE_LATEST)
+        return Response(
+            render(application, live_state, connected=orchestrator.connected), media_type=CONTENT_TYPE_LATEST
+        )
 
     return app
 
@@ -86,27 +88,27 @@ def make_app(rooms: ApplicationState) -> FastAPI:
 _MINUTES_S = 300.0
 
 
-class _Figures(Collector):
-    def __init__(self, rooms: ApplicationState, board: LiveState, *, connected: bool) -> None:
-        self._rooms = rooms
-        self._board = board
+class _Metrics(Collector):
+    def __init__(self, application: ApplicationState, live_state: LiveState, *, connected: bool) -> None:
+        self._application = application
+        self._live_state = live_state
         self._connected = connected
 
     def collect(self) -> list[Metric]:
         jobs = GaugeMetricFamily("kintune_jobs", "Jobs by state.", labels=["state"])
-        counts = self._rooms.docket.counts()
+        counts = self._application.jobs.counts()
         for state in JobStatus:
             jobs.add_metric([state.value], counts.get(state, 0))
         running = GaugeMetricFamily("kintune_stages_running", "Stages that hold resources, by kind.", labels=["kind"])
         kinds: dict[str, int] = {}
-        for stage in self._board.running():
+        for stage in self._live_state.running():
             kinds[stage.kind] = kinds.get(stage.kind, 0) + 1
         for kind, count in sorted(kinds.items()):
             running.add_metric([kind], count)
         use = GaugeMetricFamily(
             "kintune_resource_use", "Share of the last five minutes in which it was busy.", labels=["resource"]
         )
-        for resource, share in self._board.use(_MINUTES_S).items():
+        for resource, share in self._live_state.use(_MINUTES_S).items():
             use.add_metric([resource], share)
         measured = GaugeMetricFamily(
             "kintune_measurements", "Candidates measured in the last five minutes.", labels=["device"]
@@ -114,21 +116,21 @@ class _Figures(Collector):
         disturbed = GaugeMetricFamily(
             "kintune_measurements_disturbed", "Those of them that were disturbed and timed again.", labels=["device"]
         )
-        for device, tally in self._board.tallies(_MINUTES_S).items():
+        for device, tally in self._live_state.tallies(_MINUTES_S).items():
             measured.add_metric([device], tally.measured)
             disturbed.add_metric([device], tally.disturbed)
         up = GaugeMetricFamily(
             "kintune_resource_up", "Whether stages can run on a host or a device.", labels=["resource", "kind", "what"]
         )
-        for standing in self._board.standings:
+        for standing in self._live_state.standings:
             up.add_metric([standing.id, standing.kind, standing.what], float(not standing.lost))
         answers = GaugeMetricFamily("kintune_orchestrator_up", "Whether the orchestrator answers.")
         answers.add_metric([], float(self._connected))
         return [jobs, running, use, measured, disturbed, up, answers]
 
 
-def render(rooms: ApplicationState, board: LiveState, *, connected: bool) -> bytes:
+def render(application: ApplicationState, live_state: LiveState, *, connected: bool) -> bytes:
     """All figures, in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Figures(rooms, board, connected=connected))
+    registry.register(_Metrics(application, live_state, connected=connected))
     return generate_latest(registry)

@@ -20,7 +20,10 @@ __all__ = ["ApplicationState"]
 
 
 class ApplicationState:
-    """The service's rooms; a context manager, which closes them.  `now` gives seconds since 1970."""
+    """What requests work on: the database's repositories, the blob store and the settings; a context manager.
+
+    `now` gives seconds since 1970.
+    """
 
     def __init__(self, settings: ServiceSettings, now: Callable[[], float] = time.time) -> None:
         """Raises RecordsError or StorageError when the database or the store cannot be used."""
@@ -28,11 +31,11 @@ class ApplicationState:
         self.now = now
         self._stack = ExitStack()
         database = self._stack.enter_context(closing(open_database(settings.service_database)))
-        self.people = Users(database)
-        self.library = ModelStore(database)
-        self.docket = JobRepository(database)
-        self.diary = AuditLog(database)
-        self.content = BlobStore(settings.content)
+        self.users = Users(database)
+        self.models = ModelStore(database)
+        self.jobs = JobRepository(database)
+        self.audit_log = AuditLog(database)
+        self.blobs = BlobStore(settings.content)
         self.device_types = DeviceTypes(database)
         self.database = database
 

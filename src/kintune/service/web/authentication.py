@@ -18,10 +18,10 @@ from kintune.service.web.use_cases import UseCases
 __all__ = [
     "COOKIE",
     "Admin",
-    "CounterOf",
+    "ApplicationOf",
     "Reader",
-    "RoomsOf",
     "Submitter",
+    "UseCasesOf",
     "address_of",
     "install_error_handlers",
     "require_own_origin",
@@ -46,25 +46,27 @@ _STATUS: tuple[tuple[type[KintuneError], int], ...] = (
 )
 
 
-async def rooms_of(request: Request) -> ApplicationState:  # at once: what is not `async` is sent to another thread
-    """The rooms of the application that a request has come to."""
-    rooms: ApplicationState = request.app.state.rooms
-    return rooms
+async def application_of(
+    request: Request,
+) -> ApplicationState:  # at once: what is not `async` is sent to another thread
+    """Returns the state of the application that a request has come to."""
+    application: ApplicationState = request.app.state.application
+    return application
 
 
-RoomsOf = Annotated[ApplicationState, Depends(rooms_of)]
+ApplicationOf = Annotated[ApplicationState, Depends(application_of)]
 
 
-async def counter_of(request: Request) -> UseCases:
-    """The counter of the application that a request has come to."""
-    counter: UseCases = request.app.state.counter
-    return counter
+async def use_cases_of(request: Request) -> UseCases:
+    """Returns the use cases of the application that a request has come to."""
+    use_cases: UseCases = request.app.state.use_cases
+    return use_cases
 
 
-CounterOf = Annotated[UseCases, Depends(counter_of)]
+UseCasesOf = Annotated[UseCases, Depends(use_cases_of)]
 
 
-def visitor_of(request: Request, rooms: RoomsOf) -> Visitor:
+def visitor_of(request: Request, application: ApplicationOf) -> Visitor:
     """Who is asking.
 
     A cookie, or being at this machine while nobody has a token, counts only for requests that change nothing, or that
@@ -75,15 +77,15 @@ def visitor_of(request: Request, rooms: RoomsOf) -> Visitor:
     header = request.headers.get("authorization", "")
     scheme, _, token = header.partition(" ")
     if scheme.lower() == "bearer":
-        return rooms.people.visitor(token.strip(), rooms.now())
+        return application.users.visitor(token.strip(), application.now())
     token = request.cookies.get(COOKIE, "")
     if token:
         if request.method not in _SAFE:
             require_own_origin(request)
-        return rooms.people.visitor(token, rooms.now())
+        return application.users.visitor(token, application.now())
     if not _is_local(request):
         raise Unauthorized(TAKES_A_TOKEN)
-    visitor = rooms.people.local(rooms.now())
+    visitor = application.users.local(application.now())
     if request.method not in _SAFE and _is_browser(request):
         require_own_origin(request)
     return visitor
@@ -115,8 +117,8 @@ def _is_local(request: Request) -> bool:
 
 
 def _requiring(scope: Scope) -> object:
-    def visitor(request: Request, rooms: RoomsOf) -> Visitor:
-        found = visitor_of(request, rooms)
+    def visitor(request: Request, application: ApplicationOf) -> Visitor:
+        found = visitor_of(request, application)
         found.require(scope)
         return found
 

@@ -22,9 +22,9 @@ _log = logging.getLogger(__name__)
 class BackgroundTasks:
     """Two tasks in the loop of the web process.  `look` says that a job has ended: a call may be due."""
 
-    def __init__(self, rooms: ApplicationState) -> None:
-        self._rooms = rooms
-        self._calls = Webhooks(rooms.database)
+    def __init__(self, application: ApplicationState) -> None:
+        self._application = application
+        self._webhooks = Webhooks(application.database)
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -48,11 +48,11 @@ class BackgroundTasks:
         while True:
             wait = _LOOK_S
             try:
-                for call in await asyncio.to_thread(self._calls.due, self._rooms.now()):
+                for call in await asyncio.to_thread(self._webhooks.due, self._application.now()):
                     await self._call(call)
-                due = await asyncio.to_thread(self._calls.next_due)
+                due = await asyncio.to_thread(self._webhooks.next_due)
                 if due is not None:
-                    wait = min(_LOOK_S, max(0.5, due - self._rooms.now()))
+                    wait = min(_LOOK_S, max(0.5, due - self._application.now()))
             except Exception:  # whatever it is, the next call is to be made
                 _log.exception("webhooks could not be called")
             with contextlib.suppress(asyncio.TimeoutError):
@@ -62,18 +62,18 @@ class BackgroundTasks:
     async def _call(self, call: Webhook) -> None:
         heard, outcome = False, "its address is none of the public internet"
         try:
-            if self._rooms.settings.local_webhooks:
+            if self._application.settings.local_webhooks:
                 heard, outcome = await asyncio.wait_for(_post(call, None), _CALL_S)
             elif address := await asyncio.to_thread(public_address, call.url):
                 heard, outcome = await asyncio.wait_for(_post(call, address), _CALL_S)
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, asyncio.TimeoutError) as error:
             outcome = f"{type(error).__name__}: {error}"
-        await asyncio.to_thread(self._calls.made, call, outcome, self._rooms.now(), heard=heard)
+        await asyncio.to_thread(self._webhooks.made, call, outcome, self._application.now(), heard=heard)
 
     async def _sweep_now_and_then(self) -> None:
         while True:
             try:
-                await asyncio.to_thread(sweep, self._rooms)
+                await asyncio.to_thread(sweep, self._application)
             except Exception:  # whatever it is, the next sweep is to come
                 _log.exception("the sweep failed")
             await asyncio.sleep(_SWEEP_S)
@@ -91,35 +91,35 @@ async def _post(call: Webhook, address: str | None) -> tuple[bool, str]:
             return response.is_success, f"answered {response.status_code}"
 
 
-def sweep(rooms: ApplicationState) -> int:
+def sweep(application: ApplicationState) -> int:
     """Delete models whose time is over, and files that nobody refers to; returns how many files went.
 
     Files are looked at before the references: what comes in meanwhile is not among them.  While somebody backs them up
     nothing goes.
     """
-    with rooms.content.sweeping() as may:
-        return _sweep(rooms, rooms.now()) if may else 0
+    with application.blobs.sweeping() as may:
+        return _sweep(application, application.now()) if may else 0
 
 
-def _sweep(rooms: ApplicationState, now: float) -> int:
-    rooms.content.sweep_incoming(now - _SWEEP_S)
-    files = list(rooms.content.digests())
-    for model in rooms.library.expire(now):
-        rooms.diary.note(now, "expire", f"model {model}")
-    needed = rooms.library.files() | rooms.docket.files()
+def _sweep(application: ApplicationState, now: float) -> int:
+    application.blobs.sweep_incoming(now - _SWEEP_S)
+    files = list(application.blobs.digests())
+    for model in application.models.expire(now):
+        application.audit_log.note(now, "expire", f"model {model}")
+    needed = application.models.files() | application.jobs.files()
     gone = 0
     for file in files:
-        if file not in needed and _is_old(rooms, file, now):  # at the last moment: it may have come again
-            rooms.content.remove(file)
+        if file not in needed and _is_old(application, file, now):  # at the last moment: it may have come again
+            application.blobs.remove(file)
             gone += 1
     if gone:
-        rooms.diary.note(now, "sweep", f"{gone} files")
+        application.audit_log.note(now, "sweep", f"{gone} files")
     return gone
 
 
-def _is_old(rooms: ApplicationState, file: str, now: float) -> bool:
+def _is_old(application: ApplicationState, file: str, now: float) -> bool:
     """Whether it has lain there for an hour: what was put there just now is about to be referred to."""
     try:
-        return now - rooms.content.path(file).stat().st_mtime > _SWEEP_S
+        return now - application.blobs.path(file).stat().st_mtime > _SWEEP_S
     except FileNotFoundError:
         return False

@@ -13,7 +13,7 @@ from kintune.errors import InputError
 from kintune.service.access import NotFound
 from kintune.service.job_repository import Job
 from kintune.service.job_status import JobCommand, JobStatus
-from kintune.service.web.authentication import CounterOf, Reader, RoomsOf, Submitter, address_of
+from kintune.service.web.authentication import ApplicationOf, Reader, Submitter, UseCasesOf, address_of
 from kintune.service.web.schemas import ErrorOut, JobIn, JobOut, JobPage, PriorityIn
 
 __all__ = ["router"]
@@ -31,11 +31,11 @@ def submit(
     request: Request,
     response: Response,
     visitor: Submitter,
-    counter: CounterOf,
+    use_cases: UseCasesOf,
     idempotency_key: Annotated[str | None, Header(max_length=128, pattern=r"^[\x21-\x7e]+$")] = None,
 ) -> JobOut:
     """Have a model made fast.  With the same `Idempotency-Key`, asking again answers with the same job (200)."""
-    job, is_new = counter.submit(visitor, address_of(request), asked.model, asked.wanted.wanted(), idempotency_key)
+    job, is_new = use_cases.submit(visitor, address_of(request), asked.model, asked.wanted.wanted(), idempotency_key)
     response.status_code = 201 if is_new else 200
     return JobOut.of(job)
 
@@ -43,14 +43,14 @@ def submit(
 @router.get("")
 def list_jobs(
     visitor: Reader,
-    rooms: RoomsOf,
+    application: ApplicationOf,
     state: Annotated[list[JobStatus] | None, Query()] = None,
     everybody: bool = False,
     after: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> JobPage:
     """Your jobs, newest first; with `everybody`, all jobs, for who may see them."""
-    found = rooms.docket.page(
+    found = application.jobs.page(
         visitor,
         everybody=everybody and visitor.sees(-1),
         states=frozenset(state) if state else None,
@@ -62,61 +62,63 @@ def list_jobs(
 
 
 @router.get("/{job}")
-def show(job: str, visitor: Reader, rooms: RoomsOf) -> JobOut:
+def show(job: str, visitor: Reader, application: ApplicationOf) -> JobOut:
     """One job, with all its steps."""
-    with rooms.database.snapshot():
-        found = rooms.docket.get(visitor, job)
-        return JobOut.of(found, rooms.docket.steps(found))
+    with application.database.snapshot():
+        found = application.jobs.get(visitor, job)
+        return JobOut.of(found, application.jobs.steps(found))
 
 
 @router.post("/{job}/cancel", status_code=202)
-def cancel(job: str, request: Request, visitor: Submitter, counter: CounterOf) -> JobOut:
+def cancel(job: str, request: Request, visitor: Submitter, use_cases: UseCasesOf) -> JobOut:
     """End a job without a result; what it has measured is kept."""
-    return JobOut.of(counter.wish(visitor, address_of(request), job, JobCommand.CANCEL))
+    return JobOut.of(use_cases.command(visitor, address_of(request), job, JobCommand.CANCEL))
 
 
 @router.post("/{job}/finish", status_code=202)
-def finish(job: str, request: Request, visitor: Submitter, counter: CounterOf) -> JobOut:
+def finish(job: str, request: Request, visitor: Submitter, use_cases: UseCasesOf) -> JobOut:
     """End a job with what there is."""
-    return JobOut.of(counter.wish(visitor, address_of(request), job, JobCommand.FINISH))
+    return JobOut.of(use_cases.command(visitor, address_of(request), job, JobCommand.FINISH))
 
 
 @router.post("/{job}/priority", status_code=202)
-def prioritize(job: str, asked: PriorityIn, request: Request, visitor: Submitter, counter: CounterOf) -> JobOut:
+def prioritize(job: str, asked: PriorityIn, request: Request, visitor: Submitter, use_cases: UseCasesOf) -> JobOut:
     """Give a job another priority."""
-    return JobOut.of(counter.wish(visitor, address_of(request), job, JobCommand.PRIORITY, asked.priority))
+    return JobOut.of(use_cases.command(visitor, address_of(request), job, JobCommand.PRIORITY, asked.priority))
 
 
 @router.post("/{job}/retry", status_code=201)
-def retry(job: str, request: Request, response: Response, visitor: Submitter, counter: CounterOf) -> JobOut:
+def retry(job: str, request: Request, response: Response, visitor: Submitter, use_cases: UseCasesOf) -> JobOut:
     """A new job that goes on where one that failed or was cancelled ended; while it is at it, the same again (200)."""
-    new, is_new = counter.retry(visitor, address_of(request), job)
+    new, is_new = use_cases.retry(visitor, address_of(request), job)
     response.status_code = 201 if is_new else 200
     return JobOut.of(new)
 
 
 @router.get("/{job}/report")
-def report(job: str, visitor: Reader, rooms: RoomsOf) -> dict[str, Any]:
+def report(job: str, visitor: Reader, application: ApplicationOf) -> dict[str, Any]:
     """What came of a job: gain, errors, subgraphs with their families, curve; the document of `kintune tune --json`."""
-    with rooms.content.open(_file(rooms.docket.get(visitor, job), "report")) as file:
+    with application.blobs.open(_file(application.jobs.get(visitor, job), "report")) as file:
         document: dict[str, Any] = msgspec.json.decode(file.read())
     return document
 
 
 @router.get("/{job}/executable")
-def executable(job: str, visitor: Reader, rooms: RoomsOf) -> FileResponse:
+def executable(job: str, visitor: Reader, application: ApplicationOf) -> FileResponse:
     """The tuned model, one `.kt` file."""
-    found = rooms.docket.get(visitor, job)
-    path = rooms.content.path(_file(found, "executable"))
-    name = rooms.library.of_job(found.model).name
+    found = application.jobs.get(visitor, job)
+    path = application.blobs.path(_file(found, "executable"))
+    name = application.models.of_job(found.model).name
     return FileResponse(path, media_type="application/octet-stream", filename=f"{name}.kt")
 
 
 @router.get("/{job}/log")
-def log(job: str, visitor: Reader, rooms: RoomsOf) -> FileResponse:
+def log(job: str, visitor: Reader, application: ApplicationOf) -> FileResponse:
     """What the job's processes have said."""
-    found = rooms.docket.get(visitor, job)
-    return FileResponse(rooms.content.path(_file(found, "log")), media_type="text/plain", filename=f"{found.id}.log")
+    found = application.jobs.get(visitor, job)
+    return FileResponse(
+        application.blobs.path(_file(found, "log")), media_type="text/plain", filename=f"{found.id}.log"
+    )
 
 
 def _file(job: Job, what: str) -> str:

@@ -15,7 +15,7 @@ from kintune.errors import KintuneError
 from kintune.service.access import Scope
 from kintune.service.job_repository import Job
 from kintune.service.orchestrator.events import Changed
-from kintune.service.web.authentication import Reader, RoomsOf, visitor_of
+from kintune.service.web.authentication import ApplicationOf, Reader, visitor_of
 from kintune.service.web.live_state import LiveState
 from kintune.service.web.schemas import ErrorOut, JobOut
 
@@ -28,20 +28,20 @@ router = APIRouter(prefix="/api/v1", tags=["live"], responses={code: {"model": E
 
 
 @router.get("/jobs/{job}/events", response_class=StreamingResponse)
-async def events(job: str, request: Request, visitor: Reader, rooms: RoomsOf) -> StreamingResponse:
+async def events(job: str, request: Request, visitor: Reader, application: ApplicationOf) -> StreamingResponse:
     """The job as it is, then its news as they come, until it is over; `text/event-stream`."""
-    found = rooms.docket.get(visitor, job)
-    board: LiveState = request.app.state.board
+    found = application.jobs.get(visitor, job)
+    live_state: LiveState = request.app.state.live_state
 
     def still() -> Job:
         """The job as it is, if whoever asked may still see it: a token may be revoked meanwhile."""
-        again = visitor_of(request, rooms)
+        again = visitor_of(request, application)
         again.require(Scope.READ)
-        return rooms.docket.get(again, job)
+        return application.jobs.get(again, job)
 
     async def stream() -> AsyncIterator[bytes]:
-        with board.watching(found.id) as next_news:
-            now = rooms.docket.get(visitor, job)
+        with live_state.watching(found.id) as next_news:
+            now = application.jobs.get(visitor, job)
             yield _event("job", JobOut.of(now).model_dump_json().encode())
             if now.state.over:
                 return
@@ -65,20 +65,20 @@ async def events(job: str, request: Request, visitor: Reader, rooms: RoomsOf) ->
                     continue
                 yield _event(type(each).__name__.lower(), msgspec.json.encode(each))
                 if isinstance(each, Changed) and each.state.over:
-                    yield _event("job", JobOut.of(rooms.docket.get(visitor, job)).model_dump_json().encode())
+                    yield _event("job", JobOut.of(application.jobs.get(visitor, job)).model_dump_json().encode())
                     return
 
     return StreamingResponse(stream(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
 @router.get("/resources")
-def resources(request: Request, visitor: Reader, rooms: RoomsOf) -> dict[str, Any]:
+def resources(request: Request, visitor: Reader, application: ApplicationOf) -> dict[str, Any]:
     """Hosts and devices, and why nothing runs on those that are lost: the stages of the last ten minutes there (others'
     jobs have no name), and of the last five the share of time in which each was busy, how much was measured, and how
     often it was disturbed.
     """
-    board: LiveState = request.app.state.board
-    mine = {job.id for job in rooms.docket.page(visitor, limit=200)}
+    live_state: LiveState = request.app.state.live_state
+    mine = {job.id for job in application.jobs.page(visitor, limit=200)}
     stages = [
         {
             "job": stage.job if stage.job in mine or visitor.sees(-1) else None,
@@ -89,15 +89,15 @@ def resources(request: Request, visitor: Reader, rooms: RoomsOf) -> dict[str, An
             "begin": stage.begin,
             "end": stage.end,
         }
-        for stage in board.stages()
+        for stage in live_state.stages()
     ]
-    tallies = {device: msgspec.to_builtins(tally) for device, tally in board.tallies(_MINUTES_S).items()}
+    tallies = {device: msgspec.to_builtins(tally) for device, tally in live_state.tallies(_MINUTES_S).items()}
     return {
-        "now": rooms.now(),
-        "device_types": list(rooms.devices),
-        "resources": [msgspec.to_builtins(standing) for standing in board.standings],
+        "now": application.now(),
+        "device_types": list(application.devices),
+        "resources": [msgspec.to_builtins(standing) for standing in live_state.standings],
         "stages": stages,
-        "use": board.use(_MINUTES_S),
+        "use": live_state.use(_MINUTES_S),
         "measurements": tallies,
     }
 

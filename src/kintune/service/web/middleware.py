@@ -30,9 +30,9 @@ _STREAMED = "/api/v1/models"  # counts for itself, and keeps nothing in memory
 class LimitBodies:
     """Middleware: a megabyte, or for files that the portal takes what the visitor may upload."""
 
-    def __init__(self, app: ASGIApp, rooms: ApplicationState) -> None:
+    def __init__(self, app: ASGIApp, application: ApplicationState) -> None:
         self._app = app
-        self._rooms = rooms
+        self._application = application
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, as long as it is small enough."""
@@ -55,7 +55,7 @@ class LimitBodies:
         if not scope["path"].startswith("/_nicegui/") or "/upload/" not in scope["path"]:
             return _MOST
         try:
-            return (visitor_of(Request(scope), self._rooms).quota.upload_mb << 20) + _AROUND
+            return (visitor_of(Request(scope), self._application).quota.upload_mb << 20) + _AROUND
         except KintuneError:
             return 0
 

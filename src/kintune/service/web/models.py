@@ -17,7 +17,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from kintune.service.access import Forbidden, Visitor
 from kintune.service.model_store import Findings, StoredModel
 from kintune.service.web.application_state import ApplicationState
-from kintune.service.web.authentication import Reader, RoomsOf, Submitter, address_of
+from kintune.service.web.authentication import ApplicationOf, Reader, Submitter, address_of
 from kintune.service.web.schemas import ErrorOut, ModelOut, ModelPage
 
 __all__ = ["inspect_upload", "receive", "router"]
@@ -39,38 +39,38 @@ _FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "bi
 async def upload(
     request: Request,
     visitor: Submitter,
-    rooms: RoomsOf,
+    application: ApplicationOf,
     name: Annotated[str, Query(max_length=256, description="What you call it.")] = "model",
 ) -> ModelOut:
     """Hand in an ONNX file as the body of the request; answered with what looking at it has found."""
-    return ModelOut.of(await receive(rooms, visitor, name, request.stream(), address_of(request)))
+    return ModelOut.of(await receive(application, visitor, name, request.stream(), address_of(request)))
 
 
 @router.get("")
 def list_models(
     visitor: Reader,
-    rooms: RoomsOf,
+    application: ApplicationOf,
     after: Annotated[int | None, Query(ge=1, lt=1 << 62)] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> ModelPage:
     """Your models, newest first."""
-    found = rooms.library.page(visitor, after, limit)
+    found = application.models.page(visitor, after, limit)
     return ModelPage(models=[ModelOut.of(model) for model in found], next=found[-1].id if len(found) == limit else None)
 
 
 @router.get("/{model}")
-def show(model: ModelId, visitor: Reader, rooms: RoomsOf) -> ModelOut:
+def show(model: ModelId, visitor: Reader, application: ApplicationOf) -> ModelOut:
     """One model."""
-    return ModelOut.of(rooms.library.get(visitor, model))
+    return ModelOut.of(application.models.get(visitor, model))
 
 
 @router.delete("/{model}", status_code=204)
-def delete(model: ModelId, request: Request, visitor: Submitter, rooms: RoomsOf) -> Response:
+def delete(model: ModelId, request: Request, visitor: Submitter, application: ApplicationOf) -> Response:
     """Forget a model; refused while a job needs it."""
-    now = rooms.now()
-    with rooms.database.transaction():
-        rooms.library.delete(visitor, model, now)
-        rooms.diary.note(now, "delete", f"model {model}", visitor, address_of(request))
+    now = application.now()
+    with application.database.transaction():
+        application.models.delete(visitor, model, now)
+        application.audit_log.note(now, "delete", f"model {model}", visitor, address_of(request))
     return Response(status_code=204)
 
 
@@ -86,7 +86,7 @@ _CHUNK = 1 << 16
 
 
 async def receive(
-    rooms: ApplicationState, visitor: Visitor, name: str, chunks: AsyncIterator[bytes], address: str
+    application: ApplicationState, visitor: Visitor, name: str, chunks: AsyncIterator[bytes], address: str
 ) -> StoredModel:
     """Keep what comes, and look at it.
 
@@ -94,13 +94,13 @@ async def receive(
     """
     if visitor.quota.upload_mb <= 0:
         raise Forbidden("you may not upload models")
-    file, size = await rooms.content.receive(chunks, visitor.quota.upload_mb << 20)
-    findings = await inspect_upload(rooms.content.path(file))
-    now, days = rooms.now(), rooms.settings.keep_days
-    with rooms.database.transaction():
-        model = rooms.library.add(visitor.user, name, file, size, now, now + days * _DAY_S if days else None)
-        rooms.library.found(model.id, findings)
-        rooms.diary.note(now, "upload", f"model {model.id}", visitor, address, {"sha256": file, "size": size})
+    file, size = await application.blobs.receive(chunks, visitor.quota.upload_mb << 20)
+    findings = await inspect_upload(application.blobs.path(file))
+    now, days = application.now(), application.settings.keep_days
+    with application.database.transaction():
+        model = application.models.add(visitor.user, name, file, size, now, now + days * _DAY_S if days else None)
+        application.models.found(model.id, findings)
+        application.audit_log.note(now, "upload", f"model {model.id}", visitor, address, {"sha256": file, "size": size})
     return msgspec.structs.replace(model, findings=findings)
 
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from kintune.service.access import Quota, Scope
-from kintune.service.web.authentication import Admin, Reader, RoomsOf, address_of
+from kintune.service.web.authentication import Admin, ApplicationOf, Reader, address_of
 from kintune.service.web.schemas import ErrorOut
 
 __all__ = ["router"]
@@ -48,53 +48,57 @@ def me(visitor: Reader) -> dict[str, Any]:
 
 
 @router.get("/users")
-def users(_: Admin, rooms: RoomsOf) -> list[dict[str, Any]]:
+def users(_: Admin, application: ApplicationOf) -> list[dict[str, Any]]:
     """All users."""
-    return [msgspec.to_builtins(user) for user in rooms.people.users()]
+    return [msgspec.to_builtins(user) for user in application.users.users()]
 
 
 @router.post("/users", status_code=201)
-def add_user(asked: UserIn, request: Request, visitor: Admin, rooms: RoomsOf) -> dict[str, Any]:
+def add_user(asked: UserIn, request: Request, visitor: Admin, application: ApplicationOf) -> dict[str, Any]:
     """Add a user."""
     quota = Quota(asked.jobs, asked.upload_mb, asked.minutes)
-    with rooms.database.transaction():
-        user = rooms.people.add_user(asked.name, rooms.now(), quota)
-        rooms.diary.note(rooms.now(), "add user", user.name, visitor, address_of(request))
+    with application.database.transaction():
+        user = application.users.add_user(asked.name, application.now(), quota)
+        application.audit_log.note(application.now(), "add user", user.name, visitor, address_of(request))
     found: dict[str, Any] = msgspec.to_builtins(user)
     return found
 
 
 @router.post("/tokens", status_code=201)
-def add_token(asked: TokenIn, request: Request, visitor: Admin, rooms: RoomsOf) -> dict[str, Any]:
+def add_token(asked: TokenIn, request: Request, visitor: Admin, application: ApplicationOf) -> dict[str, Any]:
     """Make a token; its text is in this answer and nowhere else."""
-    with rooms.database.transaction():
-        user = rooms.people.user(asked.user)
-        token = rooms.people.add_token(user, asked.label, asked.scope, rooms.now(), asked.days)
-        rooms.diary.note(rooms.now(), "add token", token.hint, visitor, address_of(request), {"user": user.name})
+    with application.database.transaction():
+        user = application.users.user(asked.user)
+        token = application.users.add_token(user, asked.label, asked.scope, application.now(), asked.days)
+        application.audit_log.note(
+            application.now(), "add token", token.hint, visitor, address_of(request), {"user": user.name}
+        )
     return {"token": token.text, "hint": token.hint}
 
 
 @router.get("/tokens")
-def tokens(_: Admin, rooms: RoomsOf) -> list[dict[str, Any]]:
+def tokens(_: Admin, application: ApplicationOf) -> list[dict[str, Any]]:
     """All tokens, without what is secret of them."""
-    return [msgspec.to_builtins(token) for token in rooms.people.tokens()]
+    return [msgspec.to_builtins(token) for token in application.users.tokens()]
 
 
 @router.delete("/tokens/{token}", status_code=204)
-def revoke(token: Annotated[int, Path(ge=1, lt=1 << 62)], request: Request, visitor: Admin, rooms: RoomsOf) -> Response:
+def revoke(
+    token: Annotated[int, Path(ge=1, lt=1 << 62)], request: Request, visitor: Admin, application: ApplicationOf
+) -> Response:
     """Revoke a token."""
-    with rooms.database.transaction():
-        rooms.people.revoke(token, rooms.now())
-        rooms.diary.note(rooms.now(), "revoke token", str(token), visitor, address_of(request))
+    with application.database.transaction():
+        application.users.revoke(token, application.now())
+        application.audit_log.note(application.now(), "revoke token", str(token), visitor, address_of(request))
     return Response(status_code=204)
 
 
 @router.get("/audit")
 def audit(
     _: Admin,
-    rooms: RoomsOf,
+    application: ApplicationOf,
     before: Annotated[int | None, Query(ge=1, lt=1 << 62)] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> list[dict[str, Any]]:
     """Who did what, newest first."""
-    return [msgspec.to_builtins(note) for note in rooms.diary.read(before, limit)]
+    return [msgspec.to_builtins(note) for note in application.audit_log.read(before, limit)]

@@ -40,14 +40,14 @@ def step_aside(settings: ServiceSettings) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM; the exit code is EX_TEMPFAIL for storage trouble."""
-    path, *lifeline = sys.argv[1:] if argv is None else argv
-    hold(lifeline)
+    path, *parent_pipe = sys.argv[1:] if argv is None else argv
+    hold(parent_pipe)
     settings = msgspec.json.decode(Path(path).read_bytes(), type=ServiceSettings)
     logs.configure("web")
     step_aside(settings)
     try:
-        with ApplicationState(settings) as rooms:
-            app = make_app(rooms)
+        with ApplicationState(settings) as application:
+            app = make_app(application)
             mount(app)
             config = uvicorn.Config(
                 app, host=settings.host, port=settings.port, log_config=None, access_log=False,

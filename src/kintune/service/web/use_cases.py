@@ -20,8 +20,8 @@ class UseCases:
     All methods raise Forbidden when the visitor's quota is used up, NotFound for what is not theirs.
     """
 
-    def __init__(self, rooms: ApplicationState, poke: Callable[[], None]) -> None:
-        self._rooms = rooms
+    def __init__(self, application: ApplicationState, poke: Callable[[], None]) -> None:
+        self._application = application
         self._poke = poke
 
     def submit(
@@ -32,18 +32,18 @@ class UseCases:
         Raises:
             InputError: for a specification that makes no sense, or a model that cannot be used.
         """
-        rooms, now = self._rooms, self._rooms.now()
-        checked = check(wanted, rooms.settings.minutes)
-        if checked.device not in rooms.devices:
-            there = ", ".join(map(repr, rooms.devices))
+        application, now = self._application, self._application.now()
+        checked = check(wanted, application.settings.minutes)
+        if checked.device not in application.devices:
+            there = ", ".join(map(repr, application.devices))
             raise InputError(f"device {checked.device!r} does not belong to this service; it has {there}")
-        with rooms.database.transaction():
-            found = rooms.library.get(visitor, model)
+        with application.database.transaction():
+            found = application.models.get(visitor, model)
             if found.findings is not None and found.findings.problem:
                 raise InputError(f"model {found.id} cannot be used: {found.findings.problem}")
-            job, is_new = rooms.docket.submit(visitor, found.id, checked, now, key=key)
+            job, is_new = application.jobs.submit(visitor, found.id, checked, now, key=key)
             if is_new:
-                rooms.diary.note(now, "submit", f"job {job.id}", visitor, address, {"model": found.id})
+                application.audit_log.note(now, "submit", f"job {job.id}", visitor, address, {"model": found.id})
         return self._poked(job, is_new)
 
     def retry(self, visitor: Visitor, address: str, job: str) -> tuple[Job, bool]:
@@ -52,28 +52,28 @@ class UseCases:
         Raises:
             OrderError: the old one has not ended badly.
         """
-        rooms, now = self._rooms, self._rooms.now()
-        with rooms.database.transaction():
-            old = rooms.docket.get(visitor, job)
-            rooms.library.get(visitor, old.model)
-            new, is_new = rooms.docket.retry(visitor, old, now)
+        application, now = self._application, self._application.now()
+        with application.database.transaction():
+            old = application.jobs.get(visitor, job)
+            application.models.get(visitor, old.model)
+            new, is_new = application.jobs.retry(visitor, old, now)
             if is_new:
-                rooms.diary.note(now, "retry", f"job {new.id}", visitor, address, {"of": old.id})
+                application.audit_log.note(now, "retry", f"job {new.id}", visitor, address, {"of": old.id})
         return self._poked(new, is_new)
 
-    def wish(self, visitor: Visitor, address: str, job: str, wish: JobCommand, value: float | None = None) -> Job:
+    def command(self, visitor: Visitor, address: str, job: str, command: JobCommand, value: float | None = None) -> Job:
         """Ask something of a job.
 
         Raises:
             OrderError: that makes no sense in its state.
         """
-        rooms, now = self._rooms, self._rooms.now()
-        with rooms.database.transaction():
-            found = rooms.docket.get(visitor, job)
-            rooms.docket.wish(found, wish, now, value)
-            rooms.diary.note(now, wish.value, f"job {found.id}", visitor, address)
+        application, now = self._application, self._application.now()
+        with application.database.transaction():
+            found = application.jobs.get(visitor, job)
+            application.jobs.command(found, command, now, value)
+            application.audit_log.note(now, command.value, f"job {found.id}", visitor, address)
         self._poke()
-        return rooms.docket.get(visitor, job)
+        return application.jobs.get(visitor, job)
 
     def _poked(self, job: Job, is_new: bool) -> tuple[Job, bool]:
         if is_new:
