@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 
+from kintune.core.report import ProgressReport
+from kintune.core.stage_results import StageName
 from kintune.terminal.display import PlainDisplay, Silence, open_display
 from kintune.terminal.live import LiveDisplay
 from tests.support.reports import example_progress
@@ -29,3 +31,62 @@ def test_quiet_shows_nothing_anywhere() -> None:
     display.close()
     assert isinstance(display, Silence)
     assert terminal.getvalue() == ""
+
+
+def lines_of(*reports: ProgressReport) -> list[str]:
+    """What is written for the reports; the title is left out."""
+    stream = io.StringIO()
+    display = PlainDisplay("resnet18", stream)
+    for report in reports:
+        display.show(report)
+    return stream.getvalue().splitlines()[1:]
+
+
+def test_a_line_says_effort_latency_stage_and_failures() -> None:
+    assert lines_of(example_progress()) == [
+        "384 of 1000 trials, 03:12, about 6 min left; estimated 15.0 ms, 2.00x faster than untuned (30.0 ms); "
+        "profile conv2d_7; 3 candidates failed (build timed out 2, run failed 1); 128 measurements reused"
+    ]
+
+
+def test_that_others_use_the_cores_is_said() -> None:
+    (line,) = lines_of(example_progress(disturbed=200))
+    assert line.endswith("; other programs use the cores: 200 of 384 programs had to be timed again")
+
+
+def test_routine_reports_are_ten_seconds_apart() -> None:
+    stages = [StageName.SELECT, StageName.BUILD, StageName.PROFILE, StageName.UPDATE]
+    reports = [example_progress(stage=stages[i % 4], elapsed_s=float(i), trials=i) for i in range(31)]
+    assert [line.split()[0] for line in lines_of(*reports)] == ["0", "10", "20", "30"]
+
+
+def test_the_start_of_a_stage_that_happens_once_is_a_milestone() -> None:
+    reports = [example_progress(stage=stage) for stage in (StageName.UPDATE, StageName.CONFIRM, StageName.PACKAGE)]
+    assert len(lines_of(*reports)) == 3
+
+
+def test_a_new_phase_is_a_milestone() -> None:
+    waiting = example_progress(phase="waiting for the device, held by process 4711")
+    lines = lines_of(example_progress(), waiting, waiting)
+    assert len(lines) == 2
+    assert "held by process 4711" in lines[1]
+
+
+def test_the_first_latency_is_a_milestone() -> None:
+    lines = lines_of(example_progress(best_ms=None), example_progress(best_ms=None), example_progress())
+    assert len(lines) == 2
+    assert "no latency known yet" in lines[0]
+
+
+def test_closing_writes_what_was_held_back_once() -> None:
+    stream = io.StringIO()
+    display = PlainDisplay("resnet18", stream)
+    display.show(example_progress())
+    display.show(example_progress(trials=385))
+    display.close()
+    display.close()
+    assert [line.split()[0] for line in stream.getvalue().splitlines()] == ["resnet18", "384", "385"]
+
+
+def test_without_a_budget_in_trials_no_total_is_claimed() -> None:
+    assert lines_of(example_progress(trials_total=None, time_left_s=None))[0].startswith("384 trials, 03:12; ")
