@@ -1,4 +1,4 @@
-"""A side of a race that does what a script says, in a time that passes only when it does."""
+"""A tuner under test that follows a script, and a clock that only the script advances."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from kintune.core.candidate import Candidate
 from kintune.core.workload import Subgraph
 from kintune_lab.tuners.messages import BestProgram, CandidateFailure, TunerReady, TurnReport
 
-__all__ = ["PassingTime", "ScriptedSide", "ScriptedTurn", "example_ready"]
+__all__ = ["PassingTime", "ScriptedTuner", "ScriptedTurn", "example_ready"]
 
 
 class PassingTime:
-    """A clock that stands still unless somebody spends time."""
+    """A clock that advances only by `pass_by`."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -24,12 +24,12 @@ class PassingTime:
         return self.now
 
     def pass_by(self, seconds: float) -> None:
-        """Some seconds go by."""
+        """Advance by this many seconds."""
         self.now += seconds
 
 
 class ScriptedTurn(msgspec.Struct, frozen=True):
-    """How long a turn takes, what is found: (workload, number of the program, microseconds), and what fails."""
+    """The seconds of a turn, the best programs (workload, number of the program, microseconds), and the failures."""
 
     seconds: float
     found: tuple[tuple[str, int, float], ...] = ()
@@ -46,10 +46,10 @@ def example_ready() -> TunerReady:
     return TunerReady("{}", subgraphs, {"a": b"A", "b": b"B"}, tasks=2, search_threads=2)
 
 
-class ScriptedSide:
-    """Takes the turns of `script`; ends with the last one if `ends`, or else goes on finding nothing.
+class ScriptedTuner:
+    """Takes the turns of `script`; ends with the last one if `ends`, otherwise takes turns of 10 s without a find.
 
-    `events` is shared by the sides of a race and says who did what.
+    `events` is shared by the tuners of a race: one line for each call.
     """
 
     def __init__(
@@ -66,13 +66,13 @@ class ScriptedSide:
         self._taken = 0
 
     def prepare(self) -> TunerReady:
-        """See `kintune_lab.race.tuner_process.Side`."""
+        """See `kintune_lab.race.tuner_process.TunerUnderTest`."""
         self._events.append(f"{self.name} prepares")
         self._time.pass_by(100.0)
         return self.ready
 
     def run_turn(self) -> bool:
-        """See `kintune_lab.race.tuner_process.Side`."""
+        """See `kintune_lab.race.tuner_process.TunerUnderTest`."""
         if not self.running:
             raise AssertionError(f"{self.name} was given a turn while it was stopped")
         self._events.append(f"{self.name} goes")
@@ -81,8 +81,8 @@ class ScriptedSide:
         return self._ends and self._taken >= len(self._script)
 
     def report(self) -> TurnReport:
-        """See `kintune_lab.race.tuner_process.Side`."""
-        self._time.pass_by(7.0)  # which nobody is to be charged for
+        """See `kintune_lab.race.tuner_process.TunerUnderTest`."""
+        self._time.pass_by(7.0)  # not charged
         turn = self._turn(self._taken - 1)
         programs = tuple(
             BestProgram(Candidate(w, "s", ((number,),)), time_us, "h") for w, number, time_us in turn.found
@@ -90,12 +90,12 @@ class ScriptedSide:
         return TurnReport(turn.trials, turn.failures, {}, {"build": turn.seconds}, programs, ())
 
     def stop(self) -> None:
-        """See `kintune_lab.race.tuner_process.Side`."""
+        """See `kintune_lab.race.tuner_process.TunerUnderTest`."""
         self._events.append(f"{self.name} stops")
         self.running = False
 
     def resume(self) -> None:
-        """See `kintune_lab.race.tuner_process.Side`."""
+        """See `kintune_lab.race.tuner_process.TunerUnderTest`."""
         self._events.append(f"{self.name} resumes")
         self.running = True
 

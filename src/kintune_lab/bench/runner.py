@@ -28,14 +28,14 @@ from kintune_lab.experiment.option import Kind
 from kintune_lab.experiment.tables import check_tables
 from kintune_lab.spec_document import SpecError
 
-__all__ = ["Bench", "Importer", "check_imports", "import_models", "models_of", "seconds_left"]
+__all__ = ["BenchRunner", "Importer", "check_imports", "import_models", "models_of", "seconds_left"]
 
 
 ImportAll = Callable[[Sequence[str]], Mapping[str, ModelFacts]]
 """Imports models by what the spec calls them; raises SpecError for one that cannot be used."""
 
 
-class Bench:
+class BenchRunner:
     """One spec and the directory that its results are collected in.
 
     `clock` tells seconds; tests have their own.

@@ -11,7 +11,7 @@ from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.errors import InputError
 from kintune.terminal.formatting import duration
 from kintune_lab.bench.display import BenchDisplay, open_bench_display
-from kintune_lab.bench.runner import Bench, import_models, seconds_left
+from kintune_lab.bench.runner import BenchRunner, import_models, seconds_left
 from kintune_lab.bench.spec import BenchSpec, read_bench_spec
 from kintune_lab.bench.summary import BenchSummary
 from kintune_lab.experiment.experiment import ModelFacts
@@ -49,7 +49,7 @@ def command(
     directory = Path(output or f"bench-{read.name}")
     display = open_bench_display(f"{read.name}: {read.experiment.name}, {_cells(len(read.cells))}", quiet=quiet)
     try:
-        bench = Bench(read, directory, display, _importer(read, display))
+        bench = BenchRunner(read, directory, display, _importer(read, display))
         if dry_run:
             _list(bench, retry_failed=retry_failed, target=json_target)
             return 0
@@ -66,7 +66,7 @@ def _importer(spec: BenchSpec, display: BenchDisplay) -> Callable[[Sequence[str]
     return lambda models: import_models(models, display.say, spec.models)
 
 
-def _list(bench: Bench, *, retry_failed: bool, target: JsonTarget) -> None:
+def _list(bench: BenchRunner, *, retry_failed: bool, target: JsonTarget) -> None:
     """Say what a run would do."""
     due = bench.plan(retry_failed=retry_failed)
     expected = bench.expected(due)

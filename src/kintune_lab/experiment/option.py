@@ -10,8 +10,9 @@ from typing import TypeAlias
 import msgspec
 
 from kintune.errors import InputError
+from kintune.hardware.cores import choose_cores
 
-__all__ = ["Kind", "Option", "OptionError", "Options", "Value", "spelled"]
+__all__ = ["Kind", "Option", "OptionError", "Options", "Value", "spelled", "threads_option"]
 
 
 Value: TypeAlias = str | int | float | bool
@@ -87,6 +88,16 @@ class Option(msgspec.Struct, frozen=True):
 
 Options: TypeAlias = Mapping[str, Option]
 """Options by name."""
+
+
+def threads_option(what: str) -> Option:
+    """The option of the number of threads that `what` has, which this machine must have as cores."""
+    return Option(
+        Kind.INTEGER,
+        help=f"threads of the {what} (all physical cores)",
+        low=1,
+        check=lambda value: choose_cores(int(value)),
+    )
 
 
 def spelled(value: object) -> str:

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from kintune.errors import InputError
-from kintune.hardware.cores import choose_cores
 from kintune_lab.experiment.experiment import Cell, CellProgress, ModelFacts, Show
-from kintune_lab.experiment.option import Kind, Option, OptionError, Options, Value
+from kintune_lab.experiment.option import Kind, Option, OptionError, Options, threads_option
 from kintune_lab.experiment.tables import Row
 from kintune_lab.pools.collect import check_origin, obtain_pool
 from kintune_lab.pools.pool import Pool, load_pool
@@ -22,16 +21,12 @@ __all__ = ["POOL_OPTIONS", "Pace", "check_pool", "describe", "obtain", "seconds_
 _SECONDS_A_TRIAL = 0.3  # a guess
 
 
-def _threads(value: Value) -> None:
-    choose_cores(int(value))
-
-
 POOL_OPTIONS: Options = {
     "model": Option(Kind.MODEL, required=True, help="the network"),
     "samples": Option(Kind.INTEGER, 256, "programs measured of each subgraph", low=16, high=100_000),
     "pool": Option(Kind.TEXT, None, "the .npz that holds them; collected when missing, in the cell's own directory"),
     "seed": Option(Kind.INTEGER, 0, "seed of the search that collects", low=0),
-    "threads": Option(Kind.INTEGER, None, "threads of the programs (all physical cores)", low=1, check=_threads),
+    "threads": threads_option("programs"),
 }
 
 

@@ -19,7 +19,7 @@ __all__ = ["LatencyPoint", "RaceAnalysis", "TunerResult", "analyse"]
 class LatencyPoint(msgspec.Struct, frozen=True):
     """A tuner's latency at the end of a turn.
 
-    `judged_ms` is the network's latency by the re-measured times of its best programs, `estimate_ms` by its own
+    `remeasured_ms` is the network's latency by the re-measured times of its best programs, `estimate_ms` by its own
     times; a workload without a program counts with its untuned one.  `programs` are the accepted best programs.
     """
 
@@ -27,7 +27,7 @@ class LatencyPoint(msgspec.Struct, frozen=True):
     active_seconds: float
     trials: int
     estimate_ms: float
-    judged_ms: float
+    remeasured_ms: float
     programs: dict[str, Candidate]
 
 
@@ -40,7 +40,7 @@ class TunerResult(msgspec.Struct, frozen=True):
     `equal_time`.  `rejected` counts the best programs that failed re-measurement.
     """
 
-    side: str
+    tuner: str
     points: tuple[LatencyPoint, ...]
     crossing: LatencyPoint | None
     equal_time: LatencyPoint | None
@@ -68,7 +68,7 @@ def analyse(record: RaceRecord, remeasurements: Mapping[Candidate, Remeasurement
         KintuneError: an untuned program was rejected, or stock ended without an accepted program.
 
     """
-    for subgraph in record.ground.subgraphs:
+    for subgraph in record.network.subgraphs:
         untuned_program = remeasurements[Candidate.untuned(subgraph.workload)]
         if not untuned_program.ok:
             cause = untuned_program.cause or untuned_program.status.value
@@ -78,20 +78,20 @@ def analyse(record: RaceRecord, remeasurements: Mapping[Candidate, Remeasurement
             )
     found = {tuner: _points(record, track, remeasurements) for tuner, track in record.tracks.items()}
     stock = next(iter(record.tracks.values()))
-    stock_points, rejected = found[stock.side]
+    stock_points, rejected = found[stock.tuner]
     if not stock_points or not stock_points[-1].programs:
         failures = Counter(failure.status.value for turn in stock.turns for failure in turn.failures)
         causes = ", ".join(f"{count} {cause}" for cause, count in failures.most_common()) or "none failed"
         raise KintuneError(
-            f"{stock.side} found nothing to compare with: of {stock.trials} programs measured {causes}, "
+            f"{stock.tuner} found nothing to compare with: of {stock.trials} programs measured {causes}, "
             f"{rejected} did not count with the judge"
         )
-    final_ms = stock_points[-1].judged_ms
+    final_ms = stock_points[-1].remeasured_ms
     results = {
         tuner: _result_of(record.tracks[tuner], points, not_counted, stock.active_seconds, final_ms)
         for tuner, (points, not_counted) in found.items()
     }
-    untuned = sum(s.weight * remeasurements[Candidate.untuned(s.workload)].median_us for s in record.ground.subgraphs)
+    untuned = sum(s.weight * remeasurements[Candidate.untuned(s.workload)].median_us for s in record.network.subgraphs)
     return RaceAnalysis(results, untuned / 1e3)
 
 
@@ -99,9 +99,9 @@ def _points(
     record: RaceRecord, track: TunerRecord, remeasurements: Mapping[Candidate, Remeasurement]
 ) -> tuple[tuple[LatencyPoint, ...], int]:
     """The points of a tuner, and the number of its rejected programs, which leave their predecessors in place."""
-    subgraphs = record.ground.subgraphs
-    judged = {s.workload: remeasurements[Candidate.untuned(s.workload)].median_us for s in subgraphs}
-    estimates = dict(judged)
+    subgraphs = record.network.subgraphs
+    times = {s.workload: remeasurements[Candidate.untuned(s.workload)].median_us for s in subgraphs}
+    estimates = dict(times)
     programs: dict[str, Candidate] = {}
     points: list[LatencyPoint] = []
     rejected: set[Candidate] = set()
@@ -112,7 +112,7 @@ def _points(
             remeasurement = remeasurements[program.candidate]
             if remeasurement.ok:
                 workload = program.candidate.workload
-                judged[workload], estimates[workload] = remeasurement.median_us, program.time_us
+                times[workload], estimates[workload] = remeasurement.median_us, program.time_us
                 programs[workload] = program.candidate
             else:
                 rejected.add(program.candidate)
@@ -122,7 +122,7 @@ def _points(
                 active_seconds=turn.active_seconds,
                 trials=trials,
                 estimate_ms=sum(s.weight * estimates[s.workload] for s in subgraphs) / 1e3,
-                judged_ms=sum(s.weight * judged[s.workload] for s in subgraphs) / 1e3,
+                remeasured_ms=sum(s.weight * times[s.workload] for s in subgraphs) / 1e3,
                 programs=dict(programs),
             )
         )
@@ -132,16 +132,16 @@ def _points(
 def _result_of(
     track: TunerRecord, points: tuple[LatencyPoint, ...], rejected: int, stock_seconds: float, final_ms: float
 ) -> TunerResult:
-    crossing = next((point for point in points if point.judged_ms <= final_ms), None)
+    crossing = next((point for point in points if point.remeasured_ms <= final_ms), None)
     within = [point for point in points if point.active_seconds <= stock_seconds]
     equal_time = within[-1] if within else None
     reached_s = crossing.active_seconds if crossing else track.active_seconds
     return TunerResult(
-        side=track.side,
+        tuner=track.tuner,
         points=points,
         crossing=crossing,
         equal_time=equal_time,
         time_ratio=stock_seconds / reached_s if reached_s > 0 else math.nan,
-        quality_ratio=final_ms / equal_time.judged_ms if equal_time else math.nan,
+        quality_ratio=final_ms / equal_time.remeasured_ms if equal_time else math.nan,
         rejected=rejected,
     )

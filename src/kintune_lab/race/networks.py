@@ -26,6 +26,7 @@ from kintune.validate.numerics import compare_outputs
 from kintune.wire.worker_client import WorkerProcess, WorkerRefused
 from kintune_lab.race.turn_scheduler import RaceRecord
 from kintune_lab.tuners.messages import ASSEMBLER, AssembleNetwork, AssemblyContext, ReplayPrograms
+from kintune_lab.tuners.worker_processes import thread_variables
 
 __all__ = ["UNTUNED_NETWORK", "Assembler", "NetworkTime", "time_networks"]
 
@@ -56,7 +57,7 @@ class Assembler:
     """The process that knows the network and all sketches of a race.  Use as a context manager."""
 
     def __init__(self, record: RaceRecord, model: ModelRef, threads: int, log: Path) -> None:
-        environment = {"TVM_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
+        environment = thread_variables(threads)
         self._process = WorkerProcess("assembler", "kintune_lab.tuners.assembler", log=log, environment=environment)
         self._context = msgspec.msgpack.encode(AssemblyContext(model, threads, tuple(record.sketches.values())))
 
@@ -141,7 +142,7 @@ def _run(
 
 
 def _start_process(name: str, path: Path, threads: int) -> BaselineProcess:
-    contest = BaselineContext(
+    context = BaselineContext(
         rival=_EXECUTABLE,
         subject=BaselineModel(executable=str(path)),
         tensors=read_manifest(path).inputs,
@@ -150,7 +151,7 @@ def _start_process(name: str, path: Path, threads: int) -> BaselineProcess:
         threads=threads,
         cores=choose_cores(threads),
     )
-    return BaselineProcess(name, contest)
+    return BaselineProcess(name, context)
 
 
 def _difference(path: Path, outputs: Path, untuned: Path | None, conditions: ValidationContext) -> str:

@@ -16,7 +16,7 @@ from kintune_lab.race.turn_scheduler import RaceRecord
 __all__ = ["Pause", "RaceProgress"]
 
 
-_JUDGED_PER_SECOND = 2.0  # programs built and timed three times, a guess that only the display lives by
+_REMEASURED_PER_SECOND = 2.0  # programs built and timed three times, a guess for the display
 _NETWORK_SECONDS = 60.0
 _USUAL_SECONDS = 1.0  # of a trial
 _USUAL_TRIALS = 64
@@ -38,24 +38,24 @@ class RaceProgress:
         self._show(CellProgress("importing and lowering the model"))
 
     def turned(self, record: RaceRecord) -> None:
-        """One more turn is over."""
+        """Show the record after one more turn."""
         tracks = list(record.tracks.values())
         stock = tracks[0]
         self._spent_s = sum(track.active_seconds for track in tracks)
-        phase = "; ".join(f"{track.side} {track.trials} trials in {track.active_seconds:.0f} s" for track in tracks)
+        phase = "; ".join(f"{track.tuner} {track.trials} trials in {track.active_seconds:.0f} s" for track in tracks)
         expected = self._tuners[0].trials_expected
         if not expected:
             self._show(CellProgress(phase))
             return
         stock_total_s = stock.active_seconds
         if not stock.finished:
-            # The first turns are short of trials and full of beginnings: what is usual counts as some trials more.
+            # The first turns have few trials and include start-up, so usual seconds of some more trials are added.
             each_s = (stock.active_seconds + _USUAL_TRIALS * _USUAL_SECONDS) / (stock.trials + _USUAL_TRIALS)
             stock_total_s += max(0, expected - stock.trials) * each_s
         others = [
             track.active_seconds
             if track.finished
-            else max(track.active_seconds, self._budgets[track.side] * stock_total_s)
+            else max(track.active_seconds, self._budgets[track.tuner] * stock_total_s)
             for track in tracks[1:]
         ]
         race_s = stock_total_s + sum(others)
@@ -64,17 +64,17 @@ class RaceProgress:
         self._show(CellProgress(phase, min(1.0, self._spent_s / self._total_s), left))
 
     def remeasuring(self, record: RaceRecord) -> None:
-        """The turns are over."""
+        """Estimate the time left once all turns are over."""
         self._total_s = self._spent_s + self._remeasure_seconds(record)
 
     def remeasured(self, phase: str, share: float) -> None:
-        """This share of the judging is done."""
+        """Show that this share of the re-measurement is done."""
         left = (self._total_s - self._spent_s) * (1.0 - share)
         self._show(CellProgress(phase, 1.0 - left / self._total_s if self._total_s else None, left))
 
     def _remeasure_seconds(self, record: RaceRecord) -> float:
         programs = sum(len(found) for tuners in best_programs_of(record).values() for found in tuners.values())
-        return programs / _JUDGED_PER_SECOND + (1 + len(self._budgets)) * _NETWORK_SECONDS
+        return programs / _REMEASURED_PER_SECOND + (1 + len(self._budgets)) * _NETWORK_SECONDS
 
 
 _LOOK_S = 1.0

@@ -9,22 +9,17 @@ import itertools
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import ExitStack
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Protocol, TypeVar
 
 import msgspec
 
 from kintune.core.candidate import UNTUNED, Candidate
-from kintune.core.device import DeviceDescription
 from kintune.core.outcome import Outcome, Status
-from kintune.core.stage_requests import BuildContext, BuildItem, Built, ProfileContext, ProfileItem
-from kintune.errors import EngineError
-from kintune.wire.worker_client import WorkerDied, WorkerProcess, WorkerRefused
+from kintune.core.stage_requests import BuildContext, Built, ProfileContext
 from kintune_lab.race.turn_scheduler import RaceRecord
+from kintune_lab.tuners.worker_processes import BuildWorkers, DeviceWorker, thread_variables
 
 __all__ = [
     "LocalMeasurementWorkers",
@@ -35,6 +30,10 @@ __all__ = [
     "remeasure",
 ]
 
+
+_OWNER = "the judge's"  # in causes of failure, which the tables have
+_BUILD_SECONDS = 240.0  # more than the stock builder allows itself
+_RUN_SECONDS = 120.0  # with the untuned program's run
 
 Item = TypeVar("Item")
 
@@ -76,7 +75,7 @@ def best_programs_of(record: RaceRecord) -> dict[str, dict[str, list[Candidate]]
     The untuned program of each workload is listed under the empty name.
     """
     programs: dict[str, dict[str, list[Candidate]]] = {
-        s.workload: {"": [Candidate.untuned(s.workload)]} for s in record.ground.subgraphs
+        s.workload: {"": [Candidate.untuned(s.workload)]} for s in record.network.subgraphs
     }
     for tuner, track in record.tracks.items():
         for turn in track.turns:
@@ -137,13 +136,6 @@ def _rotated(items: list[Item], by: int) -> list[Item]:
     return items[by % len(items) :] + items[: by % len(items)] if items else []
 
 
-_BUILD_SECONDS = 240.0  # more than the stock builder allows itself
-_RUN_SECONDS = 120.0  # with the untuned program's run
-_SHOW_SECONDS = 1.0
-
-_encode = msgspec.msgpack.encode
-
-
 class LocalMeasurementWorkers:
     """Implements `MeasurementWorkers` with `threads` build workers and one device worker.
 
@@ -154,7 +146,7 @@ class LocalMeasurementWorkers:
         self._record = record
         self._threads = threads
         self._log = log
-        self._device: WorkerProcess | None = None
+        self._device: DeviceWorker | None = None
 
     def __enter__(self) -> LocalMeasurementWorkers:
         return self
@@ -162,94 +154,36 @@ class LocalMeasurementWorkers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close()
+        if self._device is not None:
+            self._device.close()
 
     def build(self, candidates: Sequence[Candidate], done: Callable[[int], None]) -> dict[Candidate, Built]:
         """See `MeasurementWorkers`."""
-        waiting: SimpleQueue[Candidate] = SimpleQueue()
-        for candidate in candidates:
-            waiting.put(candidate)
-        built: dict[Candidate, Built] = {}
-        with ThreadPoolExecutor(self._threads) as pool, ExitStack() as started, ExitStack() as first:
-            first.callback(_drain, waiting)  # before workers are closed, whose threads would start others
-            working = {pool.submit(self._build_some, waiting, built, started) for _ in range(self._threads)}
-            while working:
-                done(len(built))
-                over, working = wait(working, timeout=_SHOW_SECONDS, return_when=FIRST_COMPLETED)
-                for future in over:
-                    future.result()
-        return built
+        network = self._record.network
+        context = BuildContext(network.target, network.modules, self._record.sketches)
+        variables = thread_variables(self._threads)
+        with BuildWorkers(_OWNER, self._threads, context, self._log, variables) as workers:
+            workers.wait_ready()
+            return workers.build(candidates, _BUILD_SECONDS, done)
 
     def measure(
         self, candidates: Sequence[Candidate], built: Mapping[Candidate, Built], done: Callable[[int], None]
     ) -> dict[Candidate, Outcome]:
         """See `MeasurementWorkers`."""
+        device = self._device_for(built)
         outcomes: dict[Candidate, Outcome] = {}
         for candidate in candidates:
             done(len(outcomes))
-            device = self._device_for(built)
-            item = _encode(ProfileItem(candidate.workload, built[candidate]))
-            try:
-                outcomes[candidate] = msgspec.msgpack.decode(device.order(item, _RUN_SECONDS), type=Outcome)
-            except WorkerRefused as error:
-                outcomes[candidate] = Outcome(Status.RUN_FAILED, cause=str(error))
-            except WorkerDied as error:
-                self._close()
-                outcomes[candidate] = Outcome(Status.RUN_FAILED, cause=str(error))
+            outcomes[candidate] = device.run(candidate.workload, built[candidate], _RUN_SECONDS)
         return outcomes
 
-    def _build_some(self, waiting: SimpleQueue[Candidate], built: dict[Candidate, Built], started: ExitStack) -> None:
-        context = _encode(BuildContext(self._record.ground.target, self._record.ground.modules, self._record.sketches))
-        worker: WorkerProcess | None = None
-        while (candidate := _next(waiting)) is not None:
-            if worker is None:
-                worker = started.enter_context(self._start("build"))
-                worker.greet()
-                worker.begin("build", context)
-            try:
-                answer = worker.order(_encode(BuildItem(candidate)), _BUILD_SECONDS)
-                built[candidate] = msgspec.msgpack.decode(answer, type=Built)
-            except WorkerRefused as error:
-                built[candidate] = Built(candidate.digest, failure=Outcome(Status.BUILD_FAILED, cause=str(error)))
-            except WorkerDied as error:
-                worker = None
-                built[candidate] = Built(candidate.digest, failure=Outcome(Status.BUILD_FAILED, cause=str(error)))
-
-    def _device_for(self, built: Mapping[Candidate, Built]) -> WorkerProcess:
-        """The device worker, told of the untuned programs that everything is checked against."""
+    def _device_for(self, built: Mapping[Candidate, Built]) -> DeviceWorker:
+        """The device worker; outputs are checked against those of the untuned programs in `built`."""
         if self._device is None:
-            device = self._device = self._start("device", "--target", "native", "--threads", str(self._threads))
-            about = msgspec.msgpack.decode(device.greet(), type=DeviceDescription)
-            if about.device_type.target != self._record.ground.target:
-                raise EngineError("the judge's device is of another target than the programs")
+            network = self._record.network
+            variables = thread_variables(self._threads)
+            self._device = DeviceWorker(_OWNER, network.target, self._threads, self._log, variables)
+            protocol = self._device.wait_ready().protocol_for(network.subgraphs)
             references = {c.workload: b for c, b in built.items() if c.sketch == UNTUNED and b.failure is None}
-            protocol = about.protocol_for(self._record.ground.subgraphs)
-            device.begin("profile", _encode(ProfileContext(protocol, references)))
+            self._device.begin(ProfileContext(protocol, references))
         return self._device
-
-    def _start(self, kind: str, *arguments: str) -> WorkerProcess:
-        environment = {"TVM_NUM_THREADS": str(self._threads), "OMP_NUM_THREADS": str(self._threads)}
-        return WorkerProcess(
-            f"the judge's {kind} worker",
-            f"kintune.workers.{kind}_worker",
-            arguments,
-            log=self._log,
-            environment=environment,
-        )
-
-    def _close(self) -> None:
-        if self._device is not None:
-            self._device.close()
-            self._device = None
-
-
-def _next(waiting: SimpleQueue[Candidate]) -> Candidate | None:
-    try:
-        return waiting.get_nowait()
-    except Empty:
-        return None
-
-
-def _drain(waiting: SimpleQueue[Candidate]) -> None:
-    while _next(waiting) is not None:
-        pass

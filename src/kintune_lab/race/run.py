@@ -27,6 +27,7 @@ from kintune_lab.race.tables import AT_CROSSING, AT_EQUAL_TIME, FINAL, network_n
 from kintune_lab.race.tuner_process import TUNER_MODULE, TunerProcess, WarmStartSource
 from kintune_lab.race.turn_scheduler import RaceRecord, TurnScheduler, reference_kernel
 from kintune_lab.tuners.messages import TunerContext, TunerSpec
+from kintune_lab.tuners.worker_processes import thread_variables
 
 __all__ = ["RaceSpec", "run_race", "without_torch"]
 
@@ -70,9 +71,9 @@ def run_race(
     progress = RaceProgress(spec.budgets, show)
     raced = _raced_before(turns)
     if raced is None:
-        raced = _conduct(spec, directory, progress, between_turns, tuner_module)
+        raced = _run_turns(spec, directory, progress, between_turns, tuner_module)
         write_whole(turns, msgspec.msgpack.encode(raced))
-    record = raced.course
+    record = raced.record
     progress.remeasuring(record)
     programs = [c for tuners in best_programs_of(record).values() for found in tuners.values() for c in found]
     with LocalMeasurementWorkers(record, spec.threads, directory / "judge.log") as workers:
@@ -97,7 +98,7 @@ def run_race(
 class _Raced(msgspec.Struct, frozen=True):
     """The turns, and with how many threads stock searched."""
 
-    course: RaceRecord
+    record: RaceRecord = msgspec.field(name="course")
     search_threads: int
 
 
@@ -110,11 +111,10 @@ def _raced_before(turns: Path) -> _Raced | None:
         raise KintuneError(f"{turns} is not from this version of Kintune ({error}); remove it to race again") from error
 
 
-def _conduct(
+def _run_turns(
     spec: RaceSpec, directory: Path, progress: RaceProgress, between_turns: Callable[[], None], tuner_module: str
 ) -> _Raced:
-    threads = str(spec.threads)
-    environment = {"TVM_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
+    environment = thread_variables(spec.threads)
     hidden = directory / "hidden"
     if spec.model.kind != "exported":
         environment |= without_torch(hidden)

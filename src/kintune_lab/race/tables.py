@@ -62,15 +62,15 @@ def _result(
     altered: int,
     search_threads: int,
 ) -> Row:
-    track = record.tracks[result.side]
+    track = record.tracks[result.tuner]
     last = result.points[-1] if result.points else None
-    moment = FINAL if result.side == stock else AT_EQUAL_TIME
-    network = networks.get(network_name(result.side, moment), NetworkTime())
+    moment = FINAL if result.tuner == stock else AT_EQUAL_TIME
+    network = networks.get(network_name(result.tuner, moment), NetworkTime())
     stock_ms = networks.get(network_name(stock, FINAL), NetworkTime()).median_ms
     failures = Counter(failure.status.value for turn in track.turns for failure in turn.failures)
     references = [turn.reference_us for turn in track.turns]
     return {
-        "method": result.side,
+        "method": result.tuner,
         "trials": track.trials,
         "failures": failures.total(),
         **{f"failures_{cause}": count for cause, count in sorted(failures.items())},
@@ -78,8 +78,8 @@ def _result(
         "finished": track.finished,
         "active_seconds": track.active_seconds,
         "prepare_seconds": track.prepare_seconds,
-        "judged_ms": last.judged_ms if last else None,
-        "equal_time_ms": result.equal_time.judged_ms if result.equal_time else None,
+        "judged_ms": last.remeasured_ms if last else None,
+        "equal_time_ms": result.equal_time.remeasured_ms if result.equal_time else None,
         "estimate_ms": last.estimate_ms if last else None,
         "untuned_ms": analysis.untuned_ms,
         "reached": result.reached,
@@ -97,7 +97,7 @@ def _result(
         "altered": altered,
         "reference_us": statistics.median(references) if references else None,
         "reference_spread": max(references) / min(references) if references else None,
-        "stock_tasks": record.ground.tasks,
+        "stock_tasks": record.network.tasks,
         "stock_search_threads": search_threads,
     }
 
@@ -122,7 +122,7 @@ def _curve(analysis: RaceAnalysis) -> list[Row]:
                 "active_seconds": point.active_seconds,
                 "trials": point.trials,
                 "estimate_ms": point.estimate_ms,
-                "judged_ms": point.judged_ms,
+                "judged_ms": point.remeasured_ms,
             }
             for point in result.points
         ]
@@ -150,7 +150,7 @@ def _subgraphs(
             trials.update(turn.measured)
             estimates.update((program.candidate, program.time_us) for program in turn.programs)
         point = result.equal_time
-        for subgraph in record.ground.subgraphs:
+        for subgraph in record.network.subgraphs:
             untuned = Candidate.untuned(subgraph.workload)
             program = point.programs.get(subgraph.workload, untuned) if point else untuned
             rows.append(
@@ -220,7 +220,7 @@ def _reference(record: RaceRecord) -> list[Row]:
     turns = sorted((turn for track in record.tracks.values() for turn in track.turns), key=lambda turn: turn.order)
     return [
         {
-            "method": turn.side,
+            "method": turn.tuner,
             "turn": turn.number,
             "began_seconds": turn.began_s,
             "seconds": turn.seconds,

@@ -42,7 +42,7 @@ class TurnRecord(msgspec.Struct, frozen=True):
     tuner's own clock.  `programs` are the best programs that changed.
     """
 
-    side: str
+    tuner: str = msgspec.field(name="side")
     number: int
     order: int
     began_s: float
@@ -59,7 +59,7 @@ class TurnRecord(msgspec.Struct, frozen=True):
 class TunerRecord(msgspec.Struct, frozen=True):
     """All turns of one tuner; `finished` when it ended by itself rather than for lack of time."""
 
-    side: str
+    tuner: str = msgspec.field(name="side")
     turns: tuple[TurnRecord, ...]
     prepare_seconds: float
     finished: bool
@@ -78,7 +78,7 @@ class TunerRecord(msgspec.Struct, frozen=True):
 class RaceRecord(msgspec.Struct, frozen=True):
     """A race that is over: the network, the tracks by tuner (stock's first), and the sketches of all programs."""
 
-    ground: RaceNetwork
+    network: RaceNetwork = msgspec.field(name="ground")
     tracks: dict[str, TunerRecord]
     sketches: dict[str, Sketch]
 
@@ -147,7 +147,7 @@ class TurnScheduler:
             if tuner.name not in self._finished
             and (tuner.name == stock or self._spent(tuner.name) < self._budgets[tuner.name] * total)
         ]
-        return min(waiting, key=lambda s: self._spent(s.name) / min(1.0, self._budgets[s.name]), default=None)
+        return min(waiting, key=lambda one: self._spent(one.name) / min(1.0, self._budgets[one.name]), default=None)
 
     def _turn(self, tuner: TunerUnderTest, began: float) -> None:
         reference_us = self._reference()
@@ -163,7 +163,7 @@ class TurnScheduler:
         turns = self._turns[tuner.name]
         turns.append(
             TurnRecord(
-                side=tuner.name,
+                tuner=tuner.name,
                 number=len(turns),
                 order=self._order,
                 began_s=start - began,

@@ -7,31 +7,24 @@ from __future__ import annotations
 
 import math
 import shutil
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
-import msgspec
 import tvm
 from tvm.s_tir import meta_schedule as ms
 
 from kintune.compiler.graph.lowering_rules import use_vector_functions
 from kintune.compiler.space.replay import save_workload
 from kintune.core.candidate import Candidate, Sketch
-from kintune.core.device import DeviceDescription
 from kintune.core.outcome import Outcome, Status
-from kintune.core.stage_requests import BuildContext, BuildItem, Built, ProfileContext, ProfileItem
-from kintune.errors import EngineError
+from kintune.core.stage_requests import BuildContext, Built, ProfileContext
 from kintune.search.build_costs import patience_s
 from kintune.tuning.job.finalists import FINALISTS
 from kintune.tuning.job.stage_factory import BUILD_S, PROFILE_S, REFERENCE_S, SLOW
-from kintune.wire.worker_client import WorkerDied, WorkerProcess, WorkerRefused, WorkerTimedOut
 from kintune_lab.tuners.setup import SharedSetup
 from kintune_lab.tuners.turns import StageTimer
+from kintune_lab.tuners.worker_processes import BuildWorkers, DeviceWorker
 
 __all__ = [
     "STOCK_TOOLS",
@@ -157,9 +150,6 @@ class StockMeasurements:
         """Do nothing: the stock builder and runner start processes for each call."""
 
 
-_encode = msgspec.msgpack.encode
-
-
 class OwnMeasurements:
     """As many build workers as threads, and one device worker; they live as long as this process.
 
@@ -168,22 +158,17 @@ class OwnMeasurements:
 
     def __init__(self, setup: SharedSetup, sketches: Mapping[str, Sketch], log: Path, timer: StageTimer) -> None:
         self._setup = setup
-        self._log = log
         self._timer = timer
-        modules = {w.digest: save_workload(w.module) for w in setup.lowered.workloads}
-        self._context = _encode(BuildContext(setup.canonical, modules, dict(sketches)))
-        self._pool = ThreadPoolExecutor(setup.threads)  # a worker ends with the thread that started it: these live on
-        self._idle: SimpleQueue[WorkerProcess] = SimpleQueue()
         self._references: dict[str, Built] = {}
         self._kept: dict[Candidate, Built] = {}
         self._times_us: dict[Candidate, float] = {}
-        self._seconds: dict[Candidate, float] = {}
         self._taken: list[float] = []  # seconds of all builds so far
-        starting = [self._start_builder() for _ in range(setup.threads)]  # all of them, before any is waited for
-        device = self._start_device()
-        for worker in starting:
-            self._idle.put(self._ready_builder(worker))
-        self._device, self._about = self._ready_device(device)
+        modules = {w.digest: save_workload(w.module) for w in setup.lowered.workloads}
+        context = BuildContext(setup.canonical, modules, dict(sketches))
+        self._builders = BuildWorkers("our", setup.threads, context, log)
+        self._device = DeviceWorker("our", setup.canonical, setup.threads, log)  # all start at the same time
+        self._builders.wait_ready()
+        self._about = self._device.wait_ready()
 
     def measure(
         self,
@@ -195,39 +180,35 @@ class OwnMeasurements:
         """See `kintune_lab.tuners.measurement.Measurements`; workers make programs themselves."""
         del program
         with self._timer.stage("build"):
-            self._seconds.clear()
             workloads = dict.fromkeys(c.workload for c in candidates)
             untuned = [Candidate.untuned(workload) for workload in workloads if workload not in self._references]
             limit_s = BUILD_S if untuned else patience_s(self._taken, BUILD_S)
             kept = {c: self._kept[c] for c in again if c in self._kept}
-            missing = [*untuned, *(c for c in candidates if c not in kept)]
-            made = dict(zip(missing, self._pool.map(partial(self._build, limit_s=limit_s), missing), strict=True))
-            built = [kept[c] if c in kept else made[c] for c in [*untuned, *candidates]]
-            self._taken += self._seconds.values()
-            self._references.update(zip((c.workload for c in untuned), built, strict=False))
+            made = self._builders.build([*untuned, *(c for c in candidates if c not in kept)], limit_s)
+            self._taken += self._builders.seconds.values()
+            self._references.update((c.workload, made[c]) for c in untuned)
+            built = {c: kept[c] if c in kept else made[c] for c in candidates}
         with self._timer.stage("profile"):
             best = {w: best_us[w] for w in workloads if math.isfinite(best_us.get(w, math.inf))}
             references = {workload: self._references[workload] for workload in workloads}
             protocol = self._about.protocol_for([w.subgraph(tunable=True) for w in self._setup.lowered.workloads])
             digests = tuple(candidate.digest for candidate in again)
-            context = _encode(ProfileContext(protocol, references, best_us=best, slow=SLOW, again=digests))
-            outcomes = list(self._profiled(candidates, built[len(untuned) :], context))
-        self._keep(dict(zip(candidates, built[len(untuned) :], strict=True)), outcomes)
+            self._device.begin(ProfileContext(protocol, references, best_us=best, slow=SLOW, again=digests))
+            outcomes = [self._device.run(c.workload, built[c], PROFILE_S + REFERENCE_S) for c in candidates]
+        self._keep(built, outcomes)
         return outcomes
 
     def build_seconds(self, candidate: Candidate) -> float:
         """Seconds of the build; 0 for a candidate that was refused, the time limit for one that timed out."""
-        return self._seconds.get(candidate, 0.0)
+        return self._builders.seconds.get(candidate, 0.0)
 
     def close(self) -> None:
         """End the workers."""
-        self._pool.shutdown()
+        self._builders.close()
         self._device.close()
-        while not self._idle.empty():
-            self._idle.get().close()
 
     def _keep(self, built: Mapping[Candidate, Built], outcomes: Sequence[Outcome]) -> None:
-        """Of each workload the fastest programs, which will be timed again: so does a tuning job."""
+        """Keep the fastest programs of each workload, which will be timed again, as a tuning job does."""
         for candidate, outcome in zip(built, outcomes, strict=True):
             if outcome.ok:
                 self._kept[candidate], self._times_us[candidate] = built[candidate], outcome.median_us
@@ -235,58 +216,3 @@ class OwnMeasurements:
             ranked = sorted((c for c in self._kept if c.workload == workload), key=self._times_us.__getitem__)
             for candidate in ranked[FINALISTS:]:
                 del self._kept[candidate], self._times_us[candidate]
-
-    def _build(self, candidate: Candidate, limit_s: float) -> Built:
-        worker = self._idle.get()
-        begun = time.perf_counter()
-        try:
-            built = msgspec.msgpack.decode(worker.order(_encode(BuildItem(candidate)), limit_s), type=Built)
-            self._seconds[candidate] = time.perf_counter() - begun
-            return built
-        except WorkerRefused as error:
-            return Built(candidate.digest, failure=Outcome(Status.BUILD_FAILED, cause=str(error)))
-        except WorkerDied as error:
-            status = Status.BUILD_FAILED
-            if isinstance(error, WorkerTimedOut):
-                status = Status.BUILD_TIMED_OUT
-                self._seconds[candidate] = time.perf_counter() - begun
-            worker = self._ready_builder(self._start_builder())
-            return Built(candidate.digest, failure=Outcome(status, cause=str(error)))
-        finally:
-            self._idle.put(worker)
-
-    def _profiled(self, candidates: Sequence[Candidate], built: Sequence[Built], context: bytes) -> Iterator[Outcome]:
-        self._device.begin("profile", context)
-        for candidate, each in zip(candidates, built, strict=True):
-            item = _encode(ProfileItem(candidate.workload, each))
-            try:
-                yield msgspec.msgpack.decode(self._device.order(item, PROFILE_S + REFERENCE_S), type=Outcome)
-            except WorkerRefused as error:
-                yield Outcome(Status.RUN_FAILED, cause=str(error))
-            except WorkerDied as error:
-                self._device.close()
-                self._device, self._about = self._ready_device(self._start_device())
-                self._device.begin("profile", context)
-                status = Status.RUN_TIMED_OUT if isinstance(error, WorkerTimedOut) else Status.RUN_FAILED
-                yield Outcome(status, cause=str(error))
-
-    def _start_builder(self) -> WorkerProcess:
-        return self._start("build")
-
-    def _ready_builder(self, worker: WorkerProcess) -> WorkerProcess:
-        worker.greet()
-        worker.begin("build", self._context)
-        return worker
-
-    def _start_device(self) -> WorkerProcess:
-        threads = str(self._setup.threads)
-        return self._start("device", "--target", "native", "--threads", threads)
-
-    def _ready_device(self, device: WorkerProcess) -> tuple[WorkerProcess, DeviceDescription]:
-        about = msgspec.msgpack.decode(device.greet(), type=DeviceDescription)
-        if about.device_type.target != self._setup.canonical:
-            raise EngineError("the device is of another target than the programs")
-        return device, about
-
-    def _start(self, kind: str, *arguments: str) -> WorkerProcess:
-        return WorkerProcess(f"our {kind} worker", f"kintune.workers.{kind}_worker", arguments, log=self._log)

@@ -46,7 +46,7 @@ __all__ = [
 
 
 TUNER = "contestant"
-"""The kind of worker, and of its stage."""
+"""The kind of worker, and of its stage, in messages."""
 
 STAGES = ("select", "build", "profile", "update", "other")
 """What a turn's seconds are divided into."""

@@ -52,7 +52,7 @@ class TunerHandler:
     def begin(self, kind: str, context: bytes) -> None:
         """Keep the description of the race."""
         if kind != TUNER:
-            raise WireError(f"a contestant was asked for a stage of kind {kind!r}")
+            raise WireError(f"a tuner was asked for a stage of kind {kind!r}")
         self._context = msgspec.msgpack.decode(context, type=TunerContext)
 
     def item(self, payload: bytes) -> bytes:
@@ -74,7 +74,7 @@ class TunerHandler:
     def _prepare(self) -> bytes:
         context = self._context
         if context is None:
-            raise OrderError("a contestant was asked to prepare before it was told the contest")
+            raise OrderError("a tuner was asked to prepare before it had its context")
         setup = prepare_setup(context.model, context.threads)
         ready = setup.ready()
         self._tuner = _enter(context, setup, ready.tasks, self._tools)
@@ -82,7 +82,7 @@ class TunerHandler:
 
     def _prepared(self) -> _Tuner:
         if self._tuner is None:
-            raise OrderError("a contestant was given a turn before it was prepared")
+            raise OrderError("a tuner was given a turn before it was prepared")
         return self._tuner
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from kintune_lab.bench.display import open_bench_display
 from kintune_lab.bench.experiments.tune import EXPERIMENT
-from kintune_lab.bench.runner import Bench
+from kintune_lab.bench.runner import BenchRunner
 from kintune_lab.bench.spec import read_bench_spec
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def test_the_notebook_reads_what_a_bench_leaves(fake_front: FakeFront, tmp_path:
         "seed = [0, 1]\ntrials = 64\n"
     )
     spec = read_bench_spec("a.toml", lambda _: EXPERIMENT)
-    Bench(spec, tmp_path / "bench-smoke", open_bench_display("", quiet=True), lambda models: {}).run()
+    BenchRunner(spec, tmp_path / "bench-smoke", open_bench_display("", quiet=True), lambda models: {}).run()
     names = run_all(NOTEBOOK["cells"])
     assert len(names["cells"]) == 4
     assert names["options"] == ["seed", "families"]

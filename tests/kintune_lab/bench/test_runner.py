@@ -15,7 +15,7 @@ from kintune_lab.bench import directory
 from kintune_lab.bench import summary as summary_module
 from kintune_lab.bench.directory import BenchDirectory, CellState
 from kintune_lab.bench.display import open_bench_display
-from kintune_lab.bench.runner import Bench, models_of
+from kintune_lab.bench.runner import BenchRunner, models_of
 from kintune_lab.bench.spec import BenchSpec, read_bench_spec
 from kintune_lab.experiment.experiment import Cell, ModelFacts, Show
 from kintune_lab.experiment.tables import Tables
@@ -38,8 +38,8 @@ def nothing_imported(models: Sequence[str]) -> Mapping[str, ModelFacts]:
     return {}
 
 
-def bench_of(spec: BenchSpec, output: Path) -> Bench:
-    return Bench(spec, output, open_bench_display("", quiet=True), nothing_imported)
+def bench_of(spec: BenchSpec, output: Path) -> BenchRunner:
+    return BenchRunner(spec, output, open_bench_display("", quiet=True), nothing_imported)
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -237,7 +237,7 @@ def test_a_model_that_cannot_be_imported_ends_it_before_the_first_cell(spec_of: 
         raise SpecError("spec.toml:4: no")
 
     with pytest.raises(SpecError):
-        Bench(spec, tmp_path / "out", open_bench_display("", quiet=True), refuse).run()
+        BenchRunner(spec, tmp_path / "out", open_bench_display("", quiet=True), refuse).run()
     assert asked == ["zoo:resnet18", "zoo:gpt2"] == models_of(spec, spec.cells)
     assert fake.ran == {}
 

@@ -13,17 +13,17 @@ from kintune.errors import KintuneError
 from kintune_lab.race.analysis import analyse
 from kintune_lab.race.remeasurement import Remeasurement, best_programs_of
 from kintune_lab.race.turn_scheduler import RaceRecord, TurnScheduler
-from tests.support.scripted_tuner import PassingTime, ScriptedSide, ScriptedTurn
+from tests.support.scripted_tuner import PassingTime, ScriptedTuner, ScriptedTurn
 
-Conduct = Callable[..., RaceRecord]
+RunTurns = Callable[..., RaceRecord]
 
 UNTUNED_US = {"a": 1000.0, "b": 100.0}  # b occurs three times
 
 
-def judged(record: RaceRecord, wrong: tuple[int, ...] = ()) -> dict[Candidate, Remeasurement]:
-    """A judge by whom a program takes as many microseconds as its number says."""
+def remeasured(record: RaceRecord, wrong: tuple[int, ...] = ()) -> dict[Candidate, Remeasurement]:
+    """Re-measurements in which a program takes as many microseconds as its number says."""
     remeasurements = {}
-    for candidate in (c for sides in best_programs_of(record).values() for side in sides.values() for c in side):
+    for candidate in (c for tuners in best_programs_of(record).values() for found in tuners.values() for c in found):
         number = candidate.decisions[0][0] if candidate.decisions else 0
         time_us = float(number) if candidate.decisions else UNTUNED_US[candidate.workload]
         status = Status.WRONG_RESULT if number in wrong else Status.OK
@@ -31,21 +31,21 @@ def judged(record: RaceRecord, wrong: tuple[int, ...] = ()) -> dict[Candidate, R
     return remeasurements
 
 
-def test_the_curve_adds_up_judged_times_and_the_untuned_where_nothing_was_found(conduct: Conduct) -> None:
-    record = conduct(
+def test_the_curve_adds_up_remeasured_times_and_the_untuned_where_nothing_was_found(run_turns: RunTurns) -> None:
+    record = run_turns(
         [ScriptedTurn(10, (("a", 500, 1.0),)), ScriptedTurn(10, (("b", 50, 2.0), ("a", 400, 0.5)))],
         [ScriptedTurn(30)],
     )
-    analysis = analyse(record, judged(record))
+    analysis = analyse(record, remeasured(record))
     assert analysis.untuned_ms == 1.3
     points = analysis.results["stock"].points
-    assert [p.judged_ms for p in points] == pytest.approx([0.5 + 0.3, 0.4 + 0.15])
+    assert [p.remeasured_ms for p in points] == pytest.approx([0.5 + 0.3, 0.4 + 0.15])
     assert [p.estimate_ms for p in points] == pytest.approx([0.001 + 0.3, 0.0005 + 0.006])
     assert [p.trials for p in points] == [8, 16]
 
 
-def test_ratios(conduct: Conduct) -> None:
-    record = conduct(
+def test_ratios(run_turns: RunTurns) -> None:
+    record = run_turns(
         [ScriptedTurn(50, (("a", 500, 1.0),)), ScriptedTurn(50, (("b", 50, 2.0),))],  # ends at 650 us
         [
             ScriptedTurn(20, (("a", 600, 1.0),)),
@@ -54,7 +54,7 @@ def test_ratios(conduct: Conduct) -> None:
             ScriptedTurn(20, (("a", 100, 1.0),)),  # too late
         ],
     )
-    analysis = analyse(record, judged(record))
+    analysis = analyse(record, remeasured(record))
     ours = analysis.results["kintune"]
     assert ours.reached
     assert ours.crossing is not None
@@ -67,17 +67,17 @@ def test_ratios(conduct: Conduct) -> None:
     assert stock.time_ratio == stock.quality_ratio == 1.0
 
 
-def test_who_never_gets_there_has_a_bound(conduct: Conduct) -> None:
-    record = conduct([ScriptedTurn(50, (("a", 500, 1.0),))], [ScriptedTurn(20, (("a", 600, 1.0),)), ScriptedTurn(60)])
-    ours = analyse(record, judged(record)).results["kintune"]
+def test_who_never_gets_there_has_a_bound(run_turns: RunTurns) -> None:
+    record = run_turns([ScriptedTurn(50, (("a", 500, 1.0),))], [ScriptedTurn(20, (("a", 600, 1.0),)), ScriptedTurn(60)])
+    ours = analyse(record, remeasured(record)).results["kintune"]
     assert not ours.reached
     assert ours.time_ratio == 50 / 80
-    early = conduct([ScriptedTurn(50, (("a", 500, 1.0),))], [ScriptedTurn(20)], 0.2)
-    assert analyse(early, judged(early)).results["kintune"].time_ratio == 50 / 20  # it might have got there at once
+    early = run_turns([ScriptedTurn(50, (("a", 500, 1.0),))], [ScriptedTurn(20)], 0.2)
+    assert analyse(early, remeasured(early)).results["kintune"].time_ratio == 50 / 20  # it might have got there at once
 
 
-def test_a_program_that_the_judge_rejects_leaves_its_predecessor(conduct: Conduct) -> None:
-    record = conduct(
+def test_a_program_that_is_rejected_leaves_its_predecessor(run_turns: RunTurns) -> None:
+    record = run_turns(
         [
             ScriptedTurn(10, (("a", 500, 2.0),)),
             ScriptedTurn(10, (("a", 7, 1.0),)),
@@ -85,34 +85,34 @@ def test_a_program_that_the_judge_rejects_leaves_its_predecessor(conduct: Conduc
         ],
         [ScriptedTurn(40, (("b", 7, 1.0),))],
     )
-    analysis = analyse(record, judged(record, wrong=(7,)))
+    analysis = analyse(record, remeasured(record, wrong=(7,)))
     stock, ours = analysis.results["stock"], analysis.results["kintune"]
-    assert [p.judged_ms for p in stock.points] == pytest.approx([0.8, 0.8, 0.6])
+    assert [p.remeasured_ms for p in stock.points] == pytest.approx([0.8, 0.8, 0.6])
     assert stock.points[1].programs == stock.points[0].programs
     assert (stock.rejected, ours.rejected) == (1, 1)
     assert ours.points[0].programs == {}
 
 
-def test_who_had_no_turn_within_stocks_time_has_no_quality(conduct: Conduct) -> None:
-    record = conduct([ScriptedTurn(10, (("a", 500, 1.0),))], [ScriptedTurn(30, (("a", 400, 1.0),))])
-    ours = analyse(record, judged(record)).results["kintune"]
+def test_who_had_no_turn_within_stocks_time_has_no_quality(run_turns: RunTurns) -> None:
+    record = run_turns([ScriptedTurn(10, (("a", 500, 1.0),))], [ScriptedTurn(30, (("a", 400, 1.0),))])
+    ours = analyse(record, remeasured(record)).results["kintune"]
     assert ours.equal_time is None
     assert math.isnan(ours.quality_ratio)
     assert ours.reached
 
 
-def test_without_anything_of_stocks_there_is_nothing_to_compare_with(conduct: Conduct) -> None:
-    record = conduct([ScriptedTurn(10), ScriptedTurn(10, (("a", 7, 1.0),))], [ScriptedTurn(30, (("a", 400, 1.0),))])
+def test_without_anything_of_stocks_there_is_nothing_to_compare_with(run_turns: RunTurns) -> None:
+    record = run_turns([ScriptedTurn(10), ScriptedTurn(10, (("a", 7, 1.0),))], [ScriptedTurn(30, (("a", 400, 1.0),))])
     with pytest.raises(KintuneError, match=r"stock found nothing to compare with: of 16 programs .* 1 did not count"):
-        analyse(record, judged(record, wrong=(7,)))
+        analyse(record, remeasured(record, wrong=(7,)))
 
 
 @pytest.mark.parametrize(("cause", "said"), [("the worker died", "the worker died"), ("", "run_failed")])
 def test_nothing_is_reckoned_with_an_untuned_program_that_does_not_count(
-    conduct: Conduct, cause: str, said: str
+    run_turns: RunTurns, cause: str, said: str
 ) -> None:
-    record = conduct([ScriptedTurn(10, (("a", 500, 1.0),))], [ScriptedTurn(30, (("b", 50, 1.0),))])
-    remeasurements = judged(record)
+    record = run_turns([ScriptedTurn(10, (("a", 500, 1.0),))], [ScriptedTurn(30, (("b", 50, 1.0),))])
+    remeasurements = remeasured(record)
     untuned = Candidate.untuned("b")
     remeasurements[untuned] = Remeasurement(untuned, (100.0, 101.0), Status.RUN_FAILED, cause)
     with pytest.raises(KintuneError, match=rf"untuned program of pool, .* did not count .*: {said}"):
@@ -134,13 +134,13 @@ turns = st.lists(
 def test_equal_searches_are_equal(script: list[ScriptedTurn], other: list[ScriptedTurn]) -> None:
     script = [ScriptedTurn(1.0, (("a", 901, 1.0),)), *script]
     time = PassingTime()
-    sides = [ScriptedSide(name, script, time, []) for name in ("stock", "same")]
-    sides.append(ScriptedSide("other", other, time, [], ends=False))
-    record = TurnScheduler(sides, {s.name: 1.0 for s in sides}, time, lambda: 1.0).run(lambda record: None)
-    results = analyse(record, judged(record)).results
+    tuners = [ScriptedTuner(name, script, time, []) for name in ("stock", "same")]
+    tuners.append(ScriptedTuner("other", other, time, [], ends=False))
+    record = TurnScheduler(tuners, {s.name: 1.0 for s in tuners}, time, lambda: 1.0).run(lambda record: None)
+    results = analyse(record, remeasured(record)).results
     assert results["same"].quality_ratio == pytest.approx(1.0)
     assert results["same"].time_ratio == results["stock"].time_ratio
     assert results["stock"].time_ratio >= 1.0
     for result in results.values():
         if result.crossing is not None:
-            assert result.crossing.judged_ms <= results["stock"].points[-1].judged_ms
+            assert result.crossing.remeasured_ms <= results["stock"].points[-1].remeasured_ms

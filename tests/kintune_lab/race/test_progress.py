@@ -7,19 +7,21 @@ from pathlib import Path
 from kintune_lab.experiment.experiment import CellProgress
 from kintune_lab.race.progress import Pause, RaceProgress
 from kintune_lab.race.turn_scheduler import TurnScheduler
-from tests.support.scripted_tuner import PassingTime, ScriptedSide, ScriptedTurn
+from tests.support.scripted_tuner import PassingTime, ScriptedTuner, ScriptedTurn
 
 
 def shown_of(stock: int, ours: Callable[[int], float], ratio: float = 1.0) -> list[CellProgress]:
     time = PassingTime()
-    sides = [
-        ScriptedSide("stock", [ScriptedTurn(10.0, (("a", i, float(100 - i)),)) for i in range(stock)], time, []),
-        ScriptedSide("kintune", [ScriptedTurn(ours(i)) for i in range(100)], time, [], ends=False),
+    tuners = [
+        ScriptedTuner("stock", [ScriptedTurn(10.0, (("a", i, float(100 - i)),)) for i in range(stock)], time, []),
+        ScriptedTuner("kintune", [ScriptedTurn(ours(i)) for i in range(100)], time, [], ends=False),
     ]
     shown: list[CellProgress] = []
     progress = RaceProgress({"kintune": ratio}, shown.append)
-    progress.watch_tuners(sides)
-    record = TurnScheduler(sides, dict.fromkeys([s.name for s in sides], ratio), time, lambda: 1.0).run(progress.turned)
+    progress.watch_tuners(tuners)
+    record = TurnScheduler(tuners, dict.fromkeys([s.name for s in tuners], ratio), time, lambda: 1.0).run(
+        progress.turned
+    )
     progress.remeasuring(record)
     progress.remeasured("judging", 0.5)
     return shown
@@ -45,14 +47,14 @@ def test_the_time_left_is_that_of_all_sides_and_of_the_judge() -> None:
 def test_a_first_turn_with_one_trial_is_not_taken_for_the_pace_of_all() -> None:
     time = PassingTime()
     script = [ScriptedTurn(30.0, (("a", 0, 100.0),), trials=1), *(ScriptedTurn(60.0, trials=64) for _ in range(20))]
-    sides = [
-        ScriptedSide("stock", script, time, []),
-        ScriptedSide("kintune", [ScriptedTurn(60.0)], time, [], ends=False),
+    tuners = [
+        ScriptedTuner("stock", script, time, []),
+        ScriptedTuner("kintune", [ScriptedTurn(60.0)], time, [], ends=False),
     ]
     shown: list[CellProgress] = []
     progress = RaceProgress({"kintune": 1.0}, shown.append)
-    progress.watch_tuners(sides)
-    TurnScheduler(sides, {"stock": 1.0, "kintune": 1.0}, time, lambda: 1.0).run(progress.turned)
+    progress.watch_tuners(tuners)
+    TurnScheduler(tuners, {"stock": 1.0, "kintune": 1.0}, time, lambda: 1.0).run(progress.turned)
     assert shown[1].seconds_left is not None
     assert shown[1].seconds_left < 2 * 2 * 1230.0
 

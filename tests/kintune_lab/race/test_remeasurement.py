@@ -12,7 +12,7 @@ from kintune_lab.race.remeasurement import best_programs_of, pass_order, remeasu
 from kintune_lab.race.turn_scheduler import RaceRecord
 from tests.support.scripted_tuner import ScriptedTurn
 
-Conduct = Callable[..., RaceRecord]
+RunTurns = Callable[..., RaceRecord]
 
 
 def program(workload: str, number: int) -> Candidate:
@@ -50,8 +50,8 @@ class Laboratory:
         return outcomes
 
 
-def test_whatever_was_an_incumbent_is_judged_once_with_the_untuned_programs(conduct: Conduct) -> None:
-    record = conduct(
+def test_whatever_was_a_best_program_is_timed_again_once_with_the_untuned_programs(run_turns: RunTurns) -> None:
+    record = run_turns(
         [ScriptedTurn(10, (("a", 5, 5.0),)), ScriptedTurn(10, (("a", 3, 3.0), ("b", 9, 9.0)))],
         [ScriptedTurn(20, (("a", 3, 2.0),))],
     )
@@ -62,14 +62,14 @@ def test_whatever_was_an_incumbent_is_judged_once_with_the_untuned_programs(cond
     }
     workers = Laboratory()
     remeasurements = remeasure(record, workers, 3, lambda phase, share: None)
-    assert set(remeasurements) == {c for sides in programs.values() for side in sides.values() for c in side}
+    assert set(remeasurements) == {c for tuners in programs.values() for found in tuners.values() for c in found}
     assert [len(order) for order in workers.orders] == [5, 5, 5]
     assert remeasurements[program("a", 3)].passes_us == (3.0, 6.0, 9.0)
     assert remeasurements[program("a", 3)].median_us == 6.0
 
 
-def test_what_is_wrong_or_cannot_be_built_does_not_count_and_is_not_run_again(conduct: Conduct) -> None:
-    record = conduct([ScriptedTurn(10, (("a", 5, 5.0), ("b", 4, 4.0)))], [ScriptedTurn(10, (("a", 3, 3.0),))])
+def test_what_is_wrong_or_cannot_be_built_does_not_count_and_is_not_run_again(run_turns: RunTurns) -> None:
+    record = run_turns([ScriptedTurn(10, (("a", 5, 5.0), ("b", 4, 4.0)))], [ScriptedTurn(10, (("a", 3, 3.0),))])
     workers = Laboratory(unbuildable=[program("b", 4)], wrong_in={program("a", 3): 2})
     remeasurements = remeasure(record, workers, 3, lambda phase, share: None)
     assert remeasurements[program("b", 4)].status is Status.BUILD_FAILED
@@ -97,15 +97,15 @@ def test_sides_alternate_and_every_pass_begins_with_another() -> None:
     st.integers(0, 5),
 )
 def test_every_pass_runs_each_program_once(numbers: dict[str, dict[str, list[int]]], which: int) -> None:
-    programs = {w: {s: [program(w, n) for n in found] for s, found in sides.items()} for w, sides in numbers.items()}
+    programs = {w: {s: [program(w, n) for n in found] for s, found in tuners.items()} for w, tuners in numbers.items()}
     order = pass_order(programs, which)
     assert len(order) == len(set(order))
-    assert set(order) == {c for sides in programs.values() for side in sides.values() for c in side}
+    assert set(order) == {c for tuners in programs.values() for found in tuners.values() for c in found}
 
 
-def test_progress_only_grows(conduct: Conduct) -> None:
+def test_progress_only_grows(run_turns: RunTurns) -> None:
     shares: list[float] = []
-    record = conduct([ScriptedTurn(10, (("a", 5, 5.0),))], [ScriptedTurn(10, (("a", 3, 3.0),))])
+    record = run_turns([ScriptedTurn(10, (("a", 5, 5.0),))], [ScriptedTurn(10, (("a", 3, 3.0),))])
     remeasure(record, Laboratory(), 3, lambda phase, share: shares.append(share))
     assert shares == sorted(shares)
     assert 0.0 < shares[-1] <= 1.0

@@ -67,22 +67,22 @@ def test_a_race_is_run_judged_and_reckoned(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_compared_is_judged_again_until_its_turns_are_removed(
-    conduct: Callable[..., RaceRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_turns: Callable[..., RaceRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    raced = conduct([ScriptedTurn(10)], [ScriptedTurn(10)])
+    raced = run_turns([ScriptedTurn(10)], [ScriptedTurn(10)])
 
-    def judged(record: RaceRecord, *_: object) -> dict[Candidate, Remeasurement]:
-        programs = [c for sides in best_programs_of(record).values() for side in sides.values() for c in side]
+    def remeasured(record: RaceRecord, *_: object) -> dict[Candidate, Remeasurement]:
+        programs = [c for tuners in best_programs_of(record).values() for found in tuners.values() for c in found]
         return {program: Remeasurement(program, (1.0,), Status.OK) for program in programs}
 
-    monkeypatch.setattr(run, "_conduct", lambda *_: run._Raced(raced, 1))
+    monkeypatch.setattr(run, "_run_turns", lambda *_: run._Raced(raced, 1))
     monkeypatch.setattr(run, "LocalMeasurementWorkers", lambda *_: nullcontext())
-    monkeypatch.setattr(run, "remeasure", judged)
+    monkeypatch.setattr(run, "remeasure", remeasured)
     turns = tmp_path / "turns"
     spec = spec_of({"stock": StockSpec(8), "kintune": KintuneSpec(Strategy())})
     with pytest.raises(KintuneError, match=rf"found nothing .*--retry-failed judges again, .* {turns} was removed"):
         run_race(spec, tmp_path, turns, lambda progress: None)
-    monkeypatch.setattr(run, "_conduct", lambda *_: pytest.fail("raced again"))
+    monkeypatch.setattr(run, "_run_turns", lambda *_: pytest.fail("raced again"))
     with pytest.raises(KintuneError, match="found nothing"):
         run_race(spec, tmp_path, turns, lambda progress: None)
 

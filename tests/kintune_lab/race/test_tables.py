@@ -15,7 +15,7 @@ from kintune_lab.race.turn_scheduler import RaceRecord
 from kintune_lab.tuners.messages import CandidateFailure
 from tests.support.scripted_tuner import ScriptedTurn
 
-Conduct = Callable[..., RaceRecord]
+RunTurns = Callable[..., RaceRecord]
 FAILURES = (
     CandidateFailure("a", Status.BUILD_FAILED, "LLVM says no", Candidate("a", "s", ((4, 2), (1,)))),
     CandidateFailure("b", Status.RUN_TIMED_OUT, ""),
@@ -23,9 +23,9 @@ FAILURES = (
 
 
 @pytest.fixture
-def tables(conduct: Conduct) -> Tables:
+def tables(run_turns: RunTurns) -> Tables:
     """Stock ends at 800 us; ours is there at 600 us after 20 s, and one of its programs came out otherwise."""
-    record = conduct(
+    record = run_turns(
         [ScriptedTurn(40, (("a", 500, 450.0),)), ScriptedTurn(20)],
         [
             ScriptedTurn(20, (("a", 300, 310.0),), failures=FAILURES),
@@ -34,7 +34,7 @@ def tables(conduct: Conduct) -> Tables:
         ],
     )
     remeasurements = {}
-    for candidate in (c for sides in best_programs_of(record).values() for side in sides.values() for c in side):
+    for candidate in (c for tuners in best_programs_of(record).values() for found in tuners.values() for c in found):
         time_us = (
             float(candidate.decisions[0][0]) if candidate.decisions else {"a": 1000.0, "b": 100.0}[candidate.workload]
         )
@@ -77,13 +77,13 @@ def test_results(tables: Tables) -> None:
     assert tables["results"][0] is stock  # what finds stock's label relies on it
 
 
-def test_a_ratio_that_was_not_reached_is_left_out_and_bounded(conduct: Conduct) -> None:
-    record = conduct([ScriptedTurn(40, (("a", 500, 450.0),))], [ScriptedTurn(50)])
+def test_a_ratio_that_was_not_reached_is_left_out_and_bounded(run_turns: RunTurns) -> None:
+    record = run_turns([ScriptedTurn(40, (("a", 500, 450.0),))], [ScriptedTurn(50)])
     remeasurements = {
         c: Remeasurement(c, (float(c.decisions[0][0]) if c.decisions else 1000.0,), Status.OK)
-        for sides in best_programs_of(record).values()
-        for side in sides.values()
-        for c in side
+        for tuners in best_programs_of(record).values()
+        for found in tuners.values()
+        for c in found
     }
     ours = row_of(
         tables_of(record, remeasurements, analyse(record, remeasurements), {}, {}, 2), "results", method="kintune"

@@ -9,39 +9,39 @@ from hypothesis import strategies as st
 
 from kintune.errors import EngineError
 from kintune_lab.race.turn_scheduler import RaceRecord, TurnScheduler, reference_kernel
-from tests.support.scripted_tuner import PassingTime, ScriptedSide, ScriptedTurn
+from tests.support.scripted_tuner import PassingTime, ScriptedTuner, ScriptedTurn
 
 
-def conduct(
+def run_turns(
     scripts: dict[str, tuple[list[float], bool]], ratio: float = 1.0
 ) -> tuple[RaceRecord, list[str], list[RaceRecord]]:
-    """Run a race; each script is the seconds of the turns, and whether the side ends with them."""
+    """Run a race; each script is the seconds of the turns, and whether the tuner ends with them."""
     time = PassingTime()
     events: list[str] = []
-    sides = [
-        ScriptedSide(name, [ScriptedTurn(s) for s in seconds], time, events, ends=ends)
+    tuners = [
+        ScriptedTuner(name, [ScriptedTurn(s) for s in seconds], time, events, ends=ends)
         for name, (seconds, ends) in scripts.items()
     ]
 
     def reference() -> float:
-        assert not any(side.running for side in sides)
+        assert not any(tuner.running for tuner in tuners)
         time.pass_by(3.0)
         return 50.0
 
     seen: list[RaceRecord] = []
-    record = TurnScheduler(sides, dict.fromkeys(scripts, ratio), time, reference).run(seen.append)
+    record = TurnScheduler(tuners, dict.fromkeys(scripts, ratio), time, reference).run(seen.append)
     return record, events, seen
 
 
-def test_the_side_with_the_fewest_seconds_goes_next() -> None:
-    _, events, _ = conduct({"stock": ([10, 10, 10], True), "kintune": ([4, 4, 4, 4, 20], False)})
+def test_the_tuner_with_the_fewest_seconds_goes_next() -> None:
+    _, events, _ = run_turns({"stock": ([10, 10, 10], True), "kintune": ([4, 4, 4, 4, 20], False)})
     assert [e.split()[0] for e in events if e.endswith("goes")] == [
         "stock", "kintune", "kintune", "kintune", "stock", "kintune", "kintune", "stock",
     ]  # fmt: skip
 
 
-def test_a_side_is_charged_from_go_to_halt_and_for_nothing_else() -> None:
-    record, _, _ = conduct({"stock": ([10, 20], True), "kintune": ([5, 5, 5, 5, 5, 5], False)})
+def test_a_tuner_is_charged_for_its_turns_and_for_nothing_else() -> None:
+    record, _, _ = run_turns({"stock": ([10, 20], True), "kintune": ([5, 5, 5, 5, 5, 5], False)})
     stock, ours = record.tracks["stock"], record.tracks["kintune"]
     assert [turn.seconds for turn in stock.turns] == [10, 20]
     assert [turn.active_seconds for turn in ours.turns] == [5, 10, 15, 20, 25, 30]
@@ -52,7 +52,7 @@ def test_a_side_is_charged_from_go_to_halt_and_for_nothing_else() -> None:
 
 
 def test_whoever_does_not_go_is_stopped() -> None:
-    _, events, _ = conduct({"stock": ([10, 10], True), "kintune": ([5, 5, 5, 5], False)})
+    _, events, _ = run_turns({"stock": ([10, 10], True), "kintune": ([5, 5, 5, 5], False)})
     running: set[str] = {"stock", "kintune"}
     for event in events:
         who, what = event.split()
@@ -66,25 +66,25 @@ def test_whoever_does_not_go_is_stopped() -> None:
 
 
 def test_the_others_may_spend_a_multiple_of_what_stock_did() -> None:
-    record, _, _ = conduct({"stock": ([10, 10], True), "kintune": ([8] * 9, False)}, ratio=2.0)
+    record, _, _ = run_turns({"stock": ([10, 10], True), "kintune": ([8] * 9, False)}, ratio=2.0)
     assert record.tracks["kintune"].active_seconds == 40
 
 
 def test_one_with_a_small_budget_goes_less_often_but_as_long_as_stock_does() -> None:
-    record, events, _ = conduct({"stock": ([10] * 6, True), "kintune": ([5] * 20, False)}, ratio=0.5)
+    record, events, _ = run_turns({"stock": ([10] * 6, True), "kintune": ([5] * 20, False)}, ratio=0.5)
     assert record.tracks["kintune"].active_seconds == 30
     goes = [e.split()[0] for e in events if e.endswith("goes")]
     assert goes[:4] == ["stock", "kintune", "stock", "kintune"]
 
 
 def test_stock_goes_on_when_the_others_have_ended() -> None:
-    record, _, _ = conduct({"stock": ([10, 10, 10], True), "kintune": ([1, 1], True)})
+    record, _, _ = run_turns({"stock": ([10, 10, 10], True), "kintune": ([1, 1], True)})
     assert record.tracks["kintune"].finished
     assert len(record.tracks["stock"].turns) == 3
 
 
 def test_each_turn_knows_its_place_and_what_the_machine_was_like() -> None:
-    record, _, seen = conduct({"stock": ([10, 10], True), "kintune": ([5, 5, 5, 5], False)})
+    record, _, seen = run_turns({"stock": ([10, 10], True), "kintune": ([5, 5, 5, 5], False)})
     turns = sorted((t for track in record.tracks.values() for t in track.turns), key=lambda turn: turn.order)
     assert [turn.order for turn in turns] == list(range(6))
     assert [turn.began_s for turn in turns] == sorted(turn.began_s for turn in turns)
@@ -93,12 +93,14 @@ def test_each_turn_knows_its_place_and_what_the_machine_was_like() -> None:
     assert seen[-1] == record
 
 
-def test_a_side_that_lowered_the_network_otherwise_ends_the_race() -> None:
+def test_a_tuner_that_lowered_the_network_otherwise_ends_the_race() -> None:
     time = PassingTime()
-    sides = [ScriptedSide(name, [ScriptedTurn(1.0)], time, []) for name in ("stock", "kintune")]
-    sides[1].ready = msgspec.structs.replace(sides[1].ready, modules={"a": b"other", "b": b"B"})
+    tuners = [ScriptedTuner(name, [ScriptedTurn(1.0)], time, []) for name in ("stock", "kintune")]
+    tuners[1].ready = msgspec.structs.replace(tuners[1].ready, modules={"a": b"other", "b": b"B"})
     with pytest.raises(EngineError, match="kintune has lowered the network otherwise than stock"):
-        TurnScheduler(sides, dict.fromkeys([s.name for s in sides], 1.0), time, lambda: 1.0).run(lambda record: None)
+        TurnScheduler(tuners, dict.fromkeys([tuner.name for tuner in tuners], 1.0), time, lambda: 1.0).run(
+            lambda record: None
+        )
 
 
 @given(
@@ -106,8 +108,8 @@ def test_a_side_that_lowered_the_network_otherwise_ends_the_race() -> None:
     st.lists(st.floats(0.1, 100), min_size=1, max_size=12),
     st.floats(0.1, 3),
 )
-def test_no_side_is_ever_ahead_by_more_than_one_turn(stock: list[float], ours: list[float], ratio: float) -> None:
-    record, _, seen = conduct({"stock": (stock, True), "kintune": (ours, False)}, ratio)
+def test_no_tuner_is_ever_ahead_by_more_than_one_turn(stock: list[float], ours: list[float], ratio: float) -> None:
+    record, _, seen = run_turns({"stock": (stock, True), "kintune": (ours, False)}, ratio)
     total = sum(stock)
     pace = {"stock": 1.0, "kintune": min(1.0, ratio)}
     assert record.tracks["stock"].active_seconds == pytest.approx(total)

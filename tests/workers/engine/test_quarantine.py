@@ -19,7 +19,7 @@ from kintune.workers.engine.process import Anywhere, RemoteCommand
 from kintune.workers.engine.remote_nodes import RemoteNode
 from kintune.workers.engine.settings import EngineSettings
 from tests.support.journal import MemoryJournal
-from tests.support.neighbour import Neighbour
+from tests.support.process_host import LocalProcessHost
 from tests.support.script import Act, Deed, Plot
 
 WORKER = "tests.support.scripted_worker"
@@ -41,7 +41,7 @@ class Bench:
             Scheduler(Sequential(), RetryLimits(backoff_s=0.01, resources_may_join=True)), self.journal, {}, (),
             log=log, settings=EngineSettings(losses_in_a_row=2, quarantine_s=quarantine_s), elsewhere={"build"},
         )  # fmt: skip
-        self.neighbours = {name: Neighbour(name, self.engine, {WORKER, JOB.module}) for name in ("red", "blue")}
+        self.neighbours = {name: LocalProcessHost(name, self.engine, {WORKER, JOB.module}) for name in ("red", "blue")}
 
     def join(self, name: str, *arguments: str) -> None:
         host, command = Host(f"host-{name}", 2, 1000), RemoteCommand(name, WORKER, arguments)

@@ -25,7 +25,7 @@ from kintune.workers.engine.process import Anywhere, Command, RemoteCommand
 from kintune.workers.engine.remote_nodes import RemoteNode
 from kintune.workers.engine.settings import EngineSettings
 from tests.support.journal import MemoryJournal
-from tests.support.neighbour import Neighbour
+from tests.support.process_host import LocalProcessHost
 from tests.support.script import Act, Deed, Plot
 from tests.support.scripted_job import Told
 
@@ -63,7 +63,7 @@ class Bench:
             settings=EngineSettings(leave_timeout_s=5, losses_in_a_row=2, quarantine_s=0.05),
             elsewhere={"build", "device"},
         )
-        self.neighbours = {name: Neighbour(name, self.engine, programs) for name in names}
+        self.neighbours = {name: LocalProcessHost(name, self.engine, programs) for name in names}
         self.answers: list[str | None] = []
 
     @property
@@ -325,7 +325,7 @@ def _named(plot: Plot, job: str) -> Plot:
 
 def test_a_second_line_under_a_name_takes_nothing_from_the_first(bench: Bench) -> None:
     bench.join()
-    impostor = Neighbour("impostor", bench.engine, {MODULE})
+    impostor = LocalProcessHost("impostor", bench.engine, {MODULE})
     bench.join(bench.node._replace(process_host=impostor))
     bench.engine.lose("neighbour", "its connection was cut", impostor)
     assert answers(bench.run((work("build", Deed(text="b")),))) == {("build", 0): (ItemStatus.OK, b"b")}

@@ -17,7 +17,7 @@ from kintune.workers.engine.local import LocalEngine
 from kintune.workers.engine.process import Command, RemoteCommand
 from kintune.workers.engine.remote_nodes import RemoteNode
 from tests.support.journal import MemoryJournal
-from tests.support.neighbour import Neighbour
+from tests.support.process_host import LocalProcessHost
 from tests.support.script import Act, Deed, Plot
 
 MODULE = "tests.support.scripted_worker"
@@ -33,7 +33,7 @@ def test_one_that_prints_without_end_is_killed_at_its_deadline_and_the_rest_goes
         Scheduler(Sequential(), RetryLimits(resources_may_join=True)), journal, {}, [Host("here", 1, 100)], log=log,
         elsewhere={"build"},
     )  # fmt: skip
-    neighbour = Neighbour("neighbour", engine, {MODULE})
+    neighbour = LocalProcessHost("neighbour", engine, {MODULE})
     with engine:
         engine.join(RemoteNode("neighbour", neighbour, (there,), {"build@there": RemoteCommand("neighbour", MODULE)}))
         engine.run([JobLaunch("j", JOB, Plot(((work,),)).encode())])

@@ -1,4 +1,4 @@
-"""`experiment = "race"`: the stock tuner and ours take turns on the same network, and are judged afterwards."""
+"""`experiment = "race"`: the stock tuner and ours take turns on the same network; their programs are re-measured."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kintune.models.ref import ZOO, parse_ref
 from kintune_lab.bench.report.race import race_sections
 from kintune_lab.bench.strategy import STRATEGY, strategy_of
 from kintune_lab.experiment.experiment import Cell, CellProgress, Method, ModelFacts, Show
-from kintune_lab.experiment.option import Kind, Option, OptionError, Options, Value
+from kintune_lab.experiment.option import Kind, Option, OptionError, Options, Value, threads_option
 from kintune_lab.experiment.section import Section
 from kintune_lab.experiment.tables import Tables
 from kintune_lab.race.progress import Pause
@@ -53,10 +53,6 @@ def _teacher_files(value: Value) -> list[str]:
     return [ref.source for ref in map(parse_ref, _names(value)) if ref.kind != ZOO]
 
 
-def _threads(value: Value) -> None:
-    choose_cores(int(value))
-
-
 _OPTIONS: dict[str, Option] = {
     "model": Option(Kind.MODEL, help="what is tuned", required=True),
     "seed": Option(Kind.INTEGER, 0, "seed of everything drawn at random, on all sides", low=0),
@@ -64,7 +60,7 @@ _OPTIONS: dict[str, Option] = {
     "budget_ratio": Option(
         Kind.NUMBER, 1.0, "how many times stock's seconds the others may spend, unless they say so", low=0.01, high=100
     ),
-    "threads": Option(Kind.INTEGER, help="threads of the model (all physical cores)", low=1, check=_threads),
+    "threads": threads_option("model"),
     "teachers": Option(
         Kind.TEXT,
         help="networks, separated by commas, that warm methods know",
@@ -121,7 +117,7 @@ class Race:
         return trials * _SECONDS_A_TRIAL * (1.0 + sum(_budgets(cell).values()))  # teaching is done once for all cells
 
     def run(self, cell: Cell, directory: Path, show: Show) -> Tables:
-        """Teach unless it was done, then race, judge, reckon."""
+        """Tune the teachers unless that is done, run the race, and return its tables."""
         values = cell.values
         threads = values["threads"]
         cores = choose_cores(threads if isinstance(threads, int) else 0)
@@ -146,7 +142,7 @@ class Race:
             return run_race(spec, directory, turns, show, pause.between_turns)
 
     def settled(self, cell: Cell, directory: Path) -> None:
-        """The turns need not be judged again."""
+        """Delete the record of the turns."""
         with contextlib.suppress(OSError):
             _turns(cell, directory).unlink()
 

@@ -14,14 +14,13 @@ from kintune.core.config import Options as JobOptions
 from kintune.core.report import ProgressReport, RunReport, StopReason
 from kintune.errors import InputError
 from kintune.files import write_whole
-from kintune.hardware.cores import choose_cores
 from kintune.models.ref import parse_ref
 from kintune.tuning.front import driver
 from kintune.tuning.front.request import TuneRequest
 from kintune_lab.bench.report.charts import curve_charts, numbers, spread_of, stage_charts
 from kintune_lab.bench.strategy import STRATEGY, strategy_of
 from kintune_lab.experiment.experiment import Cell, CellProgress, ModelFacts, Show
-from kintune_lab.experiment.option import Kind, Option, Options, Value
+from kintune_lab.experiment.option import Kind, Option, Options, Value, threads_option
 from kintune_lab.experiment.section import Grid, Section
 from kintune_lab.experiment.tables import Row, Tables, by, varying, words
 
@@ -34,10 +33,6 @@ _FIGURES = {
     "measured": "programs measured",
     "seconds": "seconds",
 }
-
-
-def _threads(value: Value) -> None:
-    choose_cores(int(value))
 
 
 def _records(value: Value) -> None:
@@ -58,7 +53,7 @@ _OPTIONS: dict[str, Option] = {
     "minutes": Option(Kind.NUMBER, help="stop after so long", low=0.01),
     "until_ms": Option(Kind.NUMBER, help="stop once the network is estimated to be so fast", low=1e-6),
     "target": Option(Kind.TEXT, "native", "what to tune for"),
-    "threads": Option(Kind.INTEGER, help="threads of the model (all physical cores)", low=1, check=_threads),
+    "threads": threads_option("model"),
     **STRATEGY,
     "records": Option(
         Kind.FILE, help="what is known beforehand (nothing); each cell starts from a copy", check=_records

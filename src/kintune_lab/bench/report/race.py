@@ -84,7 +84,7 @@ def _ratios(
 
 
 def _curves(curve: Sequence[Row], results: Sequence[Row], panels: Sequence[str], reference: str) -> Section:
-    """Latency over time and over trials; the judge's where it gave one."""
+    """Latency over time and over trials; re-measured where there are such times."""
     judged = any(numbers([row.get("judged_ms")]) for row in curve)
     final = {
         words(panels, key): spread.median

@@ -9,7 +9,7 @@ import pytest
 
 from kintune import __version__
 from kintune_lab.bench.display import open_bench_display
-from kintune_lab.bench.runner import Bench
+from kintune_lab.bench.runner import BenchRunner
 from kintune_lab.bench.spec import BenchSpec, read_bench_spec
 from kintune_lab.experiment.experiment import Cell, Show
 from kintune_lab.experiment.section import Bar, BarChart, Section
@@ -33,8 +33,8 @@ def charted(tmp_path: Path) -> BenchSpec:
     return read_bench_spec(str(tmp_path / "spec.toml"), lambda _: Charted())
 
 
-def bench_of(spec: BenchSpec, output: Path) -> Bench:
-    return Bench(spec, output, open_bench_display("", quiet=True), lambda models: {})
+def bench_of(spec: BenchSpec, output: Path) -> BenchRunner:
+    return BenchRunner(spec, output, open_bench_display("", quiet=True), lambda models: {})
 
 
 def test_the_report_has_what_was_measured_and_each_plot_is_a_file(charted: BenchSpec, tmp_path: Path) -> None:

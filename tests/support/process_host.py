@@ -1,4 +1,4 @@
-"""A process host for tests: its processes are this machine's, but come and go as if they were another's."""
+"""A process host for tests: it runs processes on this machine, as an agent does on another."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from kintune.workers.fleet.file_transfer import file_parts
 from kintune.workers.fleet.messages import Clear, Launch
 from kintune.workers.fleet.process_supervisor import ProcessSupervisor
 
-__all__ = ["Neighbour"]
+__all__ = ["LocalProcessHost"]
 
 
-class Neighbour:
+class LocalProcessHost:
     """Implements `kintune.workers.engine.remote_process.ProcessHost` by a supervisor in its own thread, until `close`.
 
-    While it is `deaf`, nothing that its processes say or print comes through, nor that they end.
+    While it is `deaf`, no message, output or end of its processes is passed on.
     """
 
     def __init__(self, name: str, engine: LocalEngine, programs: Collection[str]) -> None:
@@ -68,7 +68,7 @@ class Neighbour:
             self._engine.ended(self.name, process, how)
 
     def close(self) -> None:
-        """Kill what it keeps."""
+        """Kill its processes, and end the thread."""
         self.deaf = True
         asyncio.run_coroutine_threadsafe(self._supervisor.close(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)

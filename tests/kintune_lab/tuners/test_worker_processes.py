@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from kintune.core.candidate import Candidate
+from kintune.core.stage_requests import BuildContext
 from kintune.wire.worker_client import WorkerDied
-from kintune_lab.race import remeasurement
-from kintune_lab.race.remeasurement import LocalMeasurementWorkers
-from kintune_lab.race.turn_scheduler import RaceNetwork, RaceRecord
+from kintune_lab.tuners import worker_processes
+from kintune_lab.tuners.worker_processes import BuildWorkers
 
 
 class Builder:
@@ -22,10 +22,7 @@ class Builder:
         type(self).started += 1
         self._closed = threading.Event()
 
-    def __enter__(self) -> Builder:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._closed.set()
 
     def greet(self) -> None:
@@ -42,15 +39,16 @@ class Builder:
 
 
 def test_an_interrupt_starts_no_other_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remeasurement, "WorkerProcess", Builder)
-    monkeypatch.setattr(remeasurement, "_SHOW_SECONDS", 0.01)
+    monkeypatch.setattr(worker_processes, "WorkerProcess", Builder)
+    monkeypatch.setattr(worker_processes, "_SHOW_SECONDS", 0.01)
 
     def interrupt(_: int) -> None:
         if Builder.at_work == 2:
             raise KeyboardInterrupt
 
     candidates = [Candidate("a", "s", ((number,),)) for number in range(20)]
-    record = RaceRecord(RaceNetwork("{}", (), {}, 0), {}, {})
-    with LocalMeasurementWorkers(record, 2, tmp_path / "log") as workers, pytest.raises(KeyboardInterrupt):
-        workers.build(candidates, interrupt)
+    with BuildWorkers("the", 2, BuildContext("{}", {}, {}), tmp_path / "log") as workers:
+        workers.wait_ready()
+        with pytest.raises(KeyboardInterrupt):
+            workers.build(candidates, 60.0, interrupt)
     assert Builder.started == 2
