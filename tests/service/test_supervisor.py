@@ -82,8 +82,8 @@ def test_it_never_waits_for_ever() -> None:
 
 PROGRAM = """
 import sys, time
-from kintune.service.supervisor import hold
-hold(sys.argv[1:])
+from kintune.service.supervisor import end_with_parent
+end_with_parent(sys.argv[1:])
 print(flush=True)
 time.sleep(60)
 """

@@ -27,7 +27,6 @@ from kintune.service.blob_store import BlobStore
 from kintune.service.settings import ServiceSettings
 
 __all__ = ["BackupManifest", "back_up", "restore"]
-
 _MANIFEST, _DUMP = "kintune-service.json", "database.dump"
 _CONTENT = re.compile(r"content/([0-9a-f]{64})")
 _SQLITE = ("service.sqlite", "records.sqlite")

@@ -17,11 +17,7 @@ from kintune.records.database import Database
 from kintune.records.location import database_system_at
 
 __all__ = ["open_database", "plain"]
-
-
 _BUSY_S = 30.0
-
-
 _VERSIONS = "service_alembic"  # the table that says which tables there are
 
 

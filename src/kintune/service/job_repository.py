@@ -17,7 +17,6 @@ from kintune.service.job_status import ENDS, JobCommand, JobStatus, after, may_c
 from kintune.service.schema import commands, jobs, models, steps, users
 
 __all__ = ["Job", "JobRepository", "JobStep", "PendingCommand"]
-
 _OVER = [state.value for state in ENDS]
 _DAY_S = 86400.0
 

@@ -15,7 +15,6 @@ from kintune.service.job_status import ENDS
 from kintune.service.schema import jobs, models, users
 
 __all__ = ["Findings", "Input", "ModelStore", "StoredModel"]
-
 _UNWANTED = re.compile(r"[^\w.+-]+")
 _NAME = 128
 

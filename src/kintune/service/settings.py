@@ -9,7 +9,6 @@ import msgspec
 from kintune.errors import InputError
 
 __all__ = ["ServiceSettings", "settings_in"]
-
 _FILE = "settings.json"
 
 

@@ -19,7 +19,6 @@ import msgspec
 from kintune.service.model_store import Findings, Input
 
 __all__ = ["examine", "main"]
-
 _MEMORY = 12 << 30
 _CPU_S = 110
 _DEEPEST = 64  # graphs inside graphs

@@ -18,15 +18,13 @@ from kintune.service.database import plain
 from kintune.service.schema import tokens, users
 
 __all__ = ["NewToken", "Token", "User", "Users", "hash_of", "looks_like_a_token", "new_token"]
-
-
 _NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
-
 _LOCAL = "local"
-
 _DAY_S = 86400.0
-
 _NOTED_EVERY_S = 60.0  # how exactly it is known when a token was used last
+_PREFIX = "kt_"
+_BYTES = 32
+_SHAPE = re.compile(rf"{_PREFIX}[A-Za-z0-9_-]{{43}}")
 
 
 class User(msgspec.Struct, frozen=True):
@@ -188,13 +186,6 @@ def _user(row: dict[str, object]) -> User:
 
 def _token(row: dict[str, object]) -> Token:
     return msgspec.convert({name: row[name] for name in Token.__struct_fields__}, Token)
-
-
-_PREFIX = "kt_"
-
-_BYTES = 32
-
-_SHAPE = re.compile(rf"{_PREFIX}[A-Za-z0-9_-]{{43}}")
 
 
 class NewToken(NamedTuple):

@@ -18,7 +18,6 @@ from kintune.service.job_repository import Job
 from kintune.service.schema import webhooks
 
 __all__ = ["Webhook", "Webhooks", "public_address"]
-
 _WAITS_S = (10.0, 60.0, 600.0, 3600.0, 6 * 3600.0)
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from kintune.errors import StorageError
 
 __all__ = ["EngineLog"]
-
 _MOST = 1 << 20  # bytes of a run's lines, the last ones
 _MOST_READ = 64 << 20  # bytes, the last ones: the engine waits meanwhile
 _LARGEST = 256 << 20

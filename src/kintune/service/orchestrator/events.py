@@ -39,6 +39,11 @@ __all__ = [
     "encode",
 ]
 
+_MOST_UNSENT = 4 << 20  # bytes that a listener may be behind
+_MOST_HEARD = 64  # bytes of a poke
+_LONGEST_PATH = 107  # bytes, of a socket
+_log = logging.getLogger(__name__)
+
 
 class Changed(msgspec.Struct, frozen=True, tag="changed"):
     """A job has come into another state."""
@@ -120,15 +125,6 @@ def encode(news: News | Poke) -> bytes:
 def decode_news(data: bytes) -> News:
     """From bytes; raises msgspec.MsgspecError for anything else."""
     return _decoder.decode(data)
-
-
-_MOST_UNSENT = 4 << 20  # bytes that a listener may be behind
-
-_MOST_HEARD = 64  # bytes of a poke
-
-_LONGEST_PATH = 107  # bytes, of a socket
-
-_log = logging.getLogger(__name__)
 
 
 class EventBus:

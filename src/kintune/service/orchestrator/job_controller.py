@@ -28,7 +28,6 @@ from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
 from kintune.workers.engine.local import LocalEngine
 
 __all__ = ["JobController"]
-
 _STATE_OF_STAGE = {
     StageName.PREPARE: JobStatus.CHECKING,
     StageName.DRAFT: JobStatus.CHECKING,

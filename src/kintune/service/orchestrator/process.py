@@ -40,7 +40,7 @@ from kintune.service.orchestrator.remote_machines import open_remote_machines
 from kintune.service.orchestrator.run_factory import JobHosts, RunFactory
 from kintune.service.orchestrator.stage_tracker import StageTracker
 from kintune.service.settings import ServiceSettings
-from kintune.service.supervisor import hold
+from kintune.service.supervisor import end_with_parent
 from kintune.service.webhooks import Webhooks
 from kintune.tuning.front.journal import TuningJournal
 from kintune.tuning.front.placement import Placement, choose_placement, holding
@@ -49,14 +49,13 @@ from kintune.workers.engine.local import LocalEngine
 from kintune.workers.fleet.backlog import Backlog
 
 __all__ = ["main", "orchestrate"]
-
 _log = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Orchestrate until told to leave by SIGTERM; the exit code is 0 then, and EX_TEMPFAIL for storage trouble."""
     path, *parent_pipe = sys.argv[1:] if argv is None else argv
-    hold(parent_pipe)
+    end_with_parent(parent_pipe)
     settings = msgspec.json.decode(Path(path).read_bytes(), type=ServiceSettings)
     logs.configure("orchestrator")
     try:

@@ -13,7 +13,6 @@ from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
 from kintune.workers.engine.process import Anywhere, Command
 
 __all__ = ["Refresher"]
-
 _PRIORITY = 0.2
 _NAME = "refresh-"
 

@@ -33,8 +33,6 @@ from kintune.workers.fleet.ray_cluster import Growing, RayCluster, ray_address
 from kintune.workers.fleet.sockets import SocketTransport, open_door
 
 __all__ = ["Admission", "AgentListener", "OnJoin", "open_remote_machines"]
-
-
 _log = logging.getLogger(__name__)
 
 

@@ -9,7 +9,6 @@ from kintune.core.report import SubgraphReport
 from kintune.service.web.live_state import LiveStage
 
 __all__ = ["curve_options", "family_options", "gantt_options"]
-
 _GREY = "#888888"
 _FEW = 20  # points, of which each is shown
 _WIDE = 20.0  # largest over smallest, from which on a logarithmic axis tells more

@@ -20,9 +20,8 @@ from kintune.terminal.formatting import (
 )
 
 __all__ = ["home_page", "job_page", "report_of"]
-
-
 _A_PAGE = 25
+_REDRAWN_S = 10.0  # of the job's time, if nothing gets better
 
 
 @page("/", "Your jobs")
@@ -69,9 +68,6 @@ def _row(context: PageContext, job: Job) -> None:
 
     timer = ui.timer(2.0, refresh, active=not job.state.over)
     refresh()
-
-
-_REDRAWN_S = 10.0  # of the job's time, if nothing gets better
 
 
 @page("/jobs/{job}", "Job")

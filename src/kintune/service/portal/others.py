@@ -12,7 +12,6 @@ from kintune.service.portal.jobs import report_of
 from kintune.terminal.formatting import duration, milliseconds
 
 __all__ = ["compare_page", "resources_page", "tallied"]
-
 _MINUTES_S = 300.0
 _MOST = 8
 

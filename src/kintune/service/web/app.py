@@ -25,6 +25,7 @@ from kintune.service.web.orchestrator_client import OrchestratorClient
 from kintune.service.web.use_cases import UseCases
 
 __all__ = ["make_app", "render"]
+_MINUTES_S = 300.0
 
 
 def make_app(application: ApplicationState) -> FastAPI:
@@ -83,9 +84,6 @@ def make_app(application: ApplicationState) -> FastAPI:
         )
 
     return app
-
-
-_MINUTES_S = 300.0
 
 
 class _Metrics(Collector):

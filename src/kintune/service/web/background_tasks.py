@@ -12,7 +12,6 @@ from kintune.service.web.application_state import ApplicationState
 from kintune.service.webhooks import Webhook, Webhooks, public_address
 
 __all__ = ["BackgroundTasks", "sweep"]
-
 _SWEEP_S = 3600.0
 _CALL_S = 15.0
 _LOOK_S = 60.0  # news may be lost

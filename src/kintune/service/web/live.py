@@ -20,7 +20,6 @@ from kintune.service.web.live_state import LiveState
 from kintune.service.web.schemas import ErrorOut, JobOut
 
 __all__ = ["router"]
-
 _MINUTES_S = 300.0
 _STILL_HERE_S = 15.0  # after so much silence a proxy might hang up, and so often it is asked who listens
 

@@ -22,7 +22,6 @@ from kintune.service.orchestrator.events import (
 )
 
 __all__ = ["LiveStage", "LiveState"]
-
 _KEPT_S = 600.0
 _MOST_STAGES = 5000
 _BEHIND = 100  # news that a watcher may be behind

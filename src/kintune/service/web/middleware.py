@@ -16,14 +16,8 @@ from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.authentication import visitor_of
 
 __all__ = ["LimitBodies", "SecurityHeaders"]
-
-
 _MOST = 1 << 20
-
-
 _AROUND = 1 << 20  # what a form adds to a file
-
-
 _STREAMED = "/api/v1/models"  # counts for itself, and keeps nothing in memory
 
 

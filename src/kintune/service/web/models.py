@@ -21,6 +21,11 @@ from kintune.service.web.authentication import ApplicationOf, Reader, Submitter,
 from kintune.service.web.schemas import ErrorOut, ModelOut, ModelPage
 
 __all__ = ["inspect_upload", "receive", "router"]
+_LOOK_S = 120.0
+_DAY_S = 86400.0
+_MOST_SAID = 4 << 20  # bytes
+_CHUNK = 1 << 16
+_AT_ONCE = asyncio.Semaphore(2)
 
 
 router = APIRouter(
@@ -72,17 +77,6 @@ def delete(model: ModelId, request: Request, visitor: Submitter, application: Ap
         application.models.delete(visitor, model, now)
         application.audit_log.note(now, "delete", f"model {model}", visitor, address_of(request))
     return Response(status_code=204)
-
-
-_LOOK_S = 120.0
-
-_AT_ONCE = asyncio.Semaphore(2)
-
-_DAY_S = 86400.0
-
-_MOST_SAID = 4 << 20  # bytes
-
-_CHUNK = 1 << 16
 
 
 async def receive(

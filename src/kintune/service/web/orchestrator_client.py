@@ -15,7 +15,6 @@ from kintune.service.orchestrator.events import News, Poke, decode_news, encode
 from kintune.wire.channel import FrameReader, frame
 
 __all__ = ["OrchestratorClient"]
-
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 5.0
 _CHUNK = 1 << 16
 

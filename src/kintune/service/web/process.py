@@ -15,13 +15,12 @@ from kintune.errors import KintuneError, StorageError
 from kintune.service import logs
 from kintune.service.portal.frame import mount
 from kintune.service.settings import ServiceSettings
-from kintune.service.supervisor import hold
+from kintune.service.supervisor import end_with_parent
 from kintune.service.web.app import make_app
 from kintune.service.web.application_state import ApplicationState
 from kintune.tuning.front.placement import choose_placement
 
 __all__ = ["main", "step_aside"]
-
 _KEPT_S = 75  # a connection that is silent: clients that poll need no new one each time
 
 
@@ -41,7 +40,7 @@ def step_aside(settings: ServiceSettings) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM; the exit code is EX_TEMPFAIL for storage trouble."""
     path, *parent_pipe = sys.argv[1:] if argv is None else argv
-    hold(parent_pipe)
+    end_with_parent(parent_pipe)
     settings = msgspec.json.decode(Path(path).read_bytes(), type=ServiceSettings)
     logs.configure("web")
     step_aside(settings)
