@@ -138,7 +138,11 @@ class Executable:
         return opened
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the executable to one file, whole or not at all; InputError when it cannot be written there."""
+        """Writes the executable to one file, whole or not at all.
+
+        Raises:
+            InputError: the file cannot be written there.
+        """
         write_package(path, self.manifest, self._library, [block_of(weight) for weight in self._weights])
 
     @property

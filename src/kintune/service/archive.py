@@ -43,11 +43,12 @@ class BackupManifest(msgspec.Struct, frozen=True):
 
 
 def back_up(settings: ServiceSettings, target: Path) -> int:
-    """Write everything to `target`, which must not exist; returns how many files of the store went along.
+    """Writes everything to `target`, which must not exist; returns how many files of the store it holds.
 
     Raises:
-        InputError: it exists; StorageError when it cannot be written; EnvironmentProblem when PostgreSQL's programs
-            are missing.
+        InputError: the target exists.
+        StorageError: it cannot be written.
+        EnvironmentProblem: PostgreSQL's programs are missing.
     """
     if target.exists():
         raise InputError(f"{target} exists already; name a new file")
@@ -111,7 +112,7 @@ def restore(source: Path, data: Path, database: str = "") -> ServiceSettings:
 
 
 def _copies(settings: ServiceSettings, place: Path) -> Iterator[Path]:
-    """The tables, copied to a place, one file after the other."""
+    """Copies the tables to a directory; yields the files one after the other."""
     if settings.database:
         dump = place / _DUMP
         _run(settings.database, _program("pg_dump"), "--format=custom", "--file", str(dump), _libpq(settings.database))

@@ -32,7 +32,11 @@ class BlobStore:
     """A directory of files; each lies under its digest from the moment it is complete, and is never changed."""
 
     def __init__(self, directory: Path) -> None:
-        """Raises StorageError when the directory cannot be made."""
+        """Makes the directory, if it is not there.
+
+        Raises:
+            StorageError: it cannot be made.
+        """
         self._directory = directory
         self._incoming = directory / "incoming"
         try:
@@ -66,7 +70,12 @@ class BlobStore:
             raise StorageError(f"file {digest[:12]} is gone from the store") from error
 
     def put(self, source: Path) -> Digest:
-        """Keep a copy of a file; returns its digest.  Raises StorageError or StorageFull."""
+        """Keeps a copy of a file; returns its digest.
+
+        Raises:
+            StorageError: the file cannot be read, or its copy not written.
+            StorageFull: the disk is full.
+        """
         with _reporting(), source.open("rb") as file:
             return self.put_open(file)
 
@@ -81,10 +90,11 @@ class BlobStore:
             return incoming.finish([data])
 
     async def receive(self, chunks: AsyncIterator[bytes], most: int) -> tuple[Digest, int]:
-        """Keep what comes, as it comes; returns its digest and its size.
+        """Keeps chunks as they come; returns their digest and their size in bytes.
 
         Raises:
-            TooLarge: it is more than `most` bytes; nothing of it is kept.
+            TooLarge: there are more than `most` bytes; nothing of them is kept.
+            StorageError: they cannot be written.
         """
         size = 0
         with _reporting(), self._receiving() as incoming:
@@ -101,13 +111,13 @@ class BlobStore:
 
     @contextlib.contextmanager
     def unswept(self) -> Iterator[None]:
-        """Held while nothing may be swept away; waits for a sweep that is under way."""
+        """A block in which no file is swept away; waits for a sweep that is under way."""
         with self._lock(fcntl.LOCK_SH):
             yield
 
     @contextlib.contextmanager
     def sweeping(self) -> Iterator[bool]:
-        """Held while files are swept away; whether that may be done now."""
+        """A block in which files may be swept away; yields whether that is allowed now."""
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB))
@@ -123,7 +133,7 @@ class BlobStore:
                 yield place.name
 
     def sweep_incoming(self, before: float) -> None:
-        """Remove what was broken off and has not changed since `before` (seconds since 1970)."""
+        """Removes unfinished files that have not changed since `before` (seconds since 1970)."""
         for left in self._incoming.iterdir():
             with contextlib.suppress(FileNotFoundError):
                 if left.stat().st_mtime < before:
@@ -162,7 +172,7 @@ class _Incoming:
         self._file.write(chunk)
 
     def finish(self, rest: Iterable[bytes]) -> Digest:
-        """Write the rest, and put the whole where it belongs, all at once."""
+        """Writes the rest, and moves the complete file to its place."""
         for chunk in rest:
             self.write(chunk)
         self._file.flush()
@@ -185,7 +195,7 @@ def _sync_directory(path: Path) -> None:
 
 @contextlib.contextmanager
 def _reporting() -> Iterator[None]:
-    """What a full or failing disk means."""
+    """Turns an error of the disk into a StorageError."""
     try:
         yield
     except OSError as error:

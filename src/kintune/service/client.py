@@ -1,12 +1,17 @@
 """The client of a service: what the command line and Python programs use.
 
-from kintune.service.client import Client
+An example:
 
-with Client("http://127.0.0.1:8190", token="kt_...") as client:
-    model = client.upload("resnet18.onnx")
-    job = client.submit(model["id"], target_ms=8)
-    job = client.wait(job["id"], on_news=print)
-    client.download(job["id"], "resnet18.kt")
+    from kintune.service.client import Client
+
+    with Client("http://127.0.0.1:8190", token="kt_...") as client:
+        model = client.upload("resnet18.onnx")
+        job = client.submit(model["id"], target_ms=8)
+        job = client.wait(job["id"], on_news=print)
+        client.download(job["id"], "resnet18.kt")
+
+What the methods return are the JSON documents of the API.  Times in them are in seconds since 1970, latencies in
+milliseconds, sizes in bytes.
 """
 
 from __future__ import annotations
@@ -42,15 +47,25 @@ class ServiceError(KintuneError):
 
 
 class Client:
-    """Talks to one service.  Requests that change something carry a key, so that trying again does them once."""
+    """Talks to one service; a context manager, which closes its connections.
+
+    Requests other than downloads are tried four times while the service does not answer, with pauses of at least half a
+    second.  A submission carries an idempotency key, so that trying again makes one job.
+    """
 
     def __init__(
         self, address: str | None = None, token: str | None = None, transport: httpx.BaseTransport | None = None
     ) -> None:
-        """The service at `address`, with a `token`; both come from the environment unless they are given.
+        """Opens no connection yet.
+
+        Args:
+            address: `http://HOST:PORT` or `https://HOST`; None takes it from $KINTUNE_SERVICE, else port
+                8190 of this machine.
+            token: None takes it from $KINTUNE_TOKEN; without either, none is sent.
+            transport: replaces the network, for tests.
 
         Raises:
-            InputError: for what can be neither.
+            InputError: the address or the token cannot be one.
         """
         self.address = _address(address or os.environ.get(SERVICE_VARIABLE) or "http://127.0.0.1:8190")
         token = _token(token or os.environ.get(TOKEN_VARIABLE) or "")
@@ -66,10 +81,13 @@ class Client:
         self._http.close()
 
     def upload(self, path: str | os.PathLike[str], name: str | None = None) -> dict[str, Any]:
-        """Hand in an ONNX file.
+        """Uploads an ONNX file; returns the model: `id`, `name`, `size` in bytes, `findings` and more.
+
+        `name` is what the model is called; None takes the file's name.
 
         Raises:
-            InputError: it cannot be used.
+            InputError: the file cannot be read, or the service finds that it cannot be tuned.
+            ServiceError: the service does not answer, or fails.
         """
         file = check_readable(path, "the model")
 
@@ -84,7 +102,15 @@ class Client:
         return model
 
     def submit(self, model: int, **wanted: Any) -> dict[str, Any]:
-        """Have a model made fast; `wanted` is what the API calls so (`target_ms`, `minutes`, `device` ...)."""
+        """Submits a job for an uploaded model; returns the job.
+
+        `wanted` are the fields of `JobRequest`: `target_ms` in milliseconds, `minutes`, `trials`, `device` and so on.
+        Those that are None count as not given.
+
+        Raises:
+            InputError: the service refuses the request.
+            ServiceError: the service does not answer, or fails.
+        """
         body = {"model": model, "wanted": {name: value for name, value in wanted.items() if value is not None}}
         answer: dict[str, Any] = self._ask(
             "POST", "/api/v1/jobs", json=body, headers={"Idempotency-Key": secrets.token_hex(16)}
@@ -92,32 +118,65 @@ class Client:
         return answer
 
     def jobs(self, **parameters: Any) -> list[dict[str, Any]]:
-        """Your jobs, newest first."""
+        """Returns the user's jobs, newest first, without their steps.
+
+        `parameters` are those of `GET /api/v1/jobs`: `state`, `everybody`, `after`, `limit` (at most 200).
+
+        Raises:
+            InputError: the service refuses the request.
+            ServiceError: the service does not answer, or fails.
+        """
         jobs: list[dict[str, Any]] = self._ask("GET", "/api/v1/jobs", params=parameters)["jobs"]
         return jobs
 
     def job(self, job: str) -> dict[str, Any]:
-        """One job, with its steps."""
+        """Returns one job, with its steps.
+
+        Raises:
+            InputError: the service refuses the request.
+            ServiceError: the service does not answer, or fails.
+        """
         answer: dict[str, Any] = self._ask("GET", f"/api/v1/jobs/{job}")
         return answer
 
     def cancel(self, job: str) -> dict[str, Any]:
-        """End a job without a result."""
+        """Ends a job without a result; returns the job as it is now.
+
+        Raises:
+            InputError: the service refuses the request.
+            ServiceError: the service does not answer, or fails.
+        """
         answer: dict[str, Any] = self._ask("POST", f"/api/v1/jobs/{job}/cancel")
         return answer
 
     def retry(self, job: str) -> dict[str, Any]:
-        """Go on with a job that failed or was cancelled, as a new one."""
+        """Goes on with a job that failed or was cancelled; returns the new job that does so.
+
+        Raises:
+            InputError: the service refuses the request.
+            ServiceError: the service does not answer, or fails.
+        """
         answer: dict[str, Any] = self._ask("POST", f"/api/v1/jobs/{job}/retry")
         return answer
 
     def report(self, job: str) -> dict[str, Any]:
-        """What came of a job."""
+        """Returns the report of a job that is done: the document of `kintune tune --json`.
+
+        Raises:
+            InputError: the service refuses the request.
+            ServiceError: the service does not answer, or fails.
+        """
         answer: dict[str, Any] = self._ask("GET", f"/api/v1/jobs/{job}/report")
         return answer
 
     def download(self, job: str, path: str | os.PathLike[str], what: str = "executable") -> Path:
-        """Write a job's `executable` or `log` to a file."""
+        """Writes a job's `executable` or `log` to a file, whole or not at all; returns the file's path.
+
+        Raises:
+            StorageError: the file cannot be written.
+            InputError: the service refuses the request, or the file cannot be written there.
+            ServiceError: the service does not answer, or breaks off.
+        """
         target = check_writable(path, "the output")
         part = target.with_name(f".{target.name}.part")
         try:
@@ -138,10 +197,14 @@ class Client:
         return target
 
     def watch(self, job: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """A job's news as they come, (kind, data), until it is over; a line that breaks is taken up again.
+        """Yields a job's events as they come, as (kind, data), until the job is over.
+
+        The first and the last are of kind `job`, whose data is the whole job.  A connection that breaks is opened again
+        after a second.
 
         Raises:
-            ServiceError: there is no line to begin with.
+            InputError: the service refuses the request.
+            ServiceError: the service cannot be reached to begin with, or fails.
         """
         reached = False
         while True:
@@ -157,10 +220,14 @@ class Client:
             time.sleep(1.0)
 
     def wait(self, job: str, on_news: Callable[[str, Mapping[str, Any]], None] | None = None) -> dict[str, Any]:
-        """Wait until a job is over.
+        """Waits until a job is over, without a limit; returns the job.
+
+        `on_news` is called with the kind and the data of each event.
 
         Raises:
-            JobFailed: it has failed or was cancelled.
+            JobFailed: the job has failed or was cancelled.
+            InputError: the service refuses the request.
+            ServiceError: the service does not answer, or fails.
         """
         last: dict[str, Any] = {}
         for kind, data in self.watch(job):
@@ -186,11 +253,13 @@ class Client:
                     yield kind, json.loads(line.removeprefix("data: "))
 
     def _ask(self, method: str, path: str, content: Callable[[], Iterator[bytes]] | None = None, **more: Any) -> Any:
-        """One request, tried again while the service does not answer.
+        """Sends a request, again while the service does not answer; returns its JSON answer, None where it is empty.
+
+        `content` makes the body anew for each try.
 
         Raises:
-            InputError: for what the service refuses.
-            ServiceError: for what it cannot do.
+            InputError: the service refuses the request.
+            ServiceError: the service does not answer, or fails.
         """
         waits = BackOff(0.5)
         for number in range(_TRIES):

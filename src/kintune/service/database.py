@@ -22,11 +22,11 @@ _VERSIONS = "service_alembic"  # the table that says which tables there are
 
 
 def open_database(location: str) -> Database:
-    """Open the database at a path or URL; missing tables are made, older ones brought up to date.
+    """Opens the database at a path or URL; missing tables are made, older ones brought up to date.
 
     Raises:
-        RecordsError: it cannot be used, or a newer version of Kintune has been at work there; StorageError when it
-            cannot be written.
+        RecordsError: it cannot be used, or a newer version of Kintune has written it.
+        StorageError: it cannot be written.
     """
     system = database_system_at(location, _BUSY_S)
     database = Database(system, create=True, verify=True)
@@ -60,5 +60,5 @@ def _refuse_newer(connection: object, config: Config, where: str) -> None:
 
 
 def plain(row: Row[Any]) -> dict[str, Any]:
-    """By column; SQLAlchemy's names are strings of its own kind, which other libraries do not take for strings."""
+    """Returns a row by column name, as `str`: SQLAlchemy's own type of names is not accepted by other libraries."""
     return {str(name): value for name, value in row._asdict().items()}

@@ -1,4 +1,4 @@
-"""The jobs: asked for once, changed step by step, each step a row of its own."""
+"""The jobs in the database: submitted once, changed step by step, each step a row of its own."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class PendingCommand(msgspec.Struct, frozen=True):
-    """Something that was asked of a job and is not granted yet."""
+    """A command to a job that is not carried out yet."""
 
     id: int
     job: str
@@ -66,7 +66,7 @@ class JobRepository:
         self._database = database
 
     def together(self) -> AbstractContextManager[Connection]:
-        """A block whose changes are kept together or not at all."""
+        """A transaction: its changes are kept together or not at all."""
         return self._database.transaction()
 
     # what visitors ask ----------------------------------------------------------------------------------------------
@@ -139,7 +139,11 @@ class JobRepository:
             return self.submit(theirs, old.model, old.wanted, now, retry_of=first)
 
     def get(self, visitor: Visitor, job: str) -> Job:
-        """A job that the visitor may see.  Raises NotFound."""
+        """Returns a job that the visitor may see.
+
+        Raises:
+            NotFound: there is none.
+        """
         with self._database.snapshot() as connection:
             found = self._get(connection, job)
         if not visitor.sees(found.owner):
@@ -177,10 +181,10 @@ class JobRepository:
             return [JobStep(JobStatus(row.state), row.reason, row.at) for row in rows]
 
     def command(self, job: Job, command: JobCommand, now: float, value: float | None = None) -> None:
-        """Ask something of a job.
+        """Records a command to a job.
 
         Raises:
-            OrderError: that makes no sense in its state.
+            OrderError: it makes no sense in the job's state.
         """
         with self._database.transaction() as connection:
             state = self._get(connection, job.id).state
@@ -228,7 +232,7 @@ class JobRepository:
             return frozenset(connection.scalars(select(jobs.c.run_id).where(theirs)))
 
     def pending_commands(self) -> list[PendingCommand]:
-        """What was asked and is not granted yet, in order."""
+        """Returns the commands that are not carried out yet, in order."""
         query = select(commands).where(commands.c.granted.is_(None)).order_by(commands.c.id)
         with self._database.snapshot() as connection:
             return [
@@ -236,19 +240,19 @@ class JobRepository:
             ]
 
     def close_command(self, command: PendingCommand, now: float) -> None:
-        """Record that a command was carried out, or came too late."""
+        """Records that a command was carried out, or came too late; `now` is in seconds since 1970."""
         with self._database.transaction() as connection:
             connection.execute(update(commands).where(commands.c.id == command.id).values(granted=now))
             if command.command is JobCommand.PRIORITY and command.value is not None:
                 connection.execute(update(jobs).where(jobs.c.id == command.job).values(priority=command.value))
 
     def step(self, job: str, state: JobStatus, reason: str, now: float, **facts: str | None) -> Job:
-        """Bring a job into a state, once; with what else is known of it from here on (`run_id`, `report` ...).
+        """Brings a job into a state, once, and records `facts` (`run_id`, `report` ...); returns the job.
 
-        When it is over, nothing that was asked of it is open any more.
+        When it is over, its commands are closed.
 
         Raises:
-            OrderError: it cannot come there from where it is.
+            OrderError: the state cannot follow the one that the job is in.
         """
         with self._database.transaction() as connection:
             before = self._get(connection, job)
@@ -269,7 +273,7 @@ class JobRepository:
             return self._get(connection, job)
 
     def progressed(self, job: str, progress: str) -> None:
-        """Something to show; it may be lost."""
+        """Records progress, which is only shown and may be lost."""
         with self._database.transaction() as connection:
             connection.execute(update(jobs).where(jobs.c.id == job).values(progress=progress))
 

@@ -1,4 +1,4 @@
-"""The life of a job: which step may follow which.  Pure; whoever changes a job's state asks here first."""
+"""The states of a job, which may follow which, and the commands that each allows.  Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _FOLLOWS: dict[JobStatus, frozenset[JobStatus]] = {
 
 
 class JobCommand(str, Enum):
-    """What somebody may ask of a job that is under way."""
+    """A command to a job that is not over."""
 
     CANCEL = "cancel"
     FINISH = "finish"
@@ -66,7 +66,7 @@ def after(before: JobStatus, now: JobStatus) -> JobStatus:
 
 
 def may_command(state: JobStatus, command: JobCommand) -> bool:
-    """Whether it makes sense to ask that of a job in this state."""
+    """Returns whether a command makes sense for a job in this state."""
     if command is JobCommand.FINISH:
         return state is JobStatus.TUNING
     return not state.over

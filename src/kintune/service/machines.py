@@ -44,7 +44,7 @@ class RegisteredMachine(msgspec.Struct, frozen=True):
 
 
 class DeviceTypes:
-    """Types by name."""
+    """The types of devices that machines elsewhere have brought, by name; each is what its first device was."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -56,19 +56,23 @@ class DeviceTypes:
         return {row.name: msgspec.json.decode(row.about, type=DeviceDescription) for row in rows}
 
     def forget(self, name: str) -> None:
-        """The next device of this type says anew what those are.  Raises NotFound."""
+        """Removes a type; the next device of this name defines it anew.
+
+        Raises:
+            NotFound: there is no such type.
+        """
         with self._database.transaction() as connection:
             if not connection.execute(delete(device_types).where(device_types.c.name == name)).rowcount:
                 raise NotFound(f"there is no type of devices {name[:64]!r}")
 
     def get(self, name: str) -> DeviceDescription | None:
-        """What the devices of a type are; None if there is none of this name."""
+        """Returns what the devices of a type are; None if there is no such type."""
         with self._database.snapshot() as connection:
             row = connection.execute(select(device_types.c.about).where(device_types.c.name == name)).one_or_none()
         return None if row is None else msgspec.json.decode(row.about, type=DeviceDescription)
 
     def put(self, name: str, machine: str, about: DeviceDescription, now: float) -> None:
-        """The devices of this type are like that one of this machine."""
+        """Adds or replaces a type, as defined by a device of this machine; `now` is in seconds since 1970."""
         row = {"machine": machine, "about": msgspec.json.encode(about).decode(), "created": now}
         with self._database.transaction() as connection:
             known = connection.scalar(select(device_types.c.name).where(device_types.c.name == name))
@@ -100,10 +104,10 @@ class MachineRegistry:
         self.alike = alike
 
     def admit(self, token: int, join: Join, now: float) -> list[DeviceDescription]:
-        """Let a machine in; for each of its devices, what those of its type are.
+        """Registers a machine; returns for each of its devices what those of its type are.
 
         Raises:
-            InputError: it may not come in like this; nothing has changed then.
+            InputError: the machine may not join like this; nothing has changed then.
         """
         with self._database.transaction() as connection:
             mine = connection.execute(select(machines).where(machines.c.token == token)).one_or_none()
@@ -133,10 +137,10 @@ class MachineRegistry:
             return types
 
     def recognise(self, join: Join, now: float) -> list[DeviceDescription]:
-        """What the devices of a machine's types are; for one whose right to be here somebody else has seen to.
+        """Returns what the types of a machine's devices are, for a machine that somebody else has let in.
 
         Raises:
-            InputError: one of them is not what it calls itself.
+            InputError: a device is not of the type that it is called.
         """
         with self._database.transaction():
             return [self._type(device, join.name, now) for device in join.devices]
@@ -179,7 +183,7 @@ def machines_in(database: Database) -> list[RegisteredMachine]:
 
 
 def _unlike(about: DeviceDescription, known: DeviceDescription, alike: float) -> str:
-    """Why two devices are not of one type; "" if they are."""
+    """Returns why two devices are not of one type; "" if they are."""
     one, other = about.device_type, known.device_type
     for what, mine, theirs in (
         ("processor", one.model, other.model),

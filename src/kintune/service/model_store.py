@@ -1,4 +1,4 @@
-"""The models that were uploaded: whose, which file, and what looking at them has found."""
+"""The models that were uploaded: their owners, their files, and the findings of the inspection."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Input(msgspec.Struct, frozen=True):
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """What looking at a model has found; `problem` says in one line why it cannot be used, if it cannot.
+    """What the inspection of a model has found; `problem` says in one line why it cannot be used, if it cannot.
 
     `operators` counts them by name.
     """
@@ -41,7 +41,7 @@ class Findings(msgspec.Struct, frozen=True):
 
 
 class StoredModel(msgspec.Struct, frozen=True):
-    """A model in the library; `findings` are None until it was looked at."""
+    """An uploaded model; `findings` are None until it was inspected."""
 
     id: int
     owner: int
@@ -76,14 +76,18 @@ class ModelStore:
             return self._get(known)
 
     def get(self, visitor: Visitor, model: int) -> StoredModel:
-        """A model that the visitor may see.  Raises NotFound."""
+        """Returns a model that the visitor may see.
+
+        Raises:
+            NotFound: there is none.
+        """
         found = self._get(model)
         if not visitor.sees(found.owner) or found.deleted is not None:
             raise NotFound(f"there is no model {model}")
         return found
 
     def of_job(self, model: int) -> StoredModel:
-        """The model of a job, whoever asks, be it deleted or not."""
+        """Returns the model of a job, whoever asks, be it deleted or not."""
         return self._get(model)
 
     def page(self, visitor: Visitor, before: int | None = None, limit: int = 100) -> list[StoredModel]:
@@ -96,7 +100,7 @@ class ModelStore:
             return [_model(plain(row)) for row in rows]
 
     def found(self, model: int, findings: Findings) -> None:
-        """Somebody has looked at the model."""
+        """Records what the inspection of a model has found."""
         text = msgspec.json.encode(findings).decode()
         with self._database.transaction() as connection:
             connection.execute(update(models).where(models.c.id == model).values(findings=text))

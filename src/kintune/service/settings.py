@@ -74,7 +74,7 @@ class ServiceSettings(msgspec.Struct, frozen=True):
 
     @property
     def content(self) -> Path:
-        """The store of files."""
+        """The directory of the blob store."""
         return self.directory / "content"
 
     @property

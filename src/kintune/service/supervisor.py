@@ -38,11 +38,11 @@ Say = Callable[[str], None]
 
 
 class RestartPolicy:
-    """Of one process.  Who dies by itself waits longer each time; who was killed comes back at once, however often.
+    """When one process is started again.  One that ends by itself waits longer each time; one that was killed does not.
 
-    Who ends with EX_TEMPFAIL waits longer each time as well, but is never given up: the trouble passes.
+    One that ends with EX_TEMPFAIL waits longer each time as well, but is never given up.
 
-    `due` is the time of the next start, on the clock of `now`.
+    `due` is the time of the next start, in seconds on the clock of `now`.  It reads no clock.
     """
 
     def __init__(self) -> None:
@@ -53,15 +53,15 @@ class RestartPolicy:
 
     @property
     def hopeless(self) -> bool:
-        """Whether it has died too often before it was of use."""
+        """Whether the process has ended too often before it ran for a minute."""
         return self.deaths >= _HOPELESS
 
     def started(self, now: float) -> None:
-        """It runs."""
+        """Records a start."""
         self._started = now
 
     def ended(self, code: int, now: float) -> None:
-        """It has ended with this exit code, negative for a signal."""
+        """Records an end, with its exit code, negative for a signal."""
         steady = now - self._started >= _STEADY_S
         if code in _KILLED or steady:
             self._waits.reset()
@@ -82,7 +82,7 @@ class _Part:
         self.restarts = RestartPolicy()
 
     def start(self, now: float, parent_pipe: int) -> None:
-        """Start it, in a session of its own, so that Ctrl-C reaches the supervisor alone."""
+        """Starts it in a session of its own, so that Ctrl-C reaches the supervisor alone."""
         command = [sys.executable, "-m", *self.arguments, str(parent_pipe)]
         self.process = subprocess.Popen(command, pass_fds=[parent_pipe], start_new_session=True)
         self.restarts.started(now)
@@ -100,10 +100,10 @@ class Supervisor:
         write_whole(settings.file, msgspec.json.encode(settings))  # for commands about the service
 
     def run(self) -> None:
-        """Serve.
+        """Starts and restarts the processes until a signal ends the service.
 
         Raises:
-            EngineError: a part dies again and again before it has served for a minute.
+            EngineError: a process has ended again and again before it served for a minute.
         """
         before = {number: signal.signal(number, self._leave) for number in (signal.SIGTERM, signal.SIGINT)}
         sleep, wake = os.pipe()
@@ -128,7 +128,7 @@ class Supervisor:
                 os.close(end)
 
     def _look_after(self, now: float) -> float | None:
-        """Start what is due; returns for how long nothing will be."""
+        """Starts the processes that are due; returns for how many seconds no other will be."""
         nearest: float | None = None
         for part in self._parts:
             if part.process is not None and (code := part.process.poll()) is not None:
@@ -146,13 +146,13 @@ class Supervisor:
         return nearest
 
     def _write(self, name: str) -> str:
-        """Write the settings of one part; where it is alone in a container, others have other ones."""
+        """Writes the settings of one process; in a container of its own, it has other ones."""
         path = self._settings.directory / f"settings-{name}.json"
         write_whole(path, msgspec.json.encode(self._settings))
         return str(path)
 
     def _end_all(self) -> None:
-        """Ask all to leave, and see that they do."""
+        """Ends all processes, by SIGTERM and then by SIGKILL."""
         running = [part.process for part in self._parts if part.process is not None]
         for process in running:
             process.terminate()
@@ -183,7 +183,10 @@ def data_directory(path: Path) -> Path:
 
 
 def end_with_parent(arguments: Sequence[str]) -> None:
-    """Be ended by SIGTERM when the pipe whose descriptor is the first of `arguments`, if there is one, is closed."""
+    """Sends this process SIGTERM when its parent is gone.
+
+    The first of `arguments`, if there is one, is the descriptor of the pipe that the parent holds open.
+    """
     if arguments:
         threading.Thread(target=_wait, args=(int(arguments[0]),), name="parent-watch", daemon=True).start()
 

@@ -28,7 +28,7 @@ _PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
 
 
 def examine(path: Path) -> Findings:
-    """What the file is; never raises for what is in it."""
+    """Returns what a file is; never raises for what is in it."""
     with path.open("rb") as file:
         beginning = file.read(8)
     if beginning.startswith(_PICKLES):

@@ -58,10 +58,10 @@ class Users:
         self._database = database
 
     def add_user(self, name: str, now: float, quota: Quota | None = None) -> User:
-        """A new user.
+        """Adds a user.
 
         Raises:
-            InputError: for a name that is taken, or none.
+            InputError: the name is taken, or not allowed.
         """
         if not _NAME.fullmatch(name):
             raise InputError(f"user {name[:64]!r}: names are up to 64 small letters, digits and . _ @ -")
@@ -74,7 +74,11 @@ class Users:
         return User(found, name, quota, False, now)
 
     def user(self, name: str) -> User:
-        """The user of this name.  Raises NotFound."""
+        """Returns the user of this name.
+
+        Raises:
+            NotFound: there is none.
+        """
         if (found := self._named(name)) is None:
             raise NotFound(f"there is no user {name[:64]!r}")
         return found
@@ -85,7 +89,11 @@ class Users:
             return [_user(plain(row)) for row in connection.execute(select(users).order_by(users.c.name))]
 
     def change_user(self, name: str, *, quota: Quota | None = None, disabled: bool | None = None) -> User:
-        """Give somebody another quota, or lock them out."""
+        """Gives a user another quota, or locks them out.
+
+        Raises:
+            NotFound: there is no such user.
+        """
         changes: dict[str, object] = {}
         if quota is not None:
             changes["quota"] = msgspec.json.encode(quota).decode()
@@ -98,7 +106,11 @@ class Users:
             return self.user(name)
 
     def add_token(self, user: User, label: str, scope: Scope, now: float, days: float | None) -> NewToken:
-        """A new token, whose text is never to be seen again; it expires after so many `days`, or never."""
+        """Makes a new token, whose text is not kept; it expires after so many `days`, or never.
+
+        Raises:
+            InputError: `days` is not more than 0.
+        """
         if days is not None and days <= 0:
             raise InputError(f"a token lives for more than 0 days, not {days:g}")
         token = new_token()
@@ -133,9 +145,10 @@ class Users:
             return connection.scalar(peoples) is not None
 
     def local(self, now: float) -> Visitor:
-        """Whoever sits at this machine, while nobody has a token: the user `local`, who may do everything.
+        """Returns the user `local`, who may do everything: whoever is at this machine while nobody has a token.
 
-        Raises Unauthorized from the first token on.
+        Raises:
+            Unauthorized: somebody has had a token.
         """
         with self._database.snapshot():  # nothing is written as a rule, since every request asks
             if self.any_token():
@@ -147,7 +160,11 @@ class Users:
         return Visitor(known.id, known.name, Scope.ADMIN, None, known.quota)
 
     def revoke(self, token: int, now: float) -> None:
-        """Nobody comes in with this token any more.  Raises NotFound."""
+        """Revokes a token.
+
+        Raises:
+            NotFound: there is no such token.
+        """
         with self._database.transaction() as connection:
             if connection.scalar(select(tokens.c.id).where(tokens.c.id == token)) is None:
                 raise NotFound(f"there is no token {token}")
@@ -155,10 +172,11 @@ class Users:
             connection.execute(update(tokens).where(mine).values(revoked=now))
 
     def visitor(self, text: str, now: float) -> Visitor:
-        """Who comes with this token.
+        """Returns who comes with this token.
 
         Raises:
-            Unauthorized: nobody who may come in; it does not say why, to those who try.
+            Unauthorized: the token is unknown, expired or revoked, or its user is locked out; the message does not
+                say which.
         """
         if not looks_like_a_token(text):
             raise Unauthorized("this takes a valid token")
@@ -189,7 +207,7 @@ def _token(row: dict[str, object]) -> Token:
 
 
 class NewToken(NamedTuple):
-    """A token that nobody has seen yet; `hint` is its beginning, by which people tell theirs apart."""
+    """A token as it was made; `hint` is its beginning, by which users tell their tokens apart."""
 
     text: str
     hash: str
@@ -203,13 +221,13 @@ def new_token() -> NewToken:
 
 
 def hash_of(text: str) -> str:
-    """What is kept of a token.
+    """Returns what is kept of a token: its SHA-256.
 
-    A plain SHA-256: a slow hash protects passwords, which can be guessed; 256 random bits cannot.
+    A slow hash protects passwords, which can be guessed; a token has 256 random bits.
     """
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def looks_like_a_token(text: str) -> bool:
-    """Whether it is worth looking up."""
+    """Returns whether a text has the form of a token."""
     return _SHAPE.fullmatch(text) is not None

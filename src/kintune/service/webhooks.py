@@ -1,7 +1,7 @@
-"""Webhooks: who wants to be called when a job is over, and how that went.
+"""Webhooks: addresses to be called when a job is over, and the outcome of each call.
 
-A call is written down in the transaction that ends the job, so it is neither lost nor made up; it is made by the web
-process, and tried again with longer and longer waits.
+A call is recorded in the transaction that ends the job, so it is neither lost nor made up.  The web process makes it,
+and tries again with longer and longer waits.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Webhooks:
         self._database = database
 
     def ask(self, job: Job, now: float) -> None:
-        """The job is over: call whoever wants to know; inside the transaction that ends it."""
+        """Records the call for a job that is over, inside the transaction that ends it."""
         if job.wanted.webhook is None:
             return
         row = {"job": job.id, "url": job.wanted.webhook, "attempts": 0, "due": now, "outcome": ""}
@@ -45,19 +45,19 @@ class Webhooks:
             connection.execute(insert(webhooks).values(**row))
 
     def due(self, now: float, limit: int = 20) -> list[Webhook]:
-        """The calls to be made now, longest due first."""
+        """Returns the calls to be made at `now` (seconds since 1970), longest due first."""
         query = select(webhooks).where(webhooks.c.due <= now).order_by(webhooks.c.due).limit(limit)
         with self._database.snapshot() as connection:
             return [Webhook(row.id, row.job, row.url, row.attempts) for row in connection.execute(query)]
 
     def next_due(self) -> float | None:
-        """When the next call is to be made."""
+        """Returns when the next call is to be made, in seconds since 1970; None if there is none."""
         with self._database.snapshot() as connection:
             found: float | None = connection.scalar(select(func.min(webhooks.c.due)))
             return found
 
     def made(self, call: Webhook, outcome: str, now: float, *, heard: bool) -> None:
-        """The call was made; if nobody `heard` it, it is tried again, up to five times more."""
+        """Records a call; one that was not `heard` is tried again, up to five times more."""
         wait = None if heard or call.attempts >= len(_WAITS_S) else _WAITS_S[call.attempts]
         values = {"attempts": call.attempts + 1, "due": None if wait is None else now + wait, "outcome": outcome[:200]}
         with self._database.transaction() as connection:
@@ -65,10 +65,10 @@ class Webhooks:
 
 
 def public_address(url: str) -> str | None:
-    """The numeric address that a URL's name stands for; None unless all of them are on the public internet.
+    """Returns the numeric address of a URL's name; None unless all its addresses are on the public internet.
 
-    Otherwise users could have the service knock at doors that only it can reach.  Whoever calls must use this address
-    and not ask for the name again, which might then stand for another.
+    Otherwise users could make the service call hosts that only it can reach.  Callers must use this address and not
+    look the name up again, which might then give another.
     """
     parts = urlsplit(url)
     try:

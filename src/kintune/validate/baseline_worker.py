@@ -58,7 +58,12 @@ class BaselineHandler:
         self._context = msgspec.msgpack.decode(context, type=BaselineContext)
 
     def item(self, payload: bytes) -> bytes:
-        """Obey one order; InputError when this runtime cannot run the network."""
+        """Carries out one order; returns its answer, empty for a preparation.
+
+        Raises:
+            InputError: this runtime cannot run the network.
+            OrderError: a turn comes before the preparation.
+        """
         match _ORDERS.decode(payload):
             case PrepareBaseline():
                 self._run = self._prepare()

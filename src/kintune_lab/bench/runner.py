@@ -32,7 +32,11 @@ __all__ = ["BenchRunner", "Importer", "check_imports", "import_models", "models_
 
 
 ImportAll = Callable[[Sequence[str]], Mapping[str, ModelFacts]]
-"""Imports models by what the spec calls them; raises SpecError for one that cannot be used."""
+"""Imports models by what the spec calls them.
+
+Raises:
+    SpecError: a model cannot be used.
+"""
 
 
 class BenchRunner:
@@ -198,7 +202,12 @@ def seconds_left(expected: Sequence[float | None], past: Sequence[tuple[float | 
 
 
 Importer: TypeAlias = Callable[[str], ModelFacts]
-"""Imports the model that a spec names; raises InputError when it cannot be used, KintuneError when that crashes."""
+"""Imports the model that a spec names.
+
+Raises:
+    InputError: the model cannot be used.
+    KintuneError: the import crashes.
+"""
 
 
 def import_models(texts: Iterable[str], say: Callable[[str], None], places: Mapping[str, str]) -> dict[str, ModelFacts]:

@@ -64,7 +64,10 @@ def tune_teachers(plan: TeachingPlan, directory: Path, show: Callable[[str, floa
     """The records of this plan in `directory`, made unless they are there; the same for all cells of a bench.
 
     A teacher that was cut off is gone on with, for the rest of its minutes.  `show` is told which network is tuned, and
-    which share of all is done.  Takes the cores itself.  Raises what `kintune tune` raises.
+    which share of all is done.  Takes the cores itself.
+
+    Raises:
+        KintuneError: as `kintune tune` does.
     """
     directory.mkdir(parents=True, exist_ok=True)
     records, notes = directory / f"{plan.id}.sqlite", directory / f"{plan.id}.json"

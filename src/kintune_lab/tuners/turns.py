@@ -108,7 +108,11 @@ class TurnThread:
         self._thread.start()
 
     def turn(self) -> bool:
-        """Let the work proceed until it ends its turn; True once it has returned.  Raises what the work raised."""
+        """Lets the work proceed until it ends its turn; returns whether the work has returned.
+
+        Raises:
+            BaseException: what the work raised.
+        """
         if not self._finished:
             self._go.release()
             self._over.acquire()

@@ -1,4 +1,4 @@
-"""The engine's log, and out of it what one run's processes have said."""
+"""The engine's log, and the lines of one run in it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class EngineLog:
         self.path = path
 
     def set_aside(self) -> None:
-        """Begin a new log if this one has become large; one old one is kept.  Only while no engine writes.
+        """Begins a new log if this one has become large; one old one is kept.  Only while no engine writes.
 
         Raises:
-            StorageError: that cannot be done.
+            StorageError: the file cannot be renamed.
         """
         try:
             if self.size > _LARGEST:
@@ -35,13 +35,13 @@ class EngineLog:
 
     @property
     def size(self) -> int:
-        """How many bytes there are now: what a run says that begins now comes after."""
+        """The number of bytes; the lines of a run that begins now come after them."""
         with contextlib.suppress(OSError):
             return self.path.stat().st_size
         return 0
 
     def of(self, run: str, since: int = 0) -> bytes:
-        """The lines about a run, `since` so many bytes; of very many the last ones."""
+        """Returns the lines about a run after the first `since` bytes; of very many the last ones."""
         about, found, size = f"job {run}".encode(), deque[bytes](), 0
         with contextlib.suppress(OSError), self.path.open("rb") as file:  # a job does not fail for want of its log
             begin = self.size - _MOST_READ

@@ -67,7 +67,7 @@ class EventTally(msgspec.Struct, frozen=True):
     disturbed: int = 0
 
     def plus(self, other: EventTally) -> EventTally:
-        """Both together."""
+        """Returns the sum of both."""
         return EventTally(self.measured + other.measured, self.disturbed + other.disturbed)
 
 
@@ -82,7 +82,7 @@ class StageBegan(msgspec.Struct, frozen=True, tag="stage_began"):
 
 
 class StageEnded(msgspec.Struct, frozen=True, tag="stage_ended"):
-    """It has given them back."""
+    """A stage has given its resources back."""
 
     job: str
     stage: str
@@ -101,7 +101,7 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 class Standings(msgspec.Struct, frozen=True, tag="standings"):
-    """All hosts and devices as they stand now; who comes to listen is told the latest first.  It is about no job."""
+    """All hosts and devices as they are now; a new listener gets the latest first.  It is about no job."""
 
     resources: tuple[Standing, ...]
     job: str = ""
@@ -111,30 +111,40 @@ News: TypeAlias = Changed | Progressed | StageBegan | StageEnded | Standings
 
 
 class Poke(msgspec.Struct, frozen=True):
-    """The one thing that is said to the orchestrator: look into the database, something is new."""
+    """The one message to the orchestrator: something is new in the database."""
 
 
 _decoder: msgspec.msgpack.Decoder[News] = msgspec.msgpack.Decoder(News)
 
 
 def encode(news: News | Poke) -> bytes:
-    """As bytes."""
+    """Returns an event or a poke as msgpack."""
     return msgspec.msgpack.encode(news)
 
 
 def decode_news(data: bytes) -> News:
-    """From bytes; raises msgspec.MsgspecError for anything else."""
+    """Returns the event that msgpack bytes hold.
+
+    Raises:
+        msgspec.MsgspecError: they hold none.
+    """
     return _decoder.decode(data)
 
 
 class EventBus:
-    """Listens in a thread of its own; `poked` is called there for every poke that comes.
+    """The orchestrator's end of the socket, served by a thread of its own.
 
-    `publish` may be called from any thread and never waits.
+    `poked` is called in that thread for every poke that comes.  `publish` may be called from any thread and never
+    waits.
     """
 
     def __init__(self, path: Path, poked: Callable[[], None]) -> None:
-        """Raises StorageError when the socket cannot be made, InputError when it never can."""
+        """Makes the socket at `path` and starts the thread.
+
+        Raises:
+            InputError: the path is too long for a socket.
+            StorageError: the socket cannot be made.
+        """
         if len(os.fsencode(path)) > _LONGEST_PATH:
             raise InputError(f"{path}: is too long for the path of a socket; name a shorter data directory")
         self._path = path
@@ -163,7 +173,7 @@ class EventBus:
         self._thread.start()
 
     def publish(self, news: News) -> None:
-        """Tell everybody who listens."""
+        """Sends an event to all listeners."""
         data = frame(encode(news))
         with self._lock:
             if isinstance(news, Standings):
@@ -175,7 +185,7 @@ class EventBus:
         self._nudge()
 
     def close(self) -> None:
-        """Hang up."""
+        """Closes all connections and removes the socket."""
         self._closed = True
         self._nudge()
         self._thread.join(timeout=5)

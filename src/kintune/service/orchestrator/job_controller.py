@@ -1,4 +1,4 @@
-"""Brings jobs from queued to their ends: what the database wants is launched, what the engine says is written down."""
+"""The controller of jobs: launches what the database asks for, and records there what the engine reports."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ _WORDS = {
 
 @dataclass
 class _Underway:
-    """A job that the engine has; `written_at` is when its progress was last written down.
+    """A job that the engine has; `written_at` is when its progress was last recorded.
 
-    What its processes say comes after `said_before` bytes of the engine's log.
+    The output of its processes begins after `said_before` bytes of the engine's log.
     """
 
     job: Job
@@ -67,9 +67,9 @@ class _Underway:
 
 
 class JobController:
-    """One orchestrator's jobs.  All methods are called in the engine's thread.
+    """The jobs of one orchestrator.  All methods are called in the engine's thread.
 
-    `now` gives seconds since 1970, `publish` tells whoever listens, `log` has what runs' processes have said.
+    `now` gives seconds since 1970, `publish` sends events to listeners, `log` holds the output of runs' processes.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class JobController:
         return "" if underway is None else underway.job.id
 
     def look_around(self) -> None:
-        """See what is new in the database: what was asked, then jobs, as many as may be under way at once.
+        """Reads what is new in the database: pending commands, then jobs, as many as may run at once.
 
         A command is open until its job is over, so that an orchestrator started after this one carries it out as well.
         The engine accepts the same command twice.
@@ -139,7 +139,7 @@ class JobController:
                 self._step(underway, state, _ALREADY_MET if met else "")
 
     def progressed(self, run: str, payload: bytes) -> None:
-        """A job says where it stands."""
+        """Records and publishes the progress of a run."""
         underway = self._runs[run]
         try:
             report = msgspec.msgpack.decode(payload, type=ProgressReport)
@@ -152,7 +152,7 @@ class JobController:
             self._jobs.progressed(underway.job.id, msgspec.json.encode(report).decode())
 
     def ended(self, run: str, end: JobEnd) -> None:
-        """A job is over: write down what came of it, and look for the next."""
+        """Records the result of a run that is over, and looks for the next job."""
         underway = self._runs.pop(run)
         self._journal.leave(run)
         tuning_run = underway.tuning_run
@@ -168,11 +168,11 @@ class JobController:
     # inside ---------------------------------------------------------------------------------------------------------
 
     def _turn(self, job: Job) -> tuple[bool, float, float]:
-        """Jobs that had begun come first, then who has waited longest, times its priority: so nobody waits for ever."""
+        """The sort key of jobs: those that had begun come first, then by waiting time multiplied by priority."""
         return (job.state is JobStatus.QUEUED, -(self._now() - job.created) * job.priority, job.created)
 
     def _answer(self, job: Job) -> bool:
-        """Answer a job at once with the result of an earlier one that meets its target, if there is any."""
+        """Answers a job with the result of an earlier one that meets its target; returns whether there was one."""
         target = job.wanted.target_ms
         if target is None or job.state is not JobStatus.QUEUED:
             return False
@@ -202,7 +202,7 @@ class JobController:
             self._launch(job)
 
     def _settle(self, job: Job) -> bool:
-        """Write down what came of a job's run that was over before this orchestrator began, if it was."""
+        """Records the result of a run that was over before this orchestrator began; returns whether there was one."""
         if job.run_id is None:
             return False
         underway = _Underway(job, None, job.state)
@@ -243,7 +243,10 @@ class JobController:
         return next((run for run, underway in self._runs.items() if underway.job.id == job), None)
 
     def _carry_out(self, command: PendingCommand, going: dict[str, Job]) -> None:
-        """Grant what does not need the job to be launched; one that is called off while it is not goes from `going`."""
+        """Carries out a command that does not need the job to be launched.
+
+        A job that is cancelled before it was launched is removed from `going`.
+        """
         job, run = going.get(command.job), self._run_of(command.job)
         if job is None or command.command is JobCommand.PRIORITY:
             self._jobs.close_command(command, self._now())

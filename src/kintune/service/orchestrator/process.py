@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Orchestrate until told to leave by SIGTERM; the exit code is 0 then, and EX_TEMPFAIL for storage trouble."""
+    """Runs the orchestrator until SIGTERM; returns the exit code: 0, EX_TEMPFAIL for storage trouble, or 1."""
     path, *parent_pipe = sys.argv[1:] if argv is None else argv
     end_with_parent(parent_pipe)
     settings = msgspec.json.decode(Path(path).read_bytes(), type=ServiceSettings)
@@ -70,9 +70,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def orchestrate(settings: ServiceSettings) -> None:
-    """Serve the jobs of the database until SIGTERM or SIGINT.
+    """Serves the jobs of the database until SIGTERM or SIGINT.
 
-    Raises what makes it impossible: TargetError for the device, StorageError, EngineError.
+    Raises:
+        TargetError: the device cannot be used.
+        StorageError: a database or a directory cannot be used.
+        EngineError: the device's worker or the agents' address cannot be opened.
     """
     require_tried_versions()
     _allow_many_files()
@@ -164,7 +167,7 @@ def orchestrate(settings: ServiceSettings) -> None:
 
 
 def _allow_many_files() -> None:
-    """Every machine elsewhere takes a descriptor, and so does everybody who only knocks."""
+    """Sets the limit of open files to the maximum: every connection takes one, also one that is refused."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -174,7 +177,7 @@ def _waits_for(what: str) -> OnWait:
 
 
 def _ask_device(settings: ServiceSettings, place: Placement, store: Store) -> DeviceDescription:
-    """What the device is, from a worker of its own that is gone afterwards."""
+    """Asks a worker of its own, which then ends, what the device is."""
     machine, tuning_journal = Scheduler(policy(settings.policy)), TuningJournal(store, FEATURES)
     with LocalEngine(machine, tuning_journal, place.commands(settings.target), place.resources()) as engine:
         return msgspec.msgpack.decode(engine.about("device", place.names[0]), type=DeviceDescription)

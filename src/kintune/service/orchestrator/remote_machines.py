@@ -49,11 +49,11 @@ class Admission:
         self._now = now
 
     def with_token(self, token: int) -> Admit:
-        """For a machine that comes with this token."""
+        """Admits a machine that comes with this token."""
         return lambda join: self._admit(join, lambda: self._machines.admit(token, join, self._now()))
 
     def of_a_cluster(self, join: Join) -> list[Admitted]:
-        """For a machine that somebody else has let in: a node of a cluster."""
+        """Admits a node of a cluster, which the cluster itself has let in."""
         return self._admit(join, lambda: self._machines.recognise(join, self._now()))
 
     def _admit(self, join: Join, look: Callable[[], list[DeviceDescription]]) -> list[Admitted]:
@@ -66,30 +66,21 @@ class Admission:
         return [Admitted(device.type, self._watched(about)) for device, about in zip(join.devices, types, strict=True)]
 
     def _watched(self, about: DeviceDescription) -> tuple[str, ...]:
-        """What a device's worker is told, so that it notices when it is no longer what its type is."""
+        """The arguments by which a device's worker notices that the device is no longer what its type is."""
         if not about.pulse_us:
             return ()
         return ("--pulse-us", f"{about.pulse_us:g}", "--alike", f"{self._machines.alike:g}")
 
 
 class _AcceptedToken(NamedTuple):
-    """A token that is good, and its text."""
+    """A valid token: its number and its text."""
 
     token: int
     text: str
 
 
 class AgentListener:
-    """Listens until `close`.
-
-    Args:
-        address: host and port.
-        users: who knows the tokens.
-        admission: says as what they may join.
-        front: the engine that they come to work for.
-        now: seconds since 1970.
-        again_s: how often it is asked whether a machine's token is good still.
-    """
+    """Accepts agents' connections, in a thread with an event loop of its own, until `close`."""
 
     def __init__(
         self,
@@ -100,7 +91,19 @@ class AgentListener:
         now: Callable[[], float] = time.time,
         again_s: float = 30.0,
     ) -> None:
-        """Raises EngineError when nobody can be let in at this address."""
+        """Starts to listen.
+
+        Args:
+            address: host and port.
+            users: looks tokens up.
+            admission: decides as what a machine may join.
+            front: the engine that the machines work for.
+            now: gives seconds since 1970.
+            again_s: how often it is checked that a machine's token is still valid, in seconds.
+
+        Raises:
+            EngineError: the address cannot be opened.
+        """
         self._users = users
         self._admission = admission
         self._now = now
@@ -118,7 +121,7 @@ class AgentListener:
             raise EngineError(f"agents cannot be let in at {address[0]}:{address[1]}: {self._problem}")
 
     def close(self) -> None:
-        """Hang up on everybody."""
+        """Closes all connections."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._leaving.set)
             self._thread.join(timeout=10)
@@ -139,14 +142,14 @@ class AgentListener:
             await self._leaving.wait()
 
     def _check(self, text: str) -> _AcceptedToken:
-        """Whose token this is."""
+        """Returns the token of this text, if it is one for machines."""
         visitor = self._users.visitor(text, self._now())
         visitor.require(Scope.MACHINE)
         assert visitor.token is not None
         return _AcceptedToken(visitor.token, text)
 
     async def _attend(self, line: SocketTransport, accepted: _AcceptedToken) -> None:
-        """Until the line is cut, or the token is taken back."""
+        """Serves a connection until it is cut or its token is revoked."""
         attending = asyncio.ensure_future(self._registry.attend(line, self._admission.with_token(accepted.token)))
         while not (await asyncio.wait({attending}, timeout=self._again_s))[0]:
             try:
@@ -168,7 +171,7 @@ def open_remote_machines(
     backlog: Backlog,
     cores_a_job: int,
 ) -> ExitStack:
-    """Open what the settings say; closing the stack closes it.  `backlog` is told what the engine does.
+    """Opens what the settings say; closing the stack closes it.  `backlog` is told what the engine does.
 
     Raises:
         EngineError: the agents' address cannot be opened, or there is no such cluster.

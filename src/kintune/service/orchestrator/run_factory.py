@@ -34,10 +34,14 @@ _JOB_MEMORY_MB = 24 * 1024
 
 
 class JobHosts:
-    """What of this machine works, and how processes that belong to jobs are started."""
+    """Which hosts run the processes of jobs, and how those processes are started."""
 
     def __init__(self, settings: ServiceSettings, place: Placement) -> None:
-        """Raises InputError where this machine's own device would be disturbed by a node of a cluster."""
+        """`place` is what of this machine works.
+
+        Raises:
+            InputError: nodes of a cluster would disturb this machine's own device.
+        """
         self._place = place
         self._local = settings.engine == "local"
         self._cores = settings.cores_a_job
@@ -50,7 +54,7 @@ class JobHosts:
 
     @property
     def home(self) -> str | None:
-        """The host that jobs' own processes live on, where it is always the same."""
+        """The host of all jobs' own processes; None where each may run on another."""
         return HOST if self._local else None
 
     @property
@@ -73,7 +77,7 @@ class JobHosts:
 
 
 class RunFactory:
-    """Knows where models lie, where jobs may write, and what the service allows them."""
+    """Makes the tuning run of a job: its model, its working directory, its device and its limits."""
 
     def __init__(
         self,
@@ -103,22 +107,22 @@ class RunFactory:
 
     @property
     def command(self) -> Command | Anywhere:
-        """How a job's process is started: an import that goes astray must not take the machine with it."""
+        """How a job's process is started, with limited memory: a faulty import must not take the machine with it."""
         return self._job_hosts.command("kintune.tuning.job.process", _JOB_MEMORY_MB)
 
     @property
     def home(self) -> str | None:
-        """The host that jobs' own processes live on, where it is always the same."""
+        """The host of all jobs' own processes; None where each may run on another."""
         return self._job_hosts.home
 
     def tuning_run(self, job: Job, usable: Callable[[str], int]) -> tuple[DeviceDescription, TuningRun]:
-        """What a job is measured on, and its run, to begin or to go on with.
+        """Returns the device that a job is measured on, and its run, new or to be resumed.
 
         `usable` says how many devices of a type there are now.
 
         Raises:
-            InputError: it cannot be tuned here.
-            StorageError: it has no place to write.
+            InputError: the job cannot be tuned here.
+            StorageError: its working directory cannot be made.
         """
         wanted, settings = job.wanted, self._settings
         about, site = self._site(wanted.device, usable)
@@ -154,9 +158,9 @@ class RunFactory:
         return about, TuningRun(request, self._store, site, owner=job.retry_of or job.id, details="the job's log")
 
     def came_of(self, job: Job) -> RunReport | None:
-        """The report of a job's run that is over though the job is not: nobody was there to write it down.
+        """Returns the report of a job's run that is over though the job is not: the orchestrator ended in between.
 
-        None if it is to be tuned: because there is no such run, or what it has made is gone.
+        None if the job is still to be tuned: there is no such run, or the executable that it made is gone.
 
         Raises:
             JobFailed: the run has failed.
@@ -172,7 +176,7 @@ class RunFactory:
         return report if Path(report.output).is_file() else None
 
     def clean_up(self, job: Job) -> None:
-        """The job is over, and what it leaves is in the store."""
+        """Removes a job's working directory."""
         shutil.rmtree(self._work(job), ignore_errors=True)
 
     def _site(self, device: str, usable: Callable[[str], int]) -> tuple[DeviceDescription, MeasurementSite]:

@@ -45,9 +45,10 @@ class PageContext:
 
     @property
     def visitor(self) -> Visitor:
-        """Who is there, looked up anew: a token may be revoked while a page is open.
+        """Who is signed in, looked up anew: a token may be revoked while a page is open.
 
-        Raises Unauthorized, also for a token that is good for something else.
+        Raises:
+            Unauthorized: nobody is, or with a token for machines.
         """
         visitor = visitor_of(self._request, self.application)
         if not visitor.scope.covers(Scope.READ):
@@ -56,14 +57,19 @@ class PageContext:
 
     @property
     def submitter(self) -> Visitor:
-        """The same, for what changes something.  Raises Unauthorized or Forbidden."""
+        """The visitor, for what changes something.
+
+        Raises:
+            Unauthorized: nobody is signed in.
+            Forbidden: the visitor may only read.
+        """
         visitor = self.visitor
         visitor.require(Scope.SUBMIT)
         return visitor
 
 
 def page(path: str, title: str) -> Callable[[Callable[..., Awaitable[None]]], Any]:
-    """A page for who is signed in; everybody else is sent to the door.
+    """Makes a function a page for who is signed in; everybody else is sent to the sign-in page.
 
     The function is given a `PageContext`, then what the path names.
     """
@@ -115,7 +121,7 @@ def frame(title: str, visitor: Visitor | None) -> Iterator[None]:
 
 @contextmanager
 def telling() -> Iterator[None]:
-    """Say in a few words what somebody did wrong, instead of failing; who may no longer be here goes to the door."""
+    """A block whose errors are shown as a notice; without a valid token, the sign-in page is opened."""
     try:
         yield
     except Unauthorized:

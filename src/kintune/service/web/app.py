@@ -128,7 +128,7 @@ class _Metrics(Collector):
 
 
 def render(application: ApplicationState, live_state: LiveState, *, connected: bool) -> bytes:
-    """All figures, in Prometheus' text format."""
+    """Returns all metrics in the text format of Prometheus."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Metrics(application, live_state, connected=connected))
     return generate_latest(registry)

@@ -1,4 +1,4 @@
-"""Everything that requests need, opened once."""
+"""The state of the web application: what all requests work on, opened once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,12 @@ class ApplicationState:
     """
 
     def __init__(self, settings: ServiceSettings, now: Callable[[], float] = time.time) -> None:
-        """Raises RecordsError or StorageError when the database or the store cannot be used."""
+        """Opens the database and the blob store.
+
+        Raises:
+            RecordsError: the database cannot be used.
+            StorageError: the database or the blob store cannot be written.
+        """
         self.settings = settings
         self.now = now
         self._stack = ExitStack()
@@ -41,7 +46,7 @@ class ApplicationState:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """What types of devices can be asked for."""
+        """The types of devices that a job can ask for."""
         return (self.settings.device_name, *self.device_types.all())
 
     def __enter__(self) -> ApplicationState:

@@ -1,4 +1,4 @@
-"""Who comes in: tokens from clients, cookies from browsers; and what becomes of errors."""
+"""Authentication: tokens from clients, cookies from browsers; and the answers to errors."""
 
 from __future__ import annotations
 
@@ -67,12 +67,14 @@ UseCasesOf = Annotated[UseCases, Depends(use_cases_of)]
 
 
 def visitor_of(request: Request, application: ApplicationOf) -> Visitor:
-    """Who is asking.
+    """Returns who is asking.
 
     A cookie, or being at this machine while nobody has a token, counts only for requests that change nothing, or that
     come from the service's own pages: a browser says where a request comes from, and another site cannot make it lie.
 
-    Raises Unauthorized or Forbidden.
+    Raises:
+        Unauthorized: the request has no valid token.
+        Forbidden: it changes something and does not come from the service's own pages.
     """
     header = request.headers.get("authorization", "")
     scheme, _, token = header.partition(" ")
@@ -92,7 +94,11 @@ def visitor_of(request: Request, application: ApplicationOf) -> Visitor:
 
 
 def require_own_origin(request: Request) -> None:
-    """See that a request that changes something comes from the service's own pages.  Raises Forbidden."""
+    """Checks that a request that changes something comes from the service's own pages.
+
+    Raises:
+        Forbidden: it does not.
+    """
     origin = request.headers.get("origin") or ""
     site = request.headers.get("sec-fetch-site") or ""
     own = site == "same-origin" if site else urlsplit(origin).netloc == request.headers.get("host")

@@ -1,4 +1,4 @@
-"""What the web process does by itself: webhooks that are due, and once an hour the sweep of what nobody needs."""
+"""Background tasks of the web process: webhooks that are due, and an hourly sweep of files that nobody needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class BackgroundTasks:
-    """Two tasks in the loop of the web process.  `look` says that a job has ended: a call may be due."""
+    """Two tasks in the event loop of the web process."""
 
     def __init__(self, application: ApplicationState) -> None:
         self._application = application
@@ -28,16 +28,16 @@ class BackgroundTasks:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin."""
+        """Starts both tasks."""
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._make_calls()), loop.create_task(self._sweep_now_and_then())]
 
     def look(self) -> None:
-        """A call may be due."""
+        """Says that a job has ended, so that a webhook may be due."""
         self._news.set()
 
     async def close(self) -> None:
-        """End."""
+        """Ends both tasks."""
         for task in self._tasks:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -79,7 +79,7 @@ class BackgroundTasks:
 
 
 async def _post(call: Webhook, address: str | None) -> tuple[bool, str]:
-    """Call, at this numeric address if one is given; whether it was heard, and the status; no more is read."""
+    """Calls a webhook, at this numeric address if one is given; returns whether it succeeded, and the status."""
     url = httpx.URL(call.url)
     headers, extensions = {"Host": url.netloc.decode("ascii")}, {"sni_hostname": url.host}
     if address is not None:
@@ -91,10 +91,10 @@ async def _post(call: Webhook, address: str | None) -> tuple[bool, str]:
 
 
 def sweep(application: ApplicationState) -> int:
-    """Delete models whose time is over, and files that nobody refers to; returns how many files went.
+    """Deletes models that have expired, and files that nobody refers to; returns how many files went.
 
-    Files are looked at before the references: what comes in meanwhile is not among them.  While somebody backs them up
-    nothing goes.
+    The files are listed before the references, so that what comes in meanwhile is not among them.  Nothing is deleted
+    during a back-up.
     """
     with application.blobs.sweeping() as may:
         return _sweep(application, application.now()) if may else 0
@@ -117,7 +117,7 @@ def _sweep(application: ApplicationState, now: float) -> int:
 
 
 def _is_old(application: ApplicationState, file: str, now: float) -> bool:
-    """Whether it has lain there for an hour: what was put there just now is about to be referred to."""
+    """Returns whether a file has been there for an hour: a newer one is about to be referred to."""
     try:
         return now - application.blobs.path(file).stat().st_mtime > _SWEEP_S
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What is going on now, from the orchestrator's news: the latest of each job, the stages of the last minutes."""
+"""The live state, from the orchestrator's events: the progress of each job, the stages of the last minutes."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class LiveStage(NamedTuple):
 
 
 class LiveState:
-    """One for all viewers, so that a viewer costs what is sent to it and nothing else.
+    """One for all viewers, so that a viewer costs only what is sent to it.
 
-    `standings` are all hosts and devices, as far as the orchestrator has told.
+    `standings` are all hosts and devices, as far as the orchestrator has reported them.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -55,7 +55,7 @@ class LiveState:
         self.standings: tuple[Standing, ...] = ()
 
     def told(self, news: News) -> None:
-        """The orchestrator says something."""
+        """Takes in an event of the orchestrator."""
         match news:
             case Progressed():
                 self._progress[news.job] = news.report
@@ -127,7 +127,7 @@ class LiveState:
 
     @contextmanager
     def watching(self, job: str | None = None) -> Iterator[Callable[[], Awaitable[News]]]:
-        """What waits for the next news of one job, or of all; one who does not keep up misses some."""
+        """Yields a function that waits for the next event of one job, or of all; a slow caller misses some."""
         queue: asyncio.Queue[News] = asyncio.Queue(_BEHIND)
         self._watchers[queue] = job
         try:

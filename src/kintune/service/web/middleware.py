@@ -1,7 +1,7 @@
-"""How much anybody may send: known before it is read, and counted while it comes.
+"""Middleware: limits the bytes of requests before and while they are read, and adds security headers to answers.
 
-A framework reads a request's body before it asks who is there.  So what a stranger can make the service keep in memory
-or on disk is bounded here.
+A framework reads a request's body before it checks who sends it, so what a stranger can make the service keep in memory
+or on disk is limited here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STREAMED = "/api/v1/models"  # counts for itself, and keeps nothing in memory
 
 
 class LimitBodies:
-    """Middleware: a megabyte, or for files that the portal takes what the visitor may upload."""
+    """Limits a body to a megabyte, and files for the portal to what the visitor may upload."""
 
     def __init__(self, app: ASGIApp, application: ApplicationState) -> None:
         self._app = app
@@ -63,7 +63,7 @@ _HEADERS = {
 
 
 class SecurityHeaders:
-    """Middleware; what an answer says of this itself stands."""
+    """Adds security headers that an answer does not have yet."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

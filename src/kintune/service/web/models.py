@@ -82,9 +82,12 @@ def delete(model: ModelId, request: Request, visitor: Submitter, application: Ap
 async def receive(
     application: ApplicationState, visitor: Visitor, name: str, chunks: AsyncIterator[bytes], address: str
 ) -> StoredModel:
-    """Keep what comes, and look at it.
+    """Keeps an uploaded model, and inspects it.
 
-    Raises TooLarge, StorageError, or Forbidden when the visitor may hand in nothing.
+    Raises:
+        Forbidden: the visitor may upload nothing.
+        TooLarge: the upload is larger than the visitor's quota allows.
+        StorageError: it cannot be written.
     """
     if visitor.quota.upload_mb <= 0:
         raise Forbidden("you may not upload models")
@@ -99,7 +102,7 @@ async def receive(
 
 
 async def inspect_upload(path: pathlib.Path) -> Findings:
-    """What looking at a file finds; a look that dies or takes too long is a finding, too."""
+    """Returns the findings of an inspection; one that crashes or takes too long is a finding, too."""
     async with _AT_ONCE:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "kintune.service.upload_inspection", str(path),
@@ -122,7 +125,7 @@ async def inspect_upload(path: pathlib.Path) -> Findings:
 
 
 async def _hear(process: asyncio.subprocess.Process) -> bytes | None:
-    """What it says until its end; None as soon as that is more than may be."""
+    """Returns what the process writes until it ends; None as soon as that is too much."""
     assert process.stdout is not None
     said = bytearray()
     while chunk := await process.stdout.read(_CHUNK):

@@ -1,4 +1,4 @@
-"""The line to the orchestrator: pokes go out, news come in; it hangs up and dials again by itself."""
+"""The connection to the orchestrator: sends pokes and receives events; connects again by itself."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _CHUNK = 1 << 16
 
 
 class OrchestratorClient:
-    """One connection; `told` is called with everything the orchestrator says.
+    """One connection; `told` is called with every event of the orchestrator.
 
-    Whoever answers is poked first: a poke that could not be sent, or was sent to one who then hung up, is not lost.
+    A new connection begins with a poke, which makes up for one that was lost with the last connection.
     """
 
     def __init__(self, path: Path, told: Callable[[News], None], lost: Callable[[], None] = lambda: None) -> None:
-        """`lost` is called when the orchestrator has hung up."""
+        """`lost` is called when the connection has ended."""
         self._path = path
         self._told = told
         self._lost = lost
@@ -36,17 +36,17 @@ class OrchestratorClient:
         self.connected = False
 
     def start(self) -> None:
-        """Dial, and go on dialling."""
+        """Connects, and goes on trying."""
         self._loop = asyncio.get_running_loop()
         self._task = self._loop.create_task(self._run())
 
     def poke(self) -> None:
-        """Something is new in the database.  May be called from any thread."""
+        """Says that something is new in the database.  May be called from any thread."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._poke.set)
 
     async def close(self) -> None:
-        """Hang up for good."""
+        """Ends the connection for good."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):

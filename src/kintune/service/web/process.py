@@ -25,7 +25,7 @@ _KEPT_S = 75  # a connection that is silent: clients that poll need no new one e
 
 
 def step_aside(settings: ServiceSettings) -> None:
-    """Run only when nobody else wants to, and off the devices' cores where there are more than two cores in all."""
+    """Runs this process at idle priority, and off the devices' cores where there are more than two cores in all."""
     mine = os.sched_getaffinity(0)
     try:
         measuring = {core for cores in choose_placement(settings.device, None).devices for core in cores}
@@ -38,7 +38,7 @@ def step_aside(settings: ServiceSettings) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until SIGTERM; the exit code is EX_TEMPFAIL for storage trouble."""
+    """Serves until SIGTERM; returns the exit code: 0, EX_TEMPFAIL for storage trouble, or 1."""
     path, *parent_pipe = sys.argv[1:] if argv is None else argv
     end_with_parent(parent_pipe)
     settings = msgspec.json.decode(Path(path).read_bytes(), type=ServiceSettings)

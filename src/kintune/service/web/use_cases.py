@@ -1,4 +1,4 @@
-"""What people ask for, by whichever door they come: done, written into the audit log, and the orchestrator is poked."""
+"""What users ask for, by the API or the portal: done, written into the audit log, and the orchestrator is poked."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ __all__ = ["UseCases"]
 
 
 class UseCases:
-    """Everything that changes a job; `address` is where the visitor comes from.
-
-    All methods raise Forbidden when the visitor's quota is used up, NotFound for what is not theirs.
-    """
+    """Everything that changes a job; `address` is where the visitor comes from."""
 
     def __init__(self, application: ApplicationState, poke: Callable[[], None]) -> None:
         self._application = application
@@ -27,10 +24,12 @@ class UseCases:
     def submit(
         self, visitor: Visitor, address: str, model: int, wanted: JobRequest, key: str | None = None
     ) -> tuple[Job, bool]:
-        """A new job, and that it is new; with the idempotency `key` of an earlier one, that one.
+        """Submits a job; returns it, and whether it is new: with the idempotency `key` of an earlier one, that one.
 
         Raises:
-            InputError: for a specification that makes no sense, or a model that cannot be used.
+            InputError: the request makes no sense, or the model cannot be used.
+            NotFound: the model is not the visitor's.
+            Forbidden: the visitor's quota is used up.
         """
         application, now = self._application, self._application.now()
         checked = check(wanted, application.settings.minutes)
@@ -47,10 +46,12 @@ class UseCases:
         return self._poked(job, is_new)
 
     def retry(self, visitor: Visitor, address: str, job: str) -> tuple[Job, bool]:
-        """A new job that goes on where an old one ended badly, and that it is new; the one that does already.
+        """Submits a job that goes on where an old one ended badly; returns it, and whether it is new.
 
         Raises:
             OrderError: the old one has not ended badly.
+            NotFound: the job is not the visitor's.
+            Forbidden: its owner's quota is used up.
         """
         application, now = self._application, self._application.now()
         with application.database.transaction():
@@ -62,10 +63,11 @@ class UseCases:
         return self._poked(new, is_new)
 
     def command(self, visitor: Visitor, address: str, job: str, command: JobCommand, value: float | None = None) -> Job:
-        """Ask something of a job.
+        """Gives a job a command; returns the job.
 
         Raises:
-            OrderError: that makes no sense in its state.
+            OrderError: the command makes no sense in the job's state.
+            NotFound: the job is not the visitor's.
         """
         application, now = self._application, self._application.now()
         with application.database.transaction():
