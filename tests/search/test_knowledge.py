@@ -10,8 +10,7 @@ import pytest
 
 from kintune.core.candidate import Candidate
 from kintune.core.config import Strategy
-from kintune.core.knowledge import Knowledge, KnownModel, KnownProgram
-from kintune.core.version import ModelVersion
+from kintune.core.knowledge import Knowledge, KnownModel, KnownProgram, ModelVersion
 from kintune.search.cost_model import Trees
 from kintune.search.session import SearchSession
 from kintune.testing.synthetic_space import Product, SyntheticSpace

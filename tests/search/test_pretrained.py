@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from kintune.core.knowledge import KnownModel
-from kintune.core.version import ModelVersion
+from kintune.core.knowledge import KnownModel, ModelVersion
 from kintune.search.cost_model import Trees
 from kintune.search.family import Subject
 from kintune.search.pretrained import ENOUGH, PretrainedFamilies, PretrainedFamily

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kintune.core.candidate import digest_of
-from kintune.core.knowledge import Knowledge, KnownModel, KnownProgram
-from kintune.core.version import ModelVersion
+from kintune.core.knowledge import Knowledge, KnownModel, KnownProgram, ModelVersion
 from kintune.search.cost_model import Trees
 from kintune.testing.synthetic_space import Product, SyntheticSpace
 

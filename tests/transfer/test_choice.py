@@ -8,8 +8,7 @@ from collections import Counter
 from sqlalchemy import text
 
 from kintune.core.candidate import UNTUNED
-from kintune.core.knowledge import TrainedModel, TrainingConditions
-from kintune.core.version import ModelVersion
+from kintune.core.knowledge import ModelVersion, TrainedModel, TrainingConditions
 from kintune.search.cost_model import Trees
 from kintune.search.family import Subject
 from kintune.testing.synthetic_space import Product

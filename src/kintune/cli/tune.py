@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from kintune import api
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import config_options, constant_option, shape_option
 from kintune.core.config import TuneConfig
@@ -16,6 +15,9 @@ from kintune.core.report import CampaignReport, FailedRun, RunReport
 from kintune.errors import InputError, JobFailed, KintuneError, StorageError
 from kintune.files import check_writable
 from kintune.terminal.summary import summarize
+
+if TYPE_CHECKING:
+    from kintune import api
 
 __all__ = ["command"]
 
@@ -53,6 +55,8 @@ def command(
     the search and keeps what was found.  The same command again goes on from what is known.  Several models are tuned
     at once.
     """
+    from kintune import api  # with numpy, which --help does not need
+
     if len(models) > 1 and (shapes or constants or options["inputs"]):
         raise InputError(
             "--shape, --constant and --input are for one model; tune the models that need them by themselves"

@@ -7,10 +7,9 @@ from typing import NamedTuple
 import msgspec
 
 from kintune.core.candidate import Candidate, Sketch
-from kintune.core.version import ModelVersion
 from kintune.core.workload import Subject
 
-__all__ = ["Knowledge", "KnownModel", "KnownProgram", "TrainedModel", "TrainingConditions"]
+__all__ = ["Knowledge", "KnownModel", "KnownProgram", "ModelVersion", "TrainedModel", "TrainingConditions"]
 
 
 class KnownProgram(msgspec.Struct, frozen=True):
@@ -23,6 +22,20 @@ class KnownProgram(msgspec.Struct, frozen=True):
     sketch: Sketch
     candidate: Candidate
     speed: float
+
+
+class ModelVersion(msgspec.Struct, frozen=True):
+    """One trained cost model: the digest of its bytes in the blob store, and what it was trained for and on.
+
+    `family` is the family's key, `device_type` the digest of the device type, `features` the version of the feature
+    extraction, `rows` the number of samples.
+    """
+
+    blob: str
+    family: str
+    device_type: str
+    features: str
+    rows: int
 
 
 class KnownModel(msgspec.Struct, frozen=True):

@@ -6,11 +6,10 @@ import msgspec
 
 from kintune.core.candidate import Candidate, Sketch
 from kintune.core.device import Peak
-from kintune.core.knowledge import Knowledge
+from kintune.core.knowledge import Knowledge, ModelVersion
 from kintune.core.model import Constant, Tensor
 from kintune.core.outcome import Outcome
 from kintune.core.plan import RoundEntry
-from kintune.core.version import ModelVersion
 from kintune.core.workload import Subgraph
 
 __all__ = [

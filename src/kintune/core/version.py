@@ -1,10 +1,8 @@
-"""The version of Kintune."""
+"""The versions of Kintune, of its elementary functions and of the features of candidates."""
 
 from __future__ import annotations
 
-import msgspec
-
-__all__ = ["COMPILER_ONLY", "ELEMENTARY", "FEATURES", "ModelVersion", "__version__"]
+__all__ = ["COMPILER_ONLY", "ELEMENTARY", "FEATURES", "__version__"]
 
 
 __version__ = "0.1.0"
@@ -22,17 +20,3 @@ Models and records that name another are not comparable.
 
 COMPILER_ONLY = "per-store-pooled-1"
 """The version before: rows of what the compiler tells, nothing else."""
-
-
-class ModelVersion(msgspec.Struct, frozen=True):
-    """One trained cost model: the digest of its bytes in the blob store, and what it was trained for and on.
-
-    `family` is the family's key, `device_type` the digest of the device type, `features` the version of the feature
-    extraction, `rows` the number of samples.
-    """
-
-    blob: str
-    family: str
-    device_type: str
-    features: str
-    rows: int

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import select
 
-from kintune.core.version import ModelVersion
+from kintune.core.knowledge import ModelVersion
 from kintune.records.database import Clock, Database, insert_or_keep
 from kintune.records.integrity import OnDamage, refuse, sealed, verified
 from kintune.records.schema import model_versions

@@ -10,10 +10,10 @@ import pytest
 
 from kintune.core.candidate import Candidate, Choice, Sketch, Tile, digest_of
 from kintune.core.device import Peak
+from kintune.core.knowledge import ModelVersion
 from kintune.core.measurement_protocol import DeviceType
 from kintune.core.messages import Committed, ItemStatus
 from kintune.core.outcome import Outcome, Status
-from kintune.core.version import ModelVersion
 from kintune.core.workload import Subgraph
 from kintune.errors import OrderError, RecordsError
 from kintune.records import Measurement, RunState, Store

@@ -13,9 +13,8 @@ import numpy as np
 
 from kintune.core.candidate import UNTUNED, Sketch
 from kintune.core.device import Peak
-from kintune.core.knowledge import Knowledge, KnownModel, KnownProgram, TrainedModel, TrainingConditions
+from kintune.core.knowledge import Knowledge, KnownModel, KnownProgram, ModelVersion, TrainedModel, TrainingConditions
 from kintune.core.stage_results import Taught
-from kintune.core.version import ModelVersion
 from kintune.errors import RecordsError, StorageError
 from kintune.records import Measurement, Store, WorkloadRecord
 from kintune.search.family import Samples, Subject, families

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kintune.core.candidate import digest_of
-from kintune.core.knowledge import KnownModel, TrainedModel, TrainingConditions
-from kintune.core.version import ModelVersion
+from kintune.core.knowledge import KnownModel, ModelVersion, TrainedModel, TrainingConditions
 from kintune.records import OnDamage, Store, refuse
 from kintune.search.cost_model import Trees
 from kintune.search.family import Samples, families

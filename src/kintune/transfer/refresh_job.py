@@ -10,10 +10,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from kintune.core.knowledge import TrainingConditions
+from kintune.core.knowledge import ModelVersion, TrainingConditions
 from kintune.core.messages import Committed, Finished, OfferStages, StageClosed, Work
 from kintune.core.stage import Demand, Stage
-from kintune.core.version import ModelVersion
 from kintune.wire.job_loop import JOB_WORKER, Saying, job_main
 
 __all__ = ["FreshModel", "RefreshJob", "RefreshSpec", "main"]

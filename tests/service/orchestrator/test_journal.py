@@ -6,12 +6,11 @@ import msgspec
 import pytest
 
 from kintune.core.candidate import digest_of
-from kintune.core.knowledge import TrainingConditions
+from kintune.core.knowledge import ModelVersion, TrainingConditions
 from kintune.core.measurement_protocol import DeviceType
 from kintune.core.messages import ItemStatus
 from kintune.core.outcome import Outcome, Status
 from kintune.core.stage_results import StageName
-from kintune.core.version import ModelVersion
 from kintune.records import Store
 from kintune.service.orchestrator.events import EventTally
 from kintune.service.orchestrator.journal import OrchestratorJournal

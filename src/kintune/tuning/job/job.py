@@ -14,11 +14,10 @@ import msgspec
 
 from kintune.core.candidate import digest_of
 from kintune.core.config import JobSpec
-from kintune.core.knowledge import TrainedModel
+from kintune.core.knowledge import ModelVersion, TrainedModel
 from kintune.core.messages import Committed, Finished, OfferStages, Progress, StageClosed
 from kintune.core.plan import Round
 from kintune.core.stage_results import DraftPrograms, DraftResult, Packaged, Pick, Selected, StageName, Updated
-from kintune.core.version import ModelVersion
 from kintune.errors import OrderError
 from kintune.tuning.job.backend import CompilerBackend
 from kintune.tuning.job.limits import SearchLimits
