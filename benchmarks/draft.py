@@ -109,15 +109,15 @@ def draw(space: SearchSpace, workload: str, samples: int, rng: np.random.Generat
     rules = space.rules(workload, 256)
     drawn: list[Candidate] = []
     for field in fields:
-        seeds = field.frame.herd([c for c in rules if c in field.frame])
+        seeds = field.encoding.encode([c for c in rules if c in field.encoding])
 
-        def estimate(herd: Population, field: Field = field) -> NDArray[np.float32]:
-            return field.estimate(field.features(herd))
+        def estimate(population: Population, field: Field = field) -> NDArray[np.float32]:
+            return field.estimate(field.features(population))
 
-        ranked = evolve(field.frame, seeds, estimate, rng, population=4096, generations=5).herd
+        ranked = evolve(field.encoding, seeds, estimate, rng, size=4096, generations=5).population
         print(f"{workload}: {len(ranked)} candidates ranked")
         share = rng.permutation(len(ranked))[: samples // len(fields)]
-        drawn += field.frame.candidates(ranked.take(share))
+        drawn += field.encoding.candidates(ranked.take(share))
     return drawn
 
 

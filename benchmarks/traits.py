@@ -74,7 +74,7 @@ def read(path: Path) -> Iterator[Subgraph]:
             found = store.measurements.find(workloads=[workload.digest], device_type=device.digest)
             times = {row.candidate: row.outcome.median_us for row in found}
             for field in fields:
-                own = [candidate for candidate in times if candidate in field.frame]
+                own = [candidate for candidate in times if candidate in field.encoding]
                 if len(own) >= LEAST:
                     replayer = Replayer(module, target)
                     extract = FeatureExtractor(replayer.context)
@@ -91,7 +91,7 @@ def read(path: Path) -> Iterator[Subgraph]:
 
 def _traits(field: Field, candidates: list[Candidate]) -> Rows:
     began = time.perf_counter()
-    rows = field.features(field.frame.herd(candidates))
+    rows = field.features(field.encoding.encode(candidates))
     print(f"  {1e6 * (time.perf_counter() - began) / len(candidates):.1f} us a candidate")
     return rows
 

@@ -109,10 +109,10 @@ def twins(store: Store, found: Iterable[Trial], sample: int, seed: int) -> dict[
     pairs: list[tuple[Trial, Trial]] = []
     for workload, of_one in by_workload.items():
         for field in space.fields(workload):
-            own = [trial for trial in of_one if trial.candidate in field.frame]
+            own = [trial for trial in of_one if trial.candidate in field.encoding]
             first: dict[bytes, Trial] = {}
             for trial, key in zip(
-                own, field.keys(field.frame.herd([t.candidate for t in own])) if own else (), strict=True
+                own, field.keys(field.encoding.encode([t.candidate for t in own])) if own else (), strict=True
             ):
                 counts["described"] += 1
                 if key in first:

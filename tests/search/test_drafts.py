@@ -16,7 +16,7 @@ def space() -> SyntheticSpace:
 
 def drawn(space: SyntheticSpace, count: int, *, described: bool) -> list[Candidate]:
     """Candidates of the sketches that arithmetic can describe, or of the others."""
-    sketches = [s for s in space.sketches("p") if any(s in f.frame.sketches for f in space.fields("p")) is described]
+    sketches = [s for s in space.sketches("p") if any(s in f.encoding.sketches for f in space.fields("p")) is described]
     rng = np.random.default_rng(1)
     return list(dict.fromkeys(draw(sketches[i % len(sketches)], rng) for i in range(count)))
 
@@ -85,8 +85,8 @@ def twins(space: SyntheticSpace) -> tuple[Candidate, Candidate]:
             decisions = list(draft.candidate.decisions)
             decisions[number] = (choice,)
             pair.append(Candidate("p", sketch.digest, tuple(decisions)))
-        (field,) = (field for field in space.fields("p") if pair[0] in field.frame)
-        left, right = field.keys(field.frame.herd(pair))
+        (field,) = (field for field in space.fields("p") if pair[0] in field.encoding)
+        left, right = field.keys(field.encoding.encode(pair))
         if left == right:
             return pair[0], pair[1]
     raise AssertionError("the rule has no candidate with so few steps")

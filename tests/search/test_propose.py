@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from kintune.core.candidate import Candidate
 from kintune.search.features.field import Field
 from kintune.search.propose import choose, propose
-from kintune.search.space import CandidateBatch
+from kintune.search.space import Draft
 from kintune.search.subgraph import SubgraphState
 from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
 
@@ -76,7 +76,7 @@ class Modest:
         return np.where(_sum(features) > self.limits[-1], 1.0, 0.01)
 
 
-def _pool(space: SyntheticSpace) -> dict[Candidate, tuple[CandidateBatch, str]]:
+def _pool(space: SyntheticSpace) -> dict[Candidate, tuple[Draft, str]]:
     drafts = [draft for draft in space.verify(space.rules("p", 40)) if draft is not None]
     return {draft.candidate: (draft, "rule") for draft in drafts}
 
@@ -107,8 +107,8 @@ def test_only_what_is_chosen_is_made(space: SyntheticSpace) -> None:
     class Counting(SyntheticSpace):
         made = 0
 
-        def verify(self, candidates: Sequence[Candidate]) -> Sequence[CandidateBatch | None]:
-            self.made += sum(any(c in field.frame for field in self.fields(c.workload)) for c in candidates)
+        def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
+            self.made += sum(any(c in field.encoding for field in self.fields(c.workload)) for c in candidates)
             return super().verify(candidates)
 
     counting = Counting(space.products.values())
@@ -126,7 +126,7 @@ def test_where_all_drafts_are_made_there_are_few(space: SyntheticSpace, model: C
         def fields(self, workload: str) -> Sequence[Field]:
             return ()
 
-        def verify(self, candidates: Sequence[Candidate]) -> Sequence[CandidateBatch | None]:
+        def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
             self.made += len(candidates)
             return super().verify(candidates)
 

@@ -14,7 +14,7 @@ from kintune.search.cost_model import Trees
 from kintune.search.evolve import draw
 from kintune.search.foresee import sibling
 from kintune.search.session import SearchSession
-from kintune.search.space import CandidateBatch
+from kintune.search.space import Draft
 from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
 from tests.support.search_run import Began, Event, Observed, SearchRun, fold, new_session
 
@@ -57,7 +57,7 @@ def test_a_survey_that_skipped_what_is_known_goes_on_alike_when_folded(space: Sy
     allowed = set(space.rules("deep", 3))
 
     class Picky(SyntheticSpace):
-        def verify(self, candidates: Sequence[Candidate]) -> Sequence[CandidateBatch | None]:
+        def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
             drafts = super().verify(candidates)
             return [draft if c in allowed else None for c, draft in zip(candidates, drafts, strict=True)]
 
@@ -202,7 +202,7 @@ def test_a_foresee_round_that_finds_nothing_does_not_end_a_subgraph(space: Synth
     class Barren(SyntheticSpace):
         barren = False
 
-        def verify(self, candidates: Sequence[Candidate]) -> Sequence[CandidateBatch | None]:
+        def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
             return [None] * len(candidates) if self.barren else super().verify(candidates)
 
     barren = Barren(space.products.values())

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kintune.core.candidate import Candidate, fits
 from kintune.search.features.encoding import Population
 from kintune.search.features.field import Field
-from kintune.search.space import CandidateBatch, SearchSpace
+from kintune.search.space import Draft, SearchSpace
 
 __all__ = ["Drafts", "Proposal"]
 
@@ -19,7 +19,7 @@ __all__ = ["Drafts", "Proposal"]
 class Proposal(NamedTuple):
     """A draft with its predicted score (None without a model) and its origin."""
 
-    draft: CandidateBatch
+    draft: Draft
     predicted: float | None
     origin: str
 
@@ -29,7 +29,7 @@ class _Part(NamedTuple):
 
     field: Field
     candidates: list[Candidate]
-    herd: Population
+    population: Population
     keys: list[bytes]
 
 
@@ -45,13 +45,13 @@ class Drafts:
     def __init__(
         self, space: SearchSpace, workload: str, measured: Collection[Candidate], leaders: Collection[Candidate] = ()
     ) -> None:
-        self.drafts: dict[Candidate, tuple[CandidateBatch, str]] = {}
+        self.drafts: dict[Candidate, tuple[Draft, str]] = {}
         self.seen = set(measured)
         self.invalid = 0
         self._space = space
         self._fields = space.fields(workload)
         self._made: set[Candidate] = set()
-        self._aside: dict[Candidate, tuple[CandidateBatch, str]] = {}
+        self._aside: dict[Candidate, tuple[Draft, str]] = {}
         self._leading = {key for part in self._parts(leaders) for key in part.keys}
         self._keys = {key for part in self._parts(measured) for key in part.keys}
 
@@ -63,7 +63,7 @@ class Drafts:
         for candidate, origin in candidates:
             if candidate in described:
                 row, key = described[candidate]
-                self._keep(CandidateBatch(candidate, row), origin, aside=key in self._keys and key not in self._leading)
+                self._keep(Draft(candidate, row), origin, aside=key in self._keys and key not in self._leading)
                 self._keys.add(key)
             elif (draft := made[candidate]) is None:
                 self.invalid += 1
@@ -94,19 +94,19 @@ class Drafts:
             self._keep(draft, origin, aside=False)
         self._aside.clear()
 
-    def _keep(self, draft: CandidateBatch, origin: str, *, aside: bool) -> None:
+    def _keep(self, draft: Draft, origin: str, *, aside: bool) -> None:
         if draft.candidate not in self.seen:
             (self._aside if aside else self.drafts).setdefault(draft.candidate, (draft, origin))
 
     def _described(self, candidates: Collection[Candidate]) -> Iterator[tuple[Candidate, NDArray[np.float32], bytes]]:
         """Yield the candidates that have analytic features, with their features and keys."""
         for part in self._parts(candidates):
-            yield from zip(part.candidates, part.field.features(part.herd), part.keys, strict=True)
+            yield from zip(part.candidates, part.field.features(part.population), part.keys, strict=True)
 
     def _parts(self, candidates: Collection[Candidate]) -> Iterator[_Part]:
         """Yield the candidates that have analytic features, by field."""
         for number, field in enumerate(self._fields):
-            own = [c for c in candidates if c in field.frame and fits(field.frame.axes, c.decisions)]
+            own = [c for c in candidates if c in field.encoding and fits(field.encoding.axes, c.decisions)]
             if own:
-                herd = field.frame.herd(own)
-                yield _Part(field, own, herd, [bytes([number]) + key for key in field.keys(herd)])
+                population = field.encoding.encode(own)
+                yield _Part(field, own, population, [bytes([number]) + key for key in field.keys(population)])

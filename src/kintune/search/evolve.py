@@ -24,9 +24,9 @@ def draw(sketch: Sketch, rng: np.random.Generator) -> Candidate:
 def mutate(candidate: Candidate, sketches: Sequence[Sketch], rng: np.random.Generator) -> Candidate:
     """Return the candidate with one or two decisions changed, or sometimes on another sketch with the same axes."""
     sketch = next(s for s in sketches if s.digest == candidate.sketch)
-    kin = [s for s in sketches if s.axes == sketch.axes and s.digest != sketch.digest]
-    if kin and rng.random() < 0.15:
-        other = kin[int(rng.integers(len(kin)))]
+    alike = [s for s in sketches if s.axes == sketch.axes and s.digest != sketch.digest]
+    if alike and rng.random() < 0.15:
+        other = alike[int(rng.integers(len(alike)))]
         return Candidate(candidate.workload, other.digest, _bounded(other, candidate.decisions, rng))
     open_axes = [i for i, axis in enumerate(sketch.axes) if is_open(axis)]
     if not open_axes:

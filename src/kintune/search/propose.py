@@ -14,7 +14,7 @@ from kintune.search.build_costs import Price
 from kintune.search.cost_model import CostModel
 from kintune.search.drafts import Drafts, Proposal
 from kintune.search.evolve import cross, draw, mutate
-from kintune.search.space import CandidateBatch, SearchSpace
+from kintune.search.space import Draft, SearchSpace
 from kintune.search.subgraph import SubgraphState
 
 __all__ = ["Proposer", "breed", "choose", "propose"]
@@ -179,7 +179,7 @@ def _favoured(length: int, rng: np.random.Generator) -> int:
 
 
 def choose(
-    pool: dict[Candidate, tuple[CandidateBatch, str]],
+    pool: dict[Candidate, tuple[Draft, str]],
     scores: dict[Candidate, float],
     count: int,
     rng: np.random.Generator,
@@ -196,10 +196,10 @@ def choose(
     """
     factors = _factors(pool, price)
     worth = {c: scores[c] * factor for c, factor in factors.items() if c in scores}
-    of_kin = [c for c, (_, origin) in pool.items() if origin == "carried"] if carried else []
+    transferred = [c for c, (_, origin) in pool.items() if origin == "carried"] if carried else []
     if scores:
-        of_kin.sort(key=lambda c: (-worth[c], c))
-    first = of_kin[: math.ceil(count * _CARRIED_FIRST)]
+        transferred.sort(key=lambda c: (-worth[c], c))
+    first = transferred[: math.ceil(count * _CARRIED_FIRST)]
     candidates = [c for c in sorted(pool, key=lambda c: (-worth.get(c, 0.0), c)) if c not in first]
     count -= len(first)
     by_model = 0 if not scores else count - int(count * _EXPLORE) if explore else count
@@ -209,7 +209,7 @@ def choose(
     return [Proposal(pool[c][0], scores.get(c), pool[c][1]) for c in [*first, *chosen]]
 
 
-def _factors(pool: dict[Candidate, tuple[CandidateBatch, str]], price: Price | None) -> dict[Candidate, float]:
+def _factors(pool: dict[Candidate, tuple[Draft, str]], price: Price | None) -> dict[Candidate, float]:
     """Return the discount of each draft; 1.0 for a draft without features."""
     described = [c for c, (draft, _) in pool.items() if draft.features.size] if price is not None else []
     if price is None or not described:

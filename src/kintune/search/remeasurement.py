@@ -10,7 +10,7 @@ import numpy as np
 
 from kintune.core.candidate import UNTUNED
 from kintune.search.drafts import Proposal
-from kintune.search.space import CandidateBatch
+from kintune.search.space import Draft
 from kintune.search.subgraph import SubgraphState
 
 __all__ = ["leaders"]
@@ -20,4 +20,4 @@ def leaders(state: SubgraphState, count: int) -> list[Proposal]:
     """Return the `count` fastest known programs of a subgraph, without the untuned one, to be timed again."""
     fastest = [candidate for candidate in state.fastest(count) if candidate.sketch != UNTUNED]
     nothing = np.zeros(0, np.float32)
-    return [Proposal(CandidateBatch(c, state.features.get(c, nothing)), None, "again") for c in fastest]
+    return [Proposal(Draft(c, state.features.get(c, nothing)), None, "again") for c in fastest]

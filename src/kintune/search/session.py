@@ -31,7 +31,7 @@ from kintune.search.pretrained import ENOUGH, PretrainedFamilies, PretrainedFami
 from kintune.search.propose import Proposer, propose
 from kintune.search.remeasurement import leaders
 from kintune.search.rounds import Learnt, OpenRound
-from kintune.search.space import CandidateBatch, SearchSpace
+from kintune.search.space import Draft, SearchSpace
 from kintune.search.subgraph import SubgraphState
 from kintune.search.training_rows import count, gather
 from kintune.search.transfer import TransferredPrograms
@@ -70,11 +70,11 @@ class SearchSession:
         self._seed = seed
         self._threads = threads
         self._propose = proposer or (draft if strategy.draft else propose)
-        self._kin = TransferredPrograms(space)
-        self._priors = PretrainedFamilies()
+        self._transferred = TransferredPrograms(space)
+        self._pretrained = PretrainedFamilies()
         self._trust = Trust()
-        self._survey = Warmup(space, strategy, self._kin)
-        self._surveyed = 0
+        self._warmup = Warmup(space, strategy, self._transferred)
+        self._warmup_level = 0
         self._costs = BuildCosts(seed=seed, threads=threads)
         self._open: dict[int, OpenRound] = {}
         self._last: Round | None = None
@@ -87,7 +87,7 @@ class SearchSession:
 
         None if no such subgraph is expected to gain, or if open rounds must be measured before a warm-up round.
         """
-        _, entries = self._survey.plan(list(self.states.values()), self._surveyed)
+        _, entries = self._warmup.plan(list(self.states.values()), self._warmup_level)
         if entries and self._open:
             return None
         if not entries:
@@ -114,10 +114,10 @@ class SearchSession:
             state = self.states[entry.workload]
             model = self._model(state.family)
             if entry.how == "rule":
-                found, bad = self._survey.choose(state, states, model, entry.size, self._rng(number, entry.workload))
+                found, bad = self._warmup.choose(state, states, model, entry.size, self._rng(number, entry.workload))
                 plain = Candidate.untuned(entry.workload)
                 if plain not in state.times_us:
-                    untuned.append(Proposal(CandidateBatch(plain, _NO_FEATURES), None, "untuned"))
+                    untuned.append(Proposal(Draft(plain, _NO_FEATURES), None, "untuned"))
             else:
                 found, bad = self._propose(
                     state,
@@ -127,7 +127,7 @@ class SearchSession:
                     self._rng(number, entry.workload),
                     explore=entry.how == "search",
                     rules=self._strategy.rules,
-                    carried=self._kin.carried(state, states) if self._strategy.carry else (),
+                    carried=self._transferred.carried(state, states) if self._strategy.carry else (),
                     experience=self._experience(state.family),
                     price=self._price(state),
                 )
@@ -187,8 +187,8 @@ class SearchSession:
 
     def teach(self, knowledge: Knowledge) -> None:
         """Take in programs to transfer and pretrained models from earlier jobs; called at most once."""
-        self._kin.teach(knowledge.programs)
-        self._priors.teach(knowledge.models)
+        self._transferred.teach(knowledge.programs)
+        self._pretrained.teach(knowledge.models)
 
     def leave_out(self, workloads: Collection[str]) -> None:
         """Remove these workloads from the search; none of them may have an open round."""
@@ -212,8 +212,8 @@ class SearchSession:
     ) -> None:
         """Open a round that was selected; `picks` maps its candidates to their features, `predicted` to scores."""
         if all(entry.how == "rule" for entry in plan.entries):
-            level, _ = self._survey.plan(list(self.states.values()), self._surveyed)
-            self._surveyed = level + 1
+            level, _ = self._warmup.plan(list(self.states.values()), self._warmup_level)
+            self._warmup_level = level + 1
         self._last = None
         self.begun = plan.number + 1
         before = {entry.workload: self.states[entry.workload].best_us for entry in plan.entries}
@@ -371,7 +371,7 @@ class SearchSession:
         return model
 
     def _prior(self, family: str) -> PretrainedFamily | None:
-        return self._priors.of(family, [s.subject for s in self.states.values() if s.family == family])
+        return self._pretrained.of(family, [s.subject for s in self.states.values() if s.family == family])
 
     def _experience(self, family: str) -> int:
         """Return the number of samples that the family's model was trained on; a pretrained model counts `ENOUGH`."""
@@ -394,7 +394,7 @@ class SearchSession:
         for family in families:
             members = [state for workload, state in self.states.items() if assigned[workload] == family]
             if count(members) >= _LEAST_ROWS:
-                prior = self._priors.of(family, [state.subject for state in members])
+                prior = self._pretrained.of(family, [state.subject for state in members])
                 trained[family] = PretrainedFamilies.train(
                     gather(members), prior, seed=self._seed, threads=self._threads
                 )

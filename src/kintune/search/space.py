@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from kintune.core.candidate import Candidate, Sketch
 from kintune.search.features.field import Field
 
-__all__ = ["CandidateBatch", "SearchSpace"]
+__all__ = ["Draft", "SearchSpace"]
 
 
-class CandidateBatch(NamedTuple):
-    """A candidate with its features (1-D float32)."""
+class Draft(NamedTuple):
+    """A candidate with its features (1-D float32), verified or described by analytic features."""
 
     candidate: Candidate
     features: NDArray[np.float32]
@@ -36,6 +36,6 @@ class SearchSpace(Protocol):
         """Return the fields of a workload: its sketches whose candidates have analytic features."""
         ...
 
-    def verify(self, candidates: Sequence[Candidate]) -> Sequence[CandidateBatch | None]:
+    def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
         """Replay candidates; returns each with its features, perhaps with other decisions, or None if invalid."""
         ...

@@ -36,7 +36,7 @@ class _Form(msgspec.Struct, frozen=True):
 _FORMS = (_Form("panel", 3, 4), _Form("row", 4), _Form("panel", 4, 4), _Form("panel", 2, 8), _Form("row", 6))
 
 
-def needs_streams(sketch: Sketch, machine: Processor) -> bool:
+def needs_streams(sketch: Sketch, processor: Processor) -> bool:
     """Return whether the sketch tiles a matrix product that has no good register tile."""
     spatial = _spatial(sketch)
     if len(spatial) < 2 or len([axis for axis in _reductions(sketch) if axis.extent > 1]) != 1:
@@ -44,27 +44,27 @@ def needs_streams(sketch: Sketch, machine: Processor) -> bool:
     rows = _rows(sketch)
     if rows is None or _tile(sketch, rows).extent < _ROWS:
         return False
-    few = max(d for d in divisors(_tile(sketch, rows).extent) if d < machine.registers // 2) < _FEW
+    few = max(d for d in divisors(_tile(sketch, rows).extent) if d < processor.registers // 2) < _FEW
     columns = _tile(sketch, spatial[-1])
-    return few or max(d for d in divisors(columns.extent) if d <= machine.lanes) < machine.lanes // 2
+    return few or max(d for d in divisors(columns.extent) if d <= processor.lanes) < processor.lanes // 2
 
 
-def stream_candidates(sketches: Sequence[Sketch], machine: Processor) -> Iterator[Candidate]:
+def stream_candidates(sketches: Sequence[Sketch], processor: Processor) -> Iterator[Candidate]:
     """Yield candidates of the first sketches that need them, the most promising first."""
-    fitting = [sketch for sketch in sketches if needs_streams(sketch, machine)][:_SKETCHES]
+    fitting = [sketch for sketch in sketches if needs_streams(sketch, processor)][:_SKETCHES]
     for form in _FORMS:
         for sketch in fitting:
-            yield _fill(sketch, machine, form)
+            yield _fill(sketch, processor, form)
 
 
-def _fill(sketch: Sketch, machine: Processor, form: _Form) -> Candidate:
+def _fill(sketch: Sketch, processor: Processor, form: _Form) -> Candidate:
     rows, last = _rows(sketch), _spatial(sketch)[-1]
     decisions: list[Decision] = []
     for i, axis in enumerate(sketch.axes):
         if isinstance(axis, Tile) and axis.parts > 3:
             between = (1,) * (axis.parts - 4)
             if i == last:
-                width = _width(axis, machine, form.vectors)
+                width = _width(axis, processor, form.vectors)
                 rest = axis.extent // width
                 outer = (1, rest) if form.kept == "panel" else (rest, 1)
                 decisions.append((*outer, *between, width, 1))
@@ -83,11 +83,11 @@ def _fill(sketch: Sketch, machine: Processor, form: _Form) -> Candidate:
     return Candidate(sketch.workload, sketch.digest, tuple(decisions))
 
 
-def _width(axis: Tile, machine: Processor, vectors: int) -> int:
+def _width(axis: Tile, processor: Processor, vectors: int) -> int:
     """Return the columns at a time: whole vectors if they divide, else at least one vector, else up to `_MOST`."""
-    fitting = [d for d in divisors(axis.extent) if d <= vectors * machine.lanes]
-    whole = [d for d in fitting if d % machine.lanes == 0]
-    if whole or fitting[-1] >= machine.lanes:
+    fitting = [d for d in divisors(axis.extent) if d <= vectors * processor.lanes]
+    whole = [d for d in fitting if d % processor.lanes == 0]
+    if whole or fitting[-1] >= processor.lanes:
         return max(whole or fitting)
     return max(d for d in divisors(axis.extent) if d <= _MOST)
 

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kintune.search.cost_model import relative_speeds
-from kintune.search.features.analytic import TRAITS
+from kintune.search.features.analytic import ANALYTIC
 from kintune.search.subgraph import SubgraphState
 
-__all__ = ["STORES", "WIDTH", "Rows", "count", "gather", "of_stores", "of_traits"]
+__all__ = ["STORES", "WIDTH", "Rows", "count", "gather", "of_analytic", "of_stores"]
 
 
 class Rows(NamedTuple):
@@ -55,15 +55,15 @@ def gather(members: Iterable[SubgraphState]) -> Rows:
 STORES = 328
 """Number of features that the extractor pools from a program's stores."""
 
-WIDTH = TRAITS + STORES
+WIDTH = ANALYTIC + STORES
 """Length of a feature row."""
 
 
-def of_traits(traits: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return feature rows, shape (n, `WIDTH`), from analytic features of shape (n, `TRAITS`)."""
-    return np.pad(traits, ((0, 0), (0, STORES)))
+def of_analytic(analytic: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return feature rows, shape (n, `WIDTH`), from analytic features of shape (n, `ANALYTIC`)."""
+    return np.pad(analytic, ((0, 0), (0, STORES)))
 
 
 def of_stores(pooled: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return feature rows, shape (n, `WIDTH`), from pooled features of shape (n, `STORES`)."""
-    return np.pad(pooled, ((0, 0), (TRAITS, 0)))
+    return np.pad(pooled, ((0, 0), (ANALYTIC, 0)))

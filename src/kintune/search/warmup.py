@@ -15,7 +15,7 @@ from kintune.core.plan import RoundEntry
 from kintune.search.cost_model import CostModel
 from kintune.search.drafts import Proposal
 from kintune.search.evolve import draw
-from kintune.search.space import CandidateBatch, SearchSpace
+from kintune.search.space import Draft, SearchSpace
 from kintune.search.subgraph import SubgraphState
 from kintune.search.transfer import TransferredPrograms
 
@@ -29,11 +29,11 @@ _DRAWN = 8  # attempts for each candidate drawn at random
 class Warmup:
     """Plans the rounds of the warm-up and chooses their candidates; has no state of its own."""
 
-    def __init__(self, space: SearchSpace, strategy: Strategy, kin: TransferredPrograms) -> None:
+    def __init__(self, space: SearchSpace, strategy: Strategy, transferred: TransferredPrograms) -> None:
         self._space = space
         self._strategy = strategy
         self._levels = strategy.survey
-        self._kin = kin
+        self._transferred = transferred
 
     def plan(self, states: Sequence[SubgraphState], begun: int) -> tuple[int, tuple[RoundEntry, ...]]:
         """Return the next level at which candidates are missing, from `begun` on, and the entries of its round.
@@ -68,7 +68,7 @@ class Warmup:
         if len(origins) < count and not self._strategy.rules:
             origins.update((c, "random") for c in self._draw(state, count, rng) if c not in origins)
         wanted = count * _CHOICE if model is not None and state.features else count + 2
-        drafts: dict[Candidate, tuple[CandidateBatch, str]] = {}
+        drafts: dict[Candidate, tuple[Draft, str]] = {}
         invalid = 0
         for (_, origin), draft in zip(
             list(origins.items())[:wanted], self._space.verify(list(origins)[:wanted]), strict=True
@@ -82,7 +82,7 @@ class Warmup:
     def _missing(self, state: SubgraphState, level: int) -> int:
         """Return how many candidates of this level are missing; the first level includes all suggestions."""
         suggested = sum(c not in state.times_us for c in state.suggestions) if level == 0 else 0
-        extra = min(_KNOWN, self._kin.offered(state))
+        extra = min(_KNOWN, self._transferred.offered(state))
         size = self._levels[level] + (extra if level == 0 else 0)
         return max(suggested, min(sum(self._levels[: level + 1]) + extra - state.tried, size))
 
@@ -94,11 +94,11 @@ class Warmup:
     def _origins(self, state: SubgraphState, states: Sequence[SubgraphState]) -> dict[Candidate, str]:
         """Return unmeasured candidates with their origins, in order of preference."""
         found = dict.fromkeys(state.suggestions, "suggested")
-        carried = self._kin.carried(state, states) if self._strategy.carry else []
-        of_kin = [*((c, "kin") for c in self._kin.known(state)), *((c, "carried") for c in carried)]
+        carried = self._transferred.carried(state, states) if self._strategy.carry else []
+        transferred = [*((c, "kin") for c in self._transferred.known(state)), *((c, "carried") for c in carried)]
         rules = self._space.rules(state.subject.workload, sum(self._levels)) if self._strategy.rules else []
         of_rule = [(c, "rule") for c in rules if c not in state.times_us]
-        for candidate, origin in _turns(of_kin, of_rule):
+        for candidate, origin in _turns(transferred, of_rule):
             found.setdefault(candidate, origin)
         return {candidate: origin for candidate, origin in found.items() if candidate not in state.times_us}
 
@@ -116,7 +116,7 @@ def _turns(
         yield from right[i : i + 1]
 
 
-def _best(drafts: Sequence[tuple[CandidateBatch, str]], model: CostModel | None, count: int) -> list[Proposal]:
+def _best(drafts: Sequence[tuple[Draft, str]], model: CostModel | None, count: int) -> list[Proposal]:
     if model is None or not drafts:
         return [Proposal(draft, None, origin) for draft, origin in drafts[:count]]
     scores = [float(score) for score in model.predict(np.stack([draft.features for draft, _ in drafts]))]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from kintune.core.candidate import Candidate
 from kintune.search.draft import breed
 from kintune.search.evolve import draw
-from kintune.search.space import CandidateBatch, SearchSpace
+from kintune.search.space import Draft, SearchSpace
 from kintune.testing.decisions import check_candidate
 
 __all__ = ["SpaceSuite"]
@@ -84,18 +84,18 @@ class SpaceSuite(ABC):
         """A field's features of a program are those of its draft, and one that is settled is never another program."""
         space = self.make()
         for field in space.fields(self.workload):
-            herd = breed.draw(field.frame, 8, np.random.default_rng(3))
-            candidates = list(field.frame.candidates(herd))
+            population = breed.draw(field.encoding, 8, np.random.default_rng(3))
+            candidates = list(field.encoding.candidates(population))
             drafts = list(space.verify(candidates))
             assert not field.settled or [draft and draft.candidate for draft in drafts] == candidates
             kept = [draft for draft in drafts if draft is not None]
-            rows = field.features(field.frame.herd([draft.candidate for draft in kept]))
+            rows = field.features(field.encoding.encode([draft.candidate for draft in kept]))
             assert np.array_equal(rows, np.stack([draft.features for draft in kept]))
 
     def test_fields_are_made_of_the_sketches(self) -> None:
         """Each sketch is in one of them at most."""
         space = self.make()
-        fielded = [sketch for field in space.fields(self.workload) for sketch in field.frame.sketches]
+        fielded = [sketch for field in space.fields(self.workload) for sketch in field.encoding.sketches]
         assert len(set(fielded)) == len(fielded)
         assert set(fielded) <= set(space.sketches(self.workload))
 
@@ -109,5 +109,5 @@ class SpaceSuite(ABC):
         assert list(self.make().verify([])) == []
 
 
-def _plain(draft: CandidateBatch | None) -> tuple[Candidate, bytes] | None:
+def _plain(draft: Draft | None) -> tuple[Candidate, bytes] | None:
     return None if draft is None else (draft.candidate, draft.features.tobytes())

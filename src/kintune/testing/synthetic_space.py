@@ -17,7 +17,7 @@ from kintune.search.family import Subject
 from kintune.search.features.field import Field, fields_of
 from kintune.search.processor import Processor
 from kintune.search.rules import rule_candidates
-from kintune.search.space import CandidateBatch
+from kintune.search.space import Draft
 from kintune.search.training_rows import STORES, of_stores
 
 __all__ = ["Product", "SyntheticSpace", "tiny_product"]
@@ -95,15 +95,15 @@ class SyntheticSpace:
         """At most `limit` candidates of the rule that real workloads get, too."""
         return rule_candidates(self._sketches[workload], self._machine, limit)
 
-    def verify(self, candidates: Sequence[Candidate]) -> Sequence[CandidateBatch | None]:
+    def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
         """The programs that the candidates make."""
         taken = [self._taken(candidate) for candidate in candidates]
         rows: dict[Candidate, NDArray[np.float32]] = {}
         for workload in dict.fromkeys(c.workload for c in taken if c is not None):
             for field in self._fields[workload]:
-                own = [c for c in dict.fromkeys(taken) if c is not None and c in field.frame]
-                rows.update(zip(own, field.features(field.frame.herd(own)), strict=True) if own else ())
-        return [None if c is None else CandidateBatch(c, rows[c] if c in rows else self._features(c)) for c in taken]
+                own = [c for c in dict.fromkeys(taken) if c is not None and c in field.encoding]
+                rows.update(zip(own, field.features(field.encoding.encode(own)), strict=True) if own else ())
+        return [None if c is None else Draft(c, rows[c] if c in rows else self._features(c)) for c in taken]
 
     def measure(self, candidate: Candidate) -> Outcome:
         """What building and timing the candidate would give: always the same."""

@@ -16,7 +16,7 @@ from kintune.search.cost_model import CostModel
 from kintune.search.drafts import Proposal
 from kintune.search.features.field import Field
 from kintune.search.session import SearchSession
-from kintune.search.space import CandidateBatch, SearchSpace
+from kintune.search.space import Draft, SearchSpace
 from kintune.search.subgraph import SubgraphState
 from kintune.tuning.loop import Timed, rounds
 from kintune_lab.pools.pool import Pool
@@ -87,11 +87,10 @@ class PoolSpace:
         del workload, limit
         return ()
 
-    def verify(self, candidates: Sequence[Candidate]) -> Sequence[CandidateBatch | None]:
+    def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
         """The members of the pool among the candidates."""
         return [
-            CandidateBatch(candidate, self._features(candidate)) if candidate in self._rows else None
-            for candidate in candidates
+            Draft(candidate, self._features(candidate)) if candidate in self._rows else None for candidate in candidates
         ]
 
     def measure(self, candidate: Candidate) -> Outcome:
@@ -136,8 +135,8 @@ class PoolSpace:
             Proposal(self._draft(measured.candidates[shuffled[at]]), float(scores[at]), "evolved") for at in picked
         ], 0
 
-    def _draft(self, candidate: Candidate) -> CandidateBatch:
-        return CandidateBatch(candidate, self._features(candidate))
+    def _draft(self, candidate: Candidate) -> Draft:
+        return Draft(candidate, self._features(candidate))
 
     def _features(self, candidate: Candidate) -> NDArray[np.float32]:
         measured, row = self._rows[candidate]

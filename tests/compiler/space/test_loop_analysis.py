@@ -83,7 +83,7 @@ def test_the_sketches_of_a_convolution_have_analytic_features(tiny_conv: TinyCon
     from kintune.search.processor import Processor
 
     fields = fields_of(tiny_conv.sketches, access_patterns(tiny_conv.module, "conv2d_nhwc"), Processor(8, 16, 2))
-    fielded = {sketch.digest for field in fields for sketch in field.frame.sketches}
+    fielded = {sketch.digest for field in fields for sketch in field.encoding.sketches}
     assert fielded == {sketch.digest for sketch in tiny_conv.sketches if b"SSRSRS" in sketch.trace}
     assert fielded
     assert not any(field.settled for field in fields)  # where the padding is computed depends on the tiles

@@ -9,7 +9,7 @@ import pytest
 
 from kintune.core.version import COMPILER_ONLY
 from kintune.errors import InputError
-from kintune.search.features.analytic import TRAITS
+from kintune.search.features.analytic import ANALYTIC
 from kintune.search.training_rows import STORES, WIDTH
 from kintune_lab.pools.pool import Pool, load_pool, save_pool
 
@@ -33,8 +33,8 @@ def test_rows_of_the_compiler_alone_have_no_traits(pool: Pool, tmp_path: Path, m
         save_pool(tmp_path / "pool.npz", Pool(pool.origin, narrow))
     for measured in load_pool(tmp_path / "pool.npz").subgraphs.values():
         assert measured.features.shape == (len(measured), WIDTH)
-        assert not measured.features[:, :TRAITS].any()
-        assert (measured.features[:, TRAITS:] == 1).all()
+        assert not measured.features[:, :ANALYTIC].any()
+        assert (measured.features[:, ANALYTIC:] == 1).all()
 
 
 def test_another_version_is_refused(pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,37 +17,37 @@ axis_lists: st.SearchStrategy[list[Axis]] = st.lists(st.one_of(tiles, choices, l
 seeds = st.integers(0, 2**32 - 1)
 
 
-def _frame(axes: list[Axis]) -> Encoding:
+def _encoding(axes: list[Axis]) -> Encoding:
     return Encoding([Sketch("w", digest, b"", tuple(axes)) for digest in ("one", "two")])
 
 
-def _check(frame: Encoding, herd: Population) -> None:
-    by_digest = {sketch.digest: sketch for sketch in frame.sketches}
-    for candidate in frame.candidates(herd):
+def _check(encoding: Encoding, population: Population) -> None:
+    by_digest = {sketch.digest: sketch for sketch in encoding.sketches}
+    for candidate in encoding.candidates(population):
         check_candidate(by_digest[candidate.sketch], candidate, drawn=True)
 
 
 @given(axis_lists, seeds)
 def test_what_is_drawn_mutated_and_crossed_is_valid(axes: list[Axis], seed: int) -> None:
-    frame, rng = _frame(axes), np.random.default_rng(seed)
-    left, right = draw(frame, 6, rng), draw(frame, 6, rng)
-    child = cross(frame, left, right, rng)
-    for herd in (left, right, child):
-        _check(frame, herd)
+    encoding, rng = _encoding(axes), np.random.default_rng(seed)
+    left, right = draw(encoding, 6, rng), draw(encoding, 6, rng)
+    child = cross(encoding, left, right, rng)
+    for population in (left, right, child):
+        _check(encoding, population)
     for _ in range(4):
-        child = mutate(frame, child, rng)
-        _check(frame, child)
+        child = mutate(encoding, child, rng)
+        _check(encoding, child)
 
 
 @given(axis_lists, seeds)
 def test_equal_generators_breed_equally_and_leave_parents_alone(axes: list[Axis], seed: int) -> None:
-    frame = _frame(axes)
+    encoding = _encoding(axes)
 
     def family() -> list[Population]:
         rng = np.random.default_rng(seed)
-        parents = draw(frame, 5, rng)
+        parents = draw(encoding, 5, rng)
         before = Population(parents.sketch.copy(), parents.rows.copy())
-        children = mutate(frame, parents, rng)
+        children = mutate(encoding, parents, rng)
         assert (before.sketch == parents.sketch).all()
         assert (before.rows == parents.rows).all()
         return [parents, children]
@@ -58,24 +58,24 @@ def test_equal_generators_breed_equally_and_leave_parents_alone(axes: list[Axis]
 
 
 def test_a_tile_beyond_its_limit_stays_but_does_not_grow() -> None:
-    frame = _frame([Tile(256, 2, 16)])
-    herd = Population(np.zeros(64, np.int64), np.tile(np.array([2, 128]), (64, 1)))
+    encoding = _encoding([Tile(256, 2, 16)])
+    population = Population(np.zeros(64, np.int64), np.tile(np.array([2, 128]), (64, 1)))
     for _ in range(10):
-        herd = mutate(frame, herd, np.random.default_rng(3))
-        assert (herd.rows.prod(axis=1) == 256).all()
-        assert (herd.rows[:, 1] <= 128).all()
+        population = mutate(encoding, population, np.random.default_rng(3))
+        assert (population.rows.prod(axis=1) == 256).all()
+        assert (population.rows[:, 1] <= 128).all()
 
 
 def test_draws_are_of_all_kinds() -> None:
-    herd = draw(_frame([Tile(1024, 4, 64)]), 500, np.random.default_rng(0))
-    assert len(herd.unique()) > 100
-    assert {1, 2, 4, 8, 16, 32, 64} <= set(herd.rows[:, 3].tolist())
-    assert (herd.rows[:, 0] == 1).any()
-    assert (herd.rows[:, 0] >= 256).any()
+    population = draw(_encoding([Tile(1024, 4, 64)]), 500, np.random.default_rng(0))
+    assert len(population.unique()) > 100
+    assert {1, 2, 4, 8, 16, 32, 64} <= set(population.rows[:, 3].tolist())
+    assert (population.rows[:, 0] == 1).any()
+    assert (population.rows[:, 0] >= 256).any()
 
 
 def test_nobody_to_breed_from_breeds_nobody() -> None:
-    frame = _frame([Tile(12, 4), Location(3)])
-    nobody = frame.herd([])
-    assert len(mutate(frame, nobody, np.random.default_rng(0))) == 0
-    assert len(cross(frame, nobody, nobody, np.random.default_rng(0))) == 0
+    encoding = _encoding([Tile(12, 4), Location(3)])
+    nobody = encoding.encode([])
+    assert len(mutate(encoding, nobody, np.random.default_rng(0))) == 0
+    assert len(cross(encoding, nobody, nobody, np.random.default_rng(0))) == 0

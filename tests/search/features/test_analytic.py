@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from kintune.core.candidate import Candidate, Sketch
 from kintune.search.access_patterns import AccessPatterns
 from kintune.search.draft.breed import draw
-from kintune.search.features.analytic import TRAITS
+from kintune.search.features.analytic import ANALYTIC
 from kintune.search.features.encoding import Population
 from kintune.search.features.field import Field, fields_of
 from kintune.search.processor import Processor
@@ -29,16 +29,16 @@ def field(sketch: Sketch, product: AccessPatterns) -> Field:
 
 
 def _estimates(field: Field, *candidates: Candidate) -> list[float]:
-    return [float(e) for e in field.estimate(field.features(field.frame.herd(candidates)))]
+    return [float(e) for e in field.estimate(field.features(field.encoding.encode(candidates)))]
 
 
 def test_a_row_has_the_traits_first_and_nothing_else(field: Field) -> None:
-    rows = field.features(field.frame.herd([VECTORS, SCALARS]))
+    rows = field.features(field.encoding.encode([VECTORS, SCALARS]))
     assert rows.shape == (2, WIDTH)
     assert rows.dtype == np.float32
-    assert rows[:, :TRAITS].any()
-    assert not rows[:, TRAITS:].any()
-    assert WIDTH == TRAITS + STORES
+    assert rows[:, :ANALYTIC].any()
+    assert not rows[:, ANALYTIC:].any()
+    assert WIDTH == ANALYTIC + STORES
 
 
 def test_a_good_register_tile_is_expected_to_be_faster(field: Field) -> None:
@@ -52,7 +52,7 @@ def test_a_good_register_tile_is_expected_to_be_faster(field: Field) -> None:
 @settings(max_examples=20)
 def test_estimates_are_shares_of_the_peak_and_traits_are_finite(seed: int) -> None:
     field = _make()
-    rows = field.features(draw(field.frame, 64, np.random.default_rng(seed)))
+    rows = field.features(draw(field.encoding, 64, np.random.default_rng(seed)))
     assert np.isfinite(rows).all()
     estimates = field.estimate(rows)
     assert (estimates > 0).all()
@@ -63,14 +63,14 @@ def test_estimates_are_shares_of_the_peak_and_traits_are_finite(seed: int) -> No
 @settings(max_examples=20)
 def test_nobody_is_described_otherwise_in_company(seed: int) -> None:
     field = _make()
-    herd = draw(field.frame, 8, np.random.default_rng(seed))
-    alone = [field.features(herd.take(np.array([i]))) for i in range(len(herd))]
-    assert np.array_equal(np.concatenate(alone), field.features(herd))
+    population = draw(field.encoding, 8, np.random.default_rng(seed))
+    alone = [field.features(population.take(np.array([i]))) for i in range(len(population))]
+    assert np.array_equal(np.concatenate(alone), field.features(population))
 
 
 def test_traits_tell_decisions_apart(field: Field) -> None:
     rows: NDArray[np.float32] = field.features(
-        field.frame.herd([VECTORS, tiled((2, 4, 1, 8), (1, 8, 1, 32), (1, 128), unroll=0), SCALARS])
+        field.encoding.encode([VECTORS, tiled((2, 4, 1, 8), (1, 8, 1, 32), (1, 128), unroll=0), SCALARS])
     )
     assert len(np.unique(rows, axis=0)) == 3
 
@@ -92,23 +92,25 @@ def _make() -> Field:
 def test_a_limit_of_unrolling_that_makes_no_difference_makes_no_other_program(field: Field) -> None:
     """Eight rows, one step of the reduction: within a limit of 16 as within one of 512, but not within 0."""
     few = [tiled((2, 4, 1, 8), (1, 8, 1, 32), (128, 1), unroll=choice) for choice in range(4)]
-    never, *others = field.keys(field.frame.herd(few))
+    never, *others = field.keys(field.encoding.encode(few))
     assert len({*others}) == 1
     assert never not in others
     many = [tiled((2, 4, 1, 8), (1, 8, 1, 32), (1, 128), unroll=choice) for choice in range(4)]
-    assert len({*field.keys(field.frame.herd(many))}) == 2  # the rows are within all but the first, all steps in none
+    assert (
+        len({*field.keys(field.encoding.encode(many))}) == 2
+    )  # the rows are within all but the first, all steps in none
 
 
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=20)
 def test_equal_keys_differ_in_nothing_but_a_limit_of_equal_effect(seed: int) -> None:
     field = _make()
-    herd = draw(field.frame, 64, np.random.default_rng(seed))
-    (limit,) = (column.start for column in field.frame.columns[-1:])
+    population = draw(field.encoding, 64, np.random.default_rng(seed))
+    (limit,) = (column.start for column in field.encoding.columns[-1:])
     for choice in range(4):
-        other = Population(herd.sketch, herd.rows.copy())
+        other = Population(population.sketch, population.rows.copy())
         other.rows[:, limit] = choice
-        same = np.array([left == right for left, right in zip(field.keys(herd), field.keys(other), strict=True)])
-        differs = (field.features(herd) != field.features(other)).sum(axis=1)
+        same = np.array([left == right for left, right in zip(field.keys(population), field.keys(other), strict=True)])
+        differs = (field.features(population) != field.features(other)).sum(axis=1)
         assert (differs[same] <= 1).all()  # the limit itself is a trait
         assert (differs[~same] > 1).all()

@@ -15,12 +15,12 @@ def _sketches(*digests: str, axes: tuple[Axis, ...] = AXES) -> list[Sketch]:
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 20))
 def test_candidates_become_numbers_and_themselves_again(seed: int, count: int) -> None:
-    frame = Encoding(_sketches("one", "two"))
+    encoding = Encoding(_sketches("one", "two"))
     rng = np.random.default_rng(seed)
-    candidates = [draw(frame.sketches[i % 2], rng) for i in range(count)]
-    herd = frame.herd(candidates)
-    assert herd.rows.shape == (count, 4 + 1 + 2 + 1)
-    assert list(frame.candidates(herd)) == candidates
+    candidates = [draw(encoding.sketches[i % 2], rng) for i in range(count)]
+    population = encoding.encode(candidates)
+    assert population.rows.shape == (count, 4 + 1 + 2 + 1)
+    assert list(encoding.candidates(population)) == candidates
 
 
 def test_sketches_with_equal_axes_share_a_frame() -> None:
@@ -40,12 +40,12 @@ def test_a_frame_knows_its_candidates() -> None:
 
 
 def test_each_is_kept_once_in_the_order_of_first_appearance() -> None:
-    herd = Population(np.array([1, 0, 1, 1]), np.array([[3, 4], [3, 4], [3, 4], [2, 9]]))
-    kept = herd.unique()
+    population = Population(np.array([1, 0, 1, 1]), np.array([[3, 4], [3, 4], [3, 4], [2, 9]]))
+    kept = population.unique()
     assert kept.sketch.tolist() == [1, 0, 1]
     assert kept.rows.tolist() == [[3, 4], [3, 4], [2, 9]]
 
 
 def test_an_empty_herd_has_nothing_twice() -> None:
-    frame = Encoding(_sketches("one"))
-    assert len(frame.herd([]).unique()) == 0
+    encoding = Encoding(_sketches("one"))
+    assert len(encoding.encode([]).unique()) == 0

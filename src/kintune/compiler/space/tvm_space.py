@@ -19,7 +19,7 @@ from kintune.errors import BuildError
 from kintune.search.features.field import Field, fields_of
 from kintune.search.processor import Processor
 from kintune.search.rules import rule_candidates
-from kintune.search.space import CandidateBatch
+from kintune.search.space import Draft
 from kintune.search.training_rows import of_stores
 
 __all__ = ["TvmSpace"]
@@ -78,9 +78,9 @@ class TvmSpace:
             self._rules[key] = rule_candidates(self._sketches[workload], self._machine, limit)
         return self._rules[key]
 
-    def verify(self, candidates: Sequence[Candidate]) -> Sequence[CandidateBatch | None]:
+    def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
         """Describe, after a replay where that is needed; None for what makes no program."""
-        described: dict[int, CandidateBatch | None] = {}
+        described: dict[int, Draft | None] = {}
         waiting: list[int] = []
         for field, numbers in self._by_field(candidates):
             if field is not None and field.settled:
@@ -95,18 +95,18 @@ class TvmSpace:
         groups: dict[Field | None, list[int]] = {}
         for number, candidate in enumerate(candidates):
             fields = self.fields(candidate.workload) if candidate.workload in self._modules else ()
-            groups.setdefault(next((f for f in fields if candidate in f.frame), None), []).append(number)
+            groups.setdefault(next((f for f in fields if candidate in f.encoding), None), []).append(number)
         yield from groups.items()
 
     @staticmethod
-    def _describe(field: Field, candidates: Sequence[Candidate]) -> list[CandidateBatch | None]:
+    def _describe(field: Field, candidates: Sequence[Candidate]) -> list[Draft | None]:
         """What is settled needs no replay: a candidate that fits its axes makes a program."""
-        fitting = [c for c in candidates if fits(field.frame.axes, c.decisions)]
-        rows = field.features(field.frame.herd(fitting)) if fitting else ()
-        batches = {c: CandidateBatch(c, row) for c, row in zip(fitting, rows, strict=True)}
+        fitting = [c for c in candidates if fits(field.encoding.axes, c.decisions)]
+        rows = field.features(field.encoding.encode(fitting)) if fitting else ()
+        batches = {c: Draft(c, row) for c, row in zip(fitting, rows, strict=True)}
         return [batches.get(candidate) for candidate in candidates]
 
-    def _replay(self, candidates: Sequence[Candidate]) -> list[CandidateBatch | None]:
+    def _replay(self, candidates: Sequence[Candidate]) -> list[Draft | None]:
         """Replay; candidates outside of all fields are described by the compiler's features."""
         replayed: list[_Replayed | None] = []
         with ThreadPoolExecutor(self._threads) as pool:
@@ -116,16 +116,12 @@ class TvmSpace:
                 done = list(pool.map(self._replay_share, [workload] * len(shares), range(len(shares)), shares))
                 replayed += [done[i % self._threads][i // self._threads] for i in range(len(members))]
         bare = [r.candidate for r in replayed if r is not None and r.features is None]
-        batches: dict[Candidate, CandidateBatch | None] = {}
+        batches: dict[Candidate, Draft | None] = {}
         for field, numbers in self._by_field(bare):
             members = [bare[i] for i in numbers]
             batches.update(zip(members, self._describe(field, members), strict=True) if field is not None else ())
         return [
-            None
-            if r is None
-            else batches[r.candidate]
-            if r.features is None
-            else CandidateBatch(r.candidate, r.features)
+            None if r is None else batches[r.candidate] if r.features is None else Draft(r.candidate, r.features)
             for r in replayed
         ]
 
@@ -139,7 +135,7 @@ class TvmSpace:
         replay, extract = self._replayers[workload, number]
         found: list[_Replayed | None] = []
         for candidate in candidates:
-            described = any(candidate in field.frame for field in self.fields(workload))
+            described = any(candidate in field.encoding for field in self.fields(workload))
             try:
                 sketch = self._by_digest[candidate.sketch]
                 if described:

@@ -25,10 +25,10 @@ _POWER = 3  # equal primes moved at once, at most
 _HOP = 0.1  # share of children that move to a random sketch of the encoding
 
 
-def draw(frame: Encoding, count: int, rng: np.random.Generator) -> Population:
+def draw(encoding: Encoding, count: int, rng: np.random.Generator) -> Population:
     """Return `count` candidates with every decision drawn at random."""
-    rows = np.ones((count, frame.width), dtype=np.int64)
-    for axis, column in zip(frame.axes, frame.columns, strict=True):
+    rows = np.ones((count, encoding.width), dtype=np.int64)
+    for axis, column in zip(encoding.axes, encoding.columns, strict=True):
         if isinstance(axis, Tile):
             rows[:, column] = _draw_tiles(axis, count, rng)
         elif isinstance(axis, Choice):
@@ -36,14 +36,14 @@ def draw(frame: Encoding, count: int, rng: np.random.Generator) -> Population:
             rows[:, column.start] = rng.choice(len(axis.values), size=count, p=weights)
         else:
             rows[:, column.start] = rng.integers(-2, axis.choices, size=count)
-    return Population(rng.integers(len(frame.sketches), size=count), rows)
+    return Population(rng.integers(len(encoding.sketches), size=count), rows)
 
 
-def mutate(frame: Encoding, herd: Population, rng: np.random.Generator) -> Population:
+def mutate(encoding: Encoding, population: Population, rng: np.random.Generator) -> Population:
     """Return each candidate with one or two decisions changed, sometimes moved to another sketch."""
-    count = len(herd)
-    rows, sketch = herd.rows.copy(), herd.sketch.copy()
-    numbers = [i for i, axis in enumerate(frame.axes) if is_open(axis)]
+    count = len(population)
+    rows, sketch = population.rows.copy(), population.sketch.copy()
+    numbers = [i for i, axis in enumerate(encoding.axes) if is_open(axis)]
     if numbers:
         for share in (1.0, _SECOND):
             chosen = np.asarray(numbers)[rng.integers(len(numbers), size=count)]
@@ -51,23 +51,23 @@ def mutate(frame: Encoding, herd: Population, rng: np.random.Generator) -> Popul
             for number in numbers:
                 which = np.flatnonzero(chosen == number)
                 if which.size:
-                    _change(frame, number, rows, which, rng)
+                    _change(encoding, number, rows, which, rng)
     hopping = rng.random(count) < (_HOP if numbers else 1.0)
-    sketch = np.where(hopping, rng.integers(len(frame.sketches), size=count), sketch)
+    sketch = np.where(hopping, rng.integers(len(encoding.sketches), size=count), sketch)
     return Population(sketch, rows)
 
 
-def cross(frame: Encoding, left: Population, right: Population, rng: np.random.Generator) -> Population:
+def cross(encoding: Encoding, left: Population, right: Population, rng: np.random.Generator) -> Population:
     """Return candidates with each decision from one of two parents; the sketch is the left one's."""
     rows = left.rows.copy()
-    for column in frame.columns:
+    for column in encoding.columns:
         which = rng.random(len(left)) < 0.5
         rows[which, column] = right.rows[which, column]
     return Population(left.sketch, rows)
 
 
-def _change(frame: Encoding, number: int, rows: Rows, which: Rows, rng: np.random.Generator) -> None:
-    axis, column = frame.axes[number], frame.columns[number]
+def _change(encoding: Encoding, number: int, rows: Rows, which: Rows, rng: np.random.Generator) -> None:
+    axis, column = encoding.axes[number], encoding.columns[number]
     if isinstance(axis, Tile):
         swapping = rng.random(which.size) < _SWAP
         _swap_parts(axis, column, rows, which[swapping], rng)

@@ -20,7 +20,7 @@ from kintune.search.drafts import Proposal
 from kintune.search.features.encoding import Encoding, Population
 from kintune.search.features.field import Field
 from kintune.search.propose import breed, choose, propose
-from kintune.search.space import CandidateBatch, SearchSpace
+from kintune.search.space import Draft, SearchSpace
 from kintune.search.subgraph import SubgraphState
 
 __all__ = ["draft"]
@@ -67,8 +67,8 @@ def draft(
     best: list[tuple[float, Candidate]] = []
     for field in fields:
         ranked = _rank(field, state, list(origins), model, count / len(fields), experience, rng)
-        best += _different(field.frame, ranked, _LOOKED_AT * count, state)
-        first.update(dict.fromkeys(_anywhere(field.frame, ranked, count, state, rng) if explore else (), "drafted"))
+        best += _different(field.encoding, ranked, _LOOKED_AT * count, state)
+        first.update(dict.fromkeys(_anywhere(field.encoding, ranked, count, state, rng) if explore else (), "drafted"))
     best.sort(key=lambda pair: (-pair[0], pair[1]))
     survivors = {c: origins.get(c, "drafted") for _, c in best}
     pool, invalid = _verified(first, survivors, math.ceil(count * _SPARE), state, space)
@@ -77,12 +77,12 @@ def draft(
 
 def _verified(
     first: dict[Candidate, str], best: dict[Candidate, str], wanted: int, state: SubgraphState, space: SearchSpace
-) -> tuple[dict[Candidate, tuple[CandidateBatch, str]], int]:
+) -> tuple[dict[Candidate, tuple[Draft, str]], int]:
     """Verify all of `first`, and candidates of `best` in order until `wanted` of these are valid.
 
     Returns the valid ones, which were not measured before, with their origins, and the number of invalid ones.
     """
-    pool: dict[Candidate, tuple[CandidateBatch, str]] = {}
+    pool: dict[Candidate, tuple[Draft, str]] = {}
     invalid = 0
     left = [item for item in best.items() if item[0] not in first]
     batch, missing = list(first.items()), wanted
@@ -120,39 +120,41 @@ def _rank(
 
     The population grows with the model's samples, since a model of few samples overrates candidates unlike them.
     """
-    own = list(dict.fromkeys(c for c in [*state.fastest(_PARENTS), *seeds] if c in field.frame))
+    own = list(dict.fromkeys(c for c in [*state.fastest(_PARENTS), *seeds] if c in field.encoding))
     maturity = min(1.0, experience / _MATURE)
     each = _PER_PICK[0] + maturity * (_PER_PICK[1] - _PER_PICK[0])
     return evolve(
-        field.frame,
-        field.frame.herd(own),
+        field.encoding,
+        field.encoding.encode(own),
         _judge(field, model),
         rng,
-        population=min(_POPULATION, len(own) + math.ceil(each * count)),
+        size=min(_POPULATION, len(own) + math.ceil(each * count)),
         generations=_GENERATIONS[0] + int(maturity * (_GENERATIONS[1] - _GENERATIONS[0])),
     )
 
 
 def _judge(field: Field, model: CostModel | None) -> Judge:
-    def judge(herd: Population) -> NDArray[np.float32]:
-        features = field.features(herd)
+    def judge(population: Population) -> NDArray[np.float32]:
+        features = field.features(population)
         return field.estimate(features) if model is None else model.predict(features)
 
     return judge
 
 
-def _different(frame: Encoding, ranked: Ranked, most: int, state: SubgraphState) -> list[tuple[float, Candidate]]:
+def _different(encoding: Encoding, ranked: Ranked, most: int, state: SubgraphState) -> list[tuple[float, Candidate]]:
     """Return at most `most` unmeasured candidates, best first, but with register tiles taking turns.
 
     The best `_A_TURN` of each register tile come first, then the next as many, and so on: otherwise most candidates
     would be variants of a single tile, about which the model may be wrong.  Each turn lowers the score by 1.
     """
-    register = [column.stop - 1 for axis, column in zip(frame.axes, frame.columns, strict=True) if _is_spatial(axis)]
-    looked_at = ranked.herd.take(np.arange(min(len(ranked.herd), most + state.tried)))
+    register = [
+        column.stop - 1 for axis, column in zip(encoding.axes, encoding.columns, strict=True) if _is_spatial(axis)
+    ]
+    looked_at = ranked.population.take(np.arange(min(len(ranked.population), most + state.tried)))
     tiles = np.ascontiguousarray(looked_at.rows[:, register])
     turns: Counter[bytes] = Counter()
     found: list[tuple[int, int, Candidate]] = []
-    for number, candidate in enumerate(frame.candidates(looked_at)):
+    for number, candidate in enumerate(encoding.candidates(looked_at)):
         if candidate not in state.times_us:
             tile = tiles[number].tobytes()
             found.append((turns[tile] // _A_TURN, number, candidate))
@@ -162,19 +164,19 @@ def _different(frame: Encoding, ranked: Ranked, most: int, state: SubgraphState)
 
 
 def _anywhere(
-    frame: Encoding, ranked: Ranked, count: int, state: SubgraphState, rng: np.random.Generator
+    encoding: Encoding, ranked: Ranked, count: int, state: SubgraphState, rng: np.random.Generator
 ) -> list[Candidate]:
     """Return some random unmeasured candidates of the better half."""
-    half = max(1, len(ranked.herd) // 2)
+    half = max(1, len(ranked.population) // 2)
     numbers = rng.permutation(half)[: math.ceil(count * _EXPLORED)]
-    return [c for c in frame.candidates(ranked.herd.take(numbers)) if c not in state.times_us]
+    return [c for c in encoding.candidates(ranked.population.take(numbers)) if c not in state.times_us]
 
 
 def _otherwise(
     state: SubgraphState, space: SearchSpace, fields: Sequence[Field], count: int, rng: np.random.Generator
 ) -> dict[Candidate, str]:
     """Return candidates of the sketches without analytic features; more of them if the best program is theirs."""
-    plain = [s for s in space.sketches(state.subject.workload) if not any(s in f.frame.sketches for f in fields)]
+    plain = [s for s in space.sketches(state.subject.workload) if not any(s in f.encoding.sketches for f in fields)]
     if not plain:
         return {}
     digests = {sketch.digest for sketch in plain}
@@ -184,7 +186,7 @@ def _otherwise(
     return dict(breed(plain, parents, wanted, set(state.times_us), rng, fresh=_FRESH))
 
 
-def _scores(pool: dict[Candidate, tuple[CandidateBatch, str]], model: CostModel | None) -> dict[Candidate, float]:
+def _scores(pool: dict[Candidate, tuple[Draft, str]], model: CostModel | None) -> dict[Candidate, float]:
     """Return the model's scores of the drafts; none without a model."""
     if model is None or not pool:
         return {}

@@ -25,47 +25,49 @@ Judge: TypeAlias = Callable[[Population], NDArray[np.float32]]
 class Ranked(NamedTuple):
     """Candidates and their scores, the highest first."""
 
-    herd: Population
+    population: Population
     scores: NDArray[np.float32]
 
 
 def evolve(
-    frame: Encoding, seeds: Population, judge: Judge, rng: np.random.Generator, *, population: int, generations: int
+    encoding: Encoding, seeds: Population, judge: Judge, rng: np.random.Generator, *, size: int, generations: int
 ) -> Ranked:
     """Return all different candidates of all generations, ranked by `judge`.
 
     The first generation has the `seeds`, the most promising first, their children, and random candidates.
     """
-    bred = int(population * _BRED) if len(seeds) else 0
-    offspring = mutate(frame, seeds.take(_favoured(len(seeds), bred, rng)), rng)
-    drawn = draw(frame, max(1, population - bred - len(seeds)), rng)
+    bred = int(size * _BRED) if len(seeds) else 0
+    offspring = mutate(encoding, seeds.take(_favoured(len(seeds), bred, rng)), rng)
+    drawn = draw(encoding, max(1, size - bred - len(seeds)), rng)
     children = Population.join([seeds, offspring, drawn]).unique()
     known = _ranked(children, judge(children))
     for _ in range(generations - 1):
-        most = min(population, len(known.herd))
-        elite = known.herd.take(np.arange(max(1, int(_ELITE * most))))
-        count = int(population * (1 - _FRESH))
+        most = min(size, len(known.population))
+        elite = known.population.take(np.arange(max(1, int(_ELITE * most))))
+        count = int(size * (1 - _FRESH))
         left, right = (elite.take(_favoured(len(elite), count, rng)) for _ in range(2))
         paired = rng.random(count) < _CROSSED
-        crossed = cross(frame, left.take(paired), right.take(paired), rng)
+        crossed = cross(encoding, left.take(paired), right.take(paired), rng)
         parents = Population.join([crossed, left.take(~paired)])
-        herd = Population.join([known.herd, mutate(frame, parents, rng), draw(frame, population - count, rng)])
-        fresh = _new_in(herd, len(known.herd))
+        population = Population.join(
+            [known.population, mutate(encoding, parents, rng), draw(encoding, size - count, rng)]
+        )
+        fresh = _new_in(population, len(known.population))
         if not len(fresh):
             break
-        known = _ranked(Population.join([known.herd, fresh]), np.concatenate([known.scores, judge(fresh)]))
+        known = _ranked(Population.join([known.population, fresh]), np.concatenate([known.scores, judge(fresh)]))
     return known
 
 
-def _new_in(herd: Population, known: int) -> Population:
+def _new_in(population: Population, known: int) -> Population:
     """Return the candidates after the first `known` ones that are not among those, each once."""
-    different = herd.unique()
+    different = population.unique()
     return different.take(np.arange(known, len(different)))
 
 
-def _ranked(herd: Population, scores: NDArray[np.float32]) -> Ranked:
+def _ranked(population: Population, scores: NDArray[np.float32]) -> Ranked:
     order = np.argsort(-scores, kind="stable")
-    return Ranked(herd.take(order), scores[order])
+    return Ranked(population.take(order), scores[order])
 
 
 def _favoured(length: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -49,7 +49,7 @@ class MeasuredFamilies:
         evidence = sorted(evidence, key=lambda samples: samples.subject.workload)
         subjects = {samples.subject.workload: samples.subject for samples in evidence}
         before = {workload: previous.get(workload, PREFIX + s.operator) for workload, s in subjects.items()}
-        groups = self._kin(evidence, before)
+        groups = self._grouped(evidence, before)
         placed = {workload: position for position, group in enumerate(groups) for workload in group}
         homeless: dict[str, set[str]] = {}
         for workload, subject in subjects.items():
@@ -59,7 +59,7 @@ class MeasuredFamilies:
                 home.add(workload)
         return _named([*groups, *homeless.values()], subjects, before)
 
-    def _kin(self, evidence: Sequence[Samples], before: Mapping[str, str]) -> list[set[str]]:
+    def _grouped(self, evidence: Sequence[Samples], before: Mapping[str, str]) -> list[set[str]]:
         """Return the groups of the workloads that have enough samples."""
         relation = self._relations.relate(evidence)
         names = relation.workloads

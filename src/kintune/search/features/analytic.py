@@ -21,11 +21,11 @@ from kintune.search.features.encoding import Encoding, Population
 from kintune.search.features.outline import LEVELS, Outline
 from kintune.search.processor import Processor
 
-__all__ = ["TRAITS", "AnalyticFeatures"]
+__all__ = ["ANALYTIC", "AnalyticFeatures"]
 
 Column: TypeAlias = NDArray[np.float64]
 
-TRAITS = 53
+ANALYTIC = 53
 """Number of analytic features.  A change of their meaning needs a new `kintune.core.version.FEATURES`."""
 
 _LINE = 64  # bytes of a cache line
@@ -43,37 +43,37 @@ _PLACES = 2  # compute locations that are features
 class AnalyticFeatures:
     """Computes the analytic features of the candidates of one encoding."""
 
-    ESTIMATE = TRAITS - 1
+    ESTIMATE = ANALYTIC - 1
     """Index of the feature that estimates the ideal cycles over those of the candidate."""
 
     def __init__(
-        self, frame: Encoding, anatomy: AccessPatterns, machine: Processor, outlines: Sequence[Outline]
+        self, encoding: Encoding, patterns: AccessPatterns, processor: Processor, outlines: Sequence[Outline]
     ) -> None:
         """`outlines` has one entry for each sketch of the encoding."""
-        self._frame = frame
-        self._anatomy = anatomy
-        self._machine = machine
+        self._encoding = encoding
+        self._patterns = patterns
+        self._processor = processor
         self._outlines = outlines
-        loops = range(len(anatomy.extents))
-        self._spatial = [i for i in loops if not anatomy.reduces[i]]
-        self._reduced = [i for i in loops if anatomy.reduces[i]]
+        loops = range(len(patterns.extents))
+        self._spatial = [i for i in loops if not patterns.reduces[i]]
+        self._reduced = [i for i in loops if patterns.reduces[i]]
         self._vector = self._spatial[-1]
-        self._iterations = float(np.prod([float(e) for e in anatomy.extents]))
+        self._iterations = float(np.prod([float(e) for e in patterns.extents]))
 
-    def __call__(self, herd: Population) -> NDArray[np.float32]:
-        """Return the features, shape (n, `TRAITS`), float32."""
-        tiling = _Tiling(self._frame, self._outlines[0].tiles, self._anatomy, herd)
-        footprints = [[_footprint(a, inner) for a in self._anatomy.accesses] for inner in tiling.inner]
+    def __call__(self, population: Population) -> NDArray[np.float32]:
+        """Return the features, shape (n, `ANALYTIC`), float32."""
+        tiling = _Tiling(self._encoding, self._outlines[0].tiles, self._patterns, population)
+        footprints = [[_footprint(a, inner) for a in self._patterns.accesses] for inner in tiling.inner]
         traffic = [
             [
                 footprint * tiling.fetches(level, access)
-                for access, footprint in zip(self._anatomy.accesses, footprints[level], strict=True)
+                for access, footprint in zip(self._patterns.accesses, footprints[level], strict=True)
             ]
             for level in range(len(LEVELS))
         ]
         touched = [np.sum(each, axis=0) for each in footprints]
         moved = [np.sum(each, axis=0) for each in traffic]
-        fed = [_fed_from(touched, moved, _FILL * size) for size in self._machine.caches]
+        fed = [_fed_from(touched, moved, _FILL * size) for size in self._processor.caches]
         register = list(self._register_tile(tiling))
         rows, loads, accumulators, lanes = register[0], register[1], register[2], register[3]
         chunks, balance = self._chunks(tiling)
@@ -90,34 +90,34 @@ class AnalyticFeatures:
             *(_log(each / self._iterations) for each in fed),
             *self._levels(tiling),
             *self._factors(tiling),
-            *self._places(herd),
-            *self._fixed(herd),
+            *self._places(population),
+            *self._fixed(population),
             estimate,
         ]
-        count = len(herd)
+        count = len(population)
         return np.stack([np.broadcast_to(column, (count,)) for column in columns], axis=1).astype(np.float32)
 
-    def limits(self, herd: Population) -> NDArray[np.int64] | None:
+    def limits(self, population: Population) -> NDArray[np.int64] | None:
         """Return for each candidate the index of the least unroll limit with the same effect; None without limits.
 
         The effect of a limit is whether it allows to unroll the rows of the register tile, and a reduction step.
         """
-        number = next((i for i, axis in enumerate(self._frame.axes) if isinstance(axis, Choice)), None)
+        number = next((i for i, axis in enumerate(self._encoding.axes) if isinstance(axis, Choice)), None)
         if number is None:
             return None
-        axis = self._frame.axes[number]
+        axis = self._encoding.axes[number]
         assert isinstance(axis, Choice)
-        tiling = _Tiling(self._frame, self._outlines[0].tiles, self._anatomy, herd)
+        tiling = _Tiling(self._encoding, self._outlines[0].tiles, self._patterns, population)
         rows = next(self._register_tile(tiling))
         values = np.asarray(axis.values, dtype=np.float64)
         within = (
             np.stack([rows <= limit for limit in values]),
             np.stack([self._steps(tiling, rows) <= v for v in values]),
         )
-        chosen = herd.rows[:, self._frame.columns[number].start]
+        chosen = population.rows[:, self._encoding.columns[number].start]
         least: NDArray[np.int64] = chosen.copy()
         for choice in reversed(np.argsort(values, kind="stable")):
-            same = np.logical_and.reduce([w[choice] == w[chosen, np.arange(len(herd))] for w in within])
+            same = np.logical_and.reduce([w[choice] == w[chosen, np.arange(len(population))] for w in within])
             least = np.where(same, choice, least)
         return least
 
@@ -131,7 +131,7 @@ class AnalyticFeatures:
 
         A row of several vectors is vectorised only if its width is a power of two.
         """
-        inner, lanes = tiling.inner[-1], float(self._machine.lanes)
+        inner, lanes = tiling.inner[-1], float(self._processor.lanes)
         width = inner[self._vector]
         vectors = np.ceil(width / lanes)
         rows = (
@@ -139,7 +139,7 @@ class AnalyticFeatures:
         )
         accumulators = rows * vectors
         loads, held = np.zeros_like(width), np.zeros_like(width)
-        for access in self._anatomy.accesses:
+        for access in self._patterns.accesses:
             if not access.written:
                 elements = _footprint(access, inner, whole=False) / access.width
                 taken = elements / width * vectors if _contiguous(access, self._vector) else elements
@@ -151,12 +151,12 @@ class AnalyticFeatures:
         yield accumulators
         yield np.where(odd, _SCALAR, 1.0) * width / (vectors * lanes)
         yield odd.astype(np.float64)
-        yield (accumulators + held + 1) / self._machine.registers
+        yield (accumulators + held + 1) / self._processor.registers
         yield loads / accumulators
 
     def _chunks(self, tiling: _Tiling) -> tuple[Column, Column]:
         """Return the number of parallel chunks, and the balance of the threads (1.0 if all have equally many)."""
-        limit = _CHUNKS * self._machine.threads
+        limit = _CHUNKS * self._processor.threads
         chunks = np.ones_like(tiling.inner[0][0])
         going = np.ones(chunks.shape, dtype=bool)
         for level in (0, 1):
@@ -164,7 +164,7 @@ class AnalyticFeatures:
                 more = chunks * tiling.factor(level, i)
                 going &= more <= limit
                 chunks = np.where(going, more, chunks)
-        threads = float(self._machine.threads)
+        threads = float(self._processor.threads)
         return chunks, chunks / (np.ceil(chunks / threads) * threads)
 
     def _unrolling(self, tiling: _Tiling, rows: Column) -> Iterator[Column]:
@@ -181,9 +181,9 @@ class AnalyticFeatures:
         self, loads: Column, accumulators: Column, lanes: Column, fed: Sequence[Column], balance: Column
     ) -> Column:
         """Return the ideal cycles of a run over the estimated ones; 1.0 for a program at the peak of all cores."""
-        threads = float(self._machine.threads)
-        ideal = self._iterations / (_FMA_PER_CYCLE * self._machine.lanes * threads)
-        spilt = np.maximum(0.0, accumulators + 2 - self._machine.registers)
+        threads = float(self._processor.threads)
+        ideal = self._iterations / (_FMA_PER_CYCLE * self._processor.lanes * threads)
+        spilt = np.maximum(0.0, accumulators + 2 - self._processor.registers)
         issue = np.maximum(accumulators / _FMA_PER_CYCLE, (loads + 2 * spilt) / _LOADS_PER_CYCLE)
         compute = ideal / lanes * issue / (accumulators / _FMA_PER_CYCLE)
         parts = [compute, *(b / (rate * threads) for b, rate in zip(fed, _BYTES_PER_CYCLE, strict=True))]
@@ -207,36 +207,38 @@ class AnalyticFeatures:
                 yield from (_log(tiling.factor(level, i)) for i in last)
                 yield from (nothing for _ in range(count - len(last)))
 
-    def _places(self, herd: Population) -> Iterator[Column]:
+    def _places(self, population: Population) -> Iterator[Column]:
         """Yield where producers are computed; -3 if there are fewer of them."""
-        numbers = [i for i, axis in enumerate(self._frame.axes) if isinstance(axis, Location)][:_PLACES]
+        numbers = [i for i, axis in enumerate(self._encoding.axes) if isinstance(axis, Location)][:_PLACES]
         for number in numbers:
-            yield herd.rows[:, self._frame.columns[number].start].astype(np.float64)
+            yield population.rows[:, self._encoding.columns[number].start].astype(np.float64)
         for _ in range(_PLACES - len(numbers)):
-            yield np.full(len(herd), -3.0)
+            yield np.full(len(population), -3.0)
 
-    def _fixed(self, herd: Population) -> Iterator[Column]:
+    def _fixed(self, population: Population) -> Iterator[Column]:
         """Yield the features that depend on the sketch and the workload only."""
-        yield np.array([float(outline.epilogue) for outline in self._outlines])[herd.sketch]
-        yield np.array([float(outline.buffered) for outline in self._outlines])[herd.sketch]
+        yield np.array([float(outline.epilogue) for outline in self._outlines])[population.sketch]
+        yield np.array([float(outline.buffered) for outline in self._outlines])[population.sketch]
         yield np.array([np.log2(self._iterations)])
         sizes = {True: 1.0, False: 1.0}
-        for access in self._anatomy.accesses:
+        for access in self._patterns.accesses:
             sizes[access.weight] += float(np.prod(access.shape, dtype=np.float64)) * access.width
         yield np.array([np.log2(sizes[True])])
         yield np.array([np.log2(sizes[False])])
-        yield np.array([np.log2(float(np.prod([float(self._anatomy.extents[i]) for i in self._reduced])))])
+        yield np.array([np.log2(float(np.prod([float(self._patterns.extents[i]) for i in self._reduced])))])
 
 
 class _Tiling:
     """The tile factors of a population by level and loop."""
 
-    def __init__(self, frame: Encoding, tiles: Sequence[int], anatomy: AccessPatterns, herd: Population) -> None:
-        self._frame = frame
-        self._rows = herd.rows
-        self._reduces = anatomy.reduces
-        self._columns = [herd.rows[:, frame.columns[number]].astype(np.float64).T for number in tiles]
-        whole = [np.full(len(herd), float(extent)) for extent in anatomy.extents]
+    def __init__(
+        self, encoding: Encoding, tiles: Sequence[int], patterns: AccessPatterns, population: Population
+    ) -> None:
+        self._encoding = encoding
+        self._rows = population.rows
+        self._reduces = patterns.reduces
+        self._columns = [population.rows[:, encoding.columns[number]].astype(np.float64).T for number in tiles]
+        whole = [np.full(len(population), float(extent)) for extent in patterns.extents]
         self.inner: list[list[Column]] = [whole]
         """`inner[level][loop]`: iterations of the loop that lie inside the levels above `level`; the last is 5."""
         for level in range(len(LEVELS) - 1):
@@ -272,10 +274,10 @@ class _Tiling:
 
     def choice(self) -> Column:
         """Return the value chosen on the first axis that is a choice; 0 without one."""
-        for number, axis in enumerate(self._frame.axes):
+        for number, axis in enumerate(self._encoding.axes):
             if isinstance(axis, Choice):
                 values = np.asarray(axis.values, dtype=np.float64)
-                chosen: Column = values[self._rows[:, self._frame.columns[number].start]]
+                chosen: Column = values[self._rows[:, self._encoding.columns[number].start]]
                 return chosen
         return np.zeros(len(self._rows))
 

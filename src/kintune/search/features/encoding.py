@@ -36,9 +36,11 @@ class Population(NamedTuple):
         return self.take(np.sort(first))
 
     @staticmethod
-    def join(herds: Sequence[Population]) -> Population:
+    def join(populations: Sequence[Population]) -> Population:
         """Concatenate one or more populations."""
-        return Population(np.concatenate([h.sketch for h in herds]), np.concatenate([h.rows for h in herds]))
+        return Population(
+            np.concatenate([h.sketch for h in populations]), np.concatenate([h.rows for h in populations])
+        )
 
 
 class Encoding:
@@ -61,15 +63,15 @@ class Encoding:
     def __contains__(self, candidate: Candidate) -> bool:
         return candidate.sketch in self._index
 
-    def herd(self, candidates: Sequence[Candidate]) -> Population:
+    def encode(self, candidates: Sequence[Candidate]) -> Population:
         """Encode candidates, whose sketches must be among those of this encoding."""
         sketch = np.array([self._index[candidate.sketch] for candidate in candidates], dtype=np.int64)
         flat = [[number for decision in c.decisions for number in decision] for c in candidates]
         return Population(sketch, np.array(flat, dtype=np.int64).reshape(len(candidates), self.width))
 
-    def candidates(self, herd: Population) -> Iterator[Candidate]:
+    def candidates(self, population: Population) -> Iterator[Candidate]:
         """Decode a population into candidates."""
-        for index, row in zip(herd.sketch.tolist(), herd.rows.tolist(), strict=True):
+        for index, row in zip(population.sketch.tolist(), population.rows.tolist(), strict=True):
             decisions = tuple(tuple(row[column]) for column in self.columns)
             yield Candidate(self.workload, self.sketches[index].digest, decisions)
 

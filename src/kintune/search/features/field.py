@@ -13,7 +13,7 @@ from kintune.search.features.analytic import AnalyticFeatures
 from kintune.search.features.encoding import Encoding, Population, encodings
 from kintune.search.features.outline import outline_of
 from kintune.search.processor import Processor
-from kintune.search.training_rows import of_traits
+from kintune.search.training_rows import of_analytic
 
 __all__ = ["Field", "fields_of"]
 
@@ -25,27 +25,27 @@ class Field:
     locations may turn out not to exist, tiles always do.
     """
 
-    def __init__(self, frame: Encoding, traits: AnalyticFeatures) -> None:
-        self.frame = frame
-        self._traits = traits
-        self.settled = not any(isinstance(axis, Location) for axis in frame.axes)
+    def __init__(self, encoding: Encoding, analytic: AnalyticFeatures) -> None:
+        self.encoding = encoding
+        self._analytic = analytic
+        self.settled = not any(isinstance(axis, Location) for axis in encoding.axes)
 
-    def features(self, herd: Population) -> NDArray[np.float32]:
+    def features(self, population: Population) -> NDArray[np.float32]:
         """Return feature rows, shape (n, `kintune.search.training_rows.WIDTH`)."""
-        return of_traits(self._traits(herd))
+        return of_analytic(self._analytic(population))
 
-    def keys(self, herd: Population) -> list[bytes]:
+    def keys(self, population: Population) -> list[bytes]:
         """Return a key for each candidate; equal keys mean the same program, or one that takes the same time.
 
         Candidates that differ only in unroll limits with the same effect have equal keys.
         """
-        rows = herd.rows
-        limits = self._traits.limits(herd)
+        rows = population.rows
+        limits = self._analytic.limits(population)
         if limits is not None:
-            number = next(i for i, axis in enumerate(self.frame.axes) if isinstance(axis, Choice))
+            number = next(i for i, axis in enumerate(self.encoding.axes) if isinstance(axis, Choice))
             rows = rows.copy()
-            rows[:, self.frame.columns[number].start] = limits
-        both = np.ascontiguousarray(np.column_stack([herd.sketch, rows]))
+            rows[:, self.encoding.columns[number].start] = limits
+        both = np.ascontiguousarray(np.column_stack([population.sketch, rows]))
         return [row.tobytes() for row in both]
 
     @staticmethod
@@ -55,15 +55,18 @@ class Field:
         return estimate
 
 
-def fields_of(sketches: Sequence[Sketch], anatomy: AccessPatterns | None, machine: Processor) -> tuple[Field, ...]:
+def fields_of(sketches: Sequence[Sketch], patterns: AccessPatterns | None, processor: Processor) -> tuple[Field, ...]:
     """Return the fields of a workload: its sketches that are tiled as `LEVELS` says, grouped by equal axes."""
-    if anatomy is None or all(anatomy.reduces) or not any(access.written for access in anatomy.accesses):
+    if patterns is None or all(patterns.reduces) or not any(access.written for access in patterns.accesses):
         return ()
-    outlines = {sketch.digest: outline_of(sketch, anatomy) for sketch in sketches}
+    outlines = {sketch.digest: outline_of(sketch, patterns) for sketch in sketches}
     tiled = [sketch for sketch in sketches if outlines[sketch.digest] is not None]
     return tuple(
         Field(
-            frame, AnalyticFeatures(frame, anatomy, machine, [o for s in frame.sketches if (o := outlines[s.digest])])
+            encoding,
+            AnalyticFeatures(
+                encoding, patterns, processor, [o for s in encoding.sketches if (o := outlines[s.digest])]
+            ),
         )
-        for frame in encodings(tiled)
+        for encoding in encodings(tiled)
     )

@@ -30,20 +30,20 @@ class Outline(NamedTuple):
     buffered: bool
 
 
-def outline_of(sketch: Sketch, anatomy: AccessPatterns) -> Outline | None:
+def outline_of(sketch: Sketch, patterns: AccessPatterns) -> Outline | None:
     """Return the outline of a sketch that tiles the core block as `LEVELS` says; None for any other sketch."""
     tiles = tuple(i for i, axis in enumerate(sketch.axes) if isinstance(axis, Tile))
-    if len(tiles) != len(anatomy.extents):
+    if len(tiles) != len(patterns.extents):
         return None
     for position, number in enumerate(tiles):
         axis = sketch.axes[number]
-        reduces = anatomy.reduces[position]
-        wanted = (anatomy.extents[position], _REDUCED_PARTS if reduces else _SPATIAL_PARTS)
+        reduces = patterns.reduces[position]
+        wanted = (patterns.extents[position], _REDUCED_PARTS if reduces else _SPATIAL_PARTS)
         if not isinstance(axis, Tile) or (axis.extent, axis.parts) != wanted:
             return None
         if not axis.loop.startswith(f"{'r' if reduces else 's'}{position}:"):
             return None
-    epilogue, buffered = _fixed(sketch.trace, anatomy.reduces)
+    epilogue, buffered = _fixed(sketch.trace, patterns.reduces)
     return Outline(tiles, epilogue, buffered)
 
 

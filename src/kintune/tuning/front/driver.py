@@ -87,16 +87,16 @@ def tune_all(
             owner = "crowded" if POLICIES[scheduling.policy].overbooks else ""
             runs = [TuningRun(request, store, placement.site(), owner) for request in requests]
             _check_distinct(runs)
-            return _Campaign(runs, store, placement, scheduling, show).run()
+            return _Driver(runs, store, placement, scheduling, show).run()
 
 
-class _Campaign:
+class _Driver:
     """Runs some tuning runs in one engine."""
 
     def __init__(
         self, runs: Sequence[TuningRun], store: Store, placement: Placement, scheduling: Scheduling, show: OnProgress
     ) -> None:
-        self._tickets = {tuning_run.run_id: tuning_run for tuning_run in runs}
+        self._runs = {tuning_run.run_id: tuning_run for tuning_run in runs}
         self._numbers = {tuning_run.run_id: number for number, tuning_run in enumerate(runs)}
         self._store = store
         self._placement = placement
@@ -104,7 +104,7 @@ class _Campaign:
         self._show = show
 
     def run(self) -> list[Ending]:
-        runs, placement = list(self._tickets.values()), self._placement
+        runs, placement = list(self._runs.values()), self._placement
         log = runs[0].log
         log.parent.mkdir(parents=True, exist_ok=True)
         for tuning_run in runs:
@@ -134,12 +134,12 @@ class _Campaign:
 
     def _recording(self) -> ScheduleLog:
         scheduling = self._scheduling
-        names = {run_id: tuning_run.request.model.name for run_id, tuning_run in self._tickets.items()}
+        names = {run_id: tuning_run.request.model.name for run_id, tuning_run in self._runs.items()}
         return ScheduleLog(scheduling.log, ScheduleHeader(scheduling.policy, scheduling.bundling, names))
 
     def _engine(self, journal: TuningJournal, log: Path, observe: Observe) -> LocalEngine:
         chosen = policy(self._scheduling.policy)
-        target = next(iter(self._tickets.values())).request.target
+        target = next(iter(self._runs.values())).request.target
         return LocalEngine(
             Scheduler(chosen, RetryLimits(bundling=self._scheduling.bundling)),
             journal,
@@ -152,7 +152,7 @@ class _Campaign:
 
     def _launch(self, tuning_run: TuningRun, journal: TuningJournal, about: DeviceDescription) -> JobLaunch:
         scheduling, host = self._scheduling, self._placement.host
-        cores = max(1, len(host) // len(self._tickets))  # so that several runs can use the host at once
+        cores = max(1, len(host) // len(self._runs))  # so that several runs can use the host at once
         spec = tuning_run.open(about, cores=cores, pipelined=scheduling.pipelined)
         journal.enter(spec, about.compiler, use_known=not tuning_run.request.fresh)
         command = self._placement.on_host(scheduling.job_module)

@@ -22,7 +22,7 @@ class TuningJournal:
     def __init__(self, store: Store, feature_version: str) -> None:
         self._store = store
         self._feature_version = feature_version
-        self._books: dict[str, RunLog] = {}
+        self._logs: dict[str, RunLog] = {}
         self._together = False
 
     def enter(self, spec: JobSpec, compiler: str, *, use_known: bool, hidden: Collection[str] = ()) -> None:
@@ -31,7 +31,7 @@ class TuningJournal:
         With `use_known`, the job is told of measurements of its workloads with the same `compiler`, except those of the
         runs `hidden`.
         """
-        self._books[spec.run_id] = RunLog(
+        self._logs[spec.run_id] = RunLog(
             self._store, spec, compiler, use_known=use_known, feature_version=self._feature_version, hidden=hidden
         )
 
@@ -41,7 +41,7 @@ class TuningJournal:
 
     def leave(self, job: str) -> None:
         """Remove a job that is over."""
-        self._books.pop(job, None)
+        self._logs.pop(job, None)
 
     def watch(self, job: str, work: Work) -> None:
         """Note a stage that begins; it is called before any of its items ends."""
@@ -70,10 +70,10 @@ class TuningJournal:
         try:
             with self._store.transaction():
                 yield
-                for run_log in self._books.values():
+                for run_log in self._logs.values():
                     run_log.write()
         except BaseException:
-            for run_log in self._books.values():
+            for run_log in self._logs.values():
                 run_log.forget()
             raise
         finally:
@@ -81,6 +81,6 @@ class TuningJournal:
 
     def _run_log(self, job: str) -> RunLog:
         try:
-            return self._books[job]
+            return self._logs[job]
         except KeyError:
             raise OrderError(f"job {job} was not entered into the journal before it ran") from None

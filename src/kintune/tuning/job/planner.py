@@ -39,10 +39,10 @@ class Planner:
     the job's own stages (select, update, package); update comes before select, so that new models are used at once.
     """
 
-    def __init__(self, state: JobState, works: StageFactory) -> None:
+    def __init__(self, state: JobState, stages: StageFactory) -> None:
         self.reason = ""
         self._state = state
-        self._stages = works
+        self._stages = stages
         self._drafted: set[Candidate] = set()  # for which a build for a draft was offered
         self._offered: dict[str, tuple[int, str]] = {}  # by stage: number of the round, and kind
 

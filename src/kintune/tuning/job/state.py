@@ -86,7 +86,7 @@ class JobState:
     rounding, so that its subgraphs are to be compared one by one.
     """
 
-    def __init__(self, spec: JobSpec, backend: CompilerBackend, works: StageFactory) -> None:
+    def __init__(self, spec: JobSpec, backend: CompilerBackend, stages: StageFactory) -> None:
         self.spec = spec
         self.statistics = JobStatistics()
         self.prepared: Prepared | None = None
@@ -109,7 +109,7 @@ class JobState:
         self.notes: list[str] = []
         self.wants_alone = False
         self._backend = backend
-        self._stages = works
+        self._stages = stages
         self._session: SearchSession | None = None
         self._finalists: Finalists | None = None
         self._is_prepared_here = False
@@ -285,9 +285,7 @@ class JobState:
         else:
             self.checked_proof = proof
             self._attempted("")
-            if (
-                proof.basis and not self.is_checking and not self.spec.options.search
-            ):  # with a search, the proof adds the note
+            if proof.basis and not self.is_checking and not self.spec.options.search:  # else `_fold_proof` adds it
                 self.notes.append(_noted(proof))
 
     def _fold_proof(self, proof: ValidationResult) -> None:
