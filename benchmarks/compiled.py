@@ -1,11 +1,11 @@
-"""What `kintune compile` gives in seconds, against onnxruntime and OpenVINO, and how long the verdict takes.
+"""Compares networks of `kintune compile` with onnxruntime and OpenVINO, and times the command.
 
     python benchmarks/compiled.py zoo:mobilenet_v2 zoo:resnet50 [--threads N] [--shape INPUT=DIMxDIM] [--untimed]
 
-For each model: the seconds of the command (a new process, no records, the check of the result included), then the
-latency of the result beside onnxruntime and OpenVINO: each in a process of its own, stopped while the others have their
-turn, alternating, all on the same number of threads.  While it runs, nothing else should.  `--untimed` asks for the
-seconds alone.  Raw results go to `benchmarks/results/`.
+For each model: the seconds of the command (a new process, no records, with the check of the result), then the latency
+of the result beside onnxruntime and OpenVINO.  Each runs in a process of its own, in turns, stopped while the others
+run, with the same number of threads.  Nothing else should run meanwhile.  `--untimed` leaves the latencies out.  Raw
+results go to `benchmarks/results/`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RIVALS = ("onnxruntime", "openvino")
 
 
 def compile_once(model: str, shapes: list[str], threads: int, directory: Path) -> dict[str, Any]:
-    """Compile as a user would; the command's seconds, exit code and what it says last."""
+    """Compile by the command; returns its seconds, its exit code and its last line."""
     command = [
         sys.executable, "-m", "kintune", "compile", model, "--threads", str(threads), "--quiet",
         *[word for shape in shapes for word in ("--shape", shape)],
@@ -47,7 +47,7 @@ def compile_once(model: str, shapes: list[str], threads: int, directory: Path) -
 
 
 def race(model: str, shapes: list[str], threads: int, directory: Path) -> dict[str, list[float]]:
-    """Latencies in milliseconds, by contender."""
+    """Latencies in milliseconds, by runtime."""
     source = load(parse_ref(model, shapes))
     item = ValidationItem(
         tuned=str(directory / "model.kt"), onnx=source.onnx_path, exported=source.exported_path, compare=RIVALS

@@ -1,13 +1,13 @@
-"""What others on the device's cores do to measurements, and what repeating the disturbed ones does about it.
+"""Measures what other processes on the device's cores do to timings, and what repeating disturbed timings gains.
 
     python benchmarks/disturbed.py
 
-A small network is tuned; then the candidates that were measured are timed again and again by the device worker's own
-code, in turns: with nobody else there, with the web part of a service that 200 clients poll (at idle priority, as it
-always is; the clients too, since they would be elsewhere), with processes at idle priority that never rest, and with
-one of normal priority that runs for a while now and then.  Every candidate is timed at normal and at real-time
-priority, three times each, so that what is kept can be compared with what would have been kept.  Results go to
-`benchmarks/results/disturbed.json`.
+A small network is tuned.  Then the measured candidates are timed repeatedly by the device worker's own code, in turns
+under four conditions: with nothing else running; with the web part of a service that 200 clients poll (at idle
+priority, as always, and so are the clients, since they would be on other machines); with processes at idle priority
+that never sleep; and with a process of normal priority that runs now and then.  Every candidate is timed at normal and
+at real-time priority, three times each, so that the accepted times can be compared with those without repeats.  Results
+go to `benchmarks/results/disturbed.json`.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ time.sleep(10_000)
 
 
 class Thrice(InterferenceFilter):
-    """Times everything three times, whatever disturbs it, and keeps how long each had waited, and its median."""
+    """Times everything three times, however disturbed, and keeps the waiting time and the median of each."""
 
     def __init__(self) -> None:
         super().__init__()
         self.attempts: list[tuple[float, float]] = []
 
     def timed(self, measure: Callable[[], Timed]) -> Timed:
-        """The first, as if nobody had looked."""
+        """The first time, as without the interference filter."""
         found = []
         for pause in (0.0, *PAUSES_S):
             time.sleep(pause)
@@ -87,7 +87,7 @@ class Thrice(InterferenceFilter):
 
 
 def main() -> None:
-    """Measure, write, tell."""
+    """Measure, write the results and print a summary."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--candidates", type=int, default=12)
@@ -101,7 +101,7 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """All conditions in turns."""
+    """Measure under all conditions, in turns."""
     from kintune.measure.run import Runner  # takes the number of threads that `open_device` sets
 
     with tempfile.TemporaryDirectory() as name, serving(Path(name, "data"), "--part", "web", ready="/healthz") as web:
@@ -135,7 +135,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def workload(place: Path, target: str, options: argparse.Namespace) -> tuple[list[ProfileItem], dict[str, Built]]:
-    """Built candidates of a network that was tuned, spread over all times, and the untuned programs."""
+    """Built candidates of a tuned network, from fast to slow, and the untuned programs."""
     from kintune.compiler.build import CandidateBuilder
 
     model, records = write_small_onnx(place / "net.onnx", channels=64), str(place / "records.sqlite")
@@ -156,7 +156,7 @@ def workload(place: Path, target: str, options: argparse.Namespace) -> tuple[lis
 
 @contextlib.contextmanager
 def running(*programs: str) -> Iterator[None]:
-    """These Python programs run meanwhile; an address is the argument of the one before."""
+    """Run these Python programs during the block; an address is the argument of the program before it."""
     commands: list[list[str]] = []
     for program in programs:
         if program.startswith("http"):
@@ -173,9 +173,9 @@ def running(*programs: str) -> Iterator[None]:
 
 
 def summary(measured: list[dict[str, Any]]) -> list[str]:
-    """A line a condition: how many were disturbed, and by how much times are off, unrepeated and repeated.
+    """A line for each condition: how many timings were disturbed, and their errors without and with repeats.
 
-    A candidate's true time is the median of its medians with nobody there.
+    A candidate's true time is the median of its medians with nothing else running.
     """
     truth: dict[int, float] = {}
     for number in {each["candidate"] for each in measured}:

@@ -1,13 +1,12 @@
-"""Does the draft keep what matters?
+"""Measures how much slower the best candidate that the draft keeps is than the best of all.
 
     python benchmarks/draft.py zoo:mobilenet_v2_0.5 zoo:bert_base
 
-For the heaviest subgraph of each operator of a network that the draft serves, candidates are drawn uniformly from the
-draft's own input (everything that an evolution ranks, from the rule's candidates on), and all of them are measured as a
-tuning job measures them.  Then the draft chooses two in a hundred of them, and the question is how much slower the
-fastest of these is than the fastest of all: by the estimate alone, and by models of so many samples of the same
-subgraph, which are left out of what is chosen from.  The pools are kept beside the results, in
-`benchmarks/results/draft/`; one that is there is not measured again.
+For the heaviest subgraph of each operator that the draft serves, candidates are drawn uniformly from what an evolution
+ranks, the rule's candidates included, and all of them are measured as a tuning job measures them.  Then the draft
+chooses 2 % of them.  The question is how much slower the fastest of these is than the fastest of all: chosen by the
+estimate alone, and by models of a number of samples of the same subgraph, which are left out of the choice.  The pools
+are stored in `benchmarks/results/draft/` and measured only if they are missing.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ BATCH = 32
 
 
 def collect(model: str, samples: int, seed: int) -> Pool:
-    """Measure `samples` candidates of each of the network's subgraphs that are looked at."""
+    """Measure `samples` candidates of each subgraph that `chosen` returns."""
     with preparing() as prepare:
         prepared = prepare(parse_ref(model))
 
@@ -104,7 +103,7 @@ def chosen(prepared: Prepared, space: SearchSpace) -> Iterator[Subgraph]:
 
 
 def draw(space: SearchSpace, workload: str, samples: int, rng: np.random.Generator) -> list[Candidate]:
-    """Candidates drawn uniformly from what an evolution by the estimate ranks, in equal shares of all fields."""
+    """Draw candidates uniformly from what an evolution by the estimate ranks, in equal shares of all fields."""
     fields: Sequence[Field] = space.fields(workload)
     rules = space.rules(workload, 256)
     drawn: list[Candidate] = []
@@ -121,8 +120,8 @@ def draw(space: SearchSpace, workload: str, samples: int, rng: np.random.Generat
     return drawn
 
 
-def judged(measured: SubgraphSamples, seed: int) -> list[dict[str, object]]:
-    """A row for each way to rank: share that survives, the best time of all over that of the best survivor."""
+def ranked(measured: SubgraphSamples, seed: int) -> list[dict[str, object]]:
+    """A row for each way to rank: the share that is kept, and the best time of all over the best of those kept."""
     rng = np.random.default_rng(seed)
     everything = np.arange(len(measured))
     rows = [_row(measured, "estimate", 0, [Field.estimate(measured.features)], [everything])]
@@ -169,7 +168,7 @@ def _row(
 
 
 def main() -> None:
-    """Collect, judge, write."""
+    """Collect pools, rank them and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("models", nargs="+")
     parser.add_argument("--samples", type=int, default=2000)
@@ -182,7 +181,7 @@ def main() -> None:
         if not path.exists():
             save_pool(path, collect(model, options.samples, options.seed))
         for measured in load_pool(path).subgraphs.values():
-            for row in judged(measured, options.seed):
+            for row in ranked(measured, options.seed):
                 rows.append({"model": model, **row})
                 print(
                     f"{model} {row['operator']:13} {row['by']:14} kept {row['kept']:.3f} ({row['kept_least']:.3f})"

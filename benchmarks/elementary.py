@@ -1,8 +1,8 @@
-"""The coefficients of `kintune.compiler.graph.lowering_rules`, and how far they are off in single precision.
+"""Computes the coefficients in `kintune.compiler.graph.lowering_rules`, and their largest errors in single precision.
 
     python benchmarks/elementary.py
 
-Each is fitted for the smallest largest error, by least squares whose weights go where the error is (Lawson 1961).
+Each polynomial minimises the largest error, by iteratively reweighted least squares (Lawson 1961).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROUNDS = 80
 
 
 def fitted(degree: int, inputs: Values, wanted: Values, weights: Values) -> list[float]:
-    """Coefficients in single precision, lowest power first, of a polynomial in `inputs`, which lie in [-1, 1]."""
+    """Fit a polynomial in `inputs` from [-1, 1]; coefficients in single precision, lowest power first."""
     basis = np.polynomial.chebyshev.chebvander(inputs, degree)
     emphasis = np.ones_like(inputs)
     best: tuple[float, Values] = (math.inf, np.zeros(degree + 1))
@@ -50,7 +50,7 @@ def horner(coefficients: list[float], at: NDArray[np.float32]) -> NDArray[np.flo
 
 
 def report(name: str, coefficients: list[float], error: Values) -> None:
-    """Print what goes into the module."""
+    """Print the coefficients and the errors."""
     print(f"{name}: largest error {error.max():.2e}")
     print(f"    {tuple(coefficients)}")
 

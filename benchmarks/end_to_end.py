@@ -1,10 +1,10 @@
-"""How fast a tuned network is, against onnxruntime, and what tuning it cost.
+"""Compares tuned networks with onnxruntime, and reports the cost of tuning them.
 
     python benchmarks/end_to_end.py zoo:resnet18 zoo:mobilenet_v2 --minutes 15
 
-Each model is tuned by the command line as a user would, cold (`--fresh`, empty records).  The latencies are those of
-the proof: each contender in a process of its own, stopped while the others have their turn, alternating, all on the
-same number of threads.  While it runs, nothing else should.  Raw results go to `benchmarks/results/`.
+Each model is tuned by the command line, cold (`--fresh`, empty records).  The latencies are those of the validation:
+each runtime in a process of its own, in turns, stopped while the others run, with the same number of threads.  Nothing
+else should run meanwhile.  Raw results go to `benchmarks/results/`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def tune(model: str, minutes: float, seed: int, directory: Path) -> dict[str, Any]:
-    """Tune once; the report, with the front's memory in MB over time beside it."""
+    """Tune once; returns the report, with the memory of the front process in MB over time."""
     document = directory / "report.json"
     command = [
         sys.executable, "-m", "kintune", "tune", model, "--minutes", str(minutes), "--seed", str(seed), "--fresh",
@@ -50,12 +50,12 @@ def tune(model: str, minutes: float, seed: int, directory: Path) -> dict[str, An
 
 
 def numbers(report: dict[str, Any], minutes: float) -> dict[str, float]:
-    """The figures that the results table quotes."""
+    """The figures of the results table."""
     latency = report["latency_ms"]
     curve = report["curve"]
     final = curve[-1][2]
     early = [row for row in curve if row[0] <= 0.1 * minutes * 60]
-    # The later half: at the start, imports and the first database pages come in.
+    # The later half only: imports and first database pages are loaded at the start.
     memory = [mb for _, mb in report["front_memory_mb"]]
     settled = memory[len(memory) // 4 :] or memory
     return {

@@ -1,14 +1,13 @@
-"""Does the cheap timing of a search find the fastest of the programs that it measured?
+"""Measures whether the short timings of a search find the fastest of the programs that it measured.
 
     python benchmarks/fidelity.py zoo:mobilenet_v2 zoo:bert_base --minutes 3
 
-Each network is tuned as a user would, cold.  Of each of its heaviest subgraphs the programs that came out fastest are
-built again, and with them the fastest of those that were timed but once because they looked slow.  They are timed in
-turns, those of all subgraphs in each of many rounds of fifteen repeats; the median over the rounds is taken for the
-truth.  Asked is how much slower than the truly fastest is the one that the search took for the fastest (after timing it
-five times at most), and the one that the job chose in the end (of eight finalists at most, timed five times more).  The
-best of many noisy figures is always a little too good, so what is found is rather too much.  Results go to
-`benchmarks/results/fidelity.json`.
+Each network is tuned cold.  Of each of its heaviest subgraphs, the programs that were fastest in the search are built
+again, and the fastest of those that were timed only once because they looked slow.  They are timed in turns, all
+subgraphs in each of many rounds of fifteen repeats.  The median over the rounds is taken as the true time.  The result
+is how much slower than the truly fastest program are the one that was fastest by the search's times (of five timings at
+most), and the one that the job chose in the end (of eight finalists at most, timed five times more).  The smallest of
+many noisy figures is biased low, so the results are upper bounds.  They go to `benchmarks/results/fidelity.json`.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from kintune.records import Measurement
 RESULTS = Path(__file__).parent / "results" / "fidelity.json"
 
 
-def contenders(most: int, measured: Sequence[Measurement]) -> list[Measurement]:
-    """The fastest by their first timing, and the fastest of those that were timed once; confirmed ones always."""
+def programs_of(most: int, measured: Sequence[Measurement]) -> list[Measurement]:
+    """The fastest by their first timing, the fastest of those that were timed once, and all confirmed ones."""
     ranked = sorted(measured, key=lambda m: m.outcome.median_us)
     once = [m for m in ranked if len(m.outcome.times_us) == 1][: most // 3]
     finalists = [m for m in ranked if m.confirmed is not None]
@@ -39,7 +38,7 @@ def contenders(most: int, measured: Sequence[Measurement]) -> list[Measurement]:
 
 
 def row_of(model: str, timed: Timed) -> dict[str, Any]:
-    """How far from the fastest of them are those that were taken for it."""
+    """How much slower than the truly fastest program are those that were chosen."""
     pairs = zip(timed.programs, timed.times_us, strict=True)
     rounds = {m.id: [statistics.median(times) for times in found] for m, found in pairs}
     medians = {number: statistics.median(found) for number, found in rounds.items()}
@@ -79,7 +78,7 @@ def main() -> None:
     rows = []
     for model in options.models:
         print(model)
-        choose = partial(contenders, options.programs)
+        choose = partial(programs_of, options.programs)
         for timed in in_turns(model, options.minutes, options.subgraphs, options.rounds, choose):
             rows.append(row_of(model, timed))
             print("  " + ", ".join(f"{key} {value}" for key, value in rows[-1].items() if key != "model"))

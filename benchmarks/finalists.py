@@ -1,14 +1,13 @@
-"""How many of a search's fastest programs should be timed again before one is chosen, and how?
+"""Compares ways to choose one of a search's fastest programs: how many are timed again, and how.
 
     python benchmarks/finalists.py zoo:mobilenet_v2 zoo:mobilenet_v2_0.5 --minutes 1.5 4
     python benchmarks/finalists.py --replay benchmarks/results/finalists.json.gz
 
-Each network is tuned as a user would, cold.  The eight programs that its search found fastest of each of its heaviest
-subgraphs are built again and timed in turns, in sixteen rounds of fifteen repeats; the median over the rounds is taken
-for the truth.  Then ways to choose are played with these times, each of them from every round on: so many finalists in
-the order of the search, so many repeats in each of so many heats.  Told is how much slower the chosen program is than
-the truly fastest of the eight, and how many times finalists are timed.  Results go to
-`benchmarks/results/finalists.json`.
+Each network is tuned cold.  The eight fastest programs of each of its heaviest subgraphs are built again and timed in
+turns, in sixteen rounds of fifteen repeats.  The median over the rounds is taken as the true time.  Then ways to choose
+are replayed with these times, starting at each round: a number of finalists in the order of the search, and a number of
+repeats in each of a number of heats.  The results are how much slower the chosen program is than the truly fastest of
+the eight, and how often finalists are timed.  They go to `benchmarks/results/finalists.json`.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from kintune.records import Measurement
 RESULTS = Path(__file__).parent / "results" / "finalists.json"
 MOST = 8
 ROUNDS = 16
-NEAR = 1.1  # what took longer in the search is no finalist beyond the third, as in a job
+NEAR = 1.1  # a slower program is no finalist beyond the third, as in a job
 
 Times = Sequence[Sequence[Sequence[float]]]  # by program, fastest of the search first, by round, by repeat
 
 
 class Way(NamedTuple):
-    """So many finalists, each timed so many repeats in a heat.
+    """A number of finalists, and of repeats of each in a heat.
 
-    In a first heat all of them run, in each further one who took no longer than so many times the fastest so far.
+    In the first heat all of them run; in each further one, those within a factor of the fastest so far.
     """
 
     finalists: int
@@ -58,7 +57,7 @@ def fastest(measured: Sequence[Measurement]) -> list[Measurement]:
 
 
 def choices(way: Way, search_us: Sequence[float], times: Times) -> Iterator[tuple[int, int]]:
-    """The chosen program's place and how many times finalists were timed, from each round and repeat on."""
+    """The rank of the chosen program and the number of timings, starting at each round and repeat."""
     places = [p for p in range(min(way.finalists, len(times))) if p < 3 or search_us[p] <= NEAR * search_us[0]]
     for start in range(len(times[0]) - len(way.further)):
         for offset in range(0, REPEATS - way.repeats + 1, 5):
@@ -83,7 +82,7 @@ def _played(way: Way, places: Sequence[int], times: Times, start: int, offset: i
 
 
 def examine(model: str, minutes: float, subgraphs: int) -> list[dict[str, Any]]:
-    """The raw times, one entry a subgraph."""
+    """The raw times, one entry for each subgraph."""
     return [
         {
             "model": model,
@@ -97,7 +96,7 @@ def examine(model: str, minutes: float, subgraphs: int) -> list[dict[str, Any]]:
 
 
 def replay(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What each way chooses, over all subgraphs alike."""
+    """What each way chooses, averaged over all subgraphs."""
     found = []
     for way in WAYS:
         excess: list[float] = []

@@ -1,11 +1,11 @@
-"""What a second device brings, and what the Ray engine costs: mock jobs with real processes that sleep.
+"""Measures the gain of a second device and the cost of the Ray engine, with mock jobs whose processes sleep.
 
     python benchmarks/fleet_costs.py            # both
     python benchmarks/fleet_costs.py --only devices
 
-*Devices*: jobs that are bound by measuring, on one and on two devices of a type.  *Ray*: the same jobs on the local
-engine with two hosts of one core each, and on a Ray cluster of two nodes with one CPU each, on the same cores.  Rivals
-take turns.  Nothing else should run meanwhile; raw results go to `benchmarks/results/fleet_costs.json`.
+*Devices*: jobs limited by measuring, on one and two devices of a type.  *Ray*: the same jobs on the local engine with
+two hosts of one core each, and on a Ray cluster of two nodes with one CPU each, on the same cores.  The setups take
+turns.  Nothing else should run meanwhile.  Raw results go to `benchmarks/results/fleet_costs.json`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ HOSTS = (Host("one", 1, 1 << 20), Host("two", 1, 1 << 20))
 
 
 def jobs(profile_s: float, rounds: int) -> list[PlannedJob]:
-    """Two jobs of so many rounds."""
+    """Two jobs of `rounds` rounds."""
     shape = MockJob("type", rounds, 0.1, 0.4, profile_s, 0.1, inflight=3)
     return [shape.plan(f"job-{n}", known_as="mock") for n in range(2)]
 
@@ -61,7 +61,7 @@ def local(resources: tuple[Resource, ...], planned: list[PlannedJob]) -> float:
 
 
 def on_ray(address: str, device: Device, planned: list[PlannedJob]) -> float:
-    """The same on a Ray cluster whose nodes are hosts; the device is this machine's."""
+    """Seconds on a Ray cluster whose nodes are hosts; the device is this machine's."""
     commands = {f"{MOCK_WORKER}@{device.id}": python(WORKER)}
     machine = Scheduler(policy("predictive"), RetryLimits(resources_may_join=True))
     engine = LocalEngine(machine, MemoryJournal(), commands, (device,), elsewhere={MOCK_WORKER})
@@ -96,11 +96,11 @@ def python(module: str) -> Command:
     return Command((sys.executable, "-m", module))
 
 
-def compare(rivals: dict[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
-    """Seconds of each, taken in turns."""
-    found: dict[str, list[float]] = {name: [] for name in rivals}
+def compare(setups: dict[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
+    """Seconds of each setup, run in turns."""
+    found: dict[str, list[float]] = {name: [] for name in setups}
     for number in range(repeats):
-        for name, run in rivals.items():
+        for name, run in setups.items():
             found[name].append(run())
             print(f"{number + 1}/{repeats} {name}: {found[name][-1]:.2f} s", flush=True)
     return found

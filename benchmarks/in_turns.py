@@ -1,4 +1,4 @@
-"""Programs of a tuned network, built again and timed in turns, for the benchmarks beside this file."""
+"""Builds programs of a tuned network again and times them in turns; for `fidelity.py` and `finalists.py`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REPEATS = 15
 
 
 class Timed(NamedTuple):
-    """A subgraph's `programs`, and of each, by round, the microseconds of its repeats."""
+    """The `programs` of a subgraph, and the microseconds of their repeats by program and round."""
 
     name: str
     programs: list[Measurement]
@@ -36,10 +36,10 @@ def in_turns(
     rounds: int,
     choose: Callable[[Sequence[Measurement]], list[Measurement]],
 ) -> list[Timed]:
-    """Tune a network as a user would, cold, and time programs of its heaviest subgraphs: `choose` says which.
+    """Tune a network cold, and time the programs of its heaviest subgraphs that `choose` returns.
 
-    Each round times them all, subgraph by subgraph, every other one in reverse order: so a moment in which everything
-    is slower, or ranks otherwise, is no more than one round of a program.  Who fails once is left out.
+    Each round times all of them, subgraph by subgraph, every other round in reverse order.  A temporary disturbance
+    then affects one round of a program at most.  Programs that fail once are left out.
     """
     from kintune.measure.run import Runner
     from kintune.workers.device_worker import open_device
@@ -59,26 +59,26 @@ def in_turns(
     about, _ = open_device("native", 0)
     with builders(len(about.cores), BuildContext(about.device_type.target, modules, sketches)) as pool:
         references = dict(zip(heaviest, pool.map(build, map(Candidate.untuned, heaviest)), strict=True))
-        entrants = [m for w in heaviest for m in chosen[w]]
-        libraries = list(pool.map(build, [m.candidate for m in entrants]))
+        timed = [m for w in heaviest for m in chosen[w]]
+        libraries = list(pool.map(build, [m.candidate for m in timed]))
     usual = about.protocol.with_operands(operands)
     protocol = msgspec.structs.replace(usual, repeats=REPEATS, max_seconds=2 * usual.max_seconds)
     context = ProfileContext(protocol, references)
     runner = Runner(about.cores)
-    times: list[list[tuple[float, ...]]] = [[] for _ in entrants]
+    times: list[list[tuple[float, ...]]] = [[] for _ in timed]
     for number in range(rounds):
         runner.begin(context)
-        order = list(range(len(entrants)))
+        order = list(range(len(timed)))
         for place in reversed(order) if number % 2 else order:
-            item = ProfileItem(entrants[place].candidate.workload, libraries[place])
+            item = ProfileItem(timed[place].candidate.workload, libraries[place])
             outcome: Outcome = runner.profile(item)
             times[place] += [outcome.times_us] if outcome.ok else []
-    return [_of(workload, names[workload], entrants, times, rounds) for workload in heaviest]
+    return [_of(workload, names[workload], timed, times, rounds) for workload in heaviest]
 
 
 def _of(
-    workload: str, name: str, entrants: Sequence[Measurement], times: list[list[tuple[float, ...]]], rounds: int
+    workload: str, name: str, timed: Sequence[Measurement], times: list[list[tuple[float, ...]]], rounds: int
 ) -> Timed:
-    own = [place for place, m in enumerate(entrants) if m.candidate.workload == workload]
+    own = [place for place, m in enumerate(timed) if m.candidate.workload == workload]
     complete = [place for place in own if len(times[place]) == rounds]
-    return Timed(name, [entrants[place] for place in complete], [times[place] for place in complete])
+    return Timed(name, [timed[place] for place in complete], [times[place] for place in complete])

@@ -1,9 +1,9 @@
-"""What the checks of indices cost: their time beside the latency of a network, for given and for computed indices.
+"""Measures the time of index checks beside the latency of a network, for given and for computed indices.
 
     python benchmarks/index_checks.py [--model zoo:bert_base] [--threads N] [--repeats N]
 
-The network is built with the compiler's default schedules, so its latency is no more than an order of magnitude: give a
-tuned one with `--package FILE.kt` for the share that counts.
+The network is built with the compiler's default schedules, so its latency is only an order of magnitude.  Pass a tuned
+one with `--package FILE.kt` for the true share.
 """
 
 from __future__ import annotations

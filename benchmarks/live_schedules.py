@@ -1,13 +1,12 @@
-"""Two tuning jobs at once on one machine, under every policy: how long it takes, and what becomes of the measurements.
+"""Runs two tuning jobs at once on one machine under every policy; reports the duration and the quality of measurements.
 
     python benchmarks/live_schedules.py --repeats 3
 
 The host has one core, the device another.  The networks are two small convolutional ones, unless `--models` names
-others, searched in rounds of one subgraph each.  All setups measure the same candidates, which one run has selected
-before, each for about `--seconds`, so that the device has about as much to do as the host.  The setups take turns, so
-that a machine that gets slower slows all of them.  `dedicated` is one job after the other with nothing beside a
-measurement.  While it runs, nothing else should.  Raw results go to `benchmarks/results/`; `--show` prints the table of
-what lies there.
+others, searched in rounds of one subgraph each.  All setups measure the same candidates, selected by one earlier run,
+each for about `--seconds`, so that the device has about as much work as the host.  The setups take turns, so that a
+machine that slows down slows all of them.  `dedicated` is one job after the other, with nothing beside a measurement.
+Nothing else should run meanwhile.  Raw results go to `benchmarks/results/`; `--show` only prints their table.
 """
 
 from __future__ import annotations
@@ -90,20 +89,20 @@ def measure(options: argparse.Namespace) -> None:
     first = 1 + max((run["repeat"] for run in runs), default=-1)
     with tempfile.TemporaryDirectory() as name:
         models = options.models or [str(write_small_onnx(Path(name, f"net{n}.onnx"), channels=n)) for n in (64, 96)]
-        bench = Bench(Path(name), place, models, options.trials, options.round_size)
-        bench.record()
+        runner = LiveRunner(Path(name), place, models, options.trials, options.round_size)
+        runner.record()
         for repeat in range(first, first + options.repeats):
             for label in options.setups:
                 scheduling = {**TWO, **ONE}[label]
                 name = f"{label}:{repeat}"
-                run, measured[name] = bench.run(name, scheduling, models[:1] if label in ONE else models)
+                run, measured[name] = runner.run(name, scheduling, models[:1] if label in ONE else models)
                 runs.append({"setup": label, "repeat": repeat, **run})
                 print(f"{label:22} {run['seconds']:6.1f} s  {run['over_bound']:.3f} of the bound", flush=True)
                 write(options, place, runs, measured)
 
 
-class Bench:
-    """Runs campaigns in a directory that is thrown away."""
+class LiveRunner:
+    """Tunes the models by `tune_all` in a temporary directory."""
 
     def __init__(self, directory: Path, place: Path, models: Sequence[str], trials: int, round_size: int) -> None:
         self.directory = directory
@@ -115,7 +114,7 @@ class Bench:
         self.follow = directory / "follow.msgpack"
 
     def record(self) -> None:
-        """Choose the candidates that all setups measure."""
+        """Select the candidates that all setups measure."""
         records = self.directory / "chosen.sqlite"
         self._tune(self.models, records, Scheduling("sequential", pipelined=False))
         chosen: dict[str, dict[int, Selected]] = {}
@@ -132,7 +131,7 @@ class Bench:
         os.environ[FOLLOW] = str(self.follow)
 
     def run(self, name: str, scheduling: Scheduling, models: Sequence[str]) -> tuple[dict[str, Any], Outcomes]:
-        """One campaign on these candidates: its figures and stage times, and what was measured."""
+        """Tune the models on these candidates; returns figures and stage times, and the measurements."""
         records, log = self.directory / f"{name}.sqlite", self.directory / f"{name}.jsonl"
         followed = msgspec.structs.replace(scheduling, log=str(log), job_module="live.followed_job")
         self._tune(models, records, followed)
@@ -179,13 +178,13 @@ class Bench:
 
 
 def summary(runs: Sequence[dict[str, Any]], measured: dict[str, Outcomes]) -> list[str]:
-    """A line a setup: medians over the repeats, and what became of times and winners against the dedicated runs.
+    """A line for each setup: medians over the repeats, and times and chosen programs against the dedicated runs.
 
     `of bound`: over the bound of its own stage times; `of calm`: over that of the undisturbed ones, those of the
     dedicated run of the same repeat (for one job: of itself, unpipelined).  `times`: the median candidate's time over
-    that of the dedicated runs; `off by`: by how much the median candidate is off; `winners`: how much slower than the
-    best ones the programs are that it would ship, summed over the subgraphs.  For this a program's true time is the
-    least that any run has seen: disturbances only ever make it longer.
+    that of the dedicated runs; `off by`: by how much the median candidate is off; `winners`: how much slower the chosen
+    programs are than the best ones, summed over the subgraphs.  A program's true time is here the least of all runs,
+    since disturbances only make it longer.
     """
     by_setup: dict[str, list[dict[str, Any]]] = {}
     for run in runs:
@@ -230,7 +229,7 @@ def least(measured: dict[str, Outcomes]) -> dict[str, tuple[str, float]]:
 
 
 def winners(setup: str, measured: dict[str, Outcomes], floor: dict[str, tuple[str, float]]) -> float:
-    """The true times of what a run chose, over those of the best of what it measured: summed, for the median run."""
+    """The true times of the programs a run chose, over those of the best it measured: summed, for the median run."""
     ratios: list[float] = []
     for outcomes in of_setup(setup, measured):
         chosen: dict[str, tuple[float, str]] = {}
@@ -245,7 +244,7 @@ def winners(setup: str, measured: dict[str, Outcomes], floor: dict[str, tuple[st
 
 
 def of_setup(setup: str, measured: dict[str, Outcomes]) -> list[Outcomes]:
-    """What each of its repeats has measured."""
+    """The measurements of each repeat of a setup."""
     return [outcomes for name, outcomes in measured.items() if name.partition(":")[0] == setup]
 
 
@@ -257,7 +256,7 @@ def mean_stage(runs: Sequence[dict[str, Any]], kind: str) -> float:
 def write(
     options: argparse.Namespace, place: Path, runs: Sequence[dict[str, Any]], measured: dict[str, Outcomes]
 ) -> None:
-    """Everything that was measured so far: figures as JSON, the candidates' times as a table."""
+    """Write everything measured so far: figures as JSON, the times of candidates as a table."""
     document = {"date": datetime.date.today().isoformat(), "options": vars(options), "runs": runs}
     (place / "runs.json").write_text(json.dumps(document, indent=1) + "\n")
     names = list(measured)
@@ -271,7 +270,7 @@ def write(
 
 
 def cell_of(times: tuple[str, float, float | None] | None) -> str:
-    """The first time, and that which counts if it is another."""
+    """The first time, and the final one if it differs."""
     if times is None:
         return ""
     _, first_us, believed_us = times
@@ -279,7 +278,7 @@ def cell_of(times: tuple[str, float, float | None] | None) -> str:
 
 
 def read_times(place: Path) -> dict[str, Outcomes]:
-    """The table of candidates' times, by run; of some runs it is not known which ones counted in the end."""
+    """Read the table of candidates' times, by run; the final times of some runs are unknown."""
     with (place / "times_us.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     found: dict[str, Outcomes] = {}

@@ -1,4 +1,4 @@
-"""Processes that build candidates for the benchmarks beside this file."""
+"""Processes that build candidates; for other benchmarks in this directory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _builder: Any = None
 
 @contextmanager
 def builders(count: int, context: BuildContext) -> Iterator[ProcessPoolExecutor]:
-    """So many processes, in which `build` can be run."""
+    """A pool of `count` processes in which `build` can be run."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(count, spawn, _start, (msgspec.msgpack.encode(context),)) as pool:
         yield pool

@@ -1,12 +1,12 @@
-"""Where a network's time goes: its kernels as they are timed alone, the same inside the network, and what lies between.
+"""Splits a network's time into its kernels timed alone, the same kernels inside the network, and the rest.
 
     python benchmarks/network_gap.py zoo:mobilenet_v2 zoo:mobilenet_v2_0.5 --minutes 1.5
 
-Each network is tuned as a user would, cold.  Then, in turns and in one process: it is run; it is run with a clock read
-before and after each call; and each chosen program is timed alone, with weights cold, cool and warm.  Before and after
-each of these it is asked what a core pays for reading what another has written (`measure/core_locality.py`), which
-changes where a host moves the cores of a virtual machine: figures are kept apart by that, and left out where it changed
-meanwhile.  Medians over all turns.  Results go to `benchmarks/results/network_gap.json`.
+Each network is tuned cold.  Then, in turns and in one process: it is run; it is run with a clock read before and after
+each call; and each chosen program is timed alone, with weights cold, cool and warm.  Before and after each of these the
+core-to-core latency is measured (`measure/core_locality.py`), which changes when a host moves the cores of a virtual
+machine.  Figures are grouped by it, and left out where it changed in between.  The results are medians over all turns.
+They go to `benchmarks/results/network_gap.json`.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from kintune.records import Store
 
 RESULTS = Path(__file__).parent / "results" / "network_gap.json"
 _RUNS = 40  # a turn
-_SLOW = 1e9  # times the best: nothing is, and nothing waits for cores that are apart
+_SLOW = 1e9  # times the best: no program is given up, and none waits for the cores
 
 Times = dict[str, float]
 
 
 class _Calls:
-    """What the runtime calls before and after each call of a network."""
+    """An instrument that the runtime calls before and after each call of a network; adds up microseconds."""
 
     def __init__(self) -> None:
         self.us: Times = defaultdict(float)
@@ -56,7 +56,7 @@ class _Calls:
 
 
 class _Network:
-    """A tuned network, once as it is and once with a clock in it."""
+    """A tuned network, loaded once plainly and once with an instrument."""
 
     def __init__(self, package: Path) -> None:
         import tvm
@@ -85,7 +85,7 @@ class _Network:
         return {"network": statistics.median(taken)}
 
     def calls_us(self) -> Times:
-        """What the calls of one run took, by function."""
+        """The microseconds of the calls of one run, by function."""
         found = defaultdict(list)
         for _ in range(_RUNS):
             self._calls.us.clear()
@@ -96,7 +96,7 @@ class _Network:
 
 
 class _States:
-    """Figures by what a handover costs while they are taken."""
+    """Figures grouped by the core-to-core latency during the measurement."""
 
     def __init__(self, ratio: Callable[[], float]) -> None:
         self._ratio = ratio
@@ -108,7 +108,7 @@ class _States:
         self.taken.append((before, self._ratio(), name, times))
 
     def medians(self) -> dict[str, dict[str, Times]]:
-        """By state, by name."""
+        """Median times by state of the cores and by name."""
         least = sorted(ratio for before, after, _, _ in self.taken for ratio in (before, after))[1]
         found: dict[str, dict[str, dict[str, list[float]]]] = {}
         for before, after, name, times in self.taken:
@@ -183,30 +183,36 @@ def _take_apart(
         states.take("calls", network.calls_us)
         for operands in OPERANDS:
             states.take(operands, partial(alone, operands))
-    functions, weights = _functions(model, about.device_type.target)
+    functions, occurrences = _functions(model, about.device_type.target)
     found: dict[str, Any] = {"handovers": [[round(b, 2), round(a, 2), name] for b, a, name, _ in states.taken]}
     for state, names in states.medians().items():
-        found[state] = _table(names, functions, weights, {program.workload for program in programs})
+        found[state] = _table(names, functions, occurrences, {program.workload for program in programs})
     return found
 
 
 def _table(
-    names: dict[str, Times], functions: Mapping[str, str], weights: Mapping[str, int], tuned: set[str]
+    names: dict[str, Times], functions: Mapping[str, str], occurrences: Mapping[str, int], tuned: set[str]
 ) -> dict[str, Any]:
     inside: Times = defaultdict(float)
     others: Times = defaultdict(float)
     for symbol, taken in names.get("calls", {}).items():
         workload = functions.get(symbol.removesuffix("_prepacked"), "")
         if workload in tuned:
-            inside[workload] += taken / weights[workload]
+            inside[workload] += taken / occurrences[workload]
         else:
             others[symbol] += taken
     columns = {"inside": inside, **{o: names[o] for o in OPERANDS if o in names}}
     rows = [
-        {"workload": w, "calls": weights[w], **{c: round(times[w], 2) for c, times in columns.items() if w in times}}
-        for w in sorted(tuned, key=lambda w: -weights[w] * inside[w])
+        {
+            "workload": w,
+            "calls": occurrences[w],
+            **{c: round(times[w], 2) for c, times in columns.items() if w in times},
+        }
+        for w in sorted(tuned, key=lambda w: -occurrences[w] * inside[w])
     ]
-    sums = {c: round(sum(weights[w] * t for w, t in times.items() if w in tuned), 1) for c, times in columns.items()}
+    sums = {
+        c: round(sum(occurrences[w] * t for w, t in times.items() if w in tuned), 1) for c, times in columns.items()
+    }
     network = round(names.get("whole", {}).get("network", 0.0), 1)
     return {"network": network, **sums, "others": {s: round(t, 1) for s, t in others.items()}, "subgraphs": rows}
 

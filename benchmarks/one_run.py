@@ -1,4 +1,4 @@
-"""One run of `kintune tune`, as a user would start it, for the benchmarks beside this file."""
+"""Runs `kintune tune` once; for other benchmarks in this directory."""
 
 from __future__ import annotations
 

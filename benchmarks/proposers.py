@@ -1,11 +1,10 @@
-"""Which way to choose candidates finds faster programs with the same trials?
+"""Compares ways to choose candidates: which finds faster programs with the same number of trials.
 
     python benchmarks/proposers.py zoo:bert_base --subgraphs dense:3 --trials 400 --seeds 0 1 2
 
-Searches the heaviest subgraphs of the operators named, alone, in each way and with each seed: live, since candidates
-are chosen that nobody has measured before.  What was measured once in a run of this script is not measured again, so
-that equal candidates have equal times whoever proposed them.  Results, a row a search, are added to
-`benchmarks/results/proposers.json`.
+Searches the heaviest subgraphs of the operators named, and only these, in each way and with each seed.  Candidates are
+measured when they are chosen; a run of this script measures each candidate once, so that equal candidates have equal
+times.  Results, a row for each search, are appended to `benchmarks/results/proposers.json`.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ AT = (50, 100, 150, 200, 300, 400, 600, 800)
 
 
 def chosen(prepared: Prepared, wanted: dict[str, int]) -> list[Subgraph]:
-    """The heaviest subgraphs, so many of each operator."""
+    """The heaviest subgraphs, the given number of each operator."""
     found: list[Subgraph] = []
     counts: Counter[str] = Counter()
     for subgraph in sorted(prepared.subgraphs, key=lambda s: -s.weight * s.flops):
@@ -69,7 +68,7 @@ def search(
     seed: int,
     measure: Callable[[Sequence[Candidate]], Sequence[Outcome]],
 ) -> list[tuple[int, float]]:
-    """After each round: trials so far, and the weighted sum of the best times in milliseconds."""
+    """Search; returns after each round the trials so far and the estimated latency in milliseconds."""
     strategy, proposer = WAYS[way]
     session = SearchSession(
         [subject_of(s) for s in subgraphs], space, strategy, seed=seed, threads=2, proposer=proposer
@@ -90,7 +89,7 @@ def search(
 
 
 def main() -> None:
-    """All ways for each seed in turn."""
+    """Run all ways for each seed, in turns."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model")
     parser.add_argument("--subgraphs", nargs="+", default=["dense:3"], metavar="OPERATOR:COUNT")

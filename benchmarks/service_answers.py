@@ -1,11 +1,11 @@
-"""How soon a service answers a model whose records are known.
+"""Measures how soon a service answers for a model whose records are known.
 
     python benchmarks/service_answers.py
 
-A small network is tuned.  Then it is handed in again with a target that its result meets, and so is another file with
-the same operators and other weights, whose subgraphs have records but which must be packaged.  Several times each, in
-turns; the answer is the step that says "already met", and the end is when there is a result to download.
-Results go to `benchmarks/results/service_answers.json`.
+A small network is tuned.  Then it is submitted again with a target that its result meets, and so is another file with
+the same operators and other weights, whose subgraphs have records but which must be packaged.  Both are repeated in
+turns.  The answer is the step that says "already met", the end is when the result can be downloaded.  Results go to
+`benchmarks/results/service_answers.json`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FAR_AWAY_MS = 1e3
 
 
 def main() -> None:
-    """Tune, ask again, tell."""
+    """Tune, submit again, write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--trials", type=int, default=32)

@@ -1,9 +1,9 @@
-"""Kills processes of a running service at random moments, and sees whether anything is lost, doubled or left hanging.
+"""Kills processes of a running service at random, and checks that nothing is lost, doubled or left hanging.
 
     python benchmarks/service_kills.py --kills 100
 
-Small networks are tuned meanwhile.  Before each kill, everything that is committed is noted; at the end all of it must
-still be there, unchanged, each event once, and every job must have ended.  Results go to `benchmarks/results/`.
+Small networks are tuned meanwhile.  Before each kill, all committed data is noted.  At the end it must still be
+there, unchanged, each event once, and every job must have ended.  Results go to `benchmarks/results/`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ OVER = ("done", "failed", "cancelled")
 
 
 def main() -> None:
-    """Kill, look, tell."""
+    """Kill, check, write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--at-once", type=int, default=4, help="jobs that are under way")
@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def keep_busy(client: Client, place: Path, jobs: list[str], at_once: int, trials: int) -> None:
-    """Submit small jobs until so many are under way."""
+    """Submit small jobs until `at_once` are under way."""
     open_jobs = [job for job in client.jobs(limit=200) if job["state"] not in OVER]
     for _ in range(at_once - len(open_jobs)):
         number = len(jobs)
@@ -104,7 +104,7 @@ def state_at_the_end(client: Client, job: str) -> str:
 
 
 def choose(service: psutil.Process, draw: random.Random) -> str | None:
-    """Kill one process of the service, a kind at random and then one of it; what it was."""
+    """Kill one process of the service, of a kind drawn at random; returns the kind."""
     found: dict[str, list[psutil.Process]] = {}
     for child in service.children(recursive=True):
         with contextlib.suppress(psutil.Error):
@@ -122,7 +122,7 @@ def choose(service: psutil.Process, draw: random.Random) -> str | None:
 
 
 def committed(records: Path) -> dict[tuple[Any, ...], str]:
-    """Everything that was acknowledged: events and measurements, with their checksums."""
+    """All acknowledged events and measurements, with their checksums."""
     if not records.exists():
         return {}
     with contextlib.closing(sqlite3.connect(records, timeout=30)) as connection:
@@ -136,7 +136,7 @@ def committed(records: Path) -> dict[tuple[Any, ...], str]:
 
 
 def doubled(records: Path) -> int:
-    """How many items of a stage have ended well more than once."""
+    """The number of items of a stage that have succeeded more than once."""
     twice = "SELECT 1 FROM events WHERE status = 'ok' GROUP BY run_id, stage, idx HAVING count(*) > 1"
     query = f"SELECT count(*) FROM ({twice})"
     with contextlib.closing(sqlite3.connect(records)) as connection:

@@ -1,9 +1,9 @@
-"""What many clients cost the web part of a service: how long pages take, how much of a core polling and watching.
+"""Measures the load of many clients on the web part of a service: page times, and CPU time of polling and watching.
 
     python benchmarks/service_load.py
 
-The database holds 10 000 jobs.  Pages are asked for one after the other; then 200 clients poll their job every five
-seconds while 20 viewers follow a job of which this script, in the orchestrator's place, tells news every half second.
+The database holds 10 000 jobs.  Pages are requested one after the other.  Then 200 clients poll their job every five
+seconds while 20 viewers follow a job, whose events this script sends every half second in place of the orchestrator.
 Results go to `benchmarks/results/service_load.json`.
 """
 
@@ -39,7 +39,7 @@ RESULTS = Path(__file__).parent / "results" / "service_load.json"
 
 
 def main() -> None:
-    """Fill, ask, watch, tell."""
+    """Fill the database, time pages and clients, write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--pollers", type=int, default=200)
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def fill(settings: ServiceSettings, count: int) -> list[str]:
-    """So many jobs of one user, all but the last hundred over; their ids."""
+    """Add jobs of one user, all but the last hundred over; returns their ids."""
     database = open_database(settings.service_database)
     now = time.time()
     user = Users(database).local(now).user
@@ -114,7 +114,7 @@ async def time_pages(url: str, ids: list[str], count: int) -> dict[str, dict[str
 async def crowd(
     settings: ServiceSettings, web: psutil.Process, url: str, ids: list[str], options: argparse.Namespace
 ) -> dict[str, float]:
-    """What the web process uses of a core while nobody is there, and with all of them."""
+    """The share of a core that the web process uses without and with all clients."""
     limits = httpx.Limits(max_connections=None)
     idle = await share(web, 10.0)
     async with httpx.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
@@ -139,7 +139,7 @@ async def crowd(
 
 
 async def share(process: psutil.Process, seconds: float) -> float:
-    """CPU seconds a second."""
+    """CPU seconds per second."""
     before, begun = process.cpu_times(), time.monotonic()
     await asyncio.sleep(seconds)
     after = process.cpu_times()
@@ -155,14 +155,14 @@ async def poll(client: httpx.AsyncClient, job: str, phase: float) -> None:
 
 
 async def view(client: httpx.AsyncClient, job: str, seen: collections.Counter[int], number: int) -> None:
-    """One viewer, who counts the news."""
+    """One viewer, who counts events."""
     async with client.stream("GET", f"/api/v1/jobs/{job}/events") as answer:
         async for line in answer.aiter_lines():
             seen[number] += line.startswith("event: progressed")
 
 
 async def tell(bus: EventBus, job: str) -> None:
-    """News of a job that is under way."""
+    """Send events of a job under way."""
     trials: Any = 0
     while True:
         trials += 1

@@ -1,14 +1,14 @@
-"""A fleet of mocks under constant trouble: does every job end, is memory flat, does no device idle while work waits?
+"""Runs mock machines under constant faults; checks that jobs end, memory is flat, and no device idles while work waits.
 
     python benchmarks/soak.py                       # an hour
     python benchmarks/soak.py --minutes 3 --output /tmp/soak
-    python benchmarks/soak.py --show                # what the last one brought
+    python benchmarks/soak.py --show                # prints and draws the last results
 
-Real are the engine with its scheduler, the registry, the agents and their lines, and all processes; the jobs sleep
-instead of tuning.  Twenty devices of two types hang on five machines, two more are hosts; each machine has an agent
-of its own. As many jobs as there are devices and half as many again are under way at any time, so that there is
-always work that waits for a device.  Every ten seconds something goes wrong, drawn from a seed.  When the time is
-over, no new job comes, and those that are there must end.  Raw results go to `benchmarks/results/soak`.
+The engine with its scheduler, the registry, the agents, their connections and all processes are real; the jobs sleep
+instead of tuning.  Five machines have twenty devices of two types, two more are hosts; each machine has an agent of its
+own.  One and a half times as many jobs as devices are under way at any time, so that work always waits for a device.
+Every ten seconds a fault is drawn from a seed.  When the time is over, no new job comes, and all jobs must end.  Raw
+results go to `benchmarks/results/soak`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ LAST_S = 900.0  # for the jobs that are under way when the time is over
 
 
 def main() -> None:
-    """Soak, and say what came of it."""
+    """Run, draw the samples, and print a summary."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--every", type=float, default=10.0, help="seconds from one fault to the next")
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 class Soak:
-    """One run."""
+    """One run: machines, jobs, faults and samples."""
 
     def __init__(self, options: argparse.Namespace, folder: Path, log: IO[bytes]) -> None:
         self._options = options
@@ -91,7 +91,7 @@ class Soak:
         self._watch = IdleWatch()
         self._journal = ForgetfulJournal()
         self._started = 0
-        self._under_way: dict[str, int] = {}  # by job: how many items it must have had in the end
+        self._under_way: dict[str, int] = {}  # by job: the number of its items
         self._endings: Counter[str] = Counter()
         self._incomplete: list[str] = []
         self._samples: list[dict[str, Any]] = []
@@ -99,7 +99,7 @@ class Soak:
         self._leaving = threading.Event()
 
     def run(self) -> None:
-        """Until all jobs are over, or take too long; writes what was seen."""
+        """Run until all jobs are over, or take too long, and write the results."""
         at_once = 3 * sum(map(sum, DEVICES.values())) // 2
         machine = Scheduler(policy(self._options.policy), RetryLimits(resources_may_join=True))
         with ExitStack() as stack:
@@ -109,7 +109,7 @@ class Soak:
                     log=self._options.output / "engine.log",
                 )
             )  # fmt: skip
-            around = threading.Thread(target=asyncio.run, args=(self._around(),))
+            around = threading.Thread(target=asyncio.run, args=(self._run_loop(),))
             around.start()
             stack.callback(around.join)
             stack.callback(self._leaving.set)
@@ -127,7 +127,7 @@ class Soak:
     def _over(self) -> bool:
         return bool(self._seconds > 60 * self._options.minutes)
 
-    # jobs, in the engine's thread -----------------------------------------------------------------------------------
+    # -- in the engine's thread: jobs
 
     def _begin(self) -> None:
         job = planned(self._started, self._options.seed)
@@ -148,15 +148,15 @@ class Soak:
         elif not self._under_way:
             self._engine.leave()
 
-    # all the rest, in a thread with an event loop -------------------------------------------------------------------
+    # -- in a thread with an event loop: agents, faults, samples
 
-    async def _around(self) -> None:
+    async def _run_loop(self) -> None:
         try:
-            await self._play_the_world()
+            await self._run_machines()
         finally:
             self._engine.leave()
 
-    async def _play_the_world(self) -> None:
+    async def _run_machines(self) -> None:
         registry = AgentRegistry(self._engine, workers=WORKERS, places_jobs=True)
         attending: set[asyncio.Task[Any] | None] = set()
 
@@ -251,7 +251,7 @@ class Soak:
 
 
 def planned(number: int, seed: int) -> PlannedJob:
-    """A job of some minutes, for one of the types in turn as there are devices of them."""
+    """A job of some minutes; jobs are divided between the types in proportion to their devices."""
     kinds = [kind for kind, counts in DEVICES.items() for _ in range(sum(counts))]
     shape = MockJob(
         kinds[number * 7 % len(kinds)], rounds=20, select_s=0.2, build_s=0.5, profile_s=2.0, update_s=0.1, start_s=0.5,
@@ -261,7 +261,7 @@ def planned(number: int, seed: int) -> PlannedJob:
 
 
 def memory_mb(pid: int) -> float:
-    """What a process has in memory; 0 for one that is gone."""
+    """The resident memory of a process in MB; 0 for one that is gone."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except OSError:
@@ -277,7 +277,7 @@ def quarters(samples: list[dict[str, Any]], column: str) -> list[float]:
 
 
 def summary(found: dict[str, Any]) -> list[str]:
-    """What was asked for, and what came of it."""
+    """The lines that describe the results."""
     jobs, long = found["jobs"], found["long_idle"]
     first, last = found["memory_mb"][1], found["memory_mb"][3]
     device_s = 20 * found["seconds"]
@@ -298,7 +298,7 @@ def summary(found: dict[str, Any]) -> list[str]:
 
 
 def draw(place: Path) -> None:
-    """What the samples say, as a picture."""
+    """Draw devices and memory over time, as soak.svg."""
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure

@@ -1,9 +1,9 @@
-"""Which kernels of a network move how much memory, and how much of it in kernels that only move.
+"""Counts the memory traffic of a network's kernels, and the share of kernels that only move data.
 
     python benchmarks/traffic.py MODEL [--shape NAME=DIMxDIM...] [--conservative]
 
-Counts, nothing is run: for each kernel its calls, bytes (operands read and written once) and share.  The last line is
-the share of the kernels without a reduction, which compute element by element or copy.  A reshape alone is no kernel.
+Nothing is run: for each kernel its calls, bytes (operands read and written once) and share.  The last line is the share
+of the kernels without a reduction, which compute element by element or copy.  A reshape alone is no kernel.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def share_without_reduction(lowered: Lowered) -> float:
 
 
 def _kernels(lowered: Lowered) -> list[StandaloneWorkload]:
-    """What runs as a kernel: a reshape only gives its operand another shape."""
+    """The functions that run as kernels: all but reshapes."""
     return [w for w in lowered.workloads if w.signature != "reshape"]
 
 

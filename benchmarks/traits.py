@@ -1,11 +1,11 @@
-"""What ranks candidates better: what arithmetic says of them, what the compiler says of the program, or both?
+"""Compares descriptions of candidates for ranking: analytic features, features of the compiled program, or both.
 
     python benchmarks/traits.py RECORDS.sqlite ...
 
-Takes the candidates that earlier runs have measured, those of sketches that have traits, of every subgraph with a
-hundred of them, and describes them anew in both ways.  Models of one kind (`kintune.search.cost_model.Trees`) learn
-from so many samples of a subgraph and rank the others; or they learn from the subgraph's kin (same operator) alone, or
-from kin and 32 samples.  Results go to `benchmarks/results/traits.json`.
+Takes the measured candidates of earlier runs, those of sketches with analytic features, of every subgraph with 100 of
+them, and computes both descriptions anew.  Models of one kind (`kintune.search.cost_model.Trees`) learn from a
+number of samples of a subgraph and rank the others; or they learn from other subgraphs of the same operator alone, or
+from these and 32 samples.  Results go to `benchmarks/results/traits.json`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Subgraph(NamedTuple):
 
 
 def read(path: Path) -> Iterator[Subgraph]:
-    """The subgraphs of a records file that have enough measured candidates with traits."""
+    """The subgraphs of a records file that have enough measured candidates with analytic features."""
     with Store.open(path, create=False) as store:
         device = max(store.devices.list(), key=lambda each: len(store.measurements.find(device_type=each.digest)))
         target = tvm.target.Target(json.loads(device.target))
@@ -96,7 +96,7 @@ def _traits(field: Field, candidates: list[Candidate]) -> Rows:
     return rows
 
 
-def judged(subgraphs: list[Subgraph]) -> Iterator[dict[str, object]]:
+def ranked(subgraphs: list[Subgraph]) -> Iterator[dict[str, object]]:
     """A row for each way to learn and to describe: means over subgraphs."""
     generator = np.random.default_rng(0)
     for how in ("traits", "full", "both"):
@@ -156,14 +156,14 @@ def _row(how: str, learnt_from: str, scores: list[tuple[float, float]]) -> dict[
 
 
 def main() -> None:
-    """Read, judge, write."""
+    """Read, rank, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("records", nargs="+", type=Path)
     options = parser.parse_args()
     networks = []
     for path in options.records:
         subgraphs = list(read(path))
-        networks.append({"subgraphs": len(subgraphs), "rows": list(judged(subgraphs))})
+        networks.append({"subgraphs": len(subgraphs), "rows": list(ranked(subgraphs))})
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     RESULTS.write_text(json.dumps({"date": today, "networks": networks}, indent=1) + "\n")
 

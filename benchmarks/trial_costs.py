@@ -1,14 +1,14 @@
-"""What a measured candidate costs, step by step, and what it cannot cost less than.
+"""Splits the cost of a measured candidate into steps, and computes a lower bound of it.
 
     python benchmarks/trial_costs.py zoo:mobilenet_v2 zoo:bert_base --minutes 4
 
-Each network is tuned as a user would, cold; the seconds of each stage over the programs measured are what a trial
-costs.  Then a sample of the candidates that this run has measured is lowered, compiled, linked and loaded again, one by
-one, with a clock between the steps: on one core while the others do nothing, then on all cores at once, as workers
-do; and timed again under a profiler.  Steps of building are scaled by what all candidates took to be built in the run
-over what these did.  The limit is one lowering (replay and passes), one code generation and one run of each: the first
-two on all cores at once, the last alone.  It is reckoned twice: as if cores did not slow each other down, and as they
-do.  Results go to `benchmarks/results/trial_costs.json`.
+Each network is tuned cold; the seconds of each stage over the number of measured programs are the cost of a trial.
+Then a sample of the measured candidates is lowered, compiled, linked and loaded again, with a clock between the steps:
+on one core while the others are idle, then on all cores at once, as workers do.  They are also timed again under a
+profiler.  Steps of building are scaled by the ratio of all candidates' build times to those of the sample.  The bound
+is one lowering (replay and passes), one code generation and one run of each: the first two on all cores, the last
+alone.  It is computed twice: as if cores did not slow each other down, and as they do.  Results go to
+`benchmarks/results/trial_costs.json`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NEEDED = ("replay", "passes", "code generation")
 
 
 def report_of(model: str, minutes: float, seed: int) -> dict[str, Any]:
-    """Tune, take apart, compare."""
+    """Tune, time the steps, compare."""
     cores = choose_cores(0)
     with tempfile.TemporaryDirectory() as directory:
         report = tune(model, minutes, Path(directory))

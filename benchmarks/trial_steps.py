@@ -1,6 +1,6 @@
-"""Measured candidates taken apart again, step by step: how they are built, and how they are timed.
+"""Times the steps of building and of timing measured candidates again; for `trial_costs.py`.
 
-For `trial_costs.py` beside this file.  All of it runs in processes of its own, on the cores that a job would take.
+Everything runs in processes of its own, on the cores that a job would take.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _together: Any = None  # a barrier: no core begins before all are ready
 
 
 class Sample(NamedTuple):
-    """Some of the measured candidates of a run, in their order, and what it takes to make them again."""
+    """Some of the measured candidates of a run, in their order, and what is needed to build them again."""
 
     rows: list[Measurement]
     modules: dict[str, bytes]
@@ -60,8 +60,8 @@ class Sample(NamedTuple):
 def sample_of(records: Path, count: int, seed: int) -> Sample:
     """`count` of the tuned candidates that ran, from the records of one run.
 
-    A few take ten times as long to be built as most, and have a large share of it all.  So every so manieth is taken
-    of all in the order of how long that took.
+    A few candidates take ten times as long to build as most, and have a large share of the total.  So the sample is
+    taken at equal distances from the candidates sorted by build time.
     """
     with Store.open(records) as store:
         rows = [row for row in store.measurements.find() if row.outcome.ok and row.candidate.sketch != UNTUNED]
@@ -89,14 +89,14 @@ def sample_of(records: Path, count: int, seed: int) -> Sample:
 
 
 def _builds(store: Store) -> list[tuple[str, float]]:
-    """What was built in the one run in these records, by digest, and the seconds each took."""
+    """The candidates built by the one run in these records, by digest, with the seconds of each build."""
     (run,) = store.runs.list()
     events = [event for event in store.events.history(run.run_id) if event.kind == StageName.BUILD]
     return [(msgspec.msgpack.decode(event.payload, type=Built).candidate, event.seconds) for event in events]
 
 
 def pinned(cores: Sequence[int], work: Callable[[Sample], T], sample: Sample) -> list[T]:
-    """What `work` returns on each of these cores, on all of them at once."""
+    """Run `work` on all of these cores at once; returns the result of each."""
     spawn = multiprocessing.get_context("spawn")
     together = spawn.Barrier(len(cores))
     with ProcessPoolExecutor(len(cores), spawn, _start, (together,)) as pool:
@@ -104,7 +104,7 @@ def pinned(cores: Sequence[int], work: Callable[[Sample], T], sample: Sample) ->
 
 
 def in_process(work: Callable[[Sample], T], sample: Sample) -> T:
-    """What `work` returns in a process of its own, on whatever cores it chooses."""
+    """Run `work` in a process of its own, not pinned to cores, and return its result."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(work, sample).result()
 
@@ -189,9 +189,9 @@ _INSIDE = {
 def profile_steps(sample: Sample) -> dict[str, float]:
     """Mean milliseconds of each step of timing, on all cores of the device; of the whole, `all`.
 
-    The best times are known from the beginning, as they nearly are in the later rounds of a job.  `(untuned)` is what
-    the untuned program of a workload takes, once, before its first candidate: milliseconds a workload.  `(raced)` and
-    `(all repeated)` are the whole where slow ones are given up early, and where they are not: medians of turns.
+    The best times are known from the start, as they nearly are in the later rounds of a job.  `(untuned)` is the run of
+    a workload's untuned program before its first candidate, in milliseconds for each workload.  `(raced)` and
+    `(all repeated)` are the whole with and without giving up slow candidates early: medians of turns.
     """
     from kintune.compiler.build import CandidateBuilder
     from kintune.measure.run import Runner

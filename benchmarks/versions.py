@@ -1,11 +1,10 @@
-"""Two installations of Kintune against each other: what one tunes, and what the other does, run alternately.
+"""Compares two installations of Kintune: each tunes the same models, and the results are run in turns.
 
     python benchmarks/versions.py MODEL... --kintune before=PATH --kintune after=PATH --out FILE.json
 
-PATH is the `kintune` command of an installation.  For each model and seed, each tunes the model for so many minutes,
-with records of its own that know nothing; which of them begins changes from seed to seed.  Then all that came of it is
-run in processes of their own, by turns, many times, since memory lies elsewhere in each process and the machine is not
-always as fast.
+PATH is the `kintune` command of an installation.  For each model and seed, each tunes the model for a number of minutes
+with empty records; the first to tune alternates with the seed.  Then the results are run many times in processes of
+their own, in turns, since the memory layout differs between processes and the machine's speed varies.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ print(1e6 * statistics.median(times))
 
 
 def main() -> None:
-    """Tune, run, and write down both."""
+    """Tune and run with both installations, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", metavar="MODEL")
     parser.add_argument("--kintune", action="append", required=True, metavar="NAME=PATH")
@@ -62,7 +61,7 @@ def main() -> None:
 def _compare(
     model: str, commands: dict[str, str], seeds: int, minutes: float, turns: int, runs: int, directory: Path
 ) -> list[dict[str, Any]]:
-    """One row for each seed and installation, and a line for each installation on standard error."""
+    """Return a row for each seed and installation; prints a line for each installation to standard error."""
     rows: list[dict[str, Any]] = []
     names = list(commands)
     for seed in range(seeds):

@@ -1,11 +1,11 @@
-"""What a search spends on candidates that cannot win, from the records of runs.
+"""Measures what a search spends on candidates that cannot win, from the records of runs.
 
     python benchmarks/waste.py bert.sqlite
 
-For each network that was tuned into these records: how much of the building and timing goes into the dearest
-candidates, what the best programs would lose without those that take more than three times the usual seconds to be
-built, and how many candidates are but another way to write down one that was measured before.  Of those, a sample is
-lowered to see whether the programs are the same to the letter.  Results go to `benchmarks/results/waste.json`.
+For each network tuned into these records: the share of building and timing of the most expensive candidates; what the
+best programs would lose without those that take more than three times the usual seconds to build; and how many
+candidates are equivalent to one measured before.  A sample of these is lowered to check whether the programs are
+identical.  Results go to `benchmarks/results/waste.json`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DEAR = 3.0
 
 
 class Trial(NamedTuple):
-    """A candidate of a run: the seconds that building and timing took, and its time."""
+    """A candidate of a run: the seconds of building and timing, and its time."""
 
     candidate: Candidate
     build_s: float
@@ -43,7 +43,7 @@ class Trial(NamedTuple):
 
 
 def trials(store: Store, run: str, measured: dict[str, Measurement]) -> list[Trial]:
-    """What was built and timed by the run, in order."""
+    """The candidates that the run built and timed, in order."""
     built: dict[str, float] = {}
     found: list[Trial] = []
     for event in store.events.history(run):
@@ -60,13 +60,13 @@ def trials(store: Store, run: str, measured: dict[str, Measurement]) -> list[Tri
 
 
 def share_of_dearest(seconds: Sequence[float], share: float) -> float:
-    """What part of all the seconds the dearest take."""
+    """The share of all seconds that the most expensive candidates take."""
     ordered = sorted(seconds, reverse=True)
     return sum(ordered[: max(1, round(share * len(ordered)))]) / sum(ordered)
 
 
 def without_the_dear(found: Sequence[Trial]) -> tuple[float, float, float]:
-    """The share of candidates and of building that is dear, and what the network's sum of best times loses without."""
+    """The share of candidates and of build time that is expensive, and the loss in latency without it."""
     tuned = [trial for trial in found if trial.candidate.sketch != UNTUNED]
     limit = DEAR * statistics.median(trial.build_s for trial in tuned)
     best: defaultdict[str, list[float]] = defaultdict(lambda: [np.inf, np.inf])
@@ -81,7 +81,7 @@ def without_the_dear(found: Sequence[Trial]) -> tuple[float, float, float]:
 
 
 def twins(store: Store, found: Iterable[Trial], sample: int, seed: int) -> dict[str, Any]:
-    """How many have a twin that was measured earlier, and how many pairs of a sample are the same once lowered."""
+    """The number of candidates equivalent to an earlier one, and the identical pairs in a sample once lowered."""
     import tvm
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 

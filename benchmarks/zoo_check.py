@@ -1,4 +1,4 @@
-"""Import networks of the zoo, build them untuned, and compare what they compute with onnxruntime.
+"""Imports networks of the zoo, builds them untuned, and compares their outputs with onnxruntime.
 
     python benchmarks/zoo_check.py                 # every network, one process each
     python benchmarks/zoo_check.py bert_large gpt2?sequence=64

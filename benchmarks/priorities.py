@@ -1,6 +1,6 @@
-"""What a weight buys: mean completion of jobs of priority 1, 2 and 4 in the same park, by policy.
+"""Measures what a priority gains: mean completion times of jobs of priority 1, 2 and 4 together, by policy.
 
-    python benchmarks/weights.py
+    python benchmarks/priorities.py
 
 Virtual time, so the figures do not depend on the machine.
 """
@@ -18,23 +18,23 @@ SPEC = Path(__file__).parent / "schedules" / "mix_weighted.toml"
 
 
 def main() -> None:
-    """Play, and print a line a policy."""
+    """Run the simulations, and print a line for each policy."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
     options = parser.parse_args()
     spec = read_schedule_spec(str(SPEC))
     for setup in spec.setups:
-        by_weight: dict[float, list[float]] = {}
+        by_priority: dict[float, list[float]] = {}
         worst = 0.0
         for seed in range(options.seeds):
             _, history = play(spec, setup, seed, audit=False)
-            weights = sum(job.priority for job in history.jobs)
+            priorities = sum(job.priority for job in history.jobs)
             for job in history.jobs:
                 took = job.end - job.since
-                by_weight.setdefault(job.priority, []).append(took / 60)
-                worst = max(worst, took / job.path_s * job.priority / weights)
+                by_priority.setdefault(job.priority, []).append(took / 60)
+                worst = max(worst, took / job.path_s * job.priority / priorities)
         means = ", ".join(
-            f"{weight:g}: {statistics.fmean(took):5.1f} min" for weight, took in sorted(by_weight.items())
+            f"{priority:g}: {statistics.fmean(took):5.1f} min" for priority, took in sorted(by_priority.items())
         )
         print(f"{setup.name:12} {means}; the worst got {worst:.2f} of its share's time")
 
