@@ -16,7 +16,7 @@ from tests.support.boards import board_about
 PI = board_about("Cortex-A76", pulse_us=500.0)
 
 
-class Entrance:
+class RegistryCase:
     """A registry, and tokens for machines."""
 
     def __init__(self, database: Database) -> None:
@@ -34,8 +34,8 @@ class Entrance:
 
 
 @pytest.fixture
-def entrance(database: Database) -> Entrance:
-    return Entrance(database)
+def case(database: Database) -> RegistryCase:
+    return RegistryCase(database)
 
 
 def join(name: str = "board-1", about: DeviceDescription = PI, type: str = "pi5", identity: str = "m1") -> Join:
@@ -43,12 +43,12 @@ def join(name: str = "board-1", about: DeviceDescription = PI, type: str = "pi5"
     return Join(name, identity, FLEET_VERSION, WIRE_VERSION, devices=(device,))
 
 
-def test_the_first_device_of_a_type_says_what_those_are(entrance: Entrance) -> None:
-    assert entrance.registry.admit(entrance.token(), join(), 1.0) == [PI]
+def test_the_first_device_of_a_type_says_what_those_are(case: RegistryCase) -> None:
+    assert case.registry.admit(case.token(), join(), 1.0) == [PI]
     slower = msgspec.structs.replace(PI, pulse_us=560.0)
-    assert entrance.registry.admit(entrance.token(), join("board-2", slower), 2.0) == [PI]
-    assert entrance.types.all() == {"pi5": PI}
-    one, two = machines_in(entrance.database)
+    assert case.registry.admit(case.token(), join("board-2", slower), 2.0) == [PI]
+    assert case.types.all() == {"pi5": PI}
+    one, two = machines_in(case.database)
     assert (one.name, one.joined, one.offer.devices) == ("board-1", 1.0, {"cpu": "pi5"})
     assert two.name == "board-2"
 
@@ -68,74 +68,74 @@ def test_the_first_device_of_a_type_says_what_those_are(entrance: Entrance) -> N
     ],
 )
 def test_a_device_that_is_not_what_it_calls_itself_stays_out(
-    entrance: Entrance, about: DeviceDescription, problem: str
+    case: RegistryCase, about: DeviceDescription, problem: str
 ) -> None:
-    entrance.registry.admit(entrance.token(), join(), 1.0)
+    case.registry.admit(case.token(), join(), 1.0)
     with pytest.raises(InputError, match=rf"device cpu is no 'pi5': .*{problem}.*; name another type"):
-        entrance.registry.admit(entrance.token(), join("board-2", about), 2.0)
-    assert [machine.name for machine in machines_in(entrance.database)] == ["board-1"]
+        case.registry.admit(case.token(), join("board-2", about), 2.0)
+    assert [machine.name for machine in machines_in(case.database)] == ["board-1"]
 
 
-def test_a_token_is_one_machines(entrance: Entrance) -> None:
-    token = entrance.token()
-    entrance.registry.admit(token, join(), 1.0)
-    entrance.registry.admit(token, join(), 2.0)  # again: its line was cut
+def test_a_token_is_one_machines(case: RegistryCase) -> None:
+    token = case.token()
+    case.registry.admit(token, join(), 1.0)
+    case.registry.admit(token, join(), 2.0)  # again: its line was cut
     with pytest.raises(InputError, match="this token belongs to the machine 'board-1', which is another one"):
-        entrance.registry.admit(token, join("board-2", identity="m2"), 3.0)
+        case.registry.admit(token, join("board-2", identity="m2"), 3.0)
     with pytest.raises(InputError, match="this token belongs to the machine 'board-1'; come under that name"):
-        entrance.registry.admit(token, join("board-2"), 3.0)
+        case.registry.admit(token, join("board-2"), 3.0)
 
 
-def test_a_name_is_one_tokens_until_that_is_revoked(entrance: Entrance) -> None:
-    first, second = entrance.token(), entrance.token()
-    entrance.registry.admit(first, join(), 1.0)
+def test_a_name_is_one_tokens_until_that_is_revoked(case: RegistryCase) -> None:
+    first, second = case.token(), case.token()
+    case.registry.admit(first, join(), 1.0)
     with pytest.raises(InputError, match="there is a machine 'board-1', with another token"):
-        entrance.registry.admit(second, join(identity="m2"), 2.0)
-    entrance.users.revoke(first, 3.0)
-    entrance.registry.admit(second, join(identity="m2"), 4.0)
-    (machine,) = machines_in(entrance.database)
+        case.registry.admit(second, join(identity="m2"), 2.0)
+    case.users.revoke(first, 3.0)
+    case.registry.admit(second, join(identity="m2"), 4.0)
+    (machine,) = machines_in(case.database)
     assert (machine.token, machine.identity) == (second, "m2")
 
 
 @pytest.mark.parametrize("type", ["", "local-cpu", "a b", "x" * 65, "\x1b[2J"])
-def test_names_that_no_type_can_have(entrance: Entrance, type: str) -> None:
+def test_names_that_no_type_can_have(case: RegistryCase, type: str) -> None:
     with pytest.raises(InputError, match="its type cannot be called"):
-        entrance.registry.admit(entrance.token(), join(type=type), 1.0)
-    assert entrance.types.all() == {}
+        case.registry.admit(case.token(), join(type=type), 1.0)
+    assert case.types.all() == {}
 
 
-def test_another_compiler_stays_out(entrance: Entrance) -> None:
+def test_another_compiler_stays_out(case: RegistryCase) -> None:
     old = msgspec.structs.replace(PI, compiler="tvm 0.1")
     with pytest.raises(InputError, match=r"this machine compiles with tvm 0\.1, the service with"):
-        entrance.registry.admit(entrance.token(), join(about=old), 1.0)
+        case.registry.admit(case.token(), join(about=old), 1.0)
 
 
 @pytest.mark.parametrize("us", [float("nan"), float("inf"), -1.0])
-def test_numbers_that_are_none_stay_out(entrance: Entrance, us: float) -> None:
+def test_numbers_that_are_none_stay_out(case: RegistryCase, us: float) -> None:
     with pytest.raises(InputError, match="what it says of itself makes no sense"):
-        entrance.registry.admit(entrance.token(), join(about=msgspec.structs.replace(PI, pulse_us=us)), 1.0)
-    assert entrance.types.all() == {}
+        case.registry.admit(case.token(), join(about=msgspec.structs.replace(PI, pulse_us=us)), 1.0)
+    assert case.types.all() == {}
 
 
-def test_a_type_that_is_forgotten_is_said_anew(entrance: Entrance) -> None:
-    token = entrance.token()
-    entrance.registry.admit(token, join(about=msgspec.structs.replace(PI, pulse_us=5000.0)), 1.0)  # it was busy
-    entrance.types.forget("pi5")
-    assert entrance.registry.admit(token, join(), 2.0) == [PI]
+def test_a_type_that_is_forgotten_is_said_anew(case: RegistryCase) -> None:
+    token = case.token()
+    case.registry.admit(token, join(about=msgspec.structs.replace(PI, pulse_us=5000.0)), 1.0)  # it was busy
+    case.types.forget("pi5")
+    assert case.registry.admit(token, join(), 2.0) == [PI]
     with pytest.raises(NotFound, match="there is no type of devices 'pi6'"):
-        entrance.types.forget("pi6")
+        case.types.forget("pi6")
 
 
-def test_what_is_no_description_stays_out(entrance: Entrance) -> None:
+def test_what_is_no_description_stays_out(case: RegistryCase) -> None:
     broken = msgspec.structs.replace(join(), devices=(OfferedDevice("cpu", "pi5", (), b"\xc1"),))
     with pytest.raises(InputError, match="what it says of itself is no description"):
-        entrance.registry.admit(entrance.token(), broken, 1.0)
+        case.registry.admit(case.token(), broken, 1.0)
 
 
-def test_a_type_goes_with_the_service_to_another_protocol(entrance: Entrance) -> None:
-    entrance.registry.admit(entrance.token(), join(), 1.0)
+def test_a_type_goes_with_the_service_to_another_protocol(case: RegistryCase) -> None:
+    case.registry.admit(case.token(), join(), 1.0)
     kind = msgspec.structs.replace(PI.device_type, protocol="3-cold")
     newer = msgspec.structs.replace(PI, device_type=kind, pulse_us=600.0)
     kept = msgspec.structs.replace(newer, pulse_us=PI.pulse_us)
-    assert entrance.registry.admit(entrance.token(), join("board-2", newer), 2.0) == [kept]
-    assert entrance.types.get("pi5") == kept
+    assert case.registry.admit(case.token(), join("board-2", newer), 2.0) == [kept]
+    assert case.types.get("pi5") == kept

@@ -45,35 +45,35 @@ def lives(restarts: RestartPolicy, code: int, *, lifetime: float, times: int) ->
 def test_who_cannot_live_is_started_ever_more_rarely_and_then_given_up() -> None:
     restarts = RestartPolicy()
     assert lives(restarts, 1, lifetime=1.0, times=4) == [0.5, 1.0, 2.0, 4.0]
-    assert not restarts.hopeless
+    assert not restarts.failed_too_often
     lives(restarts, 1, lifetime=1.0, times=1)
-    assert restarts.hopeless
+    assert restarts.failed_too_often
 
 
 @pytest.mark.parametrize("killer", [signal.SIGKILL, signal.SIGTERM])
 def test_who_is_killed_comes_back_however_often(killer: signal.Signals) -> None:
     restarts = RestartPolicy()
     assert lives(restarts, -killer, lifetime=1.0, times=100)[-1] <= 1.0
-    assert not restarts.hopeless
+    assert not restarts.failed_too_often
 
 
 def test_who_crashes_dies_by_itself() -> None:
     restarts = RestartPolicy()
     lives(restarts, -signal.SIGSEGV, lifetime=1.0, times=5)
-    assert restarts.hopeless
+    assert restarts.failed_too_often
 
 
 def test_who_meets_trouble_that_passes_waits_longer_and_is_never_given_up() -> None:
     restarts = RestartPolicy()
     assert lives(restarts, os.EX_TEMPFAIL, lifetime=1.0, times=50)[-1] == 30.0
-    assert not restarts.hopeless
+    assert not restarts.failed_too_often
 
 
 def test_who_has_served_for_a_while_begins_anew() -> None:
     restarts = RestartPolicy()
     lives(restarts, 1, lifetime=1.0, times=4)
     assert lives(restarts, 1, lifetime=100.0, times=100) == [0.5] * 100
-    assert not restarts.hopeless
+    assert not restarts.failed_too_often
 
 
 def test_it_never_waits_for_ever() -> None:

@@ -25,7 +25,7 @@ def test_a_call_is_due_until_it_was_heard(database: Database, job: Job) -> None:
     calls.ask(job, 10.0)
     (call,) = calls.due(10.0)
     assert (call.job, call.url, call.attempts) == (job.id, "https://a.example/done", 0)
-    calls.made(call, "answered 200", 11.0, heard=True)
+    calls.made(call, "answered 200", 11.0, succeeded=True)
     assert calls.due(1e9) == []
 
 
@@ -36,7 +36,7 @@ def test_one_that_nobody_hears_is_tried_again_later_and_later(database: Database
         waits.append(due - now)
         now = due
         (call,) = calls.due(now)
-        calls.made(call, "answered 500", now, heard=False)
+        calls.made(call, "answered 500", now, succeeded=False)
     assert waits == [0.0, 10.0, 60.0, 600.0, 3600.0, 21600.0]
 
 

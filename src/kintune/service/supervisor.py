@@ -30,8 +30,8 @@ PARTS = ("orchestrator", "web")
 
 _LEAVE_S = 30.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
-_STEADY_S = 60.0  # who has lived so long begins anew with the shortest wait
-_HOPELESS = 5  # deaths in a row, each before it was steady
+_STEADY_S = 60.0  # after so long a run, the next wait is the shortest
+_MOST_FAILURES = 5  # in a row, each before the process was steady
 _KILLED = frozenset({-signal.SIGKILL, -signal.SIGTERM})
 
 Say = Callable[[str], None]
@@ -46,15 +46,15 @@ class RestartPolicy:
     """
 
     def __init__(self) -> None:
-        self.deaths = 0
+        self.failures = 0
         self.due = 0.0
         self._waits = BackOff(_FIRST_WAIT_S, _LONGEST_WAIT_S)
         self._started = 0.0
 
     @property
-    def hopeless(self) -> bool:
+    def failed_too_often(self) -> bool:
         """Whether the process has ended too often before it ran for a minute."""
-        return self.deaths >= _HOPELESS
+        return self.failures >= _MOST_FAILURES
 
     def started(self, now: float) -> None:
         """Records a start."""
@@ -66,9 +66,9 @@ class RestartPolicy:
         if code in _KILLED or steady:
             self._waits.reset()
         if steady:
-            self.deaths = 0
+            self.failures = 0
         if code not in _KILLED and code != os.EX_TEMPFAIL:
-            self.deaths += 1
+            self.failures += 1
         self.due = now + self._waits.next_wait()
 
 
@@ -115,7 +115,7 @@ class Supervisor:
             with selectors.DefaultSelector() as selector:
                 selector.register(sleep, selectors.EVENT_READ)
                 while not self._leaving:
-                    selector.select(self._look_after(time.monotonic()))
+                    selector.select(self._start_due(time.monotonic()))
                     while self._drain(sleep):
                         pass
         finally:
@@ -127,7 +127,7 @@ class Supervisor:
             for end in (wake, sleep, self._parent_pipe, self._held):
                 os.close(end)
 
-    def _look_after(self, now: float) -> float | None:
+    def _start_due(self, now: float) -> float | None:
         """Starts the processes that are due; returns for how many seconds no other will be."""
         nearest: float | None = None
         for part in self._parts:
@@ -135,7 +135,7 @@ class Supervisor:
                 self._say(f"{part.name} ended with {code}; it is started again")
                 part.process = None
                 part.restarts.ended(code, now)
-                if part.restarts.hopeless:
+                if part.restarts.failed_too_often:
                     raise EngineError(f"{part.name} dies again and again before it can serve; its last words are above")
             if part.process is None:
                 wait = part.restarts.due - now

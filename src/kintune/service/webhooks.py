@@ -56,9 +56,9 @@ class Webhooks:
             found: float | None = connection.scalar(select(func.min(webhooks.c.due)))
             return found
 
-    def made(self, call: Webhook, outcome: str, now: float, *, heard: bool) -> None:
-        """Records a call; one that was not `heard` is tried again, up to five times more."""
-        wait = None if heard or call.attempts >= len(_WAITS_S) else _WAITS_S[call.attempts]
+    def made(self, call: Webhook, outcome: str, now: float, *, succeeded: bool) -> None:
+        """Records a call; one that has not `succeeded` is tried again, up to five times more."""
+        wait = None if succeeded or call.attempts >= len(_WAITS_S) else _WAITS_S[call.attempts]
         values = {"attempts": call.attempts + 1, "due": None if wait is None else now + wait, "outcome": outcome[:200]}
         with self._database.transaction() as connection:
             connection.execute(update(webhooks).where(webhooks.c.id == call.id).values(**values))

@@ -69,7 +69,7 @@ class FakeTuningRun:
         self.was_interrupted = True
 
 
-class Play:
+class ControllerCase:
     """A controller over a real database, with everything else made up."""
 
     def __init__(self, place: Path, at_once: int = 2) -> None:
@@ -129,280 +129,282 @@ class Play:
 
 
 @pytest.fixture
-def play(tmp_path: Path) -> Any:
-    made = Play(tmp_path)
+def case(tmp_path: Path) -> Any:
+    made = ControllerCase(tmp_path)
     with closing(made.database):
         yield made
 
 
-def done(play: Play, reason: StopReason) -> Callable[[JobEnd], Any]:
-    output = play.place / "net.kt"
+def done(case: ControllerCase, reason: StopReason) -> Callable[[JobEnd], Any]:
+    output = case.place / "net.kt"
     output.write_bytes(b"program")
     report = example_report(reason=reason, output=str(output))
     return lambda end: report
 
 
-def test_jobs_are_launched_as_many_as_may_be_at_once(play: Play) -> None:
-    first, second, third = play.submit(), play.submit(), play.submit()
-    play.controller.look_around()
-    assert [launch.job for launch in play.engine.added] == [f"run-{first.id}", f"run-{second.id}"]
-    assert play.state(first)[0] is JobStatus.CHECKING
-    assert play.state(third)[0] is JobStatus.QUEUED
-    play.controller.look_around()
-    assert len(play.engine.added) == 2
+def test_jobs_are_launched_as_many_as_may_be_at_once(case: ControllerCase) -> None:
+    first, second, third = case.submit(), case.submit(), case.submit()
+    case.controller.look_around()
+    assert [launch.job for launch in case.engine.added] == [f"run-{first.id}", f"run-{second.id}"]
+    assert case.state(first)[0] is JobStatus.CHECKING
+    assert case.state(third)[0] is JobStatus.QUEUED
+    case.controller.look_around()
+    assert len(case.engine.added) == 2
 
 
-def test_a_job_goes_through_its_states_as_its_stages_begin(play: Play) -> None:
-    job = play.submit()
-    play.controller.look_around()
+def test_a_job_goes_through_its_states_as_its_stages_begin(case: ControllerCase) -> None:
+    job = case.submit()
+    case.controller.look_around()
     for kind in (StageName.PREPARE, StageName.SELECT, StageName.BUILD, StageName.PROFILE, StageName.CONFIRM):
-        play.stage(job, kind)
-    play.conclusion = done(play, StopReason.CONVERGED)
-    play.controller.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
-    found = play.jobs.get(play.anna, job.id)
-    states = [step.state.value for step in play.jobs.steps(found)]
+        case.stage(job, kind)
+    case.conclusion = done(case, StopReason.CONVERGED)
+    case.controller.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
+    found = case.jobs.get(case.anna, job.id)
+    states = [step.state.value for step in case.jobs.steps(found)]
     assert states == ["queued", "checking", "tuning", "packaging", "done"]
     assert found.reason == "no gain is left to be expected"
     assert found.executable is not None
-    assert play.content.path(found.executable).read_bytes() == b"program"
+    assert case.content.path(found.executable).read_bytes() == b"program"
     assert found.log is not None
-    assert play.content.path(found.log).read_bytes() == f"what run-{job.id} said after 7".encode()
-    assert play.closed == [f"run-{job.id}"]
-    assert Changed(job.id, JobStatus.DONE, "no gain is left to be expected") in play.news
+    assert case.content.path(found.log).read_bytes() == f"what run-{job.id} said after 7".encode()
+    assert case.closed == [f"run-{job.id}"]
+    assert Changed(job.id, JobStatus.DONE, "no gain is left to be expected") in case.news
 
 
-def test_a_job_whose_target_known_records_meet_is_answered_without_tuning(play: Play) -> None:
-    job = play.submit(target_ms=5.0)
-    play.controller.look_around()
+def test_a_job_whose_target_known_records_meet_is_answered_without_tuning(case: ControllerCase) -> None:
+    job = case.submit(target_ms=5.0)
+    case.controller.look_around()
     for kind in (StageName.PREPARE, StageName.CONFIRM, StageName.PACKAGE):
-        play.stage(job, kind)
-    play.conclusion = done(play, StopReason.TARGET_MET)
-    play.controller.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
-    assert play.state(job)[1] == "already met by what is known"
+        case.stage(job, kind)
+    case.conclusion = done(case, StopReason.TARGET_MET)
+    case.controller.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
+    assert case.state(job)[1] == "already met by what is known"
 
 
-def test_the_next_job_begins_when_one_ends(play: Play) -> None:
-    jobs = [play.submit() for _ in range(3)]
-    play.controller.look_around()
+def test_the_next_job_begins_when_one_ends(case: ControllerCase) -> None:
+    jobs = [case.submit() for _ in range(3)]
+    case.controller.look_around()
 
     def fails(end: JobEnd) -> Any:
         raise JobFailed("the model cannot be imported: operator Foo")
 
-    play.conclusion = fails
-    play.controller.ended(f"run-{jobs[0].id}", JobEnd(JobEnding.REFUSED, cause="operator Foo"))
-    assert play.state(jobs[0]) == (JobStatus.FAILED, "the model cannot be imported: operator Foo")
-    assert play.jobs.get(play.anna, jobs[0].id).log is not None
-    assert play.state(jobs[2])[0] is JobStatus.CHECKING
+    case.conclusion = fails
+    case.controller.ended(f"run-{jobs[0].id}", JobEnd(JobEnding.REFUSED, cause="operator Foo"))
+    assert case.state(jobs[0]) == (JobStatus.FAILED, "the model cannot be imported: operator Foo")
+    assert case.jobs.get(case.anna, jobs[0].id).log is not None
+    assert case.state(jobs[2])[0] is JobStatus.CHECKING
 
 
-def test_what_cannot_be_tuned_here_fails_with_the_reason(play: Play) -> None:
-    job = play.submit()
-    play.refused = "no device of type 'gpu' belongs to this service"
-    play.controller.look_around()
-    assert play.state(job) == (JobStatus.FAILED, play.refused)
-    assert play.engine.added == []
+def test_what_cannot_be_tuned_here_fails_with_the_reason(case: ControllerCase) -> None:
+    job = case.submit()
+    case.refused = "no device of type 'gpu' belongs to this service"
+    case.controller.look_around()
+    assert case.state(job) == (JobStatus.FAILED, case.refused)
+    assert case.engine.added == []
 
 
-def test_wishes_reach_the_engine(play: Play) -> None:
-    job = play.submit()
-    play.controller.look_around()
-    play.stage(job, StageName.SELECT)
+def test_wishes_reach_the_engine(case: ControllerCase) -> None:
+    job = case.submit()
+    case.controller.look_around()
+    case.stage(job, StageName.SELECT)
     for command, value in ((JobCommand.PRIORITY, 3.0), (JobCommand.FINISH, None), (JobCommand.CANCEL, None)):
-        play.jobs.command(job, command, 1.0, value)
-    play.controller.look_around()
+        case.jobs.command(job, command, 1.0, value)
+    case.controller.look_around()
     run = f"run-{job.id}"
-    assert play.engine.asked == [("prioritize", run, 3.0), ("call off", run), ("finish", run)]
-    assert [command.command for command in play.jobs.pending_commands()] == [
+    assert case.engine.asked == [("prioritize", run, 3.0), ("call off", run), ("finish", run)]
+    assert [command.command for command in case.jobs.pending_commands()] == [
         JobCommand.FINISH,
         JobCommand.CANCEL,
     ]  # until the job is over
-    play.controller.ended(run, JobEnd(JobEnding.CANCELLED, cause="cancelled"))
-    assert play.state(job) == (JobStatus.CANCELLED, "cancelled")
-    assert play.tuning_runs[job.id].was_interrupted
-    assert play.jobs.pending_commands() == []
+    case.controller.ended(run, JobEnd(JobEnding.CANCELLED, cause="cancelled"))
+    assert case.state(job) == (JobStatus.CANCELLED, "cancelled")
+    assert case.tuning_runs[job.id].was_interrupted
+    assert case.jobs.pending_commands() == []
 
 
 @pytest.mark.parametrize("granted_before", [False, True])
-def test_who_asked_a_job_to_finish_is_heard_by_the_next_orchestrator(play: Play, granted_before: bool) -> None:
-    job = play.submit()
-    play.controller.look_around()
-    play.stage(job, StageName.SELECT)
-    play.jobs.command(job, JobCommand.FINISH, 1.0)
+def test_who_asked_a_job_to_finish_is_heard_by_the_next_orchestrator(
+    case: ControllerCase, granted_before: bool
+) -> None:
+    job = case.submit()
+    case.controller.look_around()
+    case.stage(job, StageName.SELECT)
+    case.jobs.command(job, JobCommand.FINISH, 1.0)
     if granted_before:
-        play.controller.look_around()
-    play.engine.asked.clear()
-    play.another_controller().look_around()
-    assert play.engine.asked == [("finish", f"run-{job.id}")]
+        case.controller.look_around()
+    case.engine.asked.clear()
+    case.another_controller().look_around()
+    assert case.engine.asked == [("finish", f"run-{job.id}")]
 
 
-def test_a_job_that_waits_for_its_turn_again_is_asked_to_finish_when_it_has_it(play: Play) -> None:
-    jobs = [play.submit() for _ in range(2)]
-    play.controller.look_around()
+def test_a_job_that_waits_for_its_turn_again_is_asked_to_finish_when_it_has_it(case: ControllerCase) -> None:
+    jobs = [case.submit() for _ in range(2)]
+    case.controller.look_around()
     for job in jobs:
-        play.stage(job, StageName.SELECT)
-        play.jobs.command(job, JobCommand.FINISH, 1.0)
-    play.at_once = 1
-    again = play.another_controller()
+        case.stage(job, StageName.SELECT)
+        case.jobs.command(job, JobCommand.FINISH, 1.0)
+    case.at_once = 1
+    again = case.another_controller()
     again.look_around()
-    assert play.engine.asked == [("finish", f"run-{jobs[0].id}")]
-    play.conclusion = done(play, StopReason.INTERRUPTED)
+    assert case.engine.asked == [("finish", f"run-{jobs[0].id}")]
+    case.conclusion = done(case, StopReason.INTERRUPTED)
     again.ended(f"run-{jobs[0].id}", JobEnd(JobEnding.FINISHED))
-    assert play.engine.asked[1:] == [("finish", f"run-{jobs[1].id}")]
+    assert case.engine.asked[1:] == [("finish", f"run-{jobs[1].id}")]
 
 
-def test_a_job_under_way_is_cancelled_by_the_next_orchestrator(play: Play) -> None:
-    job = play.submit(webhook="https://a.example/done")
-    play.controller.look_around()
+def test_a_job_under_way_is_cancelled_by_the_next_orchestrator(case: ControllerCase) -> None:
+    job = case.submit(webhook="https://a.example/done")
+    case.controller.look_around()
     for _ in range(2):
-        play.jobs.command(job, JobCommand.CANCEL, 1.0)
-    play.another_controller().look_around()
-    assert play.state(job) == (JobStatus.CANCELLED, "cancelled")
-    assert (play.jobs.pending_commands(), len(play.engine.added), play.cleaned) == ([], 1, [job.id])
-    assert [call.job for call in Webhooks(play.database).due(play.time)] == [job.id]
+        case.jobs.command(job, JobCommand.CANCEL, 1.0)
+    case.another_controller().look_around()
+    assert case.state(job) == (JobStatus.CANCELLED, "cancelled")
+    assert (case.jobs.pending_commands(), len(case.engine.added), case.cleaned) == ([], 1, [job.id])
+    assert [call.job for call in Webhooks(case.database).due(case.time)] == [job.id]
 
 
-def test_a_job_cancelled_before_it_began_never_begins(play: Play) -> None:
-    job = play.submit()
-    play.jobs.command(job, JobCommand.CANCEL, 1.0)
-    play.controller.look_around()
-    assert (play.state(job)[0], play.engine.added) == (JobStatus.CANCELLED, [])
+def test_a_job_cancelled_before_it_began_never_begins(case: ControllerCase) -> None:
+    job = case.submit()
+    case.jobs.command(job, JobCommand.CANCEL, 1.0)
+    case.controller.look_around()
+    assert (case.state(job)[0], case.engine.added) == (JobStatus.CANCELLED, [])
 
 
-def test_a_wish_that_comes_too_late_is_let_go(play: Play) -> None:
-    job = play.submit()
-    play.jobs.command(job, JobCommand.CANCEL, 1.0)
-    play.jobs.step(job.id, JobStatus.FAILED, "broke", 2.0)
-    play.controller.look_around()
-    assert play.state(job)[0] is JobStatus.FAILED
-    assert play.jobs.pending_commands() == []
+def test_a_wish_that_comes_too_late_is_let_go(case: ControllerCase) -> None:
+    job = case.submit()
+    case.jobs.command(job, JobCommand.CANCEL, 1.0)
+    case.jobs.step(job.id, JobStatus.FAILED, "broke", 2.0)
+    case.controller.look_around()
+    assert case.state(job)[0] is JobStatus.FAILED
+    assert case.jobs.pending_commands() == []
 
 
-def test_an_orchestrator_that_comes_back_goes_on_with_all_jobs(play: Play) -> None:
-    job = play.submit()
-    play.controller.look_around()
-    play.stage(job, StageName.SELECT)
-    play.jobs.command(job, JobCommand.PRIORITY, 1.0, 2.0)
-    play.another_controller().look_around()
-    assert [launch.job for launch in play.engine.added] == [f"run-{job.id}"] * 2
-    assert play.engine.added[1].priority == 2.0
-    assert play.state(job)[0] is JobStatus.CHECKING
+def test_an_orchestrator_that_comes_back_goes_on_with_all_jobs(case: ControllerCase) -> None:
+    job = case.submit()
+    case.controller.look_around()
+    case.stage(job, StageName.SELECT)
+    case.jobs.command(job, JobCommand.PRIORITY, 1.0, 2.0)
+    case.another_controller().look_around()
+    assert [launch.job for launch in case.engine.added] == [f"run-{job.id}"] * 2
+    assert case.engine.added[1].priority == 2.0
+    assert case.state(job)[0] is JobStatus.CHECKING
 
 
 def test_a_result_that_could_not_be_kept_is_kept_by_the_next_orchestrator(
-    play: Play, monkeypatch: pytest.MonkeyPatch
+    case: ControllerCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = play.submit()
-    play.controller.look_around()
-    play.stage(job, StageName.SELECT)
-    play.conclusion = done(play, StopReason.CONVERGED)
+    job = case.submit()
+    case.controller.look_around()
+    case.stage(job, StageName.SELECT)
+    case.conclusion = done(case, StopReason.CONVERGED)
 
     def full(source: Path) -> str:
         raise StorageFull("the service's disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(play.content, "put", full)
+        patch.setattr(case.content, "put", full)
         with pytest.raises(StorageFull):
-            play.controller.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
-    play.came_of = play.conclusion
-    play.another_controller().look_around()
-    found = play.jobs.get(play.anna, job.id)
+            case.controller.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
+    case.came_of = case.conclusion
+    case.another_controller().look_around()
+    found = case.jobs.get(case.anna, job.id)
     assert (found.state, found.run_id, found.reason) == (
         JobStatus.DONE,
         f"run-{job.id}",
         "no gain is left to be expected",
     )
-    assert play.content.path(found.executable or "").read_bytes() == b"program"
-    assert (len(play.engine.added), play.cleaned) == (1, [job.id])
-    report = msgspec.json.decode(play.content.path(found.report or "").read_bytes(), type=RunReport)
+    assert case.content.path(found.executable or "").read_bytes() == b"program"
+    assert (len(case.engine.added), case.cleaned) == (1, [job.id])
+    report = msgspec.json.decode(case.content.path(found.report or "").read_bytes(), type=RunReport)
     assert (report.output, report.log) == ("net.kt", None)
 
 
-def test_a_run_that_had_failed_is_not_tuned_again(play: Play) -> None:
-    job = play.submit()
-    play.controller.look_around()
+def test_a_run_that_had_failed_is_not_tuned_again(case: ControllerCase) -> None:
+    job = case.submit()
+    case.controller.look_around()
 
     def failed(job: Job) -> Any:
         raise JobFailed("its run has failed")
 
-    play.came_of = failed
-    play.another_controller().look_around()
-    assert play.state(job) == (JobStatus.FAILED, "its run has failed")
-    assert len(play.engine.added) == 1
+    case.came_of = failed
+    case.another_controller().look_around()
+    assert case.state(job) == (JobStatus.FAILED, "its run has failed")
+    assert len(case.engine.added) == 1
 
 
-def test_progress_is_told_at_once_and_written_down_now_and_then(play: Play) -> None:
-    job = play.submit()
-    play.controller.look_around()
+def test_progress_is_told_at_once_and_written_down_now_and_then(case: ControllerCase) -> None:
+    job = case.submit()
+    case.controller.look_around()
     report = ProgressReport("profile", trials=1)
     for trials in range(1, 4):
-        play.controller.progressed(f"run-{job.id}", msgspec.msgpack.encode(ProgressReport("profile", trials=trials)))
-    told = [news for news in play.news if isinstance(news, Progressed)]
+        case.controller.progressed(f"run-{job.id}", msgspec.msgpack.encode(ProgressReport("profile", trials=trials)))
+    told = [news for news in case.news if isinstance(news, Progressed)]
     assert [news.report.trials for news in told] == [1, 2, 3]
-    kept = play.jobs.get(play.anna, job.id).progress
+    kept = case.jobs.get(case.anna, job.id).progress
     assert kept is not None
     assert msgspec.json.decode(kept, type=ProgressReport) == report
-    play.time += 2
-    play.controller.progressed(f"run-{job.id}", msgspec.msgpack.encode(ProgressReport("profile", trials=9)))
-    kept = play.jobs.get(play.anna, job.id).progress
+    case.time += 2
+    case.controller.progressed(f"run-{job.id}", msgspec.msgpack.encode(ProgressReport("profile", trials=9)))
+    kept = case.jobs.get(case.anna, job.id).progress
     assert kept is not None
     assert msgspec.json.decode(kept, type=ProgressReport).trials == 9
 
 
-def test_a_webhook_is_due_when_the_job_is_over(play: Play) -> None:
-    job = play.submit(webhook="https://a.example/done")
-    play.controller.look_around()
-    calls = Webhooks(play.database)
+def test_a_webhook_is_due_when_the_job_is_over(case: ControllerCase) -> None:
+    job = case.submit(webhook="https://a.example/done")
+    case.controller.look_around()
+    calls = Webhooks(case.database)
     assert calls.next_due() is None
-    play.conclusion = done(play, StopReason.CONVERGED)
-    play.controller.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
-    assert [call.job for call in calls.due(play.time)] == [job.id]
+    case.conclusion = done(case, StopReason.CONVERGED)
+    case.controller.ended(f"run-{job.id}", JobEnd(JobEnding.FINISHED))
+    assert [call.job for call in calls.due(case.time)] == [job.id]
 
 
-def finished(play: Play, owner: Visitor, tuned: float, **wanted: Any) -> Job:
+def finished(case: ControllerCase, owner: Visitor, tuned: float, **wanted: Any) -> Job:
     """A job that is done, with a report."""
-    job = play.jobs.submit(owner, play.model, JobRequest(**wanted), 500.0)[0]
-    play.jobs.step(job.id, JobStatus.CHECKING, "", 501.0)
+    job = case.jobs.submit(owner, case.model, JobRequest(**wanted), 500.0)[0]
+    case.jobs.step(job.id, JobStatus.CHECKING, "", 501.0)
     report = msgspec.structs.replace(example_report(), latency_ms=Latencies(untuned=9.0, tuned=tuned))
-    files = {"report": play.content.put_bytes(msgspec.json.encode(report)), "executable": play.content.put_bytes(b"kt")}
-    return play.jobs.step(job.id, JobStatus.DONE, "converged", 502.0, **files)
+    files = {"report": case.content.put_bytes(msgspec.json.encode(report)), "executable": case.content.put_bytes(b"kt")}
+    return case.jobs.step(job.id, JobStatus.DONE, "converged", 502.0, **files)
 
 
-def test_an_earlier_result_that_meets_the_target_is_the_answer(play: Play) -> None:
-    earlier = finished(play, play.anna, 4.0)
-    job = play.submit(target_ms=5.0)
-    play.controller.look_around()
-    found = play.jobs.get(play.anna, job.id)
+def test_an_earlier_result_that_meets_the_target_is_the_answer(case: ControllerCase) -> None:
+    earlier = finished(case, case.anna, 4.0)
+    job = case.submit(target_ms=5.0)
+    case.controller.look_around()
+    found = case.jobs.get(case.anna, job.id)
     assert (found.state, found.executable, found.report) == (JobStatus.DONE, earlier.executable, earlier.report)
     assert found.reason == f"already met by what is known (the result of job {earlier.id})"
-    assert play.engine.added == []
+    assert case.engine.added == []
 
 
 @pytest.mark.parametrize("wanted", [{"target_ms": 3.0}, {}, {"target_ms": 5.0, "shapes": {"x": (1, 4)}}])
-def test_an_earlier_result_answers_nothing_else(play: Play, wanted: dict[str, Any]) -> None:
-    finished(play, play.anna, 4.0)
-    play.submit(**wanted)
-    play.controller.look_around()
-    assert len(play.engine.added) == 1
+def test_an_earlier_result_answers_nothing_else(case: ControllerCase, wanted: dict[str, Any]) -> None:
+    finished(case, case.anna, 4.0)
+    case.submit(**wanted)
+    case.controller.look_around()
+    assert len(case.engine.added) == 1
 
 
 @pytest.mark.parametrize("share", [False, True])
-def test_somebody_else_s_result_is_an_answer_only_if_it_is_shared(play: Play, share: bool) -> None:
-    boris = guests.visitor(play.database, "boris")
-    finished(play, boris, 4.0, share=share)
-    job = play.submit(target_ms=5.0)
-    play.controller.look_around()
-    assert (play.state(job)[0] is JobStatus.DONE) is share
+def test_somebody_else_s_result_is_an_answer_only_if_it_is_shared(case: ControllerCase, share: bool) -> None:
+    boris = guests.visitor(case.database, "boris")
+    finished(case, boris, 4.0, share=share)
+    job = case.submit(target_ms=5.0)
+    case.controller.look_around()
+    assert (case.state(job)[0] is JobStatus.DONE) is share
 
 
 @pytest.mark.parametrize(("patience", "first"), [(1000, "cheap"), (0, "dear")])
 def test_who_pays_more_waits_less_but_nobody_for_ever(tmp_path: Path, patience: float, first: str) -> None:
-    play = Play(tmp_path, at_once=1)
-    with closing(play.database):
-        cheap = play.submit(priority=1.0)
-        play.time += patience
-        dear = play.submit(priority=10.0)
-        play.time += 10
-        play.controller.look_around()
+    case = ControllerCase(tmp_path, at_once=1)
+    with closing(case.database):
+        cheap = case.submit(priority=1.0)
+        case.time += patience
+        dear = case.submit(priority=10.0)
+        case.time += 10
+        case.controller.look_around()
         begun, waits = (cheap, dear) if first == "cheap" else (dear, cheap)
-        assert [launch.job for launch in play.engine.added] == [f"run-{begun.id}"]
-        assert play.state(waits)[0] is JobStatus.QUEUED
+        assert [launch.job for launch in case.engine.added] == [f"run-{begun.id}"]
+        assert case.state(waits)[0] is JobStatus.QUEUED

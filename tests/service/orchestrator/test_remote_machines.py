@@ -55,7 +55,7 @@ class FakeFront:
         raise AssertionError
 
 
-class Entrance:
+class ListenerCase:
     """A gate on this machine, and tokens."""
 
     def __init__(self, directory: Path) -> None:
@@ -94,9 +94,9 @@ class Entrance:
 
 
 @pytest.fixture
-def entrance(tmp_path: Path) -> Iterator[Entrance]:
-    with closing(Entrance(tmp_path)) as entrance:
-        yield entrance
+def case(tmp_path: Path) -> Iterator[ListenerCase]:
+    with closing(ListenerCase(tmp_path)) as case:
+        yield case
 
 
 async def welcomed(line: Transport) -> None:
@@ -106,17 +106,17 @@ async def welcomed(line: Transport) -> None:
     assert isinstance(to_agent(answer), Welcome)
 
 
-def test_a_machine_with_a_token_works_for_the_engine_until_it_leaves(entrance: Entrance) -> None:
+def test_a_machine_with_a_token_works_for_the_engine_until_it_leaves(case: ListenerCase) -> None:
     async def act(line: Transport) -> None:
         await welcomed(line)
-        assert list(entrance.front.nodes) == ["board"]
-        (command,) = entrance.front.nodes["board"].commands.values()
+        assert list(case.front.nodes) == ["board"]
+        (command,) = case.front.nodes["board"].commands.values()
         assert command.arguments == ("--pulse-us", "500", "--alike", "1.5")  # type: ignore[union-attr]
 
-    entrance.play(entrance.token(), act)
-    entrance.wait_until_nobody_is_there()
-    assert entrance.front.lost == ["the connection to it was cut"]
-    assert entrance.joined == ["board Cortex-A76"]
+    case.play(case.token(), act)
+    case.wait_until_nobody_is_there()
+    assert case.front.lost == ["the connection to it was cut"]
+    assert case.joined == ["board Cortex-A76"]
 
 
 async def nothing(line: Transport) -> None:
@@ -124,36 +124,36 @@ async def nothing(line: Transport) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "kt_x", "kt_" + 43 * "a"])
-def test_nobody_comes_in_without_a_token(entrance: Entrance, token: str) -> None:
+def test_nobody_comes_in_without_a_token(case: ListenerCase, token: str) -> None:
     with pytest.raises(InputError, match="the service refuses this machine: this takes a valid token"):
-        entrance.play(token, nothing)
+        case.play(token, nothing)
 
 
-def test_a_persons_token_is_no_machines(entrance: Entrance) -> None:
+def test_a_persons_token_is_no_machines(case: ListenerCase) -> None:
     with pytest.raises(InputError, match="this token may admin; what was asked takes one that may machine"):
-        entrance.play(entrance.token(Scope.ADMIN), nothing)
+        case.play(case.token(Scope.ADMIN), nothing)
 
 
-def test_there_is_nothing_else_behind_the_door(entrance: Entrance) -> None:
+def test_there_is_nothing_else_behind_the_door(case: ListenerCase) -> None:
     with pytest.raises(InputError, match=f"agents come in at {PATH}"):
-        entrance.play(entrance.token(), nothing, "/api/v1/jobs")
+        case.play(case.token(), nothing, "/api/v1/jobs")
 
 
-def test_a_token_that_is_taken_back_takes_the_machine_along(entrance: Entrance) -> None:
-    token = entrance.token()
+def test_a_token_that_is_taken_back_takes_the_machine_along(case: ListenerCase) -> None:
+    token = case.token()
 
     async def act(line: Transport) -> None:
         await welcomed(line)
-        number = entrance.users.visitor(token, time.time()).token
+        number = case.users.visitor(token, time.time()).token
         assert number is not None
-        entrance.users.revoke(number, time.time())
+        case.users.revoke(number, time.time())
         assert await line.receive() is None
 
-    entrance.play(token, act)
-    entrance.wait_until_nobody_is_there()
+    case.play(token, act)
+    case.wait_until_nobody_is_there()
 
 
-def test_whom_the_roll_turns_away_hears_why(entrance: Entrance) -> None:
+def test_whom_the_roll_turns_away_hears_why(case: ListenerCase) -> None:
     async def act(line: Transport) -> None:
         await line.send(msgspec.msgpack.encode(msgspec.structs.replace(JOIN, fleet_version="0")))
         answer = await line.receive()
@@ -162,30 +162,30 @@ def test_whom_the_roll_turns_away_hears_why(entrance: Entrance) -> None:
         assert isinstance(turned_away, TurnedAway)
         assert "install the same Kintune on both" in turned_away.cause
 
-    entrance.play(entrance.token(), act)
+    case.play(case.token(), act)
 
 
-def test_text_is_nothing_that_agents_say(entrance: Entrance) -> None:
+def test_text_is_nothing_that_agents_say(case: ListenerCase) -> None:
     async def act(line: Transport) -> None:
         await welcomed(line)
         await line._connection.send("hello")  # type: ignore[attr-defined]
         assert await line.receive() is None
 
-    entrance.play(entrance.token(), act)
+    case.play(case.token(), act)
 
 
-def test_a_service_that_leaves_hangs_up(entrance: Entrance) -> None:
+def test_a_service_that_leaves_hangs_up(case: ListenerCase) -> None:
     async def act(line: Transport) -> None:
         await welcomed(line)
         await line.send(msgspec.msgpack.encode(Beat()))
-        await asyncio.to_thread(entrance.gate.close)
+        await asyncio.to_thread(case.gate.close)
         assert await line.receive() is None
 
-    entrance.play(entrance.token(), act)
+    case.play(case.token(), act)
     with pytest.raises(OSError, match=r"."):
-        entrance.play(entrance.token(), nothing)
+        case.play(case.token(), nothing)
 
 
-def test_a_port_that_is_taken(entrance: Entrance) -> None:
-    with pytest.raises(EngineError, match=f"agents cannot be let in at 127.0.0.1:{entrance.gate.port}"):
-        AgentListener(("127.0.0.1", entrance.gate.port), entrance.users, entrance.admission, entrance.front)
+def test_a_port_that_is_taken(case: ListenerCase) -> None:
+    with pytest.raises(EngineError, match=f"agents cannot be let in at 127.0.0.1:{case.gate.port}"):
+        AgentListener(("127.0.0.1", case.gate.port), case.users, case.admission, case.front)

@@ -41,7 +41,7 @@ class FakeTuningRun:
         assert "/" not in details  # users are shown no path of the service
 
 
-class Office:
+class FactoryCase:
     """A run factory over a real database, and somebody who submits jobs."""
 
     def __init__(self, directory: Path, store: Store) -> None:
@@ -70,67 +70,67 @@ class Office:
 
 
 @pytest.fixture
-def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(intake_module, "TuningRun", FakeTuningRun)
-    with Store.open(":memory:") as store, closing(Office(tmp_path, store)) as made:
+    with Store.open(":memory:") as store, closing(FactoryCase(tmp_path, store)) as made:
         yield made
 
 
-def test_a_job_for_this_machine_s_own_device(office: Office) -> None:
-    about, tuning_run = office.tuning_run("local-cpu")
+def test_a_job_for_this_machine_s_own_device(case: FactoryCase) -> None:
+    about, tuning_run = case.tuning_run("local-cpu")
     assert about is OWN
     assert (tuning_run.site.device, tuning_run.site.threads, tuning_run.site.shared) == ("cpu", 2, True)
     assert (tuning_run.request.target, tuning_run.request.device) == ("native", "cpu")
 
 
 @pytest.mark.needs("aarch64-linker")
-def test_a_job_for_devices_elsewhere_is_compiled_for_what_those_are(office: Office) -> None:
-    office.types.put("pi5", "board-1", PI, 1.0)
-    about, tuning_run = office.tuning_run("pi5", usable=3)
+def test_a_job_for_devices_elsewhere_is_compiled_for_what_those_are(case: FactoryCase) -> None:
+    case.types.put("pi5", "board-1", PI, 1.0)
+    about, tuning_run = case.tuning_run("pi5", usable=3)
     assert about == PI
     assert tuning_run.site == MeasurementSite("pi5", 3, 4, "Cortex-A76")
     assert (tuning_run.request.target, tuning_run.request.device) == (PI.device_type.target, "pi5")
 
 
 @pytest.mark.needs("aarch64-linker")
-def test_a_type_of_which_no_device_is_there_now_is_waited_for(office: Office) -> None:
-    office.types.put("pi5", "board-1", PI, 1.0)
-    assert office.tuning_run("pi5", usable=0)[1].site.count == 1
+def test_a_type_of_which_no_device_is_there_now_is_waited_for(case: FactoryCase) -> None:
+    case.types.put("pi5", "board-1", PI, 1.0)
+    assert case.tuning_run("pi5", usable=0)[1].site.count == 1
 
 
-def test_a_type_that_nobody_has_brought(office: Office) -> None:
-    office.types.put("pi5", "board-1", msgspec.structs.replace(PI), 1.0)
+def test_a_type_that_nobody_has_brought(case: FactoryCase) -> None:
+    case.types.put("pi5", "board-1", msgspec.structs.replace(PI), 1.0)
     with pytest.raises(InputError, match=r"no device of type 'pi6' .*; there is 'local-cpu', 'pi5'"):
-        office.tuning_run("pi6")
+        case.tuning_run("pi6")
 
 
-def run_of(office: Office, state: RunState, output: Path) -> Job:
+def run_of(case: FactoryCase, state: RunState, output: Path) -> Job:
     """A job whose run has come to this state, and was to write there."""
-    job = msgspec.structs.replace(office.job("local-cpu"), run_id="r1", state=JobStatus.TUNING)
-    office.store.runs.create("r1", key="k", model_name="net")
+    job = msgspec.structs.replace(case.job("local-cpu"), run_id="r1", state=JobStatus.TUNING)
+    case.store.runs.create("r1", key="k", model_name="net")
     summary = msgspec.json.encode(example_report(output=str(output))) if state is RunState.FINISHED else None
-    office.store.runs.update("r1", state=state, summary=summary)
+    case.store.runs.update("r1", state=state, summary=summary)
     return job
 
 
-def test_what_came_of_a_run_that_was_over_is_found(office: Office, tmp_path: Path) -> None:
+def test_what_came_of_a_run_that_was_over_is_found(case: FactoryCase, tmp_path: Path) -> None:
     (tmp_path / "net.kt").write_bytes(b"program")
-    found = office.factory.came_of(run_of(office, RunState.FINISHED, tmp_path / "net.kt"))
+    found = case.factory.came_of(run_of(case, RunState.FINISHED, tmp_path / "net.kt"))
     assert found is not None
     assert found.output == str(tmp_path / "net.kt")
 
 
 @pytest.mark.parametrize("state", [RunState.FINISHED, RunState.RUNNING, RunState.INTERRUPTED])
 def test_of_a_run_that_is_not_over_or_has_left_nothing_nothing_has_come(
-    office: Office, tmp_path: Path, state: RunState
+    case: FactoryCase, tmp_path: Path, state: RunState
 ) -> None:
-    assert office.factory.came_of(office.job("local-cpu")) is None
-    assert office.factory.came_of(run_of(office, state, tmp_path / "gone.kt")) is None
+    assert case.factory.came_of(case.job("local-cpu")) is None
+    assert case.factory.came_of(run_of(case, state, tmp_path / "gone.kt")) is None
 
 
-def test_a_run_that_has_failed_is_said_to_have(office: Office, tmp_path: Path) -> None:
+def test_a_run_that_has_failed_is_said_to_have(case: FactoryCase, tmp_path: Path) -> None:
     with pytest.raises(JobFailed, match="its run has failed"):
-        office.factory.came_of(run_of(office, RunState.FAILED, tmp_path / "net.kt"))
+        case.factory.came_of(run_of(case, RunState.FAILED, tmp_path / "net.kt"))
 
 
 ALONE = Placement(((3,),), (0, 1, 2))

@@ -25,10 +25,12 @@ def live_state(browser: TestClient, application: ApplicationState) -> LiveState:
     """The live state, in which a device was busy for a minute of the last five, and a host still is."""
     now = application.now()
     live_state: LiveState = browser.app.state.live_state  # type: ignore[attr-defined]
-    live_state.told(StageBegan("someones", "profile-1", "profile", GPU, now - 90))
-    live_state.told(StageEnded("someones", "profile-1", now - 30, EventTally(64, 3)))
-    live_state.told(StageBegan("someones", "build-2", "build", HOST, now - 30))
-    live_state.told(Standings((Standing("gpu", "device", "big", "", 1.0), Standing("pi", "device", "pi5", "cut", 2.0))))
+    live_state.update(StageBegan("someones", "profile-1", "profile", GPU, now - 90))
+    live_state.update(StageEnded("someones", "profile-1", now - 30, EventTally(64, 3)))
+    live_state.update(StageBegan("someones", "build-2", "build", HOST, now - 30))
+    live_state.update(
+        Standings((Standing("gpu", "device", "big", "", 1.0), Standing("pi", "device", "pi5", "cut", 2.0)))
+    )
     return live_state
 
 
@@ -63,7 +65,7 @@ def test_who_is_no_longer_let_in_hears_no_more_however_much_there_is_to_say(
             if heard == 0:
                 application.users.revoke(anna.token or 0, 3.0)
             heard += 1
-            app.state.live_state.told(Progressed(job.id, ProgressReport("profile", trials=heard)))
+            app.state.live_state.update(Progressed(job.id, ProgressReport("profile", trials=heard)))
         return heard
 
     monkeypatch.setattr(live, "_STILL_HERE_S", 0.05)

@@ -15,9 +15,9 @@ def live_state() -> LiveState:
 
 
 def ran(live_state: LiveState, stage: str, placement: Placement, begin: float, end: float | None) -> None:
-    live_state.told(StageBegan("job", stage, stage, placement, begin))
+    live_state.update(StageBegan("job", stage, stage, placement, begin))
     if end is not None:
-        live_state.told(StageEnded("job", stage, end))
+        live_state.update(StageEnded("job", stage, end))
 
 
 def test_a_resource_is_busy_while_anything_runs_there(live_state: LiveState) -> None:
@@ -41,15 +41,15 @@ def test_what_ran_under_a_dead_orchestrator_runs_no_more(live_state: LiveState) 
 
 def test_what_a_device_measured_is_added_up_and_what_disturbed_it(live_state: LiveState) -> None:
     for begin, tally in ((900.0, EventTally(10, 1)), (950.0, EventTally(20, 0)), (100.0, EventTally(5, 5))):
-        live_state.told(StageBegan("job", "profile", "profile", GPU, begin))
-        live_state.told(StageEnded("job", "profile", begin + 10, tally))
+        live_state.update(StageBegan("job", "profile", "profile", GPU, begin))
+        live_state.update(StageEnded("job", "profile", begin + 10, tally))
     ran(live_state, "a", HOST, 900.0, 920.0)
     assert live_state.tallies(200.0) == {"gpu": EventTally(30, 1)}
 
 
 def test_hosts_and_devices_stand_as_the_orchestrator_says_until_it_is_gone(live_state: LiveState) -> None:
     standing = Standing("board/cpu", "device", "pi5", "the connection to it was cut", 900.0)
-    live_state.told(Standings((standing,)))
+    live_state.update(Standings((standing,)))
     assert live_state.standings == (standing,)
     live_state.forget_what_runs()
     assert live_state.standings == ()

@@ -135,7 +135,7 @@ class JobController:
         state = _STATE_OF_STAGE.get(kind)
         if state is not None and state is not underway.state:
             met = state is JobStatus.PACKAGING and not underway.measured and underway.job.wanted.target_ms is not None
-            with contextlib.suppress(OrderError):  # a stage done again after a death goes back to no earlier state
+            with contextlib.suppress(OrderError):  # a stage that is repeated after a crash leads to no earlier state
                 self._step(underway, state, _ALREADY_MET if met else "")
 
     def progressed(self, run: str, payload: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The journal of everything that the orchestrator runs: people's jobs, and the refreshing of family models."""
+"""The journal of everything that the orchestrator runs: users' jobs, and the refreshing of family models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["OrchestratorJournal"]
 
 
 class OrchestratorJournal:
-    """Implements `kintune.workers.engine.journal.Journal`; what people's jobs measure is counted by the `refresher`.
+    """Implements `kintune.workers.engine.journal.Journal`; what users' jobs measure is counted by the `refresher`.
 
     `conditions` says under which ones a job measures.  A refresh has no history: one that is interrupted begins anew,
     with more measurements.

@@ -24,7 +24,7 @@ class Refresher:
         records: where they are.
         every: after how many measurements under the same conditions.
         command: how a refresh's process is started.
-        home: the host that it lives on, where it is always the same.
+        home: the host of its process; None where it may run on any.
         launch: hands a job to the engine.
         failed: told why a refresh did not succeed; jobs go on with the models that there are.
     """

@@ -34,7 +34,7 @@ def make_app(application: ApplicationState) -> FastAPI:
     background_tasks = BackgroundTasks(application)
 
     def told(news: News) -> None:
-        live_state.told(news)
+        live_state.update(news)
         if isinstance(news, Changed) and news.state.over:
             background_tasks.look()
 

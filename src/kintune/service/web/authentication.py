@@ -148,15 +148,15 @@ def install_error_handlers(app: FastAPI) -> None:
     async def explain(_request: Request, error: Exception) -> JSONResponse:
         status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
         headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
-        return _told(str(error), type(error).__name__, status, headers)
+        return _error_answer(str(error), type(error).__name__, status, headers)
 
     @app.exception_handler(RequestValidationError)
     async def name_what_is_wrong(_request: Request, error: RequestValidationError) -> JSONResponse:
         said = (f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors()[:_MOST_COMPLAINTS])
-        return _told("; ".join(said), "InputError", 422)
+        return _error_answer("; ".join(said), "InputError", 422)
 
 
-def _told(error: str, kind: str, status: int, headers: dict[str, str] | None = None) -> JSONResponse:
+def _error_answer(error: str, kind: str, status: int, headers: dict[str, str] | None = None) -> JSONResponse:
     """One line; what cannot be encoded of it came from outside."""
     line = " ".join(error.split())[:_LONGEST].encode("utf-8", "replace").decode()
     return JSONResponse({"error": line, "kind": kind}, status, headers)

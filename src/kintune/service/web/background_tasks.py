@@ -59,15 +59,15 @@ class BackgroundTasks:
             self._news.clear()
 
     async def _call(self, call: Webhook) -> None:
-        heard, outcome = False, "its address is none of the public internet"
+        succeeded, outcome = False, "its address is none of the public internet"
         try:
             if self._application.settings.local_webhooks:
-                heard, outcome = await asyncio.wait_for(_post(call, None), _CALL_S)
+                succeeded, outcome = await asyncio.wait_for(_post(call, None), _CALL_S)
             elif address := await asyncio.to_thread(public_address, call.url):
-                heard, outcome = await asyncio.wait_for(_post(call, address), _CALL_S)
+                succeeded, outcome = await asyncio.wait_for(_post(call, address), _CALL_S)
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, asyncio.TimeoutError) as error:
             outcome = f"{type(error).__name__}: {error}"
-        await asyncio.to_thread(self._webhooks.made, call, outcome, self._application.now(), heard=heard)
+        await asyncio.to_thread(self._webhooks.made, call, outcome, self._application.now(), succeeded=succeeded)
 
     async def _sweep_now_and_then(self) -> None:
         while True:

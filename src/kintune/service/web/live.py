@@ -21,7 +21,7 @@ from kintune.service.web.schemas import ErrorOut, JobOut
 
 __all__ = ["router"]
 _MINUTES_S = 300.0
-_STILL_HERE_S = 15.0  # after so much silence a proxy might hang up, and so often it is asked who listens
+_STILL_HERE_S = 15.0  # a proxy may close a silent connection; as often, the token is checked again
 
 router = APIRouter(prefix="/api/v1", tags=["live"], responses={code: {"model": ErrorOut} for code in (401, 403, 404)})
 
@@ -57,7 +57,7 @@ async def events(job: str, request: Request, visitor: Reader, application: Appli
                     try:
                         now = await asyncio.to_thread(still)
                     except KintuneError:
-                        return  # who dials again is told why
+                        return  # a new request is told why
                     if now.state.over:  # the news of it were lost
                         yield _event("job", JobOut.of(now).model_dump_json().encode())
                         return

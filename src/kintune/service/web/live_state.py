@@ -54,7 +54,7 @@ class LiveState:
         self._watchers: dict[asyncio.Queue[News], str | None] = {}
         self.standings: tuple[Standing, ...] = ()
 
-    def told(self, news: News) -> None:
+    def update(self, news: News) -> None:
         """Takes in an event of the orchestrator."""
         match news:
             case Progressed():

@@ -23,7 +23,7 @@ from kintune.service.web.schemas import ErrorOut, ModelOut, ModelPage
 __all__ = ["inspect_upload", "receive", "router"]
 _LOOK_S = 120.0
 _DAY_S = 86400.0
-_MOST_SAID = 4 << 20  # bytes
+_MOST_OUTPUT = 4 << 20  # bytes
 _CHUNK = 1 << 16
 _AT_ONCE = asyncio.Semaphore(2)
 
@@ -109,28 +109,28 @@ async def inspect_upload(path: pathlib.Path) -> Findings:
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         try:
-            said = await asyncio.wait_for(_hear(process), _LOOK_S)
+            output = await asyncio.wait_for(_read_output(process), _LOOK_S)
         except asyncio.TimeoutError:
             return Findings(problem=f"looking at it took more than {_LOOK_S:g} seconds")
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-    if said is None:
+    if output is None:
         return Findings(problem="there is more to say about it than may be: it has too many inputs, outputs or names")
     try:
-        return msgspec.json.decode(said, type=Findings)
+        return msgspec.json.decode(output, type=Findings)
     except msgspec.MsgspecError:
         return Findings(problem="looking at it needs more memory than is allowed, or it is damaged")
 
 
-async def _hear(process: asyncio.subprocess.Process) -> bytes | None:
+async def _read_output(process: asyncio.subprocess.Process) -> bytes | None:
     """Returns what the process writes until it ends; None as soon as that is too much."""
     assert process.stdout is not None
-    said = bytearray()
+    output = bytearray()
     while chunk := await process.stdout.read(_CHUNK):
-        said += chunk
-        if len(said) > _MOST_SAID:
+        output += chunk
+        if len(output) > _MOST_OUTPUT:
             return None
     await process.wait()
-    return bytes(said)
+    return bytes(output)

@@ -61,7 +61,7 @@ class OrchestratorClient:
                 await asyncio.sleep(waits.next_wait())
                 continue
             waits.reset()
-            self._poke.set()  # one that was written just before the orchestrator hung up is lost
+            self._poke.set()  # one that was written just before the connection ended is lost
             self.connected = True
             try:
                 await self._talk(reader, writer)
