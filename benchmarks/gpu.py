@@ -14,6 +14,7 @@ import argparse
 import json
 import statistics
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,8 +45,11 @@ def main() -> None:
     sides = kintune_sides("kintune", folder / "model.kt")
     if options.stock_minutes:
         print("stock", flush=True)
-        facts["stock"] = tune_stock(options.network, options.stock_minutes, folder)
-        sides |= kintune_sides("stock", folder / "stock.kt")
+        try:
+            facts["stock"] = tune_stock(options.network, options.stock_minutes, folder)
+            sides |= kintune_sides("stock", folder / "stock.kt")
+        except Exception:  # the rest is worth measuring without it
+            traceback.print_exc()
     print("PyTorch", flush=True)
     sides |= torch_sides(options.network)
     facts["ms"] = in_turns(sides)
@@ -111,7 +115,7 @@ def tune_stock(network: str, minutes: float, folder: Path) -> dict[str, Any]:
     from kintune.compiler.graph.lower import lower
     from kintune.core.model import ModelRef
     from kintune.models.importer import load
-    from kintune.runtime.cuda_codegen import compiling_for, enable_cuda
+    from kintune.runtime.cuda_codegen import compiling_for, enable_cuda, load_runtime
     from kintune.runtime.executable import Executable, describe_build
     from kintune.runtime.target import resolve_target
     from kintune_lab.tuners.measurement import StockTools
@@ -126,8 +130,8 @@ def tune_stock(network: str, minutes: float, folder: Path) -> dict[str, Any]:
         setup = SharedSetup(imported, lower(imported.module, target), target, canonical, 1)
         tasks = len(ms.relax_integration.extract_tasks(setup.lowered.module, target, {}))
     tools = StockTools(
-        lambda _threads: ms.Builder.create("local", initializer=enable_cuda),
-        lambda: ms.Runner.create("local", initializer=enable_cuda),
+        lambda _threads: ms.Builder.create("local", initializer=load_runtime),
+        lambda: ms.Runner.create("local", initializer=load_runtime),
     )
     tuner = StockTuner(setup, folder / "stock", 1000 * tasks, 0, tools=tools)
     best: dict[str, Any] = {}
@@ -137,7 +141,7 @@ def tune_stock(network: str, minutes: float, folder: Path) -> dict[str, Any]:
     while time.perf_counter() - began < 60 * minutes:
         done = tuner.turn()
         turn = tuner.report()
-        trials, failures = trials + turn.trials, failures + turn.failures
+        trials, failures = trials + turn.trials, failures + len(turn.failures)
         best |= {program.candidate.workload: program.candidate for program in turn.programs}
         sketches |= {sketch.digest: sketch for sketch in turn.sketches}
         if done:
@@ -217,7 +221,7 @@ def torch_sides(network: str) -> dict[str, Callable[[], None]]:
 
 def outputs(answer: Any) -> list[Any]:
     """The tensors that a PyTorch network returned."""
-    return list(answer.values()) if hasattr(answer, "values") else [answer]
+    return list(answer.values()) if isinstance(answer, dict) else [answer]
 
 
 if __name__ == "__main__":

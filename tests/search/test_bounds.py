@@ -93,7 +93,14 @@ def test_the_rule_keeps_them_and_repeats_itself(extents: tuple[int, ...]) -> Non
 
 
 def test_the_rule_begins_with_many_threads_and_a_register_tile_each() -> None:
-    sketch = threaded((512, 512), high=1024)
+    sketch = threaded((1024, 1024), high=1024)
     first = gpu_rule_candidates([sketch], 1)[0].decisions
     assert math.prod(part[2] for part in first[:2]) == 256
     assert [part[4] for part in first[:2]] == [4, 4]
+
+
+def test_the_rule_begins_with_small_tiles_where_outputs_are_few() -> None:
+    sketch = threaded((64, 128), high=1024)
+    first = gpu_rule_candidates([sketch], 1)[0].decisions
+    assert math.prod(part[0] for part in first[:2]) >= 64  # blocks
+    assert math.prod(part[4] for part in first[:2]) <= 2

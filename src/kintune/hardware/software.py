@@ -9,9 +9,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from importlib.abc import MetaPathFinder
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, cast
 
 from kintune.errors import EnvironmentProblem, OrderError
 from kintune.hardware.check import Check, Verdict
@@ -32,8 +32,6 @@ _OPTIONAL = ("openvino", "torch")
 _PYTHONS = ((3, 10), (3, 13))
 _LOAD_TIMEOUT_S = 120
 
-_MODULES = cast("dict[str, Any]", sys.modules)
-_FORBIDDEN: set[str] = set()  # "torch", if it is forbidden by this module: others may say that it is not installed
 
 VersionOf = Callable[[str], "str | None"]
 
@@ -163,15 +161,29 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in match.group().split(".")) if match else ()
 
 
+class _NoTorch(MetaPathFinder):
+    """Refuses PyTorch.
+
+    `sys.modules["torch"] = None` would do that too, but scipy takes what stands there for the module.
+    """
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Raise for PyTorch; leave every other module to the other finders."""
+        del path, target
+        if name == "torch":
+            raise ModuleNotFoundError("this process does without PyTorch", name=name)
+
+
+_NO_TORCH = _NoTorch()
+
+
 def forbid_torch() -> None:
     """Let imports of PyTorch fail from now on, as if it were not installed, unless it is already imported."""
-    if "torch" not in _MODULES:
-        _MODULES["torch"] = None
-        _FORBIDDEN.add("torch")
+    if "torch" not in sys.modules and _NO_TORCH not in sys.meta_path:
+        sys.meta_path.insert(0, _NO_TORCH)
 
 
 def allow_torch() -> None:
     """Let imports of PyTorch succeed again, if `forbid_torch` has stopped them."""
-    if "torch" in _FORBIDDEN:
-        _FORBIDDEN.remove("torch")
-        del _MODULES["torch"]
+    if _NO_TORCH in sys.meta_path:
+        sys.meta_path.remove(_NO_TORCH)

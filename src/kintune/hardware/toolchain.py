@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kintune.errors import BuildError, OrderError
+from kintune.hardware.nvrtc import Nvrtc
 
 __all__ = ["compile_cubin", "find_linker", "find_nvcc", "link", "linking_for"]
 
@@ -149,13 +150,16 @@ def find_nvcc() -> str:
 def compile_cubin(code: str, architecture: str) -> bytes:
     """Machine code for an architecture such as "sm_90" from one CUDA source.
 
-    Arithmetic is not made faster at the cost of digits (`--use_fast_math`): a tuned network computes what it did.
+    Arithmetic is not made faster at the cost of digits (`--use_fast_math`): a tuned network computes what it did.  The
+    toolkit's run-time compiler does it where it is installed, else nvcc.
 
     Raises:
         BuildError: it does not compile; the message is the compiler's first error, one line.
         OrderError: there is no CUDA compiler.
     """
     nvcc = find_nvcc()
+    if (library := _nvrtc(nvcc)) is not None:
+        return library.compile(code, architecture)
     with tempfile.TemporaryDirectory(prefix="kintune-nvcc-") as folder:
         source, product = Path(folder) / "kernels.cu", Path(folder) / "kernels.cubin"
         source.write_text(code)
@@ -164,6 +168,11 @@ def compile_cubin(code: str, architecture: str) -> bytes:
         if done.returncode != 0:
             raise BuildError(f"nvcc failed: {_first_error(done.stderr + done.stdout)}")
         return product.read_bytes()
+
+
+@cache
+def _nvrtc(nvcc: str) -> Nvrtc | None:
+    return Nvrtc.load(Path(nvcc).resolve().parents[1])
 
 
 def _candidates() -> Iterator[str]:

@@ -9,6 +9,7 @@ axes and steps.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ from kintune.search.bounds import admits, divisors
 
 __all__ = ["gpu_rule_candidates"]
 
+_BLOCKS = 128  # a GPU of many multiprocessors has about as many (H100: 132, A100: 108)
+_CONTIGUOUS = 16  # threads along the contiguous axis, where there are others
 _SMALL = 8  # a reduction of at most so many iterations (as of a kernel window) is not split
 
 
@@ -38,28 +41,37 @@ class _Shape(NamedTuple):
 
 
 def gpu_rule_candidates(sketches: Sequence[Sketch], limit: int) -> list[Candidate]:
-    """Return at most `limit` distinct candidates for one workload, the most promising first; deterministic."""
-    found: dict[Candidate, None] = {}
-    for shape in _shapes():
-        for sketch in sketches:
-            candidate = _fill(sketch, shape)
-            if admits(sketch, candidate.decisions):
-                found.setdefault(candidate)
-            if len(found) >= limit:
-                return list(found)
-    return list(found)
+    """Return at most `limit` distinct candidates for one workload, the most promising first; deterministic.
+
+    Tiles that leave multiprocessors without a block come last, those that leave the most without one at the very end.
+    """
+    filled = [(sketch, _fill(sketch, shape)) for shape in _shapes() for sketch in sketches]
+    admitted = [(sketch, each) for sketch, each in filled if admits(sketch, each.decisions)]
+    admitted.sort(key=lambda pair: _halvings(*pair))  # stable: else in the order of shapes
+    return list(dict.fromkeys(candidate for _, candidate in admitted))[:limit]
 
 
 def _shapes() -> Iterator[_Shape]:
     tiles = ((4, 4), (8, 4), (2, 4), (4, 2), (8, 8), (1, 4), (2, 2), (4, 1), (1, 1))
-    for (rows, columns), threads, piece, virtual, fetch, unroll in itertools.product(
-        tiles, (256, 128, 64), (16, 8, 32), (1, 2), (4, 1), (64, 512, 16)
+    for fetch, unroll, virtual, piece, threads, (rows, columns) in itertools.product(
+        (4, 1), (64, 512, 16), (1, 2), (16, 8, 32), (256, 128, 64), tiles
     ):
         yield _Shape(threads, rows, columns, virtual, piece, fetch, unroll)
 
 
+def _halvings(sketch: Sketch, candidate: Candidate) -> int:
+    """Return how often the blocks of a candidate would have to double until all multiprocessors have one."""
+    tiles = [i for i, axis in enumerate(sketch.axes) if _is_spatial(axis)]
+    blocks = math.prod(candidate.decisions[i][0] for i in tiles) if tiles else _BLOCKS
+    return max(0, math.ceil(math.log2(_BLOCKS / blocks)))
+
+
+def _is_spatial(axis: object) -> bool:
+    return isinstance(axis, Tile) and axis.parts > 3
+
+
 def _fill(sketch: Sketch, shape: _Shape) -> Candidate:
-    spatial = [i for i, axis in enumerate(sketch.axes) if isinstance(axis, Tile) and axis.parts > 3]
+    spatial = [i for i, axis in enumerate(sketch.axes) if _is_spatial(axis)]
     tiles = _spatial_tiles([axis for i in spatial if isinstance(axis := sketch.axes[i], Tile)], shape)
     piece = shape.piece
     decisions: list[Decision] = []
@@ -95,8 +107,9 @@ def _spatial_tiles(axes: Sequence[Tile], shape: _Shape) -> list[Decision]:
     threads = [1] * len(axes)
     wanted = shape.threads
     for i in sorted(range(len(axes)), key=lambda i: (i != last, i != row, -i)):
-        # at most 16 threads along the contiguous axis, so that both operands are read in pieces
-        limit = wanted if i != last or row == last else max(1, min(wanted, 16))
+        limit = wanted
+        if i == last != row:  # both operands are read in pieces, unless the other axes have too little for that
+            limit = min(wanted, max(_CONTIGUOUS, wanted // math.prod(rest[:last])))
         threads[i] = _largest(rest[i], limit)
         wanted = max(1, wanted // threads[i])
     decisions: list[Decision] = []

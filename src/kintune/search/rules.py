@@ -44,8 +44,8 @@ _BASE = _Shape(vectors=2, unroll=64, channels_outside=False, producer_inside=Fal
 
 def rule_candidates(sketches: Sequence[Sketch], machine: Processor, limit: int) -> list[Candidate]:
     """Return at most `limit` distinct candidates for one workload, the most promising first; deterministic."""
-    if threaded := [sketch for sketch in sketches if bounds_of(sketch)]:
-        return gpu_rule_candidates(threaded, limit)
+    if any(map(bounds_of, sketches)):  # loops are bound to threads
+        return gpu_rule_candidates(sketches, limit)
     ordered = sorted(sketches, key=_preference)
     found: dict[Candidate, None] = {}
     for candidate in _woven(stream_candidates(ordered, machine), _filled(ordered, machine)):

@@ -19,15 +19,21 @@ from kintune.hardware.gpus import GPU
 __all__ = ["default_schedule", "default_schedules", "load_intrinsics", "space_generator"]
 
 
+_SHARED_REDUCTION = ms.schedule_rule.CrossThreadReduction
+
+
 def space_generator(target: tvm.target.Target) -> Any:
     """What generates sketches for a target, and what its post-processors are taken from.
 
-    For GPUs these are the rules for plain cores: what runs on tensor cores computes with fewer digits.
+    For GPUs these are the rules for plain cores: what runs on tensor cores computes with fewer digits.  Threads that
+    share a reduction come before tiles of many levels: a rule sees no block that another one has tiled, and few outputs
+    with long sums (a classifier of one image) have too few threads otherwise.
     """
     if target.kind.name != GPU:
         return "post-order-apply"
+    rules = sorted(ms.ScheduleRule.create(GPU), key=lambda rule: not isinstance(rule, _SHARED_REDUCTION))
     return ms.space_generator.PostOrderApply(
-        sch_rules=ms.ScheduleRule.create(GPU),
+        sch_rules=rules,
         postprocs=ms.Postproc.create(GPU),
         mutator_probs=ms.Mutator.create(GPU),
     )

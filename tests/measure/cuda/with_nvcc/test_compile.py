@@ -23,7 +23,7 @@ def test_a_source_becomes_machine_code_of_a_gpu(architecture: str) -> None:
     ("code", "architecture", "said"),
     [
         ('extern "C" __global__ void add(float* a) { a[0] = nothing; }', "sm_90", 'identifier "nothing" is undefined'),
-        (KERNEL, "sm_13", "sm_13|compute_13"),
+        (KERNEL, "sm_13", "sm_13|compute_13|gpu-architecture"),
     ],
 )
 def test_what_does_not_compile_is_told_in_one_line(code: str, architecture: str, said: str) -> None:
