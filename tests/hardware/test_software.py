@@ -9,7 +9,15 @@ import pytest
 
 from kintune.hardware import software
 from kintune.hardware.check import Check, Verdict
-from kintune.hardware.software import TVM_FFI_RANGE, TVM_VERSION, check_compiler, check_loads, check_software
+from kintune.hardware.software import (
+    TVM_FFI_RANGE,
+    TVM_VERSION,
+    allow_torch,
+    check_compiler,
+    check_loads,
+    check_software,
+    forbid_torch,
+)
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
@@ -116,3 +124,31 @@ def test_a_compiler_that_does_not_compile_is_a_problem(monkeypatch: pytest.Monke
     check = check_compiler()
     assert check.verdict is Verdict.PROBLEM
     assert sys.executable in check.finding
+
+
+def test_an_import_fails_until_it_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    forbid_torch()
+    with pytest.raises(ImportError):
+        __import__("torch")
+    assert "torch" not in sys.modules  # scipy asks what stands there for a module's members
+    allow_torch()
+    forbid_torch()
+    forbid_torch()
+    allow_torch()
+    assert __import__("importlib.util").util.find_spec("json") is not None
+    assert all(type(finder).__name__ != "_NoTorch" for finder in sys.meta_path)
+
+
+def test_what_is_imported_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", sys)
+    forbid_torch()
+    allow_torch()
+    assert sys.modules["torch"] is sys
+
+
+def test_what_others_forbid_stays_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    forbid_torch()
+    allow_torch()
+    assert sys.modules["torch"] is None

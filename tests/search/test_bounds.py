@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kintune.core.candidate import Choice, Sketch, Tile, fits
-from kintune.search.bounds import TileBound, admits, bounds_of, repair
+from kintune.search.bounds import TileBound, admits, bounds_of, divisors, repair
 from kintune.search.evolve import draw, mutate
 from kintune.search.gpu_rules import gpu_rule_candidates
 
@@ -38,6 +38,7 @@ def threaded(extents: tuple[int, ...], low: int = 32, high: int = 256) -> Sketch
 
 
 extents = st.lists(st.integers(1, 2048), min_size=1, max_size=4).map(tuple)
+
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -104,3 +105,8 @@ def test_the_rule_begins_with_small_tiles_where_outputs_are_few() -> None:
     first = gpu_rule_candidates([sketch], 1)[0].decisions
     assert math.prod(part[0] for part in first[:2]) >= 64  # blocks
     assert math.prod(part[4] for part in first[:2]) <= 2
+
+
+@given(st.integers(1, 5000))
+def test_divisors_are_all_there_are(n: int) -> None:
+    assert divisors(n) == tuple(d for d in range(1, n + 1) if n % d == 0)

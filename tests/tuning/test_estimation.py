@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from kintune.core.candidate import Candidate
 from kintune.core.config import JobSpec
@@ -14,18 +15,27 @@ from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol
 from kintune.core.outcome import Outcome, Status
 from kintune.core.stage_results import Prepared
 from kintune.core.workload import Subgraph
+from kintune.errors import InputError
+from kintune.models import zoo
 from kintune.models.ref import parse_ref
 from kintune.records import Measurement, Store
 from kintune.tuning import estimation as module
-from kintune.tuning.estimation import estimate_model
+from kintune.tuning.estimation import count_flops, count_network_flops, estimate_model, preparing
 
 ZOO = parse_ref("zoo:mobilenet_v1_0.5")
+
 PEAK = Peak(gflops=100.0, gbytes_per_s=10.0, threads=2, read_gbytes_per_s=12.0)
+
 MACHINE = Machine("a CPU", "x86_64", 2, 2, 2, 2, 1 << 34, (Cache(3, "unified", 1 << 20),), ())
+
 DEVICE = DeviceType(target="{}", model="a CPU", isa=(), threads=2, protocol="1-cold")
+
 ABOUT = DeviceDescription(DEVICE, MeasurementProtocol(threads=2), (), MACHINE, "tvm 0.27")
+
 CONV = Subgraph("conv", "a" * 32, 3, 1e8, "conv2d", "conv2d", True)
+
 SOFTMAX = Subgraph("softmax", "b" * 32, 1, 1e3, "softmax", "softmax", False)
+
 PREPARED = Prepared("mobilenet", "d" * 32, (), (), (CONV, SOFTMAX), {}, ())
 
 
@@ -135,3 +145,63 @@ def test_what_came_from_elsewhere_tells_nothing_of_the_pace_here(
         store.runs.update("r", active_seconds=6.0)
         add_measurement(store, CONV, 1000.0)
     assert not estimate_model(ZOO, trials=10, records=str(where)).judged_by_runs
+
+
+PUBLISHED_GMACS = {"resnet18": 1.82, "resnet50": 4.09, "mobilenet_v2": 0.30, "vit_base": 17.6}
+
+Shape = tuple["int | str", ...]
+
+
+def model_of(node: NodeProto, output: Shape, **inputs: Shape) -> ModelProto:
+    graph = helper.make_graph(
+        [node],
+        "one",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, output)],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+@pytest.mark.parametrize(("name", "gmacs"), PUBLISHED_GMACS.items())
+def test_the_zoo_counts_as_published(name: str, gmacs: float) -> None:
+    assert count_network_flops(zoo.build(name)) / 2e9 == pytest.approx(gmacs, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("operator", "attributes", "x", "w", "y", "multiplications"),
+    [
+        ("Conv", {}, (1, 4, 6, 6), (8, 4, 3, 3), (1, 8, 4, 4), 8 * 16 * 36),
+        ("Conv", {"group": 4}, (1, 4, 6, 6), (4, 1, 3, 3), (1, 4, 4, 4), 4 * 16 * 9),
+        ("ConvTranspose", {}, (1, 4, 2, 2), (4, 2, 3, 3), (1, 2, 4, 4), 16 * 2 * 9),
+        ("MatMul", {}, (2, 3, 4), (4, 5), (2, 3, 5), 30 * 4),
+        ("Gemm", {"transA": 1}, (4, 3), (4, 5), (3, 5), 15 * 4),
+        ("Gemm", {}, (3, 4), (4, 5), (3, 5), 15 * 4),
+        ("Add", {}, (4,), (4,), (4,), 0),
+        ("MatMul", {}, ("n", 4), (4, 5), ("n", 5), 0),
+    ],
+)
+def test_an_operator_counts_two_for_each_multiplication(
+    operator: str, attributes: dict[str, int], x: Shape, w: Shape, y: Shape, multiplications: int
+) -> None:
+    node = helper.make_node(operator, ["x", "w"], ["y"], **attributes)
+    assert count_flops(model_of(node, y, x=x, w=w)) == 2 * multiplications
+
+
+@pytest.mark.tvm
+def test_a_model_is_split_as_for_tuning_and_the_next_one_too(tmp_path: Path) -> None:
+    from tests.support.tiny_network import make_tiny_network
+
+    network = make_tiny_network(tmp_path)
+    with preparing(threads=1) as prepare:
+        first, again = (prepare(parse_ref(str(network.onnx))) for _ in range(2))
+        (tmp_path / "bad.onnx").write_bytes(b"no model")
+        with pytest.raises(InputError, match=r"bad\.onnx"):
+            prepare(parse_ref(str(tmp_path / "bad.onnx")))
+    assert first == again
+    assert {subgraph.operator for subgraph in first.subgraphs if subgraph.tunable} == {"dense"}
+
+
+@pytest.mark.tvm
+def test_a_target_that_cannot_be_is_refused() -> None:
+    with pytest.raises(InputError), preparing(target="no such target", threads=1):
+        pytest.fail("it did not refuse")

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -27,11 +29,23 @@ from kintune.core.messages import (
 )
 from kintune.core.stage import Demand, Stage
 from kintune.errors import WireError
-from kintune.wire.channel import HEADER_BYTES, Channel, child_end, frame, front_end_of_job, front_end_of_worker
+from kintune.wire.channel import (
+    HEADER_BYTES,
+    Channel,
+    FrameReader,
+    child_end,
+    frame,
+    front_end_of_job,
+    front_end_of_worker,
+    tidy,
+)
 
 floats = st.floats(allow_nan=False)
+
 counts = st.integers(0, 2**31)
+
 text = st.text(max_size=20)
+
 blob = st.binary(max_size=100)
 
 
@@ -40,6 +54,7 @@ def many(elements: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 demands = st.builds(Demand, cores=counts, memory_mb=counts, device=st.none() | text, exclusive=st.booleans())
+
 stages = st.builds(
     Stage,
     id=text,
@@ -51,9 +66,11 @@ stages = st.builds(
     attempt=counts,
     after=many(text),
 )
+
 works = st.builds(
     Work, stage=stages, worker=text, context=blob, items=many(blob), item_timeout_s=floats, droppable=st.booleans()
 )
+
 events = st.builds(
     Committed,
     seq=counts,
@@ -67,6 +84,7 @@ events = st.builds(
     cause=text,
     seconds=floats,
 )
+
 to_worker = st.one_of(
     st.builds(Open, job=text, spec=blob, history=many(events)),
     st.builds(Begin, stage=text, attempt=counts, kind=text, context=blob),
@@ -76,11 +94,13 @@ to_worker = st.one_of(
     st.builds(Stop, reason=text),
     st.just(Shutdown()),
 )
+
 from_worker = st.one_of(
     st.builds(Hello, worker=text, pid=counts, version=text, about=blob),
     st.builds(ItemDone, stage=text, attempt=counts, index=counts, payload=blob),
     st.builds(ItemFailed, stage=text, attempt=counts, index=counts, cause=text, refused=st.booleans()),
 )
+
 from_job = st.one_of(
     from_worker,
     st.builds(OfferStages, works=many(works)),
@@ -181,3 +201,52 @@ def test_receiving_tells_silence_from_the_end(pair: tuple[socket.socket, socket.
     pair[1].close()
     assert front.receive() == []
     assert front.receive() is None
+
+
+@given(bodies=st.lists(st.binary(max_size=200), max_size=12), data=st.data())
+def test_bodies_survive_any_cut_of_the_stream(bodies: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(frame(body) for body in bodies)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=20)))
+    reader = FrameReader()
+    read: list[bytes] = []
+    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        read += reader.feed(stream[start:end])
+    reader.finish()
+    assert read == bodies
+
+
+@given(body=st.binary(min_size=1, max_size=50), data=st.data())
+def test_a_stream_that_ends_inside_a_frame_is_torn(body: bytes, data: st.DataObject) -> None:
+    whole = frame(body)
+    reader = FrameReader()
+    assert reader.feed(whole[: data.draw(st.integers(1, len(whole) - 1))]) == []
+    with pytest.raises(WireError, match="inside a frame"):
+        reader.finish()
+
+
+def test_the_limit_holds_for_what_is_sent() -> None:
+    assert len(frame(b"x" * 8, limit=8)) == HEADER_BYTES + 8
+    with pytest.raises(WireError, match="9 bytes is over the limit of 8"):
+        frame(b"x" * 9, limit=8)
+
+
+def test_the_limit_holds_for_what_is_announced_before_it_comes() -> None:
+    with pytest.raises(WireError, match="announces 9 bytes"):
+        FrameReader(limit=8).feed((9).to_bytes(HEADER_BYTES, "little"))
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("killed by SIGSEGV", "killed by SIGSEGV"),
+        ("two\nlines\r\n", "two lines"),
+        ("nul\0 and \x1b[2Jcolour", "nul and [2Jcolour"),
+        ("", ""),
+    ],
+)
+def test_words_become_a_line(said: str, kept: str) -> None:
+    assert tidy(said) == kept
+
+
+def test_long_stories_are_cut() -> None:
+    assert tidy("x" * 10**6) == "x" * 399 + "…"

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import os
 import signal
 import socket
@@ -6,7 +8,7 @@ import sys
 
 import pytest
 
-from kintune.wire.child import ResourceLimits
+from kintune.wire.child import ResourceLimits, describe_end
 
 CHILD = """
 import resource, signal
@@ -65,3 +67,11 @@ def test_only_the_engine_starts_a_child(arguments: list[str]) -> None:
     result = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
     assert "OrderError" in result.stderr
     assert "run `kintune` instead" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(0, "exited with code 0"), (3, "exited with code 3"), (-11, "killed by SIGSEGV"), (-200, "killed by signal 200")],
+)
+def test_an_end_in_words(code: int, words: str) -> None:
+    assert describe_end(code) == words
