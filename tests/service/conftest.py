@@ -13,7 +13,7 @@ from sqlalchemy.schema import CreateSchema, DropSchema
 from kintune.records.database import Database
 from kintune.service.access import Visitor
 from kintune.service.database import open_database
-from tests.support.guests import visitor
+from tests.support.service_users import visitor
 
 POSTGRES = "KINTUNE_TEST_POSTGRES"
 

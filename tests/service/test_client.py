@@ -16,7 +16,7 @@ from kintune.service.orchestrator.events import Changed, EventBus
 from kintune.service.settings import ServiceSettings
 from kintune.service.web.app import make_app
 from kintune.service.web.application_state import ApplicationState
-from tests.support.guests import dynamic_onnx
+from tests.support.service_users import dynamic_onnx
 
 
 class Server:

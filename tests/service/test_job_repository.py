@@ -10,7 +10,7 @@ from kintune.service.job_repository import Job, JobRepository
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import JobCommand, JobStatus
 from kintune.service.model_store import ModelStore
-from tests.support.guests import visitor
+from tests.support.service_users import visitor
 
 DAY = 86400.0
 

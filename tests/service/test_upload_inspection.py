@@ -5,7 +5,7 @@ from pathlib import Path
 from onnx import TensorProto, helper
 
 from kintune.service.upload_inspection import examine
-from tests.support.guests import dynamic_onnx
+from tests.support.service_users import dynamic_onnx
 
 
 def test_of_very_many_inputs_and_outputs_some_are_told(tmp_path: Path) -> None:

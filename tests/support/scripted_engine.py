@@ -29,7 +29,7 @@ __all__ = [
     "QUICK",
     "RESOURCES",
     "WORKER",
-    "Bench",
+    "ScriptedEngine",
     "assert_chain_is_told",
     "echo",
     "ends",
@@ -76,7 +76,7 @@ def ends(events: tuple[Committed, ...]) -> dict[tuple[str, int], tuple[ItemStatu
     return {(event.stage, event.index): (event.status, event.payload) for event in events}
 
 
-class Bench:
+class ScriptedEngine:
     """An engine over a journal of its own, for one job `j` unless a test says otherwise."""
 
     def __init__(self, log: Path, journal: MemoryJournal, settings: EngineSettings = QUICK) -> None:

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from starlette.testclient import httpx
 
-from tests.support.guests import upload
+from tests.support.service_users import upload
 
 _ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.floats() | st.text(max_size=20),

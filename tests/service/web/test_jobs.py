@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 from kintune.service.access import Quota
 from kintune.service.job_status import JobStatus
 from kintune.service.web.application_state import ApplicationState
-from tests.support.guests import upload
+from tests.support.service_users import upload
 
 
 @pytest.fixture

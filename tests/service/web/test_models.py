@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from kintune.service.access import Quota
 from kintune.service.web import models
 from kintune.service.web.application_state import ApplicationState
-from tests.support.guests import dynamic_onnx, upload
+from tests.support.service_users import dynamic_onnx, upload
 
 
 @pytest.fixture

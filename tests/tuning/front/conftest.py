@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from kintune.records import Store
-from tests.support.toy_desk import Desk
+from tests.support.toy_journals import ToyJournals
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
+def desk(tmp_path: Path) -> Iterator[ToyJournals]:
     """Journals over records of their own."""
     with Store.open(tmp_path / "records.sqlite") as store:
-        yield Desk(store)
+        yield ToyJournals(store)

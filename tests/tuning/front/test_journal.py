@@ -23,11 +23,11 @@ from kintune.tuning.front import run_log
 from kintune.tuning.front.journal import TuningJournal
 from kintune.workers.engine.journal import JournalEntry
 from tests.support.rehearsal import Cast, Rehearsal
-from tests.support.toy_desk import (
+from tests.support.toy_journals import (
     COMPILER,
     FEATURES,
     SPEC_DEVICE,
-    Desk,
+    ToyJournals,
     item_of,
     kin_space,
     preparation,
@@ -69,7 +69,7 @@ class TestContract(JournalSuite):
             journal.enter(toy_spec(run_id=run), COMPILER, use_known=True)
 
 
-def test_a_job_must_be_entered_first(desk: Desk) -> None:
+def test_a_job_must_be_entered_first(desk: ToyJournals) -> None:
     with pytest.raises(OrderError, match="job x was not entered"):
         TuningJournal(desk.store, FEATURES).history("x")
 
@@ -78,17 +78,17 @@ class TestFacts:
     """What lies in the records after a whole run, against what the run was."""
 
     @pytest.fixture
-    def rehearsal(self, desk: Desk) -> Rehearsal:
+    def rehearsal(self, desk: ToyJournals) -> Rehearsal:
         return Rehearsal(ToyTools, toy_spec(), journal=desk.journal(toy_spec())).run()
 
-    def test_every_outcome_is_a_measurement(self, desk: Desk, rehearsal: Rehearsal) -> None:
+    def test_every_outcome_is_a_measurement(self, desk: ToyJournals, rehearsal: Rehearsal) -> None:
         found = {m.candidate.digest: m for m in desk.store.measurements.find()}
         for profiled in rehearsal.outcomes(StageName.PROFILE):
             assert found[profiled.candidate].outcome == profiled.outcome
         for confirmed in rehearsal.outcomes(StageName.CONFIRM):
             assert found[confirmed.candidate].confirmed == confirmed.outcome
 
-    def test_a_measurement_knows_where_it_comes_from(self, desk: Desk, rehearsal: Rehearsal) -> None:
+    def test_a_measurement_knows_where_it_comes_from(self, desk: ToyJournals, rehearsal: Rehearsal) -> None:
         found = {m.candidate: m for m in desk.store.measurements.find(run_id="run")}
         picks = [pick for selected in rehearsal.selections for pick in selected.picks]
         assert {pick.candidate for pick in picks} <= found.keys()
@@ -99,7 +99,7 @@ class TestFacts:
             assert measurement.feature_version == (FEATURES if pick.features else "")
             assert (measurement.device_type, measurement.compiler) == (toy_spec().device_type.digest, COMPILER)
 
-    def test_the_network_is_described(self, desk: Desk, rehearsal: Rehearsal) -> None:
+    def test_the_network_is_described(self, desk: ToyJournals, rehearsal: Rehearsal) -> None:
         assert rehearsal.finished is not None
         prepared = ToyTools().prepare(toy_spec())
         counts = desk.store.counts()
@@ -108,16 +108,16 @@ class TestFacts:
         assert run.model_digest == prepared.model_digest
         assert run.active_seconds == rehearsal.history[-1].at
 
-    def test_models_are_kept_by_name_and_their_bytes_once(self, desk: Desk, rehearsal: Rehearsal) -> None:
+    def test_models_are_kept_by_name_and_their_bytes_once(self, desk: ToyJournals, rehearsal: Rehearsal) -> None:
         assert rehearsal.counts(StageName.UPDATE) > 0
         assert desk.store.counts().model_versions > 0
 
-    def test_built_programs_are_not_kept(self, desk: Desk, rehearsal: Rehearsal) -> None:
+    def test_built_programs_are_not_kept(self, desk: ToyJournals, rehearsal: Rehearsal) -> None:
         builds = [event for event in rehearsal.history if event.kind == StageName.BUILD]
         assert builds
         assert all(b"library" not in event.payload for event in builds)
 
-    def test_records_are_whole(self, desk: Desk, rehearsal: Rehearsal) -> None:
+    def test_records_are_whole(self, desk: ToyJournals, rehearsal: Rehearsal) -> None:
         assert rehearsal.finished is not None
         assert desk.store.check() == []
 
@@ -136,7 +136,7 @@ class TestFailures:
             (StageName.CONFIRM, ItemStatus.CRASHED, Status.RUN_FAILED),
         ],
     )
-    def test_they_become_outcomes(self, desk: Desk, kind: str, status: ItemStatus, expected: Status) -> None:
+    def test_they_become_outcomes(self, desk: ToyJournals, kind: str, status: ItemStatus, expected: Status) -> None:
         journal = desk.journal(toy_spec())
         journal.commit("run", preparation())
         candidate = toy_space().rules("w0", 1)[0]
@@ -151,13 +151,13 @@ class TestFailures:
             assert msgspec.msgpack.decode(event.payload, type=Profiled).outcome == measurement.outcome
 
     @pytest.mark.parametrize("kind", [StageName.PREPARE, StageName.SELECT, StageName.UPDATE, StageName.PACKAGE])
-    def test_of_stages_of_the_job_leave_no_fact(self, desk: Desk, kind: str) -> None:
+    def test_of_stages_of_the_job_leave_no_fact(self, desk: ToyJournals, kind: str) -> None:
         journal = desk.journal(toy_spec())
         (event,) = journal.commit("run", JournalEntry(1.0, kind, 0, kind, 0, ItemStatus.FAILED, b"", cause="no memory"))
         assert (event.status, event.cause, event.payload) == (ItemStatus.FAILED, "no memory", b"")
         assert desk.store.counts().measurements == 0
 
-    def test_an_entry_whose_facts_cannot_be_kept_is_not_there(self, desk: Desk) -> None:
+    def test_an_entry_whose_facts_cannot_be_kept_is_not_there(self, desk: ToyJournals) -> None:
         journal = desk.journal(toy_spec())
         strange = JournalEntry(1.0, "select-0", 0, StageName.SELECT, 0, ItemStatus.OK, b"\xc1")
         with pytest.raises(msgspec.MsgspecError):
@@ -166,7 +166,7 @@ class TestFailures:
         assert journal.commit("run", preparation())[0].seq == 0
 
 
-def test_the_peak_of_a_device_is_measured_by_one_run_and_told_to_the_next(desk: Desk) -> None:
+def test_the_peak_of_a_device_is_measured_by_one_run_and_told_to_the_next(desk: ToyJournals) -> None:
     prospect = Options(trials=12, strategy=Strategy(round_size=6, foresee_size=3, budget="prospect"))
     first, second = (toy_spec(prospect, run_id=name) for name in ("first", "second"))
     measured = Rehearsal(ToyTools, first, journal=desk.journal(first)).run()
@@ -181,7 +181,7 @@ class TestResuming:
     """The law of the job, once more through the records: cut anywhere, the run decides as if it had not been."""
 
     @pytest.mark.parametrize("cut", range(1, 60, 8))
-    def test_nothing_is_lost_or_doubled(self, desk: Desk, cut: int) -> None:
+    def test_nothing_is_lost_or_doubled(self, desk: ToyJournals, cut: int) -> None:
         options = Options(trials=15, strategy=Strategy(round_size=6, foresee_size=3))
 
         def kill(rehearsal: Rehearsal) -> None:
@@ -197,7 +197,7 @@ class TestResuming:
         assert max((first.timed + again.timed).values()) == 1
         assert [event.seq for event in again.history] == list(range(len(again.history)))
 
-    def test_what_was_taught_is_not_forgotten(self, desk: Desk, tmp_path: Path) -> None:
+    def test_what_was_taught_is_not_forgotten(self, desk: ToyJournals, tmp_path: Path) -> None:
         """The same for a run that started from kin, cut in the middle."""
         options = Options(trials=20, strategy=Strategy(round_size=6, foresee_size=3))
         space = kin_space()
@@ -205,7 +205,7 @@ class TestResuming:
         for cut in (None, 20, 50):
             with Store.open(tmp_path / f"{cut}.sqlite") as store:
                 first = toy_spec(run_id="first")
-                here = Desk(store)
+                here = ToyJournals(store)
                 Rehearsal(lambda: ToyTools(space=space), first, Cast(space), journal=here.journal(first)).run()
 
                 def kill(rehearsal: Rehearsal, cut: int | None = cut) -> None:
@@ -231,14 +231,14 @@ def test_a_cast_is_what_a_worker_answers() -> None:
 class TestRoundsInFlight:
     SPEC = msgspec.structs.replace(toy_spec(), inflight=2)
 
-    def test_what_was_picked_is_known_until_it_is_measured(self, desk: Desk) -> None:
+    def test_what_was_picked_is_known_until_it_is_measured(self, desk: ToyJournals) -> None:
         rehearsal = Rehearsal(ToyTools, self.SPEC, journal=desk.journal(self.SPEC)).run()
         found = {m.candidate: m for m in desk.store.measurements.find(run_id="run")}
         for selected in rehearsal.selections:
             for pick in selected.picks:
                 assert (found[pick.candidate].features, found[pick.candidate].origin) == (pick.features, pick.origin)
 
-    def test_also_when_the_front_was_killed_in_between(self, desk: Desk) -> None:
+    def test_also_when_the_front_was_killed_in_between(self, desk: ToyJournals) -> None:
         def die(rehearsal: Rehearsal) -> None:
             if len(rehearsal.history) == 40:
                 rehearsal.kill()
@@ -251,7 +251,7 @@ class TestRoundsInFlight:
         assert all(found[pick.candidate].features == pick.features for pick in picks)
 
 
-def test_a_candidate_may_be_timed_by_two_stages(desk: Desk) -> None:
+def test_a_candidate_may_be_timed_by_two_stages(desk: ToyJournals) -> None:
     """A job's process dies; the stage that it offered goes on, and its successor offers the rest of it once more."""
     journal = desk.journal(toy_spec())
     journal.commit("run", preparation())
@@ -271,7 +271,7 @@ def test_a_candidate_may_be_timed_by_two_stages(desk: Desk) -> None:
 
 @pytest.mark.parametrize("again", [True, False])
 def test_a_finalist_is_known_however_many_were_built_since(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, again: bool
+    desk: ToyJournals, monkeypatch: pytest.MonkeyPatch, again: bool
 ) -> None:
     """Whether it is built once more at the end, or was kept by the job."""
     monkeypatch.setattr(run_log, "_REMEMBERED", 2)
@@ -300,12 +300,12 @@ def test_a_finalist_is_known_however_many_were_built_since(
 class TestModels:
     """A job that is opened again has the models that it had."""
 
-    def history(self, desk: Desk) -> list[Updated]:
+    def history(self, desk: ToyJournals) -> list[Updated]:
         Rehearsal(ToyTools, toy_spec(), journal=desk.journal(toy_spec())).run()
         events = desk.journal(toy_spec()).history("run")
         return [msgspec.msgpack.decode(e.payload, type=Updated) for e in events if e.kind == StageName.UPDATE]
 
-    def test_the_latest_of_each_family_is_handed_back(self, desk: Desk) -> None:
+    def test_the_latest_of_each_family_is_handed_back(self, desk: ToyJournals) -> None:
         updates = self.history(desk)
         versions = [version for updated in updates for version in updated.versions]
         latest = {version.family: version.blob for version in versions}
@@ -313,12 +313,12 @@ class TestModels:
         assert handed.keys() == set(latest.values())
         assert len(versions) > len(latest)
 
-    def test_one_that_is_lost_is_left_out(self, desk: Desk) -> None:
+    def test_one_that_is_lost_is_left_out(self, desk: ToyJournals) -> None:
         lost = next(iter(self.history(desk)[-1].blobs))
         with desk.store.transaction() as connection:
             connection.execute(text("UPDATE blobs SET bytes = 'x' WHERE digest = :digest"), {"digest": lost})
         assert all(lost not in updated.blobs for updated in self.read_again(desk))
 
-    def read_again(self, desk: Desk) -> list[Updated]:
+    def read_again(self, desk: ToyJournals) -> list[Updated]:
         events = desk.journal(toy_spec()).history("run")
         return [msgspec.msgpack.decode(e.payload, type=Updated) for e in events if e.kind == StageName.UPDATE]

@@ -16,10 +16,10 @@ from kintune.records.schema import runs
 from kintune.tuning.front.journal import TuningJournal
 from kintune.workers.engine.journal import JournalEntry
 from tests.support.rehearsal import Cast, Rehearsal
-from tests.support.toy_desk import (
+from tests.support.toy_journals import (
     COMPILER,
     SPEC_DEVICE,
-    Desk,
+    ToyJournals,
     commit_timing,
     item_of,
     kin_space,
@@ -34,11 +34,11 @@ _MEASURED = (StageName.PROFILE, StageName.CONFIRM)
 
 
 class TestKnown:
-    def first(self, desk: Desk) -> Rehearsal:
+    def first(self, desk: ToyJournals) -> Rehearsal:
         spec = toy_spec(run_id="first")
         return Rehearsal(ToyTools, spec, journal=desk.journal(spec)).run()
 
-    def test_the_next_run_is_told_what_the_first_measured(self, desk: Desk) -> None:
+    def test_the_next_run_is_told_what_the_first_measured(self, desk: ToyJournals) -> None:
         first = self.first(desk)
         known = known_to(desk.journal(toy_spec()))
         told = {fact.candidate.digest: fact for fact in known}
@@ -47,7 +47,7 @@ class TestKnown:
         confirmed = {p.candidate: p.outcome for p in first.outcomes(StageName.CONFIRM)}
         assert {digest: fact.confirmed for digest, fact in told.items() if fact.confirmed} == confirmed
 
-    def test_it_measures_nothing_twice(self, desk: Desk) -> None:
+    def test_it_measures_nothing_twice(self, desk: ToyJournals) -> None:
         first = self.first(desk)
         spec = toy_spec(run_id="second")
         second = Rehearsal(ToyTools, spec, journal=desk.journal(spec)).run()
@@ -59,18 +59,18 @@ class TestKnown:
         unbuilt = [f.count for f in desk.store.measurements.failures() if f.status is Status.BUILD_TIMED_OUT]
         assert desk.store.counts().measurements == len(timed) + sum(unbuilt)
 
-    def test_fresh_is_told_nothing(self, desk: Desk) -> None:
+    def test_fresh_is_told_nothing(self, desk: ToyJournals) -> None:
         self.first(desk)
         assert known_to(desk.journal(toy_spec(), use_known=False)) == ()
 
-    def test_of_another_compiler_it_is_told_the_best_few_as_suggestions(self, desk: Desk) -> None:
+    def test_of_another_compiler_it_is_told_the_best_few_as_suggestions(self, desk: ToyJournals) -> None:
         first = self.first(desk)
         known = known_to(desk.journal(toy_spec(), compiler="tvm 1"))
         assert known
         assert all(fact.suggestion for fact in known)
         assert len(known) < len(first.timed)
 
-    def test_of_other_operands_it_is_told_suggestions_and_measures_for_itself(self, desk: Desk) -> None:
+    def test_of_other_operands_it_is_told_suggestions_and_measures_for_itself(self, desk: ToyJournals) -> None:
         """A network whose weights stay in the last cache is timed with them there."""
         self.first(desk)
         spec = msgspec.structs.replace(toy_spec(run_id="small"), cool_bytes=1 << 20)
@@ -85,7 +85,7 @@ class TestKnown:
         assert desk.store.models.find(cool)
         assert ended(again).trials == 40
 
-    def test_features_of_another_version_are_left_out(self, desk: Desk) -> None:
+    def test_features_of_another_version_are_left_out(self, desk: ToyJournals) -> None:
         self.first(desk)
         spec = toy_spec()
         desk.journal(spec)
@@ -93,7 +93,7 @@ class TestKnown:
         journal.enter(spec, COMPILER, use_known=True)
         assert not any(fact.features for fact in known_to(journal))
 
-    def test_a_run_that_goes_on_is_told_what_it_was_told_at_first(self, desk: Desk) -> None:
+    def test_a_run_that_goes_on_is_told_what_it_was_told_at_first(self, desk: ToyJournals) -> None:
         first = self.first(desk)
         told = known_to(desk.journal(toy_spec()))
         fact = next(fact for fact in told if fact.confirmed is None and fact.outcome.ok)
@@ -104,7 +104,7 @@ class TestKnown:
         assert event.kind == StageName.KNOWN
         assert msgspec.msgpack.decode(event.payload, type=tuple[KnownCandidate, ...]) == told
 
-    def test_no_look_up_follows_a_preparation_that_failed(self, desk: Desk) -> None:
+    def test_no_look_up_follows_a_preparation_that_failed(self, desk: ToyJournals) -> None:
         journal = desk.journal(toy_spec())
         failed = JournalEntry(1.0, "prepare", 0, StageName.PREPARE, 0, ItemStatus.FAILED, b"", cause="no")
         assert len(journal.commit("run", failed)) == 1
@@ -115,36 +115,36 @@ class TestKin:
 
     SPEC = toy_spec(run_id="kin")
 
-    def taught(self, desk: Desk, spec: JobSpec = SPEC, *, use_known: bool = True) -> Taught:
+    def taught(self, desk: ToyJournals, spec: JobSpec = SPEC, *, use_known: bool = True) -> Taught:
         kin = desk.journal(spec, use_known=use_known).commit(spec.run_id, preparation())[2]
         assert kin.kind == StageName.KIN
         return msgspec.msgpack.decode(kin.payload, type=Taught)
 
-    def first(self, desk: Desk) -> None:
+    def first(self, desk: ToyJournals) -> None:
         """A run of another network."""
         space = kin_space()
         spec = toy_spec(run_id="first")
         Rehearsal(lambda: ToyTools(space=space), spec, Cast(space), journal=desk.journal(spec)).run()
 
-    def test_the_next_run_is_told_of_kin(self, desk: Desk) -> None:
+    def test_the_next_run_is_told_of_kin(self, desk: ToyJournals) -> None:
         self.first(desk)
         taught = self.taught(desk)
         assert {program.subject.workload for program in taught.knowledge.programs} == {"k0", "k1"}
         assert {model.version.family for model in taught.knowledge.models} == {"op:dense0", "op:dense1"}
         assert taught.lost == 0
 
-    def test_where_others_were_timed_with_other_operands_they_still_teach(self, desk: Desk) -> None:
+    def test_where_others_were_timed_with_other_operands_they_still_teach(self, desk: ToyJournals) -> None:
         self.first(desk)
         small = msgspec.structs.replace(self.SPEC, run_id="small", cool_bytes=1 << 20)
         assert self.taught(desk, small).knowledge == self.taught(desk).knowledge
 
-    def test_a_run_that_wants_none_is_told_nothing(self, desk: Desk) -> None:
+    def test_a_run_that_wants_none_is_told_nothing(self, desk: ToyJournals) -> None:
         self.first(desk)
         assert self.taught(desk, use_known=False) == Taught(Knowledge())
         without = msgspec.structs.replace(self.SPEC.options, kin=False)
         assert self.taught(desk, toy_spec(without, run_id="none")) == Taught(Knowledge())
 
-    def test_history_tells_it_again(self, desk: Desk) -> None:
+    def test_history_tells_it_again(self, desk: ToyJournals) -> None:
         """Also after its programs were timed again, and better ones were found."""
         self.first(desk)
         taught = self.taught(desk)
@@ -153,7 +153,7 @@ class TestKin:
         event = desk.journal(self.SPEC).history("kin")[2]
         assert msgspec.msgpack.decode(event.payload, type=Taught) == taught
 
-    def test_what_is_gone_meanwhile_is_counted(self, desk: Desk) -> None:
+    def test_what_is_gone_meanwhile_is_counted(self, desk: ToyJournals) -> None:
         self.first(desk)
         taught = self.taught(desk)
         version = taught.knowledge.models[0].version
@@ -163,7 +163,7 @@ class TestKin:
         assert again.lost == 1
         assert again.knowledge == msgspec.structs.replace(taught.knowledge, models=taught.knowledge.models[1:])
 
-    def test_a_kin_run_starts_where_the_first_one_ended(self, desk: Desk) -> None:
+    def test_a_kin_run_starts_where_the_first_one_ended(self, desk: ToyJournals) -> None:
         """Few trials bring no less than without."""
         self.first(desk)
         options = Options(trials=9, strategy=Strategy(round_size=6, foresee_size=3))
@@ -189,12 +189,12 @@ class TestDoubt:
             ("no reference: the untuned program could not be built", RunState.FINISHED, False),
         ],
     )
-    def test_what_is_told(self, desk: Desk, cause: str, state: RunState, believed: bool) -> None:
+    def test_what_is_told(self, desk: ToyJournals, cause: str, state: RunState, believed: bool) -> None:
         commit_timing(desk.journal(toy_spec(run_id="first")), "first", ItemStatus.CRASHED, b"", cause)
         desk.store.runs.update("first", state=state)
         assert len(known_to(desk.journal(toy_spec()))) == believed
 
-    def test_a_worker_that_is_killed_while_it_confirms_condemns_nobody(self, desk: Desk) -> None:
+    def test_a_worker_that_is_killed_while_it_confirms_condemns_nobody(self, desk: ToyJournals) -> None:
         fast = msgspec.msgpack.encode(Outcome(Status.OK, (5.0,)))
         journal = desk.journal(toy_spec(run_id="first"))
         commit_timing(journal, "first", ItemStatus.OK, fast, "")
@@ -213,14 +213,14 @@ class TestDoubt:
         (measurement,) = desk.store.measurements.find()
         assert (measurement.outcome.median_us, measurement.believed_us) == (5.0, 6.0)
 
-    def test_a_damaged_run_is_not_asked(self, desk: Desk) -> None:
+    def test_a_damaged_run_is_not_asked(self, desk: ToyJournals) -> None:
         commit_timing(desk.journal(toy_spec(run_id="first")), "first", ItemStatus.CRASHED, b"", "killed by SIGSEGV")
         journal = desk.journal(toy_spec())
         with desk.store.transaction() as connection:
             connection.execute(update(runs).where(runs.c.run_id == "first").values(key="torn"))
         assert known_to(journal) == ()
 
-    def test_a_later_success_counts(self, desk: Desk) -> None:
+    def test_a_later_success_counts(self, desk: ToyJournals) -> None:
         commit_timing(desk.journal(toy_spec(run_id="first")), "first", ItemStatus.CRASHED, b"", "killed by SIGKILL")
         timed = Outcome(Status.OK, (7.0,))
         commit_timing(desk.journal(toy_spec()), "run", ItemStatus.OK, msgspec.msgpack.encode(timed), "")

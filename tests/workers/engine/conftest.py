@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from tests.support.journal import MemoryJournal
-from tests.support.scripted_engine import Bench
+from tests.support.scripted_engine import ScriptedEngine
 
 
 @pytest.fixture
@@ -19,6 +19,6 @@ def no_child_is_left() -> Iterator[None]:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
+def bench(tmp_path: Path) -> ScriptedEngine:
     """An engine over a journal of its own."""
-    return Bench(tmp_path / "run.log", MemoryJournal())
+    return ScriptedEngine(tmp_path / "run.log", MemoryJournal())

@@ -20,7 +20,7 @@ from tests.support.scripted_engine import (
     JOB,
     QUICK,
     RESOURCES,
-    Bench,
+    ScriptedEngine,
     assert_chain_is_told,
     echo,
     ends,
@@ -31,7 +31,7 @@ from tests.support.scripted_engine import (
 pytestmark = pytest.mark.usefixtures("no_child_is_left")
 
 
-def test_stages_of_all_kinds_run_in_order(bench: Bench) -> None:
+def test_stages_of_all_kinds_run_in_order(bench: ScriptedEngine) -> None:
     shown: list[bytes] = []
     end = bench.run(CHAIN, on_progress=lambda job, payload: shown.append(payload))
     assert_chain_is_told(end, bench.journal)
@@ -42,19 +42,19 @@ def test_stages_of_all_kinds_run_in_order(bench: Bench) -> None:
     assert end.stale_answers == 0
 
 
-def test_a_build_uses_as_many_workers_as_cores_and_a_device_one(bench: Bench) -> None:
+def test_a_build_uses_as_many_workers_as_cores_and_a_device_one(bench: ScriptedEngine) -> None:
     bench.run(CHAIN)
     lines = bench.log.read_text().splitlines()
     started = [line.split("]")[0] for line in lines if "started as process" in line]
     assert sorted(started) == ["[build.1", "[build.2", "[device@cpu0", "[job j"]
 
 
-def test_a_job_may_refuse_when_it_is_opened(bench: Bench) -> None:
+def test_a_job_may_refuse_when_it_is_opened(bench: ScriptedEngine) -> None:
     end = bench.run(Plot((), refuse="trials must be positive"))
     assert (end.ending, end.cause) == (JobEnding.REFUSED, "trials must be positive")
 
 
-def test_large_payloads_pass_both_ways(bench: Bench) -> None:
+def test_large_payloads_pass_both_ways(bench: ScriptedEngine) -> None:
     size = 24 << 20
     story = told(bench.run(Plot(((work("w", Deed(Act.BIG, number=size), echo("x" * size), worker="device"),),))))
     assert [len(event.payload) for event in story.events] == [size, size]
@@ -63,10 +63,10 @@ def test_large_payloads_pass_both_ways(bench: Bench) -> None:
 def test_a_second_session_continues_the_clock_of_the_first(tmp_path: Path) -> None:
     journal = MemoryJournal(full_at=3)
     with pytest.raises(OSError, match="no space left"):
-        Bench(tmp_path / "log", journal).run(CHAIN)
+        ScriptedEngine(tmp_path / "log", journal).run(CHAIN)
     before = journal.active_seconds("j")
     journal.full_at = None
-    Bench(tmp_path / "log", journal).run(CHAIN)
+    ScriptedEngine(tmp_path / "log", journal).run(CHAIN)
     assert journal.history("j")[3].at >= before > 0
 
 
@@ -82,7 +82,7 @@ STOPPABLE = Plot(
 )
 
 
-def test_stop_in_mid_stage_drops_what_has_not_begun_and_nothing_else(bench: Bench) -> None:
+def test_stop_in_mid_stage_drops_what_has_not_begun_and_nothing_else(bench: ScriptedEngine) -> None:
     def stop_at_third(job: str, payload: bytes) -> None:
         if payload == b"3":
             bench.engine.stop("interrupted")
@@ -99,7 +99,7 @@ def test_stop_in_mid_stage_drops_what_has_not_begun_and_nothing_else(bench: Benc
     assert "never" not in by_stage
 
 
-def test_ctrl_c_asks_to_stop_once(bench: Bench) -> None:
+def test_ctrl_c_asks_to_stop_once(bench: ScriptedEngine) -> None:
     def interrupt(job: str, payload: bytes) -> None:
         if payload == b"1":
             os.kill(os.getpid(), signal.SIGINT)
@@ -110,7 +110,7 @@ def test_ctrl_c_asks_to_stop_once(bench: Bench) -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_second_ctrl_c_leaves_at_once(bench: Bench) -> None:
+def test_a_second_ctrl_c_leaves_at_once(bench: ScriptedEngine) -> None:
     def interrupt(job: str, payload: bytes) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -119,7 +119,7 @@ def test_a_second_ctrl_c_leaves_at_once(bench: Bench) -> None:
         bench.run(plot, on_progress=interrupt)
 
 
-def test_a_job_rebuilt_after_stop_is_told_to_stop_again(bench: Bench, tmp_path: Path) -> None:
+def test_a_job_rebuilt_after_stop_is_told_to_stop_again(bench: ScriptedEngine, tmp_path: Path) -> None:
     trap = Trap(Moment.STOP, once=str(tmp_path / "sprung"))
 
     def stop(job: str, payload: bytes) -> None:
@@ -132,7 +132,7 @@ def test_a_job_rebuilt_after_stop_is_told_to_stop_again(bench: Bench, tmp_path: 
     assert [event.stage for event in told(end).events].count("build") < 200
 
 
-def test_several_jobs_run_one_after_the_other(bench: Bench) -> None:
+def test_several_jobs_run_one_after_the_other(bench: ScriptedEngine) -> None:
     plots = {
         job: Plot(((work("w", echo(job), job=job), work("p", echo(job), worker="device", job=job)),)) for job in "jkl"
     }
@@ -142,7 +142,7 @@ def test_several_jobs_run_one_after_the_other(bench: Bench) -> None:
         assert {event.payload for event in told(end).events} == {job.encode()}
 
 
-def test_one_engine_runs_job_after_job(bench: Bench) -> None:
+def test_one_engine_runs_job_after_job(bench: ScriptedEngine) -> None:
     with bench.engine:
         for round in range(2):
             plot = Plot(((work(f"w{round}", echo("x"), job=f"j{round}"),),))
@@ -153,7 +153,7 @@ def test_one_engine_runs_job_after_job(bench: Bench) -> None:
         bench.engine.run([])
 
 
-def test_about_is_what_a_worker_says_of_itself(bench: Bench) -> None:
+def test_about_is_what_a_worker_says_of_itself(bench: ScriptedEngine) -> None:
     with bench.engine:
         assert bench.engine.about("device", "cpu0") == b"scripted"
         assert bench.engine.about("device", "cpu0") == b"scripted"

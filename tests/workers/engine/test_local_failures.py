@@ -26,7 +26,7 @@ from tests.support.scripted_engine import (
     QUICK,
     RESOURCES,
     WORKER,
-    Bench,
+    ScriptedEngine,
     assert_chain_is_told,
     echo,
     ends,
@@ -37,7 +37,7 @@ from tests.support.scripted_engine import (
 pytestmark = pytest.mark.usefixtures("no_child_is_left")
 
 
-def test_a_crash_ends_its_item_and_no_other(bench: Bench) -> None:
+def test_a_crash_ends_its_item_and_no_other(bench: ScriptedEngine) -> None:
     deeds = (echo("a"), Deed(Act.KILL, number=signal.SIGSEGV), Deed(Act.EXIT, number=3), Deed(Act.GARBAGE), echo("b"))
     story = told(bench.run(Plot(((work("w", *deeds, worker="device"),),))))
     status = {event.index: (event.status, event.cause) for event in story.events}
@@ -50,7 +50,7 @@ def test_a_crash_ends_its_item_and_no_other(bench: Bench) -> None:
     assert "about to die" in bench.log.read_text()
 
 
-def test_a_hang_is_killed_at_its_deadline_and_the_rest_goes_on(bench: Bench) -> None:
+def test_a_hang_is_killed_at_its_deadline_and_the_rest_goes_on(bench: ScriptedEngine) -> None:
     story = told(bench.run(Plot(((work("w", Deed(Act.HANG), echo("b"), worker="device", timeout_s=0.3),),))))
     assert [(event.status, event.cause) for event in story.events] == [
         (ItemStatus.TIMED_OUT, "exceeded 0.3 s"),
@@ -58,26 +58,26 @@ def test_a_hang_is_killed_at_its_deadline_and_the_rest_goes_on(bench: Bench) -> 
     ]
 
 
-def test_a_failure_is_the_item_s_own(bench: Bench) -> None:
+def test_a_failure_is_the_item_s_own(bench: ScriptedEngine) -> None:
     story = told(bench.run(Plot(((work("w", Deed(Act.FAIL, "no luck"), echo("b")),),))))
     assert ends(story.events)["w", 0] == (ItemStatus.FAILED, b"")
     assert {event.cause for event in story.events} == {"RuntimeError: no luck", ""}
 
 
 @pytest.mark.parametrize("worker", ["build", "device", "job"])
-def test_a_refusal_ends_the_job_with_its_line(bench: Bench, worker: str) -> None:
+def test_a_refusal_ends_the_job_with_its_line(bench: ScriptedEngine, worker: str) -> None:
     end = bench.run(Plot(((work("w", Deed(Act.REFUSE, "m.onnx: not there"), worker=worker),),)))
     assert (end.ending, end.cause, end.finished) == (JobEnding.REFUSED, "m.onnx: not there", None)
     assert bench.journal.history("j") == ()
 
 
-def test_a_stale_answer_is_refused_and_counted(bench: Bench) -> None:
+def test_a_stale_answer_is_refused_and_counted(bench: ScriptedEngine) -> None:
     story = told(bench.run(Plot(((work("w", Deed(Act.STALE, "a"), echo("b"), worker="device"),),))))
     assert ends(story.events) == {("w", 0): (ItemStatus.OK, b"a"), ("w", 1): (ItemStatus.OK, b"b")}
     assert bench.engine.stale_answers == 1
 
 
-def test_a_stale_answer_of_a_job_is_refused_and_counted(bench: Bench) -> None:
+def test_a_stale_answer_of_a_job_is_refused_and_counted(bench: ScriptedEngine) -> None:
     end = bench.run(Plot(((work("w", Deed(Act.STALE, "a"), worker="job"),),)))
     assert ends(told(end).events) == {("w", 0): (ItemStatus.OK, b"a")}
     assert end.stale_answers == 1
@@ -93,7 +93,7 @@ def test_a_stale_answer_of_a_job_is_refused_and_counted(bench: Bench) -> None:
     ],
 )
 def test_a_job_process_killed_at_any_moment_is_rebuilt(
-    bench: Bench, tmp_path: Path, moment: Moment, number: int
+    bench: ScriptedEngine, tmp_path: Path, moment: Moment, number: int
 ) -> None:
     trap = Trap(moment, number, once=str(tmp_path / "sprung"))
     end = bench.run(msgspec.structs.replace(CHAIN, traps=(trap,)))
@@ -101,7 +101,7 @@ def test_a_job_process_killed_at_any_moment_is_rebuilt(
     assert_chain_is_told(end, bench.journal)
 
 
-def test_a_job_process_killed_in_its_own_stage_runs_it_again(bench: Bench, tmp_path: Path) -> None:
+def test_a_job_process_killed_in_its_own_stage_runs_it_again(bench: ScriptedEngine, tmp_path: Path) -> None:
     deed = Deed(Act.KILL, "picked", signal.SIGKILL, once=str(tmp_path / "killed"))
     end = bench.run(Plot(((work("select", echo("first"), deed, worker="job"),),)))
     story = told(end)
@@ -109,7 +109,7 @@ def test_a_job_process_killed_in_its_own_stage_runs_it_again(bench: Bench, tmp_p
     assert [event.attempt for event in story.events] == [0, 1]
 
 
-def test_a_stage_that_always_kills_its_job_fails_it_with_its_last_words(bench: Bench) -> None:
+def test_a_stage_that_always_kills_its_job_fails_it_with_its_last_words(bench: ScriptedEngine) -> None:
     end = bench.run(Plot(((work("select", Deed(Act.KILL, number=signal.SIGSEGV), worker="job"),),)))
     assert end.ending is JobEnding.FAILED
     assert "select cannot be done: the job's process killed by SIGSEGV" in end.cause
@@ -117,7 +117,7 @@ def test_a_stage_that_always_kills_its_job_fails_it_with_its_last_words(bench: B
     assert sum("StageFailed" in line for line in end.story) == 4
 
 
-def test_a_job_process_that_dies_four_times_in_a_row_has_failed(bench: Bench) -> None:
+def test_a_job_process_that_dies_four_times_in_a_row_has_failed(bench: ScriptedEngine) -> None:
     end = bench.run(msgspec.structs.replace(CHAIN, traps=(Trap(Moment.START),)))
     assert end.ending is JobEnding.FAILED
     assert "died 4 times in a row" in end.cause
@@ -127,7 +127,7 @@ def test_a_job_process_that_dies_four_times_in_a_row_has_failed(bench: Bench) ->
 
 def test_a_job_that_says_nothing_is_not_waited_for_for_ever(tmp_path: Path) -> None:
     settings = EngineSettings(reply_timeout_s=0.2, job_deaths=2)
-    end = Bench(tmp_path / "log", MemoryJournal(), settings).run(Plot((), silent=True))
+    end = ScriptedEngine(tmp_path / "log", MemoryJournal(), settings).run(Plot((), silent=True))
     assert end.ending is JobEnding.FAILED
     assert "took more than 0.2 s to open the job" in end.cause
 
@@ -137,11 +137,13 @@ def test_a_full_disk_pauses_the_run_and_nothing_acknowledged_is_lost(tmp_path: P
     journal = MemoryJournal(full_at)
     acknowledged: list[bytes] = []
     with pytest.raises(OSError, match="no space left"):
-        Bench(tmp_path / "log", journal).run(CHAIN, on_progress=lambda job, payload: acknowledged.append(payload))
+        ScriptedEngine(tmp_path / "log", journal).run(
+            CHAIN, on_progress=lambda job, payload: acknowledged.append(payload)
+        )
     committed = journal.history("j")
     assert full_at >= len(committed) >= len(acknowledged)
     journal.full_at = None
-    assert_chain_is_told(Bench(tmp_path / "log", journal).run(CHAIN), journal)
+    assert_chain_is_told(ScriptedEngine(tmp_path / "log", journal).run(CHAIN), journal)
     assert journal.history("j")[: len(committed)] == committed
 
 
@@ -152,13 +154,13 @@ def test_a_full_disk_pauses_the_run_and_nothing_acknowledged_is_lost(tmp_path: P
         (work("w", job="another"), "of another job"),
     ],
 )
-def test_an_offer_that_makes_no_sense_fails_the_job(bench: Bench, offer: Work, why: str) -> None:
+def test_an_offer_that_makes_no_sense_fails_the_job(bench: ScriptedEngine, offer: Work, why: str) -> None:
     end = bench.run(Plot(((offer,),)))
     assert end.ending is JobEnding.FAILED
     assert why in end.cause
 
 
-def test_a_stage_that_fits_nowhere_fails_the_job(bench: Bench) -> None:
+def test_a_stage_that_fits_nowhere_fails_the_job(bench: ScriptedEngine) -> None:
     wide = Work(Stage("w", "j", "build", Demand(cores=64)), "build", b"", (), 1)
     end = bench.run(Plot(((wide,),)))
     assert end.ending is JobEnding.FAILED

@@ -16,7 +16,7 @@ from kintune.workers.engine.journal import JournalEntry
 from kintune.workers.engine.settings import EngineSettings
 from tests.support.journal import MemoryJournal
 from tests.support.script import Act, Deed, Plot
-from tests.support.scripted_engine import JOB, Bench, echo, ends, told, work
+from tests.support.scripted_engine import JOB, ScriptedEngine, echo, ends, told, work
 
 pytestmark = pytest.mark.usefixtures("no_child_is_left")
 
@@ -52,13 +52,13 @@ def names(stage: str, indices: Sequence[int]) -> list[str]:
 
 def test_short_items_are_committed_several_at_a_time(tmp_path: Path, journal: Blocks) -> None:
     items = [echo(str(n)) for n in range(20)]
-    Bench(tmp_path / "log", journal, PATIENT).run(Plot(((work("timing", *items, worker="device"),),)))
+    ScriptedEngine(tmp_path / "log", journal, PATIENT).run(Plot(((work("timing", *items, worker="device"),),)))
     assert journal.blocks == [names("timing", range(16)), names("timing", range(16, 20))]
 
 
 def test_a_stage_is_over_only_when_its_items_are_committed(tmp_path: Path, journal: Blocks) -> None:
     works = (work("build", *map(echo, "abc")), work("timing", echo("d"), worker="device", after=("build",)))
-    story = told(Bench(tmp_path / "log", journal, PATIENT).run(Plot((works,))))
+    story = told(ScriptedEngine(tmp_path / "log", journal, PATIENT).run(Plot((works,))))
     assert [sorted(block) for block in journal.blocks] == [names("build", range(3)), ["timing0"]]
     assert story.closed == ("build", "timing")
     assert story.events == tuple(journal.history("j"))
@@ -67,13 +67,13 @@ def test_a_stage_is_over_only_when_its_items_are_committed(tmp_path: Path, journ
 def test_what_has_ended_is_not_held_for_long_while_another_item_takes_its_time(tmp_path: Path, journal: Blocks) -> None:
     settings = EngineSettings(leave_timeout_s=5, hold_s=1000, longest_hold_s=0.05)
     slow = Deed(Act.HANG)
-    Bench(tmp_path / "log", journal, settings).run(Plot(((work("build", echo("quick"), slow, timeout_s=1),),)))
+    ScriptedEngine(tmp_path / "log", journal, settings).run(Plot(((work("build", echo("quick"), slow, timeout_s=1),),)))
     assert journal.blocks == [["build0"], ["build1"]]
 
 
 def test_an_item_that_failed_is_committed_with_the_others(tmp_path: Path, journal: Blocks) -> None:
     items = (echo("good"), Deed(Act.FAIL, "no such instruction"), echo("better"))
-    end = Bench(tmp_path / "log", journal, PATIENT).run(Plot(((work("timing", *items, worker="device"),),)))
+    end = ScriptedEngine(tmp_path / "log", journal, PATIENT).run(Plot(((work("timing", *items, worker="device"),),)))
     assert journal.blocks == [names("timing", range(3))]
     assert [status for status, _ in ends(told(end).events).values()] == [
         ItemStatus.OK, ItemStatus.FAILED, ItemStatus.OK,
@@ -84,14 +84,14 @@ def test_a_full_disk_leaves_nothing_of_what_was_held(tmp_path: Path) -> None:
     full = Blocks(full_at=2)
     plot = Plot(((work("timing", *map(echo, "abcd"), worker="device"),),))
     with pytest.raises(OSError, match="no space left"):
-        Bench(tmp_path / "log", full, PATIENT).run(plot)
+        ScriptedEngine(tmp_path / "log", full, PATIENT).run(plot)
     assert full.history("j") == ()
     full.full_at = None
-    assert len(told(Bench(tmp_path / "log", full, PATIENT).run(plot)).events) == 4
+    assert len(told(ScriptedEngine(tmp_path / "log", full, PATIENT).run(plot)).events) == 4
 
 
 def test_who_leaves_keeps_what_has_ended(tmp_path: Path, journal: Blocks) -> None:
-    bench = Bench(tmp_path / "log", journal, PATIENT)
+    bench = ScriptedEngine(tmp_path / "log", journal, PATIENT)
     started = tmp_path / "started"
     plot = Plot(((work("timing", echo("done"), Deed(Act.HANG, once=str(started)), worker="device"),),))
 

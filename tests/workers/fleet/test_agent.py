@@ -27,7 +27,7 @@ from kintune.workers.fleet.agent_registry import Admitted, AgentRegistry
 from kintune.workers.fleet.messages import FLEET_VERSION, Join, OfferedDevice, TurnedAway, Welcome
 from kintune.workers.fleet.transport import Transport
 from tests.support.journal import MemoryJournal
-from tests.support.lines import QuietLine, pair
+from tests.support.memory_transport import MemoryTransport, pair
 from tests.support.script import Act, Deed, Plot
 from tests.support.scripted_job import Told
 
@@ -77,7 +77,7 @@ class Fleet:
             log=log,
             elsewhere={"device"},
         )
-        self._lines: list[QuietLine] = []
+        self._lines: list[MemoryTransport] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()

@@ -33,7 +33,7 @@ from kintune.workers.fleet.messages import (
     Welcome,
     to_agent,
 )
-from tests.support.lines import QuietLine, pair
+from tests.support.memory_transport import MemoryTransport, pair
 
 CORES = ResourceLimits(cores=(2, 3))
 JOIN = Join(
@@ -78,7 +78,7 @@ def admit(join: Join) -> list[Admitted]:
     return [Admitted(f"type of {device.about.decode()}", ("--known", "5")) for device in join.devices]
 
 
-def play(front: FakeFront, act: Callable[[QuietLine], Awaitable[None]], beat_s: float = 5.0) -> None:
+def play(front: FakeFront, act: Callable[[MemoryTransport], Awaitable[None]], beat_s: float = 5.0) -> None:
     """Be an agent of a registry, and hang up at the end."""
 
     async def playing() -> None:
@@ -91,12 +91,12 @@ def play(front: FakeFront, act: Callable[[QuietLine], Awaitable[None]], beat_s: 
     asyncio.run(playing())
 
 
-async def say(transport: QuietLine, *messages: msgspec.Struct) -> None:
+async def say(transport: MemoryTransport, *messages: msgspec.Struct) -> None:
     for message in messages:
         await transport.send(msgspec.msgpack.encode(message))
 
 
-async def hear(transport: QuietLine) -> ToAgent:
+async def hear(transport: MemoryTransport) -> ToAgent:
     data = await asyncio.wait_for(transport.receive(), 10)
     assert data is not None
     return to_agent(data)
@@ -105,7 +105,7 @@ async def hear(transport: QuietLine) -> ToAgent:
 def test_a_machine_becomes_an_node_until_its_transport_is_cut() -> None:
     front = FakeFront()
 
-    async def act(transport: QuietLine) -> None:
+    async def act(transport: MemoryTransport) -> None:
         await say(transport, JOIN)
         assert await hear(transport) == Welcome(5.0)
         (node,) = front.nodes.values()
@@ -124,7 +124,7 @@ def test_a_machine_becomes_an_node_until_its_transport_is_cut() -> None:
 def test_words_pass_both_ways() -> None:
     front = FakeFront()
 
-    async def act(transport: QuietLine) -> None:
+    async def act(transport: MemoryTransport) -> None:
         await say(transport, JOIN)
         await hear(transport)
         host = front.nodes["board-7"].process_host
@@ -169,7 +169,7 @@ def test_words_pass_both_ways() -> None:
 def test_who_cannot_join_is_told_why_and_leaves_no_trace(first: msgspec.Struct, cause: str) -> None:
     front = FakeFront()
 
-    async def act(transport: QuietLine) -> None:
+    async def act(transport: MemoryTransport) -> None:
         await say(transport, first)
         answer = await hear(transport)
         assert isinstance(answer, TurnedAway)
@@ -181,7 +181,7 @@ def test_who_cannot_join_is_told_why_and_leaves_no_trace(first: msgspec.Struct, 
 
 
 def test_who_comes_while_nobody_can_be_let_in_may_ask_again() -> None:
-    async def act(transport: QuietLine) -> None:
+    async def act(transport: MemoryTransport) -> None:
         await say(transport, msgspec.structs.replace(JOIN, name="early"))
         assert await hear(transport) == TurnedAway("the disk is full", later=True)
 
@@ -204,7 +204,7 @@ def test_files_go_before_what_is_said_of_them_part_by_part(tmp_path: Path) -> No
     large.write_bytes(bytes(range(256)) * 5000)
     empty.touch()
 
-    async def act(transport: QuietLine) -> None:
+    async def act(transport: MemoryTransport) -> None:
         await say(transport, JOIN)
         await hear(transport)
         host = front.nodes["board-7"].process_host
@@ -227,7 +227,7 @@ def test_much_is_said_in_parts_and_a_process_that_is_killed_hears_no_more(tmp_pa
     large = tmp_path / "large.kt"
     large.write_bytes(bytes(5 << 20))
 
-    async def act(transport: QuietLine) -> None:
+    async def act(transport: MemoryTransport) -> None:
         await say(transport, JOIN)
         await hear(transport)
         host = front.nodes["board-7"].process_host
@@ -254,7 +254,7 @@ GARBAGE = (b"", b"\xc1", b"\x91" * 5000, b"\x82\xa4type\xa4join\xa4name\xa1\xff"
 def test_what_is_no_message_of_an_agent_is_turned_away(data: bytes) -> None:
     front = FakeFront()
 
-    async def act(transport: QuietLine) -> None:
+    async def act(transport: MemoryTransport) -> None:
         await transport.send(data)
         assert isinstance(await hear(transport), TurnedAway)
 
@@ -274,7 +274,7 @@ def test_one_who_is_turned_away_need_not_wait_to_hear_it() -> None:
 def test_garbage_from_one_who_has_joined_loses_it() -> None:
     front = FakeFront()
 
-    async def act(transport: QuietLine) -> None:
+    async def act(transport: MemoryTransport) -> None:
         await say(transport, JOIN)
         await hear(transport)
         await transport.send(b"\xc1\xc1")
@@ -289,7 +289,7 @@ def test_garbage_from_one_who_has_joined_loses_it() -> None:
 def test_who_falls_silent_is_lost_and_who_beats_is_not() -> None:
     front = FakeFront()
 
-    async def act(transport: QuietLine) -> None:
+    async def act(transport: MemoryTransport) -> None:
         await say(transport, JOIN)
         await hear(transport)
         for _ in range(8):  # twice as long as silence is put up with
@@ -306,7 +306,7 @@ def test_who_falls_silent_is_lost_and_who_beats_is_not() -> None:
 def test_whom_the_engine_does_not_want_may_ask_again() -> None:
     front = FakeFront(refusing="there is a node 'board-7' already")
 
-    async def act(transport: QuietLine) -> None:
+    async def act(transport: MemoryTransport) -> None:
         await say(transport, JOIN)
         answer = await hear(transport)
         assert answer == TurnedAway("there is a node 'board-7' already", later=True)

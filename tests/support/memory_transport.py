@@ -1,14 +1,14 @@
-"""A line within one event loop: what an agent and a front say to each other, without a network."""
+"""A connection between an agent and a front within one event loop, without a network."""
 
 from __future__ import annotations
 
 import asyncio
 
-__all__ = ["QuietLine", "pair"]
+__all__ = ["MemoryTransport", "pair"]
 
 
-class QuietLine:
-    """Implements `kintune.workers.fleet.transport.Transport`; `cut` ends it at both ends."""
+class MemoryTransport:
+    """Implements `kintune.workers.fleet.transport.Transport`; `cut` closes it at both ends."""
 
     def __init__(self, incoming: asyncio.Queue[bytes | None], outgoing: asyncio.Queue[bytes | None]) -> None:
         self._incoming = incoming
@@ -18,23 +18,23 @@ class QuietLine:
     async def send(self, data: bytes) -> None:
         """Send a message."""
         if self._dead:
-            raise ConnectionError("the line is cut")
+            raise ConnectionError("the connection is cut")
         self._outgoing.put_nowait(data)
 
     async def receive(self) -> bytes | None:
-        """The next message; None once the line is cut."""
+        """The next message; None once the connection is cut."""
         data = None if self._dead else await self._incoming.get()
         self._dead = self._dead or data is None
         return data
 
     def cut(self) -> None:
-        """Nothing passes any more."""
+        """Close the connection at both ends."""
         self._incoming.put_nowait(None)
         self._outgoing.put_nowait(None)
 
 
-def pair() -> tuple[QuietLine, QuietLine]:
-    """The two ends of a line."""
+def pair() -> tuple[MemoryTransport, MemoryTransport]:
+    """The two ends of a connection."""
     there: asyncio.Queue[bytes | None] = asyncio.Queue()
     back: asyncio.Queue[bytes | None] = asyncio.Queue()
-    return QuietLine(there, back), QuietLine(back, there)
+    return MemoryTransport(there, back), MemoryTransport(back, there)

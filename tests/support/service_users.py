@@ -1,4 +1,4 @@
-"""Users of a service, and what they hand in."""
+"""Users of a service, and a model that they upload."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class _Client(Protocol):
 
 def visitor(database: Database, name: str, scope: Scope = Scope.SUBMIT, quota: Quota | None = None) -> Visitor:
     """A new user with a token."""
-    people = Users(database)
-    user = people.add_user(name, 100.0, quota)
-    return people.visitor(people.add_token(user, "", scope, 100.0, None).text, 200.0)
+    users = Users(database)
+    user = users.add_user(name, 100.0, quota)
+    return users.visitor(users.add_token(user, "", scope, 100.0, None).text, 200.0)
 
 
 def dynamic_onnx() -> onnx.ModelProto:
@@ -39,7 +39,7 @@ def dynamic_onnx() -> onnx.ModelProto:
 
 
 def upload(client: _Client, data: bytes | None = None, name: str = "small.onnx") -> int:
-    """Hand in a model over the API; its number."""
+    """Upload a model by the API; returns its number."""
     body = dynamic_onnx().SerializeToString() if data is None else data
     answer = client.post("/api/v1/models", params={"name": name}, content=body)
     assert answer.status_code == 201, answer.text

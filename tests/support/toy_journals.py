@@ -1,4 +1,4 @@
-"""Records and journals of toy jobs: what lies in them, and how one timing gets there."""
+"""Journals of toy jobs over records, their entries, and the commit of one timing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
     "COMPILER",
     "FEATURES",
     "SPEC_DEVICE",
-    "Desk",
+    "ToyJournals",
     "commit_timing",
     "item_of",
     "kin_space",
@@ -34,14 +34,14 @@ SPEC_DEVICE = toy_spec().device_type.digest
 FEATURES = "toy-features"
 
 
-class Desk:
-    """Records, and journals over them."""
+class ToyJournals:
+    """Makes journals over records."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
     def journal(self, spec: JobSpec, *, compiler: str = COMPILER, use_known: bool = True) -> TuningJournal:
-        """A new process's journal of this run."""
+        """A journal of this run, as a new process opens it."""
         if all(run.run_id != spec.run_id for run in self.store.runs.list()):
             self.store.runs.create(spec.run_id, key="k", model_name="toy", spec=msgspec.msgpack.encode(spec))
         journal = TuningJournal(self.store, FEATURES)
@@ -59,7 +59,7 @@ def commit_timing(journal: TuningJournal, run: str, status: ItemStatus, payload:
 
 
 def known_to(journal: TuningJournal, run: str = "run") -> tuple[KnownCandidate, ...]:
-    """What a run is told when its network was prepared."""
+    """The known candidates that a run gets when its network is prepared."""
     event = journal.commit(run, preparation())[1]
     return msgspec.msgpack.decode(event.payload, type=tuple[KnownCandidate, ...])
 
@@ -72,7 +72,7 @@ def kin_space() -> SyntheticSpace:
 
 
 def preparation() -> JournalEntry:
-    """That the toy network was prepared."""
+    """The entry that the toy network was prepared."""
     prepared: Prepared = ToyTools().prepare(toy_spec())
     payload = msgspec.msgpack.encode(prepared)
     return JournalEntry(0.5, StageName.PREPARE, 0, StageName.PREPARE, 0, ItemStatus.OK, payload)
@@ -86,5 +86,5 @@ def item_of(kind: str, candidate: Candidate) -> BuildItem | ProfileItem:
 
 
 def work_of(kind: str, *items: BuildItem | ProfileItem) -> Work:
-    """A stage of this kind with these items, and called like it."""
+    """A stage with these items, whose id is its kind."""
     return Work(Stage(kind, "run", kind, Demand()), "worker", b"", tuple(map(msgspec.msgpack.encode, items)), 1.0)
