@@ -162,9 +162,9 @@ def races(results: Path, headline: dict[str, Any]) -> list[str]:
         "## Tuning speed against the stock tuner",
         "",
         "Both tune the same lowered network by turns; what they found is timed again under one protocol. Kintune",
-        "starts cold, with its own tools. *There*: seconds until stock, and Kintune, are as good as stock in the end. *Faster*: stock's",
-        "whole seconds over Kintune's there. *Kernels*, *network*: stock's time over Kintune's in the end, of the sum",
-        "of all kernels and of the whole network. Machine and date in each row.",
+        "starts cold, with its own tools. *There*: seconds until stock, and Kintune, are as good as stock in the",
+        "end. *Faster*: stock's whole seconds over Kintune's there. *Kernels*, *network*: stock's time over",
+        "Kintune's in the end, of the sum of all kernels and of the whole network. Machine and date in each row.",
         "",
         *table(
             ["network", "machine", "date", "stock s", "stock there", "Kintune there", "faster", "kernels", "network"],
