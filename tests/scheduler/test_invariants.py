@@ -1,4 +1,4 @@
-"""Laws that hold for every sequence of events, under every policy, with bundling and without."""
+"""Invariants of every sequence of events, under every policy, with bundling and without."""
 
 import sys
 from types import FrameType
@@ -62,7 +62,7 @@ KINDS = ["select", "build", "profile"]
 
 
 class Schedule(RuleBasedStateMachine):
-    """Drives a scheduler as an engine would, with everything that can go wrong, in any order."""
+    """Drives a scheduler as an engine does, with all kinds of failures in any order."""
 
     policy: type[Policy]
     bundling: bool

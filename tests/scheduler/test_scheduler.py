@@ -37,13 +37,13 @@ ALONE = Demand(device="cpu-type", exclusive=True)
 
 
 class Eager(RankedPolicy):
-    """Starts whatever fits, so that the scheduler's own rules are what keeps order."""
+    """Starts any stage that fits, so that only the scheduler's own rules keep the order."""
 
     name = "eager"
 
 
 class Audited:
-    """A scheduler with a witness, and a clock that the test moves."""
+    """A scheduler with an auditor, and a clock that the test advances."""
 
     def __init__(self, policy: Policy, limits: RetryLimits | None = None) -> None:
         self.scheduler = Scheduler(policy, limits)

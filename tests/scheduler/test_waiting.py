@@ -1,4 +1,4 @@
-"""Nobody waits for ever under a bounded policy, whatever its ranks say."""
+"""Under a starvation-free policy no stage waits for ever, whatever the ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CORE = Demand(cores=1)
 
 
 class Unkind(RankedPolicy):
-    """Job `late` goes last, always."""
+    """Ranks job `late` last."""
 
     name = "unkind"
 
@@ -33,7 +33,7 @@ class UnkindButBounded(Unkind):
 def starts_before_late(
     policy: RankedPolicy, demand: Demand, *, leads: bool, bundling: bool = False, most: int = 400
 ) -> int:
-    """How many stages of two others start before the one of `late`, with an auditor who minds waiting."""
+    """Return how many stages of two other jobs start before the one of `late`; an auditor checks the bound."""
     scheduler, auditor = Scheduler(policy, RetryLimits(bundling=bundling)), Auditor(starvation_free=True)
     started: list[Start] = []
     running: list[Start] = []

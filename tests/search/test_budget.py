@@ -54,7 +54,7 @@ def test_what_has_no_time_yet_comes_first_until_patience_ends() -> None:
 
 
 def test_past_leaps_are_not_expected_again() -> None:
-    """A light subgraph whose first program was a disaster, and a heavy one that reaches half of what its kin do."""
+    """Return a small subgraph with a very slow first program, and a large one at half the speed of its family."""
     light = _state("light", [200_000.0, 190.0, 11.4], family="op:reduction", weight=25, flops=1.08e6)
     kin = _state("kin", [700_000.0, 9000.0, 2750.0], weight=12, flops=600e6)
     heavy = _state("heavy", [9000.0, 6000.0, 5980.0], weight=12, flops=600e6)
@@ -106,7 +106,7 @@ def test_weight_decides_between_equals_and_the_digest_between_twins() -> None:
 
 
 def test_a_fast_sibling_says_how_much_is_possible() -> None:
-    """A subgraph as fast as its kin has less to gain than one that is far behind them."""
+    """A subgraph as fast as the others of its family has less to gain than a much slower one."""
     fast, behind = _state("fast", [10.0], flops=1e6), _state("behind", [10.0], flops=1e5)
     assert rank([fast, behind]) == [behind, fast]
 

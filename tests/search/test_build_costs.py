@@ -12,7 +12,7 @@ def row(unrolled: bool, noise: float = 0.0) -> np.ndarray[tuple[int], np.dtype[n
 
 
 def learnt(count: int = 64, seed: int = 0) -> BuildCosts:
-    """After `count` builds, every eighth of them dear."""
+    """Return the costs after `count` builds, of which every eighth takes long."""
     costs, rng = BuildCosts(seed=seed, threads=1), np.random.default_rng(7)
     for number in range(count):
         unrolled = number % 8 == 0

@@ -1,4 +1,4 @@
-"""What earlier jobs know helps, and does no harm when it is wrong."""
+"""Knowledge of earlier jobs helps a search, and does no harm if it is wrong."""
 
 from __future__ import annotations
 

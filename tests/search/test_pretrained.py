@@ -60,7 +60,7 @@ def test_with_samples_enough_there_is_no_need_for_one() -> None:
 
 
 def test_what_it_was_trained_on_does_not_speak_for_it() -> None:
-    """It knows these facts by heart, their noise included."""
+    """The prior was trained on these samples, with their noise."""
     known = _rows(["a"], 60, seed=2, fresh=False, noise=0.3)
     prior = PretrainedFamily(_trained(known), (_subject("a"),))
     assert not _kept(known, prior)

@@ -1,4 +1,4 @@
-"""What the records tell before a search begins."""
+"""Measurements from the records before a search begins."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ GPU = Demand(device="gpu", exclusive=True)
 
 
 def turns(policy: Policy, weights: dict[str, float], rounds: int) -> list[str]:
-    """Who gets the one device, when everybody always wants it."""
+    """Return the jobs that get the only device, in order, if all jobs always have a stage for it."""
     scheduler = Scheduler(policy)
     scheduler.handle(ResourceJoined(0, Device("g", "gpu")))
     running: Start | None = None

@@ -28,7 +28,7 @@ CORE = Demand(cores=1)
 
 
 class Scene:
-    """A scheduler with a witness; `running` is where each stage that runs is."""
+    """A scheduler with an auditor; `running` has the placement of each running stage."""
 
     def __init__(self, *resources: Host | Device) -> None:
         self.scheduler = Scheduler(Predictive())
@@ -40,7 +40,7 @@ class Scene:
             self.tell(ResourceJoined(0.0, resource))
 
     def tell(self, *events: Event) -> list[str]:
-        """What was started, as job/stage."""
+        """The stages that were started, as job/stage."""
         started: list[str] = []
         for event in events:
             decisions = self.scheduler.handle(event)
@@ -52,7 +52,7 @@ class Scene:
         return started
 
     def warm_up(self) -> Scene:
-        """So that it is known what a stage takes: a second."""
+        """Run a stage of one second, so that its duration is known."""
         self.tell(JobAdded(self.now, "warm"))
         self.tell(StageReady(self.now, Stage("w", "warm", "any", CORE if self.cores else GPU, None, "warm")))
         self.done("warm/w")
@@ -149,11 +149,11 @@ def test_one_that_tells_nothing_is_served_as_well(one: Scene) -> None:
 
 
 class TestKeeping:
-    """The core where a critical job's process lives is kept for it, where there is enough for others."""
+    """The cores of a critical job's process are kept for it, up to a share of all cores."""
 
     @pytest.fixture
     def scene(self) -> Scene:
-        """The critical job's process lives on the small host, and has done a stage; on the large one is no room."""
+        """The critical job's process is on the small host and has finished a stage; the large host is full."""
         scene = Scene(Host("small", 1, 0), Host("large", 7, 0), Device("g0", "gpu")).warm_up()
         scene.add("filler", ahead={})
         scene.ask("filler", "f", Demand(cores=7), "fill")
@@ -185,7 +185,7 @@ class TestKeeping:
             assert scene.tell(StageFailed(scene.now, "critical", "a0", start.attempt, "it broke")) == ["other/x"]
 
     def test_no_device_is_kept(self, scene: Scene) -> None:
-        """It would idle while work waits for it, and on mixes of jobs nothing came of that."""
+        """An idle device that is kept gained nothing on mixes of jobs."""
         scene.ask("critical", "a0", GPU, "away")
         assert scene.ask("other", "a0", GPU, "away") == []
         assert scene.done("critical/a0") == ["other/a0"]

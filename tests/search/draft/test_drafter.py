@@ -15,7 +15,7 @@ from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_produc
 
 
 class Estimate:
-    """A cost model that believes the estimate."""
+    """A cost model that returns the estimate."""
 
     def predict(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
         assert features.shape[1] == WIDTH

@@ -1,4 +1,4 @@
-"""The end of a job: who is timed again, and who ships."""
+"""The finalists: which programs are timed again, and which ship."""
 
 from __future__ import annotations
 

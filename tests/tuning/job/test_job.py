@@ -1,4 +1,4 @@
-"""The tuning job, played from its first stage to its last word without a process."""
+"""The tuning job from its first stage to its summary, without a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job makes of a network that fails before tuning, or after it."""
+"""A tuning job whose network fails its check before tuning, or after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tuning job makes of stages and candidates that fail, and of winners that do not hold."""
+"""A tuning job with failing stages and candidates, and with finalists that fail when timed again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is offered when the program that vouches for others does not build."""
+"""The stages that are offered if the untuned program of a workload does not build."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job says lies ahead, while it is played."""
+"""The remaining stages that a job announces while it runs."""
 
 from __future__ import annotations
 

@@ -176,9 +176,7 @@ def _check(requests: Sequence[TuneRequest], scheduling: Scheduling) -> None:
     """
     if not requests:
         raise InputError("there is no model to tune")
-    if scheduling.policy not in POLICIES:
-        raise InputError(f"there is no policy {scheduling.policy!r}; there are {', '.join(POLICIES)}")
-    if POLICIES[scheduling.policy].overbooks and len(requests) > 1 and requests[0].device == "cpu":
+    if policy(scheduling.policy).overbooks and len(requests) > 1 and requests[0].device == "cpu":
         raise InputError(
             f"policy {scheduling.policy!r} would measure on cores that others work on; give the device its own: "
             "--device cpu:1"

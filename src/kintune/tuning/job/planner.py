@@ -118,7 +118,7 @@ class Planner:
     def _search(self, asked_to_stop: str) -> Iterator[Work]:
         """Yield the stages of the tuning loop; sets `reason` when the search is over."""
         state, session = self._state, self._state.session
-        limits = SearchLimits(state.spec.options, state.statistics, session, state.finalists.expected_trials)
+        limits = _limits(state)
         reason = limits.reached(asked_to_stop)
         fruitless = session.round >= _FRUITLESS and not state.anything_measured()
         measuring = {number for number, _ in self._offered.values()}
@@ -187,9 +187,7 @@ def stages_ahead(state: JobState, offered: Collection[str], *, searching: bool) 
         return None
     counts: Counter[str] = Counter()
     if searching:
-        rounds = SearchLimits(
-            state.spec.options, state.statistics, state.session, state.finalists.expected_trials
-        ).rounds_left()
+        rounds = _limits(state).rounds_left()
         if rounds is None:
             return None
         counts.update(dict.fromkeys(_ROUND, rounds))
@@ -199,6 +197,10 @@ def stages_ahead(state: JobState, offered: Collection[str], *, searching: bool) 
             counts.update(_ROUND[position:])
     counts.update(_CLOSING if searching else _after(offered))
     return {kind: count for kind, count in counts.items() if count > 0}
+
+
+def _limits(state: JobState) -> SearchLimits:
+    return SearchLimits(state.spec.options, state.statistics, state.session, state.finalists.expected_trials)
 
 
 def seconds_of_a_run(state: JobState) -> tuple[float, float] | None:
