@@ -27,7 +27,7 @@ from kintune.service.users import Users
 from kintune.service.webhooks import Webhooks
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch
 from kintune.workers.engine.process import Command
-from tests.support import guests
+from tests.support import service_users
 from tests.support.reports import example_report
 
 
@@ -389,7 +389,7 @@ def test_an_earlier_result_answers_nothing_else(case: ControllerCase, wanted: di
 
 @pytest.mark.parametrize("share", [False, True])
 def test_somebody_else_s_result_is_an_answer_only_if_it_is_shared(case: ControllerCase, share: bool) -> None:
-    boris = guests.visitor(case.database, "boris")
+    boris = service_users.visitor(case.database, "boris")
     finished(case, boris, 4.0, share=share)
     job = case.submit(target_ms=5.0)
     case.controller.look_around()
