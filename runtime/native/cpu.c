@@ -1,0 +1,76 @@
+/* What this CPU offers, by the kernel's own list: /proc/cpuinfo has it on every architecture. */
+#define _GNU_SOURCE
+#include "internal.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#define ARCH_REQ_XCOMP_PERM 0x1023
+#define TILE_DATA 18
+
+static char list[16384]; /* " name name ... ": the features of the first processor */
+static struct utsname about;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void read_list(void) {
+  if (uname(&about) != 0) about.machine[0] = '\0';
+  char text[sizeof list - 2];
+  size_t length = 0;
+  int descriptor = open("/proc/cpuinfo", O_RDONLY | O_CLOEXEC);
+  if (descriptor >= 0) {
+    for (ssize_t got; length < sizeof text - 1; length += (size_t)got)
+      if ((got = read(descriptor, text + length, sizeof text - 1 - length)) <= 0) break;
+    close(descriptor);
+  }
+  text[length] = '\0';
+  char *line = strstr(text, "\nflags");
+  if (line == NULL) line = strstr(text, "\nFeatures");
+  if (line == NULL || (line = strchr(line, ':')) == NULL) return;
+  line++;
+  size_t end = strcspn(line, "\n");
+  list[0] = ' ';
+  memcpy(list + 1, line, end);
+  memcpy(list + 1 + end, " ", 2);
+}
+
+static bool has(const char *feature) {
+  char padded[80];
+  if ((size_t)snprintf(padded, sizeof padded, " %s ", feature) >= sizeof padded) return false;
+  return strstr(list, padded) != NULL;
+}
+
+bool kt_cpu_runs(const kt_plan *plan, char *missing, size_t size) {
+  pthread_once(&once, read_list);
+  const char *machine = plan->text + plan->header.machine;
+  if (strcmp(machine, about.machine) != 0) {
+    snprintf(missing, size, "is for %s, this machine is %s", machine, about.machine);
+    return false;
+  }
+  size_t used = 0;
+  for (uint32_t i = 0; i < plan->header.isa_count; i++) {
+    const char *feature = plan->text + plan->isa[i];
+    if (has(feature)) continue;
+    const char *lead = used ? ", " : "uses instructions that this CPU lacks: ";
+    int added = snprintf(missing + used, size - used, "%s%s", lead, feature);
+    if (added < 0 || used + (size_t)added >= size) return false;
+    used += (size_t)added;
+  }
+  return used == 0;
+}
+
+kt_status kt_cpu_prepare(const kt_plan *plan) {
+#if defined(__x86_64__)
+  for (uint32_t i = 0; i < plan->header.isa_count; i++)
+    if (strcmp(plan->text + plan->isa[i], "amx_tile") == 0)
+      if (syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) != 0)
+        return kt_fail(KT_ERROR_UNSUPPORTED, "the kernel of this system does not permit AMX");
+#else
+  (void)plan;
+#endif
+  return KT_OK;
+}

@@ -1,0 +1,143 @@
+/* A `.kt` file: a zip whose members are stored plainly, each at a multiple of KT_PAGE.  Its directory alone is used. */
+#define _GNU_SOURCE
+#include "internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define END_MAGIC 0x06054b50u
+#define END_SIZE 22
+#define LOCATOR_MAGIC 0x07064b50u
+#define LOCATOR_SIZE 20
+#define END64_MAGIC 0x06064b50u
+#define END64_SIZE 56
+#define ENTRY_MAGIC 0x02014b50u
+#define ENTRY_SIZE 46
+#define LOCAL_MAGIC 0x04034b50u
+#define LOCAL_SIZE 30
+#define ZIP64_FIELD 1
+#define UNKNOWN 0xffffffffu
+
+static uint16_t u16(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
+static uint32_t u32(const uint8_t *at) { return u16(at) | (uint32_t)u16(at + 2) << 16; }
+static uint64_t u64(const uint8_t *at) { return u32(at) | (uint64_t)u32(at + 4) << 32; }
+
+kt_status kt_file_map(const char *path, kt_file *file) {
+  int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return kt_fail(KT_ERROR_FILE, "%s: %s", path, strerror(errno));
+  struct stat about;
+  if (fstat(descriptor, &about) != 0 || !S_ISREG(about.st_mode)) {
+    close(descriptor);
+    return kt_fail(KT_ERROR_FILE, "%s: not a regular file", path);
+  }
+  if (about.st_size < END_SIZE) {
+    close(descriptor);
+    return kt_fail(KT_ERROR_FORMAT, "%s: not a Kintune executable, or truncated", path);
+  }
+  size_t nbytes = (size_t)about.st_size;
+  /* private: what another process writes to the file later may show, what kernels write never gets there */
+  void *data = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, descriptor, 0);
+  int error = errno;
+  close(descriptor);
+  if (data == MAP_FAILED)
+    return kt_fail(error == ENOMEM ? KT_ERROR_MEMORY : KT_ERROR_FILE, "%s: cannot be mapped: %s", path, strerror(error));
+  madvise(data, nbytes, MADV_WILLNEED);
+  *file = (kt_file){{data, nbytes}, true};
+  return KT_OK;
+}
+
+void kt_file_unmap(kt_file *file) {
+  if (file->mapped) munmap((void *)file->whole.data, file->whole.nbytes);
+  *file = (kt_file){{NULL, 0}, false};
+}
+
+typedef struct {
+  const uint8_t *entries;
+  uint64_t nbytes;
+} directory;
+
+/* False where there is no directory, or it does not lie within the file. */
+static bool find_directory(kt_bytes whole, directory *found) {
+  if (whole.nbytes < END_SIZE) return false;
+  const uint8_t *end = whole.data + whole.nbytes - END_SIZE; /* no comment follows: we write none */
+  if (u32(end) != END_MAGIC || u16(end + 20) != 0) return false;
+  uint64_t size = u32(end + 12), offset = u32(end + 16), limit = whole.nbytes - END_SIZE;
+  if (size == UNKNOWN || offset == UNKNOWN || u16(end + 10) == 0xffff) {
+    if (whole.nbytes < END_SIZE + LOCATOR_SIZE + END64_SIZE) return false;
+    const uint8_t *locator = end - LOCATOR_SIZE;
+    if (u32(locator) != LOCATOR_MAGIC || u64(locator + 8) > whole.nbytes - END_SIZE - LOCATOR_SIZE - END64_SIZE)
+      return false;
+    const uint8_t *end64 = whole.data + u64(locator + 8);
+    if (u32(end64) != END64_MAGIC) return false;
+    size = u64(end64 + 40);
+    offset = u64(end64 + 48);
+  }
+  if (offset > limit || size > limit - offset) return false;
+  *found = (directory){whole.data + offset, size};
+  return true;
+}
+
+/* 1 if the member was found, 0 if there is none of that name, -1 if the file is damaged. */
+static int find_member(kt_bytes whole, const char *name, kt_bytes *member) {
+  directory listing;
+  if (!find_directory(whole, &listing)) return -1;
+  size_t length = strlen(name);
+  const uint8_t *at = listing.entries;
+  uint64_t left = listing.nbytes;
+  while (left >= ENTRY_SIZE) {
+    if (u32(at) != ENTRY_MAGIC) return -1;
+    uint64_t name_bytes = u16(at + 28), extra_bytes = u16(at + 30), entry = ENTRY_SIZE + name_bytes + extra_bytes;
+    entry += u16(at + 32);
+    if (entry > left) return -1;
+    if (name_bytes != length || memcmp(at + ENTRY_SIZE, name, length) != 0) {
+      at += entry;
+      left -= entry;
+      continue;
+    }
+    uint64_t packed = u32(at + 20), size = u32(at + 24), offset = u32(at + 42);
+    const uint8_t *extra = at + ENTRY_SIZE + name_bytes;
+    while (extra_bytes >= 4) { /* the 64-bit numbers, in this order, of those that do not fit */
+      uint64_t field = 4 + (uint64_t)u16(extra + 2);
+      if (field > extra_bytes) return -1;
+      if (u16(extra) == ZIP64_FIELD) {
+        const uint8_t *number = extra + 4, *stop = extra + field;
+        uint64_t *wanted[] = {&size, &packed, &offset};
+        for (int i = 0; i < 3; i++)
+          if (*wanted[i] == UNKNOWN) {
+            if (number + 8 > stop) return -1;
+            *wanted[i] = u64(number);
+            number += 8;
+          }
+      }
+      extra += field;
+      extra_bytes -= field;
+    }
+    if (u16(at + 10) != 0 || packed != size) return -1; /* not stored plainly */
+    if (offset > whole.nbytes || whole.nbytes - offset < LOCAL_SIZE) return -1;
+    const uint8_t *local = whole.data + offset;
+    if (u32(local) != LOCAL_MAGIC) return -1;
+    uint64_t start = offset + LOCAL_SIZE + u16(local + 26) + u16(local + 28);
+    if (start > whole.nbytes || size > whole.nbytes - start) return -1;
+    *member = (kt_bytes){whole.data + start, (size_t)size};
+    return 1;
+  }
+  return 0;
+}
+
+bool kt_file_has(const kt_file *file, const char *name) {
+  kt_bytes member;
+  return find_member(file->whole, name, &member) == 1;
+}
+
+kt_status kt_file_member(const kt_file *file, const char *path, const char *name, kt_bytes *member) {
+  int found = find_member(file->whole, name, member);
+  if (found < 0) return kt_fail(KT_ERROR_FORMAT, "%s: not a Kintune executable, or truncated or damaged", path);
+  if (found == 0) return kt_fail(KT_ERROR_FORMAT, "%s: has no %s; build it again with `kintune compile`", path, name);
+  if (member->nbytes && (size_t)(member->data - file->whole.data) % KT_PAGE != 0)
+    return kt_fail(KT_ERROR_FORMAT, "%s: damaged: %s is not at a page", path, name);
+  return KT_OK;
+}

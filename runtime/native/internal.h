@@ -1,0 +1,235 @@
+/* What the runtime's own files share. */
+#ifndef KINTUNE_INTERNAL_H
+#define KINTUNE_INTERNAL_H
+
+#define KT_BUILDING
+#include "kintune.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#define KT_ALIGNMENT 64 /* bytes; what kernels assume of every tensor */
+#define KT_PAGE 4096
+#define KT_MAX_RANK 32
+
+/* ---- error.c ---- */
+
+/* Keeps the text for `kt_last_error` and returns `status`. */
+kt_status kt_fail(kt_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- checksum.c ---- */
+
+/* Exported for the Python package, which writes files.
+ *
+ * Differs for any two contents of the same length that differ in one 64-byte line. */
+KT_API uint64_t kt_checksum(const void *data, size_t nbytes);
+
+/* ---- file.c: the members of a `.kt` file ---- */
+
+typedef struct {
+  const uint8_t *data;
+  size_t nbytes;
+} kt_bytes;
+
+typedef struct {
+  kt_bytes whole;
+  bool mapped; /* whether `whole` is to be unmapped */
+} kt_file;
+
+kt_status kt_file_map(const char *path, kt_file *file);
+void kt_file_unmap(kt_file *file);
+
+/* Finds a member that is stored plainly at a multiple of KT_PAGE; `name` is for messages, too. */
+kt_status kt_file_member(const kt_file *file, const char *path, const char *name, kt_bytes *member);
+bool kt_file_has(const kt_file *file, const char *name);
+
+/* ---- plan.c: the execution plan ---- */
+
+typedef enum { KT_AT_INPUT = 0, KT_AT_OUTPUT = 1, KT_AT_WEIGHTS = 2, KT_AT_ARENA = 3 } kt_place;
+typedef enum { KT_CALL = 0, KT_COPY = 1, KT_BRANCH = 2, KT_JUMP = 3 } kt_opcode;
+
+/* The records of `planN.bin`, little-endian, in the order of the header's counts; `kintune/runtime/plan_format.py`
+ * writes them.  Every record has a size that is a multiple of 8 bytes. */
+typedef struct {
+  uint8_t magic[8];
+  uint32_t version;
+  uint32_t threads; /* that the model was tuned for */
+  uint64_t checksum; /* of all bytes, this field as zero */
+  uint64_t arena_bytes;
+  uint64_t weights_bytes;
+  uint64_t weights_checksum;
+  uint64_t library_bytes;
+  uint64_t library_checksum;
+  uint32_t tensor_count;
+  uint32_t extent_count;
+  uint32_t operation_count;
+  uint32_t argument_count;
+  uint32_t kernel_count;
+  uint32_t input_count;
+  uint32_t output_count;
+  uint32_t check_count;
+  uint32_t size_count;
+  uint32_t isa_count;
+  uint32_t machine; /* as all names: an offset into the text */
+  uint32_t text_bytes;
+} kt_plan_header;
+
+typedef struct {
+  uint8_t place;
+  uint8_t kind;
+  uint8_t bits;
+  uint8_t rank;
+  uint32_t extents; /* the first of `rank` extents */
+  uint64_t offset;  /* bytes into the weights or the arena; the number of an input or output */
+  uint64_t nbytes;
+} kt_plan_tensor;
+
+typedef struct {
+  uint32_t opcode;
+  uint32_t threads;   /* KT_CALL: at most so many; 0: all */
+  uint32_t subject;   /* KT_CALL: the kernel; KT_COPY: the source; KT_BRANCH: the condition */
+  uint32_t arguments; /* KT_CALL: the first argument; KT_COPY: the target; KT_BRANCH, KT_JUMP: the next operation */
+  uint32_t count;     /* KT_CALL: the number of arguments */
+  uint32_t padding;
+} kt_plan_operation;
+
+typedef struct {
+  uint32_t tensor;
+  uint32_t name;
+  uint32_t bounded; /* whether an integer input must lie in [least, greatest] */
+  uint32_t padding;
+  int64_t least;
+  int64_t greatest;
+} kt_plan_port;
+
+typedef struct {
+  uint32_t port; /* the output that holds the indices; the caller does not see it */
+  uint32_t node; /* name */
+  uint32_t axis;
+  uint32_t sizes; /* the first of `size_count` sizes, one for each of an index's columns, or one for all */
+  uint32_t size_count;
+  uint32_t negative; /* whether an index may count from the end */
+} kt_plan_check;
+
+typedef struct {
+  kt_plan_header header;
+  const kt_plan_tensor *tensors;
+  const int64_t *extents;
+  const kt_plan_operation *operations;
+  const uint32_t *arguments;
+  const uint32_t *kernels; /* names */
+  const kt_plan_port *inputs;
+  const kt_plan_port *outputs; /* those of the caller first, then those of checks */
+  const kt_plan_check *checks;
+  const int64_t *sizes;
+  const uint32_t *isa; /* names */
+  const char *text;
+} kt_plan;
+
+/* Reads and verifies a plan: afterwards no index, offset or extent in it can lead outside of anything. */
+kt_status kt_plan_read(kt_bytes content, const char *path, kt_plan *plan);
+
+static inline uint32_t kt_plan_own_outputs(const kt_plan *plan) {
+  return plan->header.output_count - plan->header.check_count;
+}
+
+/* ---- cpu.c ---- */
+
+/* Whether this CPU is of the plan's architecture and has all its instructions; `missing` gets a text of what lacks. */
+bool kt_cpu_runs(const kt_plan *plan, char *missing, size_t size);
+
+/* Starts a thread's share of special registers (AMX) where the plan's kernels use them. */
+kt_status kt_cpu_prepare(const kt_plan *plan);
+
+/* ---- library.c: the kernels ---- */
+
+/* The compiler's own interface of kernels (TVM FFI 0.1.14, DLPack 1). */
+typedef struct {
+  int32_t type;
+  uint32_t padding;
+  union {
+    int64_t integer;
+    double real;
+    void *pointer;
+    const char *text;
+  };
+} kt_any;
+
+typedef struct {
+  void *data;
+  int32_t device_type;
+  int32_t device_id;
+  int32_t rank;
+  uint8_t code;
+  uint8_t bits;
+  uint16_t lanes;
+  int64_t *shape;
+  int64_t *strides;
+  uint64_t byte_offset;
+} kt_dltensor;
+
+typedef int (*kt_kernel)(void *self, const kt_any *arguments, int32_t count, kt_any *result);
+
+enum { KT_ANY_NONE = 0, KT_ANY_INT = 1, KT_ANY_BOOL = 2, KT_ANY_FLOAT = 3, KT_ANY_TENSOR = 7, KT_ANY_TEXT = 8, KT_ANY_SMALL_TEXT = 11 };
+
+typedef struct {
+  void *handle;
+  kt_kernel *kernels;
+} kt_library;
+
+kt_status kt_library_load(kt_bytes content, const kt_plan *plan, const char *path, kt_library *library);
+void kt_library_unload(kt_library *library);
+
+/* What a kernel said when it failed; "" if nothing. */
+const char *kt_kernel_message(void);
+void kt_kernel_forget(void);
+void kt_kernel_says(const char *text);
+
+/* ---- sort.c: what kernels call of the runtime ---- */
+
+/* The function of a name such as "tvm.contrib.sort.topk"; NULL if there is none. */
+kt_kernel kt_builtin(const char *name);
+
+/* ---- pool.c: threads and the memory that kernels ask for ---- */
+
+typedef struct kt_pool kt_pool;
+
+typedef struct {
+  void *sync;
+  int32_t tasks;
+} kt_group;
+
+typedef int (*kt_lambda)(int task, kt_group *group, void *data);
+
+kt_status kt_pool_create(int32_t threads, kt_parallel_for parallel_for, void *user, kt_pool **pool);
+void kt_pool_close(kt_pool *pool);
+
+/* Between these two, launches of the calling thread go to the pool; each uses at most `limit` threads (0: all). */
+void kt_pool_enter(kt_pool *pool);
+void kt_pool_limit(kt_pool *pool, int32_t limit);
+void kt_pool_leave(kt_pool *pool);
+
+int kt_parallel_launch(kt_lambda lambda, void *data, int tasks);
+int kt_parallel_barrier(int task, kt_group *group);
+void *kt_workspace_alloc(int device_type, int device, uint64_t nbytes, int code, int bits);
+int kt_workspace_free(int device_type, int device, void *memory);
+
+/* ---- model.c ---- */
+
+typedef struct {
+  kt_plan plan;
+  kt_library library;
+} kt_variant;
+
+struct kt_model {
+  atomic_int references;
+  kt_file file;
+  kt_bytes weights;
+  char *path;
+  int32_t count;
+  kt_variant *variants;
+};
+
+void kt_model_release(kt_model *model);
+
+#endif

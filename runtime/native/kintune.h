@@ -1,0 +1,133 @@
+/*
+ * Kintune's runtime: runs networks that `kintune tune` or `kintune compile` has written to a `.kt` file.
+ *
+ * A model is opened once; it is shared and immutable.  A context belongs to one caller at a time: it has the memory
+ * between kernels and the threads.  Any number of contexts of a model run at once, without a lock.
+ *
+ *     kt_model *model;
+ *     kt_context *context;
+ *     if (kt_open("model.kt", &model) || kt_context_create(model, 0, NULL, &context)) puts(kt_last_error());
+ *     kt_buffer in = {image, sizeof image}, out = {scores, sizeof scores};
+ *     if (kt_run(context, &in, 1, &out, 1)) puts(kt_last_error());
+ *     kt_context_close(context);
+ *     kt_close(model);
+ *
+ * Functions return a `kt_status`; none of them aborts the process or writes to its standard streams.  They may be
+ * called from any thread.
+ */
+#ifndef KINTUNE_H
+#define KINTUNE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(KT_BUILDING)
+#define KT_API __attribute__((visibility("default")))
+#else
+#define KT_API
+#endif
+
+/* The version of this interface.  A library serves callers that were compiled with the same major version. */
+#define KT_VERSION_MAJOR 1
+#define KT_VERSION_MINOR 0
+
+typedef enum {
+  KT_OK = 0,
+  KT_ERROR_ARGUMENT = 1,    /* a null pointer, a wrong number of buffers, a buffer of another size */
+  KT_ERROR_FILE = 2,        /* no such file, or it cannot be read */
+  KT_ERROR_FORMAT = 3,      /* no Kintune executable, of another format, or damaged */
+  KT_ERROR_UNSUPPORTED = 4, /* this CPU lacks instructions that the model's kernels use */
+  KT_ERROR_MEMORY = 5,      /* no memory left */
+  KT_ERROR_BUSY = 6,        /* the context is running in another thread */
+  KT_ERROR_VALUE = 7,       /* an index, given or computed, is outside of what it indexes */
+  KT_ERROR_KERNEL = 8       /* a kernel refused its arguments */
+} kt_status;
+
+typedef enum {
+  KT_FLOAT = 1,    /* 16, 32 or 64 bits */
+  KT_BFLOAT = 2,   /* 16 bits */
+  KT_INT = 3,      /* 8 to 64 bits, signed */
+  KT_UINT = 4,     /* 8 to 64 bits, unsigned */
+  KT_BOOL = 5      /* 8 bits */
+} kt_kind;
+
+typedef struct kt_model kt_model;
+typedef struct kt_context kt_context;
+
+/* An input or output: `shape` has `rank` extents, row-major; a buffer for it has `nbytes` bytes. */
+typedef struct {
+  const char *name;
+  const int64_t *shape;
+  int32_t rank;
+  kt_kind kind;
+  int32_t bits;
+  size_t nbytes;
+} kt_tensor;
+
+/* Memory of the caller.  Inputs at multiples of 64 bytes are read in place, others are copied first. */
+typedef struct {
+  void *data;
+  size_t nbytes;
+} kt_buffer;
+
+/* Runs `part(part_data, 0)` to `part(part_data, count - 1)`, in any order and on any threads, and returns then. */
+typedef void (*kt_part)(void *part_data, int32_t index);
+typedef void (*kt_parallel_for)(void *user, kt_part part, void *part_data, int32_t count);
+
+typedef struct {
+  uint32_t size;                /* sizeof(kt_options) */
+  int32_t threads;              /* at most so many; 0: as many as the model was tuned for */
+  kt_parallel_for parallel_for; /* the caller's threads instead of the context's own; may be NULL */
+  void *user;                   /* handed to parallel_for */
+} kt_options;
+
+/* Called after each kernel with its name, its place in the plan and the nanoseconds that it took. */
+typedef void (*kt_hook)(void *user, const char *kernel, int32_t place, int64_t nanoseconds);
+
+/* (KT_VERSION_MAJOR << 16) + KT_VERSION_MINOR of the library. */
+KT_API uint32_t kt_version(void);
+
+/* Text for the last call of this thread that failed: one line, "" before that.  Valid until the next one fails. */
+KT_API const char *kt_last_error(void);
+
+/* Opens a `.kt` file: the weights are mapped, and verified once. */
+KT_API kt_status kt_open(const char *path, kt_model **model);
+
+/* Opens the contents of a `.kt` file, at a multiple of 64 bytes; they must stay in place until the model is closed. */
+KT_API kt_status kt_open_memory(const void *data, size_t nbytes, kt_model **model);
+
+/* Gives the model up; it goes with its last context.  NULL is fine. */
+KT_API void kt_close(kt_model *model);
+
+/* The number of plans that this CPU can run: one for each combination of input shapes that the model was tuned for. */
+KT_API int32_t kt_plan_count(const kt_model *model);
+
+/* The number of inputs and of outputs, the same in all plans. */
+KT_API int32_t kt_input_count(const kt_model *model);
+KT_API int32_t kt_output_count(const kt_model *model);
+
+/* Describes an input or output of a plan, by places from 0; what `tensor` points to lives as long as the model. */
+KT_API kt_status kt_describe_input(const kt_model *model, int32_t plan, int32_t place, kt_tensor *tensor);
+KT_API kt_status kt_describe_output(const kt_model *model, int32_t plan, int32_t place, kt_tensor *tensor);
+
+/* Makes a context of one plan; `options` may be NULL. */
+KT_API kt_status kt_context_create(kt_model *model, int32_t plan, const kt_options *options, kt_context **context);
+
+/* Calls `hook` after each kernel of later runs; NULL ends that. */
+KT_API kt_status kt_set_hook(kt_context *context, kt_hook hook, void *user);
+
+/* Runs the network once on the caller's buffers, one for each input and output, in the model's order. */
+KT_API kt_status kt_run(kt_context *context, const kt_buffer *inputs, int32_t input_count, const kt_buffer *outputs,
+                        int32_t output_count);
+
+/* Ends the context's threads and frees its memory; not while it runs.  NULL is fine. */
+KT_API void kt_context_close(kt_context *context);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
