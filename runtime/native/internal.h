@@ -205,7 +205,7 @@ kt_status kt_pool_create(int32_t threads, kt_parallel_for parallel_for, void *us
 void kt_pool_close(kt_pool *pool);
 
 /* Between these two, launches of the calling thread go to the pool; each uses at most `limit` threads (0: all). */
-void kt_pool_enter(kt_pool *pool);
+kt_status kt_pool_enter(kt_pool *pool);
 void kt_pool_limit(kt_pool *pool, int32_t limit);
 void kt_pool_leave(kt_pool *pool);
 
@@ -225,6 +225,7 @@ struct kt_model {
   atomic_int references;
   kt_file file;
   kt_bytes weights;
+  uint64_t checksum; /* of the weights */
   char *path;
   int32_t count;
   kt_variant *variants;

@@ -1,0 +1,327 @@
+/* A context: the memory between the kernels of one plan, and its threads; and the run of the plan. */
+#define _GNU_SOURCE
+#include "internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#define DL_CPU 1
+
+struct kt_context {
+  kt_model *model;
+  const kt_plan *plan;
+  const kt_kernel *kernels;
+  kt_pool *pool;
+  atomic_flag busy;
+  kt_hook hook;
+  void *hook_user;
+  uint8_t *arena; /* then room for inputs and outputs that are not at a multiple of KT_ALIGNMENT, then checked indices */
+  size_t arena_bytes;
+  uint8_t **input_room;
+  uint8_t **output_room;
+  kt_dltensor *tensors;
+  kt_any *arguments;
+  uint32_t *moving; /* the tensors that lie in inputs or outputs */
+  uint32_t moving_count;
+};
+
+static size_t aligned(size_t size) { return (size + KT_ALIGNMENT - 1) / KT_ALIGNMENT * KT_ALIGNMENT; }
+
+/* DLPack's codes of element types. */
+static uint8_t code_of(uint8_t kind) {
+  switch (kind) {
+    case KT_INT: return 0;
+    case KT_UINT: return 1;
+    case KT_FLOAT: return 2;
+    case KT_BFLOAT: return 4;
+    default: return 6;
+  }
+}
+
+static size_t port_bytes(const kt_plan *plan, const kt_plan_port *port) {
+  return (size_t)plan->tensors[port->tensor].nbytes;
+}
+
+static kt_status lay_out(kt_context *context) {
+  const kt_plan *plan = context->plan;
+  size_t total = aligned((size_t)plan->header.arena_bytes) + KT_ALIGNMENT;
+  for (uint32_t i = 0; i < plan->header.input_count; i++) total += aligned(port_bytes(plan, &plan->inputs[i]));
+  for (uint32_t i = 0; i < plan->header.output_count; i++) total += aligned(port_bytes(plan, &plan->outputs[i]));
+  if (total < plan->header.arena_bytes || total > SIZE_MAX / 2) return kt_fail(KT_ERROR_MEMORY, "no memory for the arena");
+  /* pages that are never touched take no memory */
+  uint8_t *memory = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return kt_fail(KT_ERROR_MEMORY, "no memory for an arena of %zu bytes", total);
+  context->arena = memory;
+  context->arena_bytes = total;
+  uint8_t *at = memory + aligned((size_t)plan->header.arena_bytes) + KT_ALIGNMENT;
+  for (uint32_t i = 0; i < plan->header.input_count; at += aligned(port_bytes(plan, &plan->inputs[i++])))
+    context->input_room[i] = at;
+  for (uint32_t i = 0; i < plan->header.output_count; at += aligned(port_bytes(plan, &plan->outputs[i++])))
+    context->output_room[i] = at;
+  return KT_OK;
+}
+
+static void place_tensors(kt_context *context) {
+  const kt_plan *plan = context->plan;
+  for (uint32_t i = 0; i < plan->header.tensor_count; i++) {
+    const kt_plan_tensor *tensor = &plan->tensors[i];
+    uint8_t *data = NULL;
+    switch (tensor->place) {
+      case KT_AT_INPUT: data = context->input_room[tensor->offset]; break;
+      case KT_AT_OUTPUT: data = context->output_room[tensor->offset]; break;
+      case KT_AT_WEIGHTS: data = (uint8_t *)context->model->weights.data + tensor->offset; break;
+      default: data = context->arena + tensor->offset;
+    }
+    if (tensor->place <= KT_AT_OUTPUT) context->moving[context->moving_count++] = i;
+    if (tensor->nbytes == 0 || data == NULL) data = context->arena; /* kernels refuse a null pointer */
+    context->tensors[i] = (kt_dltensor){.data = data,
+                                        .device_type = DL_CPU,
+                                        .rank = tensor->rank,
+                                        .code = code_of(tensor->kind),
+                                        .bits = tensor->bits,
+                                        .lanes = 1,
+                                        .shape = (int64_t *)plan->extents + tensor->extents};
+  }
+  for (uint32_t i = 0; i < plan->header.argument_count; i++)
+    context->arguments[i] = (kt_any){.type = KT_ANY_TENSOR, .pointer = &context->tensors[plan->arguments[i]]};
+}
+
+kt_status kt_context_create(kt_model *model, int32_t number, const kt_options *options, kt_context **made) {
+  if (model == NULL || made == NULL) return kt_fail(KT_ERROR_ARGUMENT, "kt_context_create: a null pointer");
+  *made = NULL;
+  if (number < 0 || number >= model->count)
+    return kt_fail(KT_ERROR_ARGUMENT, "kt_context_create: no plan %d, there are %d", number, model->count);
+  if (options != NULL && options->size < sizeof *options)
+    return kt_fail(KT_ERROR_ARGUMENT, "kt_context_create: options.size is %u, not sizeof(kt_options)", options->size);
+  const kt_plan *plan = &model->variants[number].plan;
+  int32_t threads = options == NULL ? 0 : options->threads;
+  if (threads < 0 || threads > 4096)
+    return kt_fail(KT_ERROR_ARGUMENT, "kt_context_create: %d threads; 0 to 4096 are possible", threads);
+  if (threads == 0) threads = plan->header.threads ? (int32_t)plan->header.threads : 1;
+  kt_context *context = calloc(1, sizeof *context);
+  if (context == NULL) return kt_fail(KT_ERROR_MEMORY, "no memory for a context");
+  const kt_plan_header *header = &plan->header;
+  context->plan = plan;
+  context->kernels = model->variants[number].library.kernels;
+  context->model = model;
+  atomic_fetch_add(&model->references, 1);
+  atomic_flag_clear(&context->busy);
+  context->input_room = calloc(header->input_count + 1, sizeof *context->input_room);
+  context->output_room = calloc(header->output_count + 1, sizeof *context->output_room);
+  context->tensors = calloc(header->tensor_count + 1, sizeof *context->tensors);
+  context->arguments = calloc(header->argument_count + 1, sizeof *context->arguments);
+  context->moving = calloc(header->tensor_count + 1, sizeof *context->moving);
+  kt_status status = KT_OK;
+  if (!context->input_room || !context->output_room || !context->tensors || !context->arguments || !context->moving)
+    status = kt_fail(KT_ERROR_MEMORY, "no memory for a context");
+  if (status == KT_OK) status = lay_out(context);
+  if (status == KT_OK)
+    status = kt_pool_create(threads, options ? options->parallel_for : NULL, options ? options->user : NULL, &context->pool);
+  if (status != KT_OK) {
+    kt_context_close(context);
+    return status;
+  }
+  place_tensors(context);
+  *made = context;
+  return KT_OK;
+}
+
+void kt_context_close(kt_context *context) {
+  if (context == NULL) return;
+  kt_pool_close(context->pool);
+  if (context->arena != NULL) munmap(context->arena, context->arena_bytes);
+  free(context->input_room);
+  free(context->output_room);
+  free(context->tensors);
+  free(context->arguments);
+  free(context->moving);
+  kt_model_release(context->model);
+  free(context);
+}
+
+kt_status kt_set_hook(kt_context *context, kt_hook hook, void *user) {
+  if (context == NULL) return kt_fail(KT_ERROR_ARGUMENT, "kt_set_hook: a null pointer");
+  if (atomic_flag_test_and_set(&context->busy)) return kt_fail(KT_ERROR_BUSY, "kt_set_hook: the context is running");
+  context->hook = hook;
+  context->hook_user = user;
+  atomic_flag_clear(&context->busy);
+  return KT_OK;
+}
+
+/* ---- the values of indices ---- */
+
+static int64_t integer_at(const void *data, const kt_plan_tensor *tensor, size_t place) {
+  bool is_signed = tensor->kind == KT_INT;
+  switch (tensor->bits) {
+    case 8: return is_signed ? ((const int8_t *)data)[place] : ((const uint8_t *)data)[place];
+    case 16: return is_signed ? ((const int16_t *)data)[place] : ((const uint16_t *)data)[place];
+    case 32: return is_signed ? ((const int32_t *)data)[place] : (int64_t)((const uint32_t *)data)[place];
+    default: return ((const int64_t *)data)[place];
+  }
+}
+
+/* "[0, 3]" for an element's place. */
+static void spell(const kt_plan *plan, const kt_plan_tensor *tensor, size_t place, char *text, size_t size) {
+  size_t index[KT_MAX_RANK], used = 0;
+  for (int i = tensor->rank - 1; i >= 0; i--) {
+    size_t extent = (size_t)plan->extents[tensor->extents + i];
+    index[i] = place % extent;
+    place /= extent;
+  }
+  used += (size_t)snprintf(text, size, "[");
+  for (int i = 0; i < tensor->rank && used < size; i++)
+    used += (size_t)snprintf(text + used, size - used, i ? ", %zu" : "%zu", index[i]);
+  if (used < size) snprintf(text + used, size - used, "]");
+}
+
+static kt_status check_input(const kt_plan *plan, const kt_plan_port *port, const void *data) {
+  const kt_plan_tensor *tensor = &plan->tensors[port->tensor];
+  size_t count = (size_t)tensor->nbytes / (tensor->bits / 8u);
+  for (size_t i = 0; i < count; i++) {
+    int64_t value = integer_at(data, tensor, i);
+    if (value >= port->least && value <= port->greatest) continue;
+    char where[256], entries[48] = "";
+    spell(plan, tensor, i, where, sizeof where);
+    if (port->least == 0 || port->least == -port->greatest - 1)
+      snprintf(entries, sizeof entries, " (%lld entries)", (long long)port->greatest + 1);
+    return kt_fail(KT_ERROR_VALUE, "input '%s' holds %lld at %s, an index that must lie between %lld and %lld%s",
+                   plan->text + port->name, (long long)value, where, (long long)port->least, (long long)port->greatest,
+                   entries);
+  }
+  return KT_OK;
+}
+
+static kt_status check_computed(const kt_plan *plan, const kt_plan_check *check, const void *data) {
+  const kt_plan_tensor *tensor = &plan->tensors[plan->outputs[check->port].tensor];
+  size_t count = (size_t)tensor->nbytes / (tensor->bits / 8u);
+  for (size_t i = 0; i < count; i++) {
+    uint32_t column = check->size_count > 1 ? (uint32_t)(i % check->size_count) : 0;
+    int64_t size = plan->sizes[check->sizes + column], value = integer_at(data, tensor, i);
+    if (value < size && value >= (check->negative ? -size : 0)) continue;
+    return kt_fail(KT_ERROR_VALUE, "%s: the inputs lead to index %lld, which is outside of axis %u with %lld elements",
+                   plan->text + check->node, (long long)value, check->axis + column, (long long)size);
+  }
+  return KT_OK;
+}
+
+/* ---- a run ---- */
+
+static int64_t now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+static bool is_zero(const kt_context *context, uint32_t number) {
+  const kt_plan_tensor *tensor = &context->plan->tensors[number];
+  const uint8_t *data = context->tensors[number].data;
+  for (int i = 0; i < tensor->bits / 8; i++)
+    if (data[i] != 0) return false;
+  return true;
+}
+
+static kt_status run_plan(kt_context *context) {
+  const kt_plan *plan = context->plan;
+  for (uint32_t place = 0; place < plan->header.operation_count;) {
+    const kt_plan_operation *operation = &plan->operations[place];
+    uint32_t next = place + 1;
+    switch (operation->opcode) {
+      case KT_CALL: {
+        kt_any result = {.type = KT_ANY_NONE};
+        kt_pool_limit(context->pool, (int32_t)operation->threads);
+        int64_t start = context->hook ? now() : 0;
+        int failed = context->kernels[operation->subject](NULL, &context->arguments[operation->arguments],
+                                                          (int32_t)operation->count, &result);
+        const char *name = plan->text + plan->kernels[operation->subject];
+        if (failed) {
+          kt_status status = kt_fail(KT_ERROR_KERNEL, "kernel %s: %s", name, kt_kernel_message());
+          kt_kernel_forget();
+          return status;
+        }
+        if (context->hook) context->hook(context->hook_user, name, (int32_t)place, now() - start);
+        break;
+      }
+      case KT_COPY:
+        memcpy(context->tensors[operation->arguments].data, context->tensors[operation->subject].data,
+               (size_t)plan->tensors[operation->subject].nbytes);
+        break;
+      case KT_BRANCH:
+        if (is_zero(context, operation->subject)) next = operation->arguments;
+        break;
+      default: next = operation->arguments;
+    }
+    place = next;
+  }
+  return KT_OK;
+}
+
+static kt_status check_buffers(const kt_context *context, const kt_buffer *inputs, int32_t input_count,
+                               const kt_buffer *outputs, int32_t output_count) {
+  const kt_plan *plan = context->plan;
+  uint32_t own = kt_plan_own_outputs(plan);
+  if (input_count < 0 || (uint32_t)input_count != plan->header.input_count || output_count < 0 || (uint32_t)output_count != own)
+    return kt_fail(KT_ERROR_ARGUMENT, "%d inputs and %d outputs given, %u and %u needed", input_count, output_count,
+                   plan->header.input_count, own);
+  if ((input_count > 0 && inputs == NULL) || (output_count > 0 && outputs == NULL))
+    return kt_fail(KT_ERROR_ARGUMENT, "kt_run: a null pointer");
+  for (uint32_t i = 0; i < plan->header.input_count + own; i++) {
+    bool output = i >= plan->header.input_count;
+    const kt_plan_port *port = output ? &plan->outputs[i - plan->header.input_count] : &plan->inputs[i];
+    const kt_buffer *given = output ? &outputs[i - plan->header.input_count] : &inputs[i];
+    const char *what = output ? "output" : "input";
+    size_t wanted = port_bytes(plan, port);
+    if (given->nbytes != wanted)
+      return kt_fail(KT_ERROR_ARGUMENT, "%s '%s' has %zu bytes, %zu are needed", what, plan->text + port->name,
+                     given->nbytes, wanted);
+    if (given->data == NULL && wanted != 0)
+      return kt_fail(KT_ERROR_ARGUMENT, "%s '%s' is a null pointer", what, plan->text + port->name);
+  }
+  return KT_OK;
+}
+
+static bool is_aligned(const void *data) { return data != NULL && (uintptr_t)data % KT_ALIGNMENT == 0; }
+
+static kt_status run(kt_context *context, const kt_buffer *inputs, const kt_buffer *outputs) {
+  const kt_plan *plan = context->plan;
+  uint32_t own = kt_plan_own_outputs(plan);
+  for (uint32_t i = 0; i < plan->header.input_count; i++) {
+    if (plan->inputs[i].bounded) {
+      kt_status status = check_input(plan, &plan->inputs[i], inputs[i].data);
+      if (status != KT_OK) return status;
+    }
+    if (!is_aligned(inputs[i].data) && inputs[i].nbytes) memcpy(context->input_room[i], inputs[i].data, inputs[i].nbytes);
+  }
+  for (uint32_t i = 0; i < context->moving_count; i++) {
+    const kt_plan_tensor *tensor = &plan->tensors[context->moving[i]];
+    if (tensor->nbytes == 0) continue;
+    bool output = tensor->place == KT_AT_OUTPUT;
+    if (output && tensor->offset >= own) continue; /* checked indices stay */
+    void *given = output ? outputs[tensor->offset].data : inputs[tensor->offset].data;
+    uint8_t *room = output ? context->output_room[tensor->offset] : context->input_room[tensor->offset];
+    context->tensors[context->moving[i]].data = is_aligned(given) ? given : room;
+  }
+  kt_status status = kt_pool_enter(context->pool);
+  if (status != KT_OK) return status;
+  status = run_plan(context);
+  kt_pool_leave(context->pool);
+  for (uint32_t i = 0; i < plan->header.check_count && status == KT_OK; i++)
+    status = check_computed(plan, &plan->checks[i], context->output_room[plan->checks[i].port]);
+  for (uint32_t i = 0; i < own && status == KT_OK; i++)
+    if (!is_aligned(outputs[i].data) && outputs[i].nbytes) memcpy(outputs[i].data, context->output_room[i], outputs[i].nbytes);
+  return status;
+}
+
+kt_status kt_run(kt_context *context, const kt_buffer *inputs, int32_t input_count, const kt_buffer *outputs,
+                 int32_t output_count) {
+  if (context == NULL) return kt_fail(KT_ERROR_ARGUMENT, "kt_run: a null pointer");
+  kt_status status = check_buffers(context, inputs, input_count, outputs, output_count);
+  if (status != KT_OK) return status;
+  if (atomic_flag_test_and_set_explicit(&context->busy, memory_order_acquire))
+    return kt_fail(KT_ERROR_BUSY, "the context is running in another thread; make a context for each");
+  status = run(context, inputs, outputs);
+  atomic_flag_clear_explicit(&context->busy, memory_order_release);
+  return status;
+}

@@ -1,0 +1,136 @@
+/* Loads the kernels of a model, and gives them what they call of the compiler's runtime. */
+#define _GNU_SOURCE
+#include "internal.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static _Thread_local char message[256];
+
+const char *kt_kernel_message(void) { return message; }
+void kt_kernel_forget(void) { message[0] = '\0'; }
+void kt_kernel_says(const char *text) { snprintf(message, sizeof message, "%s", text); }
+
+static void raise_parts(const char *kind, const char **parts, int32_t count) {
+  size_t used = (size_t)snprintf(message, sizeof message, "%s: ", kind);
+  for (int32_t i = 0; i < count && used < sizeof message; i++)
+    if (parts[i] != NULL) used += (size_t)snprintf(message + used, sizeof message - used, "%s", parts[i]);
+}
+
+static void raise_text(const char *kind, const char *text) { raise_parts(kind, &text, 1); }
+
+/* What a kernel that calls the runtime holds: found once, kept for good. */
+static int init_once(void **handle, int (*init)(void **result)) {
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  if (__atomic_load_n(handle, __ATOMIC_ACQUIRE) != NULL) return 0;
+  int status = 0;
+  pthread_mutex_lock(&lock);
+  if (__atomic_load_n(handle, __ATOMIC_ACQUIRE) == NULL) {
+    void *made = NULL;
+    status = init(&made);
+    if (status == 0) __atomic_store_n(handle, made, __ATOMIC_RELEASE);
+  }
+  pthread_mutex_unlock(&lock);
+  return status;
+}
+
+static int look_up(void *context, const char *name, void **found) {
+  (void)context;
+  kt_kernel function = kt_builtin(name);
+  if (function == NULL) {
+    const char *parts[] = {"the kernel needs ", name, ", which this runtime lacks"};
+    raise_parts("RuntimeError", parts, 3);
+    return -1;
+  }
+  memcpy(found, &function, sizeof function);
+  return 0;
+}
+
+static int call(void *function, kt_any *arguments, int32_t count, kt_any *result) {
+  kt_kernel kernel;
+  memcpy(&kernel, &function, sizeof kernel);
+  return kernel(NULL, arguments, count, result);
+}
+
+static void set_slots(void *handle) {
+  static const struct {
+    const char *name;
+    void (*function)(void);
+  } slots[] = {
+      {"kintune_raise", (void (*)(void))raise_parts},
+      {"__TVMBackendParallelLaunch", (void (*)(void))kt_parallel_launch},
+      {"__TVMBackendParallelBarrier", (void (*)(void))kt_parallel_barrier},
+      {"__TVMBackendAllocWorkspace", (void (*)(void))kt_workspace_alloc},
+      {"__TVMBackendFreeWorkspace", (void (*)(void))kt_workspace_free},
+      {"__TVMFFIErrorSetRaisedFromCStr", (void (*)(void))raise_text},
+      {"__TVMFFIErrorSetRaisedFromCStrParts", (void (*)(void))raise_parts},
+      {"__TVMFFIHandleInitOnce", (void (*)(void))init_once},
+      {"__TVMFFIEnvModLookupFromImports", (void (*)(void))look_up},
+      {"__TVMFFIFunctionCall", (void (*)(void))call},
+  };
+  for (size_t i = 0; i < sizeof slots / sizeof *slots; i++) {
+    void *slot = dlsym(handle, slots[i].name);
+    if (slot != NULL) memcpy(slot, &slots[i].function, sizeof slots[i].function);
+  }
+}
+
+/* The dynamic loader reads files alone: a nameless one in memory. */
+static void *load(kt_bytes content) {
+  int descriptor = memfd_create("kintune-kernels", MFD_CLOEXEC);
+  if (descriptor < 0) return NULL;
+  void *handle = NULL;
+  size_t written = 0;
+  while (written < content.nbytes) {
+    ssize_t got = write(descriptor, content.data + written, content.nbytes - written);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    written += (size_t)got;
+  }
+  if (written == content.nbytes) {
+    char path[40];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
+    handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  }
+  close(descriptor);
+  return handle;
+}
+
+kt_status kt_library_load(kt_bytes content, const kt_plan *plan, const char *path, kt_library *library) {
+  const kt_plan_header *header = &plan->header;
+  if (content.nbytes != header->library_bytes || kt_checksum(content.data, content.nbytes) != header->library_checksum)
+    return kt_fail(KT_ERROR_FORMAT, "%s: damaged: bad checksum of its kernels; copy it again, or build it again", path);
+  library->kernels = calloc(header->kernel_count + 1, sizeof *library->kernels);
+  if (library->kernels == NULL) return kt_fail(KT_ERROR_MEMORY, "no memory for %u kernels", header->kernel_count);
+  library->handle = load(content);
+  if (library->handle == NULL) {
+    const char *why = dlerror();
+    free(library->kernels);
+    library->kernels = NULL;
+    return kt_fail(KT_ERROR_FORMAT, "%s: its kernels cannot be loaded: %s", path, why ? why : strerror(errno));
+  }
+  set_slots(library->handle);
+  for (uint32_t i = 0; i < header->kernel_count; i++) {
+    char symbol[512];
+    const char *name = plan->text + plan->kernels[i];
+    void *found = NULL;
+    if ((size_t)snprintf(symbol, sizeof symbol, "__tvm_ffi_%s", name) < sizeof symbol) found = dlsym(library->handle, symbol);
+    if (found == NULL) {
+      kt_library_unload(library);
+      return kt_fail(KT_ERROR_FORMAT, "%s: has no kernel %.200s", path, name);
+    }
+    memcpy(&library->kernels[i], &found, sizeof found);
+  }
+  return KT_OK;
+}
+
+void kt_library_unload(kt_library *library) {
+  if (library->handle != NULL) dlclose(library->handle);
+  free(library->kernels);
+  *library = (kt_library){NULL, NULL};
+}
