@@ -103,6 +103,9 @@ KT_API kt_status kt_open_memory(const void *data, size_t nbytes, kt_model **mode
 /* Gives the model up; it goes with its last context.  NULL is fine. */
 KT_API void kt_close(kt_model *model);
 
+/* The file's `manifest.json`, `*nbytes` bytes of JSON that no zero follows; it lives as long as the model. */
+KT_API const char *kt_manifest(const kt_model *model, size_t *nbytes);
+
 /* The number of plans that this CPU can run: one for each combination of input shapes that the model was tuned for. */
 KT_API int32_t kt_plan_count(const kt_model *model);
 

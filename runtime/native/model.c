@@ -115,6 +115,14 @@ void kt_close(kt_model *model) {
   if (model != NULL) kt_model_release(model);
 }
 
+const char *kt_manifest(const kt_model *model, size_t *nbytes) {
+  kt_bytes content;
+  if (model == NULL || nbytes == NULL || kt_file_member(&model->file, model->path, "manifest.json", &content) != KT_OK)
+    return NULL;
+  *nbytes = content.nbytes;
+  return (const char *)content.data;
+}
+
 int32_t kt_plan_count(const kt_model *model) { return model == NULL ? 0 : model->count; }
 
 int32_t kt_input_count(const kt_model *model) {

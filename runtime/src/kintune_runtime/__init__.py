@@ -1,0 +1,39 @@
+"""Runs networks that Kintune has tuned.
+
+    import kintune_runtime
+
+    with kintune_runtime.open("model.kt") as model:
+        outputs = model.run(image)
+
+It needs numpy alone.  `Executable` is an opened file, `Context` what one caller needs to run it beside others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kintune_runtime.errors import InputError, KintuneError, RunError
+from kintune_runtime.version import __version__
+
+if TYPE_CHECKING:
+    from kintune_runtime.executable import Context, Evaluation, Executable, Tensor, open
+
+__all__ = [
+    "Context",
+    "Evaluation",
+    "Executable",
+    "InputError",
+    "KintuneError",
+    "RunError",
+    "Tensor",
+    "__version__",
+    "open",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from kintune_runtime import executable
+
+        return getattr(executable, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

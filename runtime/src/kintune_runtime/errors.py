@@ -1,0 +1,17 @@
+"""Errors that running a network raises; `kintune.errors` has them among its own."""
+
+from __future__ import annotations
+
+__all__ = ["InputError", "KintuneError", "RunError"]
+
+
+class KintuneError(Exception):
+    """Root of all errors raised by Kintune."""
+
+
+class InputError(KintuneError):
+    """Something from outside is wrong: a file, an argument, an array.  Nothing was changed."""
+
+
+class RunError(KintuneError):
+    """A network cannot run now: no memory or no thread is left, a context is in use, or a kernel failed."""

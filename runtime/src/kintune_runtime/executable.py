@@ -1,0 +1,419 @@
+"""An opened `.kt` file, and the contexts in which it runs."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from kintune_runtime.dtypes import name_of, numpy_dtype
+from kintune_runtime.errors import InputError
+from kintune_runtime.inputs import Array, Tensor, arrange_inputs, draw_inputs
+from kintune_runtime.library import Buffer, Described, Hook, Options, library, raise_for
+
+__all__ = ["Context", "Evaluation", "Executable", "Inputs", "KernelTime", "Tensor", "open"]
+
+Inputs: TypeAlias = "Mapping[str, npt.ArrayLike] | npt.ArrayLike"
+
+_ALIGNMENT = 64  # bytes; what kernels assume of every tensor
+_COPIED = 1 << 16  # bytes; up to so many it costs less to copy an output than to align its memory
+
+
+class Evaluation(NamedTuple):
+    """Latencies of repeated runs in milliseconds: the median, the 10th and 90th percentile, and all of them in order.
+
+    `spread` is (p90 - p10) / median: 0.02 is usual on an idle machine; at 0.2 the times cannot be relied on.
+    `per_second` is the number of runs that ended each second, of all streams together; `p99_ms` is the 99th percentile.
+    """
+
+    median_ms: float
+    p10_ms: float
+    p90_ms: float
+    spread: float
+    times_ms: tuple[float, ...]
+    p99_ms: float = 0.0
+    per_second: float = 0.0
+
+    @classmethod
+    def of(cls, times_ms: Sequence[float], seconds: float = 0.0) -> Evaluation:
+        """Summarise at least one latency; `seconds` is how long all of it took."""
+        p10, median, p90, p99 = (float(np.quantile(times_ms, q)) for q in (0.1, 0.5, 0.9, 0.99))
+        rate = len(times_ms) / seconds if seconds else 0.0
+        return cls(median, p10, p90, (p90 - p10) / median if median else 0.0, tuple(times_ms), p99, rate)
+
+
+class KernelTime(NamedTuple):
+    """A call of a kernel in one run: its place in the plan, and the microseconds that it took."""
+
+    place: int
+    kernel: str
+    us: float
+
+
+def open(path: str | os.PathLike[str]) -> Executable:
+    """Open a `.kt` file.
+
+    It holds machine code that will run with your rights: open only what you trust.
+
+    Raises:
+        InputError: the file is missing, damaged or no Kintune executable, or made for another format or CPU.
+        RunError: no memory is left.
+    """
+    return Executable(path)
+
+
+class Executable:
+    """A network ready to run on this machine's CPU.
+
+    It may be shared between threads: runs of the executable itself take turns, those of its contexts do not.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._native = library()
+        model = ctypes.c_void_p()
+        if status := self._native.kt_open(os.fsencode(path), ctypes.byref(model)):
+            raise_for(status)
+        self._model: ctypes.c_void_p | None = model
+        self._lock = threading.Lock()
+        self._contexts: dict[tuple[int, int], Context] = {}
+        self._manifest: dict[str, Any] | None = None
+        self._plans = [self._tensors(plan) for plan in range(self._native.kt_plan_count(model))]
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The inputs in order, with the shapes of the first plan."""
+        return self._plans[0][0]
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """The outputs in order, with the shapes of the first plan."""
+        return self._plans[0][1]
+
+    @property
+    def plans(self) -> tuple[tuple[Tensor, ...], ...]:
+        """The inputs of each combination of shapes that can be run."""
+        return tuple(inputs for inputs, _ in self._plans)
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """The file's `manifest.json`: the model's name, versions, and what its inputs stand for."""
+        if self._manifest is None:
+            size = ctypes.c_size_t()
+            text = self._native.kt_manifest(self._handle(), ctypes.byref(size))
+            try:
+                self._manifest = json.loads(ctypes.string_at(text, size.value)) if text else {}
+            except ValueError as error:
+                raise InputError(
+                    f"its manifest is damaged ({error}); copy the file again, or build it again"
+                ) from error
+        return self._manifest
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{t.name}: {t.dtype}{list(t.shape)}" for t in self.inputs)
+        return f"Executable({inputs})"
+
+    def run(self, *inputs: Inputs, threads: int = 0) -> dict[str, Array]:
+        """Run once: arrays by input name, or one positional array an input.
+
+        The outputs are arrays by name that belong to the caller.  `threads` bounds the threads of this run; 0 means as
+        many as the network was tuned for.
+
+        Raises:
+            InputError: an input is missing, unknown, or of another dtype or shape than the model's, or an index, given
+                or computed, is outside of what it indexes; the executable is closed.
+            RunError: no memory or no thread is left.
+        """
+        with self._lock:
+            return self._context_for(inputs, threads).run(*inputs)
+
+    def context(self, threads: int = 0, plan: int = 0) -> Context:
+        """Make a context, which one thread at a time may run while others run theirs.
+
+        Raises:
+            InputError: there is no such plan, or no such number of threads.
+            RunError: no memory or no thread is left.
+        """
+        return Context(self, threads, plan)
+
+    def evaluate(
+        self, *inputs: Inputs, repeats: int = 50, warmups: int = 3, max_seconds: float = 10.0, seed: int = 0,
+        threads: int = 0, streams: int = 1,
+    ) -> Evaluation:  # fmt: skip
+        """Time `run`, arrays in to arrays out: `warmups` untimed runs, then `repeats` timed ones for each stream.
+
+        Ends early once `max_seconds` have passed, after at least one timed run.  Without inputs they are drawn from
+        `seed`.  Each of `streams` is a Python thread with a context of its own.
+
+        Raises:
+            InputError: as for `run`, or there is no repeat or stream, or warmups are negative.
+            RunError: as for `run`.
+        """
+        if repeats < 1 or warmups < 0 or streams < 1:
+            raise InputError(
+                f"evaluate needs at least 1 repeat and 1 stream and no negative warmups, got {repeats}, {streams} and"
+                f" {warmups}"
+            )
+        given: tuple[Any, ...] = inputs or (draw_inputs(self.described_inputs(), seed),)
+        if streams == 1:
+            begun = time.perf_counter()
+            times = _timed(lambda: self.run(*given, threads=threads), repeats, warmups, begun + max_seconds)
+            return Evaluation.of(times, sum(times) / 1e3)
+        return self._evaluate_streams(given, repeats, warmups, max_seconds, threads, streams)
+
+    def profile(self, *inputs: Inputs, seed: int = 0, threads: int = 0) -> list[KernelTime]:
+        """Run once, and return the time of each kernel in the order of their calls.
+
+        Raises:
+            InputError: as for `run`.
+            RunError: as for `run`.
+        """
+        given: tuple[Any, ...] = inputs or (draw_inputs(self.described_inputs(), seed),)
+        with self._lock:
+            return self._context_for(given, threads).profile(*given)
+
+    def described_inputs(self) -> tuple[Tensor, ...]:
+        """The inputs, with what the manifest says of their values."""
+        told = {each.get("name"): each for each in self.description.get("executable", {}).get("inputs", ())}
+        described = []
+        for tensor in self.inputs:
+            more = told.get(tensor.name, {})
+            bounds = more.get("bounds")
+            described.append(
+                tensor._replace(
+                    bounds=tuple(bounds) if bounds else None, values=more.get("values", ""), below=more.get("below", 0)
+                )
+            )
+        return tuple(described)
+
+    def close(self) -> None:
+        """Free everything; contexts that were made keep what they need.  Closing twice is fine."""
+        with self._lock:
+            for context in self._contexts.values():
+                context.close()
+            self._contexts.clear()
+            model, self._model = self._model, None
+        if model is not None:
+            self._native.kt_close(model)
+
+    def __enter__(self) -> Executable:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_model", None) is not None:
+            self._native.kt_close(self._model)
+
+    def _handle(self) -> ctypes.c_void_p:
+        if self._model is None:
+            raise InputError("the executable is closed; open it again")
+        return self._model
+
+    def _tensors(self, plan: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        native, model, found = self._native, self._handle(), Described()
+        ends: list[tuple[Tensor, ...]] = []
+        for count, describe in (
+            (native.kt_input_count(model), native.kt_describe_input),
+            (native.kt_output_count(model), native.kt_describe_output),
+        ):
+            tensors = []
+            for place in range(count):
+                if status := describe(model, plan, place, ctypes.byref(found)):
+                    raise_for(status)
+                name = found.name.decode(errors="replace")
+                tensors.append(Tensor(name, tuple(found.shape[: found.rank]), name_of(found.kind, found.bits)))
+            ends.append(tuple(tensors))
+        return ends[0], ends[1]
+
+    def _context_for(self, inputs: tuple[Inputs, ...], threads: int) -> Context:
+        plan = 0 if len(self._plans) == 1 else self._plan_for(inputs)
+        context = self._contexts.get((plan, threads))
+        if context is None:
+            context = self._contexts[plan, threads] = Context(self, threads, plan)
+        return context
+
+    def _plan_for(self, inputs: tuple[Inputs, ...]) -> int:
+        """The plan of these inputs' shapes; the first one where none fits, which refuses them by name."""
+        given = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], Mapping) else None
+        for number, (tensors, _) in enumerate(self._plans):
+            arrays = [given.get(t.name) for t in tensors] if given is not None else list(inputs)
+            if [np.shape(array) for array in arrays] == [t.shape for t in tensors]:  # type: ignore[arg-type]
+                return number
+        return 0
+
+    def _evaluate_streams(
+        self, given: tuple[Any, ...], repeats: int, warmups: int, max_seconds: float, threads: int, streams: int
+    ) -> Evaluation:
+        contexts = [self.context(threads) for _ in range(streams)]
+        times: list[list[float]] = [[] for _ in contexts]
+        failures: list[BaseException] = []
+        ready = threading.Barrier(streams + 1)
+        deadline = time.perf_counter() + max_seconds
+
+        def stream(number: int) -> None:
+            context = contexts[number]
+            try:
+                for _ in range(warmups):
+                    context.run(*given)
+            except BaseException as error:
+                failures.append(error)
+            ready.wait()
+            if not failures:
+                times[number] = _timed(lambda: context.run(*given), repeats, 0, deadline)
+
+        workers = [threading.Thread(target=stream, args=(number,), daemon=True) for number in range(streams)]
+        for worker in workers:
+            worker.start()
+        ready.wait()
+        begun = time.perf_counter()
+        for worker in workers:
+            worker.join()
+        seconds = time.perf_counter() - begun
+        for context in contexts:
+            context.close()
+        if failures:
+            raise failures[0]
+        return Evaluation.of([each for stream_times in times for each in stream_times], seconds)
+
+
+class Context:
+    """The memory and the threads that one caller needs to run an executable; made by `Executable.context`.
+
+    One thread at a time may run it.
+    """
+
+    def __init__(self, executable: Executable, threads: int = 0, plan: int = 0) -> None:
+        self._native = executable._native
+        options = Options(ctypes.sizeof(Options), threads, None, None)
+        context = ctypes.c_void_p()
+        status = self._native.kt_context_create(
+            executable._handle(), plan, ctypes.byref(options), ctypes.byref(context)
+        )
+        if status:
+            raise_for(status)
+        self._context: ctypes.c_void_p | None = context
+        self._inputs, self._outputs = executable._plans[plan]
+        self._expected = tuple((t.name, t.shape, numpy_dtype(t.dtype)) for t in self._inputs)
+        self._made = tuple(
+            (t.name, t.shape, dtype := numpy_dtype(t.dtype), int(np.prod(t.shape, dtype=np.int64)) * dtype.itemsize)
+            for t in self._outputs
+        )
+        self._given = (Buffer * max(1, len(self._inputs)))()
+        self._taken = (Buffer * max(1, len(self._outputs)))()
+        for buffer, (_, shape, dtype) in zip(self._given, self._expected, strict=False):
+            buffer.nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        for buffer, (_, _, _, nbytes) in zip(self._taken, self._made, strict=False):
+            buffer.nbytes = nbytes
+
+    def run(self, *inputs: Inputs) -> dict[str, Array]:
+        """Run once, as `Executable.run`.
+
+        Raises:
+            InputError: as for `Executable.run`, or the context is closed.
+            RunError: as for `Executable.run`, or the context runs in another thread.
+        """
+        if self._context is None:
+            raise InputError("the context is closed; make another one")
+        arrays = self._arrays(inputs)
+        given, taken = self._given, self._taken
+        for place, array in enumerate(arrays):
+            given[place].data = array.__array_interface__["data"][0]
+        outputs: dict[str, Array] = {}
+        for place, (name, shape, dtype, nbytes) in enumerate(self._made):
+            output: Array = np.empty(shape, dtype) if nbytes <= _COPIED else _aligned(shape, dtype, nbytes)
+            taken[place].data = output.__array_interface__["data"][0]
+            outputs[name] = output
+        if status := self._native.kt_run(self._context, given, len(arrays), taken, len(self._made)):
+            raise_for(status)
+        return outputs
+
+    def profile(self, *inputs: Inputs) -> list[KernelTime]:
+        """Run once, and return the time of each kernel in the order of their calls.
+
+        Raises:
+            InputError: as for `run`.
+            RunError: as for `run`.
+        """
+        times: list[KernelTime] = []
+
+        def note(_user: int, kernel: bytes, place: int, nanoseconds: int) -> None:
+            times.append(KernelTime(place, kernel.decode(errors="replace"), nanoseconds / 1e3))
+
+        with self._hooked(Hook(note)):
+            self.run(*inputs)
+        return times
+
+    def close(self) -> None:
+        """End the threads and free the memory; not while it runs.  Closing twice is fine."""
+        context, self._context = self._context, None
+        if context is not None:
+            self._native.kt_context_close(context)
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_context", None) is not None:
+            self.close()
+
+    def _arrays(self, inputs: tuple[Inputs, ...]) -> list[Array]:
+        """The inputs in order and as contiguous arrays; whatever is wrong with them is found by `arrange_inputs`."""
+        named = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], Mapping) else None
+        arrays: list[Array] = []
+        expected = self._expected
+        if len(named if named is not None else inputs) == len(expected):
+            for place, (name, shape, dtype) in enumerate(expected):
+                array = np.asarray(named.get(name) if named is not None else inputs[place])
+                if array.dtype != dtype or array.shape != shape:
+                    break
+                arrays.append(array if array.flags.c_contiguous else np.ascontiguousarray(array).reshape(shape))
+            else:
+                return arrays
+        return [np.ascontiguousarray(a).reshape(a.shape) for a in arrange_inputs(self._inputs, inputs)]
+
+    @contextmanager
+    def _hooked(self, hook: Any) -> Iterator[None]:
+        if status := self._native.kt_set_hook(self._context, hook, None):
+            raise_for(status)
+        try:
+            yield
+        finally:
+            self._native.kt_set_hook(self._context, Hook(), None)
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> Array:
+    """An array at a multiple of 64 bytes, which a network writes to without a copy."""
+    memory = np.empty(nbytes + _ALIGNMENT, np.uint8)
+    start = -memory.__array_interface__["data"][0] % _ALIGNMENT
+    return memory[start : start + nbytes].view(dtype).reshape(shape)
+
+
+def _timed(run: Any, repeats: int, warmups: int, deadline: float) -> list[float]:
+    """Milliseconds of up to `repeats` runs, at least one; warm-ups come before them."""
+    for _ in range(warmups):
+        run()
+        if time.perf_counter() > deadline:
+            break
+    times: list[float] = []
+    while not times or (len(times) < repeats and time.perf_counter() < deadline):
+        begun = time.perf_counter()
+        run()
+        times.append((time.perf_counter() - begun) * 1e3)
+    return times

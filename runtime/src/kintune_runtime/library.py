@@ -1,0 +1,117 @@
+"""The runtime's library, by its interface in C (`kintune.h`)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+from kintune_runtime.errors import InputError, KintuneError, RunError
+
+__all__ = ["Buffer", "Described", "Hook", "Options", "checksum", "library", "raise_for"]
+
+_PATH = Path(__file__).with_name("libkintune.so")
+_VERSION = 1  # of the interface
+
+_INPUT_ERRORS = frozenset({1, 2, 3, 4, 7})  # argument, file, format, unsupported, value
+
+
+class Buffer(ctypes.Structure):
+    """`kt_buffer`."""
+
+    _fields_ = (("data", ctypes.c_void_p), ("nbytes", ctypes.c_size_t))
+
+
+class Described(ctypes.Structure):
+    """`kt_tensor`."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("rank", ctypes.c_int32),
+        ("kind", ctypes.c_int),
+        ("bits", ctypes.c_int32),
+        ("nbytes", ctypes.c_size_t),
+    )
+
+
+class Options(ctypes.Structure):
+    """`kt_options`, without a function of the caller's."""
+
+    _fields_ = (
+        ("size", ctypes.c_uint32),
+        ("threads", ctypes.c_int32),
+        ("parallel_for", ctypes.c_void_p),
+        ("user", ctypes.c_void_p),
+    )
+
+
+Hook = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.c_int64)
+
+_POINTER, _STATUS = ctypes.c_void_p, ctypes.c_int
+_SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "kt_version": (ctypes.c_uint32, ()),
+    "kt_last_error": (ctypes.c_char_p, ()),
+    "kt_open": (_STATUS, (ctypes.c_char_p, ctypes.POINTER(_POINTER))),
+    "kt_open_memory": (_STATUS, (_POINTER, ctypes.c_size_t, ctypes.POINTER(_POINTER))),
+    "kt_close": (None, (_POINTER,)),
+    "kt_manifest": (_POINTER, (_POINTER, ctypes.POINTER(ctypes.c_size_t))),
+    "kt_plan_count": (ctypes.c_int32, (_POINTER,)),
+    "kt_input_count": (ctypes.c_int32, (_POINTER,)),
+    "kt_output_count": (ctypes.c_int32, (_POINTER,)),
+    "kt_describe_input": (_STATUS, (_POINTER, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(Described))),
+    "kt_describe_output": (_STATUS, (_POINTER, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(Described))),
+    "kt_context_create": (_STATUS, (_POINTER, ctypes.c_int32, ctypes.POINTER(Options), ctypes.POINTER(_POINTER))),
+    "kt_set_hook": (_STATUS, (_POINTER, Hook, _POINTER)),
+    "kt_run": (_STATUS, (_POINTER, _POINTER, ctypes.c_int32, _POINTER, ctypes.c_int32)),
+    "kt_context_close": (None, (_POINTER,)),
+    "kt_checksum": (ctypes.c_uint64, (_POINTER, ctypes.c_size_t)),
+}
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The library, loaded: the one beside this file, or the one that `KINTUNE_LIBRARY` names.
+
+    Raises:
+        KintuneError: it is missing, or of another interface.
+    """
+    path = os.environ.get("KINTUNE_LIBRARY", str(_PATH))
+    try:
+        loaded = ctypes.CDLL(path)
+        for name, (result, arguments) in _SIGNATURES.items():
+            function = getattr(loaded, name)
+            function.restype, function.argtypes = result, arguments
+    except (OSError, AttributeError) as error:
+        raise KintuneError(f"the runtime's library cannot be loaded: {error}; install kintune-runtime again") from error
+    if loaded.kt_version() >> 16 != _VERSION:
+        raise KintuneError(f"{path} is of another version; install kintune-runtime again")
+    return loaded
+
+
+def raise_for(status: int) -> NoReturn:
+    """Raise what a status other than 0 says.
+
+    Raises:
+        InputError: a file, an argument or an array is wrong.
+        RunError: memory is exhausted, the context is in use, or a kernel failed.
+    """
+    text = library().kt_last_error().decode(errors="replace")
+    kind: Callable[[str], KintuneError] = InputError if status in _INPUT_ERRORS else RunError
+    raise kind(text)
+
+
+def checksum(data: Any) -> int:
+    """The checksum of a bytes-like object's contents, as the library verifies it."""
+    view = memoryview(data).cast("B")
+    if view.nbytes == 0:
+        return int(library().kt_checksum(None, 0))
+    if view.readonly:
+        import numpy as np
+
+        array = np.frombuffer(view, np.uint8)
+        return int(library().kt_checksum(array.__array_interface__["data"][0], array.nbytes))
+    return int(library().kt_checksum(ctypes.addressof(ctypes.c_char.from_buffer(view)), view.nbytes))
