@@ -44,9 +44,9 @@ def link_program(executable: Any, architecture: str, object_files: Sequence[byte
         return Linked(library.read_bytes(), made[0].read_bytes() if len(made) == 1 else b"")
 
 
-def library_of(executable: Any, architecture: str) -> bytes:
+def library_of(executable: Any, architecture: str, object_files: Sequence[bytes] = ()) -> bytes:
     """Links as `link_program` does, and returns the shared library alone."""
-    return link_program(executable, architecture).library
+    return link_program(executable, architecture, object_files).library
 
 
 def load_artifact(artifact: bytes) -> Any:

@@ -19,7 +19,15 @@ from kintune.errors import TargetError
 from kintune.hardware.cpu import extensions
 from kintune.hardware.gpus import GPU, architecture_here, is_gpu
 
-__all__ = ["NATIVE", "architecture_of", "instruction_set", "missing_features", "resolve_target", "untuned_target"]
+__all__ = [
+    "NATIVE",
+    "architecture_of",
+    "instruction_set",
+    "missing_features",
+    "resolve_target",
+    "triple_of",
+    "untuned_target",
+]
 
 NATIVE = "native"
 """The CPU this process runs on."""
@@ -74,9 +82,13 @@ def resolve_target(text: str, threads: int) -> str:
 
 def architecture_of(target: tvm.target.Target) -> str:
     """Returns the architecture in a target's triple, as `platform.machine()` names it."""
+    return triple_of(target).split("-")[0]
+
+
+def triple_of(target: tvm.target.Target) -> str:
+    """Returns the triple of a target, or of a GPU's host; this machine's where it names none."""
     host = target.host if target.kind.name == GPU and target.host is not None else target
-    triple = str(dict(host.export()).get("mtriple") or _call("tvm.codegen.llvm.GetDefaultTargetTriple"))
-    return triple.split("-")[0]
+    return str(dict(host.export()).get("mtriple") or _call("tvm.codegen.llvm.GetDefaultTargetTriple"))
 
 
 def untuned_target(target: tvm.target.Target) -> tvm.target.Target:

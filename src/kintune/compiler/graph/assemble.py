@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import tvm
 from tvm import relax, te
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from kintune.compiler.graph.kernel_library import build_kernels
 from kintune.compiler.graph.lower import Lowered
 from kintune.compiler.graph.lowering_rules import keep_nan, use_vector_functions
+from kintune.compiler.graph.plan import plan_network
 from kintune.compiler.graph.rewriting import rewriting_pass
 from kintune.compiler.space.generator import default_schedules
 from kintune.compiler.space.replay import apply_candidate
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
+from kintune.core.model import IndexCheck, Tensor
+from kintune.core.plan import ExecutionPlan
 from kintune.core.stage_requests import Built, kernel_name
-from kintune.errors import BuildError, cause_line
+from kintune.errors import BuildError, KintuneError, cause_line
 from kintune.hardware.gpus import GPU
 from kintune.runtime.cuda_codegen import compiling_for
 from kintune.runtime.target import untuned_target
 
-__all__ = ["Program", "assemble"]
+__all__ = ["PlannedProgram", "Program", "assemble", "assemble_plan"]
 
 _PACK = "main_transform_params"
 _UNUSED = "no_kernel"
@@ -64,19 +68,78 @@ def assemble(
         with target, ready:
             if target.kind.name == GPU:
                 return Program(_compile(module, target, {}).executable, lowered.weights)
-            module = tvm.transform.Sequential(
-                [
-                    _SplitWeightPacking(),
-                    relax.transform.LiftTransformParams(),
-                    relax.transform.DeadCodeElimination(),
-                ]
-            )(module)
-            packed, main = _split(module)
-            weights = _pack(packed, lowered.weights, target)
+            main, weights = _packed(module, lowered.weights, target)
             compiled = _compile(main, target, kernels or {})
             return Program(compiled.executable, weights, compiled.object_files)
     except Exception as error:  # TVM raises whatever its passes raise
         raise BuildError(f"the network cannot be compiled: {cause_line(error)}") from error
+
+
+class PlannedProgram(NamedTuple):
+    """A network compiled to a plan, the shared library of the kernels that it calls, and the weights that they read.
+
+    `weights` are packed and followed by the constants of the network; the plan has their places when they lie one after
+    another, each at the next multiple of `kintune.runtime.package.ALIGNMENT`.
+    """
+
+    plan: ExecutionPlan
+    library: bytes
+    weights: tuple[tvm.runtime.Tensor, ...]
+
+
+def assemble_plan(
+    lowered: Lowered,
+    chosen: Mapping[str, tuple[Sketch, Candidate]],
+    target: tvm.target.Target,
+    kernels: Mapping[str, Built] | None = None,
+    *,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    checks: Sequence[IndexCheck] = (),
+) -> PlannedProgram:
+    """Compile as `assemble` does, for a CPU, to what runs without TVM.
+
+    `inputs`, `outputs` and `checks` are those of the imported model.
+
+    Raises:
+        BuildError: a program cannot be applied, the network cannot be compiled, or it has what no plan can do; then the
+            message is "cannot be planned: " and the operator.
+        OrderError: there is no linker for the target's architecture.
+    """
+    if not chosen:
+        target = untuned_target(target)
+    module = _scheduled(lowered, chosen, target, kernels or {})
+    linked: dict[str, bytes] = {}
+    try:
+        with target:
+            main, weights = _packed(module, lowered.weights, target)
+            passes = [*_to_kernels(target), _link_compiled(kernels or {}, linked), relax.transform.AttachGlobalSymbol()]
+            use_vector_functions()
+            keep_nan()
+            called = tvm.transform.Sequential(passes)(_with_a_kernel(main))
+            external = {kernel_name(candidate) for candidate in linked}
+            planned = plan_network(called, weights, external, inputs=inputs, outputs=outputs, checks=checks)
+            library = build_kernels(called, target, tuple(linked.values()))
+            return PlannedProgram(planned.plan, library, planned.weights)
+    except KintuneError:
+        raise
+    except Exception as error:  # TVM raises whatever its passes raise
+        raise BuildError(f"the network cannot be compiled: {cause_line(error)}") from error
+
+
+def _packed(
+    module: tvm.IRModule, weights: tuple[tvm.runtime.Tensor, ...], target: tvm.target.Target
+) -> tuple[tvm.IRModule, tuple[tvm.runtime.Tensor, ...]]:
+    """The module that runs the network on packed weights, and those."""
+    module = tvm.transform.Sequential(
+        [
+            _SplitWeightPacking(),
+            relax.transform.LiftTransformParams(),
+            relax.transform.DeadCodeElimination(),
+        ]
+    )(module)
+    packing, main = _split(module)
+    return main, _pack(packing, weights, target)
 
 
 def _scheduled(
@@ -162,15 +225,7 @@ def _compile(module: tvm.IRModule, target: tvm.target.Target, kernels: Mapping[s
     linked: dict[str, bytes] = {}
     passes = tvm.transform.Sequential(
         [
-            relax.backend.DispatchSampling(),
-            relax.backend.DispatchSortScan(),
-            relax.transform.LegalizeOps(),
-            *default_schedules(target),
-            relax.transform.RewriteDataflowReshape(),
-            relax.transform.ToNonDataflow(),
-            rewriting_pass("AllocateEmptyTensors", _AllocateEmptyTensors),
-            relax.transform.RemovePurityChecking(),
-            relax.transform.CallTIRRewrite(),
+            *_to_kernels(target),
             relax.transform.StaticPlanBlockMemory(),
             relax.transform.LowerAllocTensor(),
             relax.transform.KillAfterLastUse(),
@@ -185,6 +240,21 @@ def _compile(module: tvm.IRModule, target: tvm.target.Target, kernels: Mapping[s
     keep_nan()
     executable = tvm.relax.build(_with_a_kernel(module), target=target, relax_pipeline=passes)
     return _Compiled(executable, tuple(linked.values()))
+
+
+def _to_kernels(target: tvm.target.Target) -> list[tvm.transform.Pass]:
+    """The passes that make a network allocate tensors and call kernels with them."""
+    return [
+        relax.backend.DispatchSampling(),
+        relax.backend.DispatchSortScan(),
+        relax.transform.LegalizeOps(),
+        *default_schedules(target),
+        relax.transform.RewriteDataflowReshape(),
+        relax.transform.ToNonDataflow(),
+        rewriting_pass("AllocateEmptyTensors", _AllocateEmptyTensors),
+        relax.transform.RemovePurityChecking(),
+        relax.transform.CallTIRRewrite(),
+    ]
 
 
 def _link_compiled(kernels: Mapping[str, Built], linked: dict[str, bytes]) -> tvm.transform.Pass:

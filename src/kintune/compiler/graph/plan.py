@@ -1,0 +1,359 @@
+"""From a network of kernel calls to an execution plan: which kernels run in which order, and where each tensor lies."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+import tvm
+from tvm import relax
+
+from kintune.compiler.graph.arena import Buffer, place_buffers, place_in_a_row
+from kintune.compiler.graph.rewriting import operator_of, static_shape
+from kintune.core.model import IndexCheck, Tensor
+from kintune.core.plan import Branch, Copy, ExecutionPlan, Jump, KernelCall, Operation, Place, PlannedTensor
+from kintune.errors import BuildError
+from kintune.runtime.plan_format import element_kind
+
+__all__ = ["Planned", "plan_network"]
+
+_ALLOCATE = "relax.builtin.alloc_tensor"
+_VIEW = "relax.memory.view"
+_SAME_MEMORY = frozenset({"relax.reshape", "relax.memory.ensure_zero_offset"})
+
+
+class Planned(NamedTuple):
+    """A plan, and the tensors that lie one after another in its weights: the packed ones, then constants."""
+
+    plan: ExecutionPlan
+    weights: tuple[tvm.runtime.Tensor, ...]
+
+
+def plan_network(
+    module: tvm.IRModule,
+    weights: Sequence[tvm.runtime.Tensor],
+    external: Collection[str] = (),
+    *,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    checks: Sequence[IndexCheck] = (),
+) -> Planned:
+    """Plan the function `main(inputs..., weights...)` of a module, after the pass `CallTIRRewrite`.
+
+    `external` names kernels that are called and not in the module.  `inputs`, `outputs` and `checks` are those of the
+    imported model: `main` returns the outputs, and then the indices that the checks are about.  The plan has one more
+    output for each check, in their order, so `IndexCheck.result` there is the check's own number.
+
+    Raises:
+        BuildError: the network has something that a plan cannot do: "cannot be planned: " and the operator's name.
+    """
+    main = module["main"]
+    if len(main.params) != len(inputs) + len(weights):
+        raise BuildError(f"main has {len(main.params)} parameters for {len(inputs)} inputs and {len(weights)} weights")
+    return _Planner(module, weights, external).plan(main, inputs, outputs, checks)
+
+
+@dataclass(eq=False)
+class _Storage:
+    """Memory of a tensor; `offset` as for `PlannedTensor`.  Those of an arena are numbered in the order they are made.
+
+    Memory in an arena is in use from operation number `first` to `last`; both are -1 while no operation uses it.  After
+    two were made one, one of them leads to the other by `same_as`.
+    """
+
+    place: Place
+    nbytes: int
+    offset: int = 0
+    number: int = 0
+    first: int = -1
+    last: int = -1
+    same_as: _Storage | None = None
+
+    def root(self) -> _Storage:
+        """The memory that this one has become."""
+        found = self
+        while found.same_as is not None:
+            found = found.same_as
+        return found
+
+    def use(self, first: int, last: int) -> None:
+        """Note that operations number `first` to `last` use it."""
+        self.first = first if self.first < 0 else min(self.first, first)
+        self.last = max(self.last, last)
+
+    def become(self, other: _Storage) -> None:
+        """Make this memory and another one the same."""
+        self.same_as = other
+        if self.first >= 0:
+            other.use(self.first, self.last)
+
+
+class _View(NamedTuple):
+    """A row-major tensor from the start of a storage on."""
+
+    storage: _Storage
+    dtype: str
+    shape: tuple[int, ...]
+
+
+_Value: TypeAlias = "_View | tuple[_Value, ...] | None"
+"""What a variable stands for; None where it is no tensor, as for shapes."""
+
+
+class _Planner:
+    """Walks `main` and collects operations, whose tensors are numbers of `_views`."""
+
+    def __init__(self, module: tvm.IRModule, weights: Sequence[tvm.runtime.Tensor], external: Collection[str]) -> None:
+        self._module = module
+        self._external = external
+        self._weights = list(weights)
+        self._constants: dict[Any, _View] = {}
+        self._values: dict[relax.Var, _Value] = {}
+        self._views: list[_View] = []
+        self._numbers: dict[tuple[int, str, tuple[int, ...]], int] = {}
+        self._storages: list[_Storage] = []
+        self._operations: list[Operation] = []
+        self._serial = count()
+
+    def plan(
+        self, main: relax.Function, inputs: Sequence[Tensor], outputs: Sequence[Tensor], checks: Sequence[IndexCheck]
+    ) -> Planned:
+        """The plan of the function."""
+        input_tensors = []
+        for position, parameter in enumerate(main.params):
+            place, offset = ("input", position) if position < len(inputs) else ("weights", position - len(inputs))
+            view = self._view_of(parameter, place, offset)
+            self._values[parameter] = view
+            if place == "input":
+                input_tensors.append(self._number(view))
+        results = list(_leaves(self._value(main.body)))
+        if len(results) < len(outputs):
+            raise BuildError(f"main returns {len(results)} tensors for {len(outputs)} outputs")
+        returned = [*results[: len(outputs)], *(results[len(outputs) + check.result] for check in checks)]
+        output_tensors = self._return(returned)
+        arena_bytes = self._place()
+        plan = ExecutionPlan(
+            tensors=tuple(map(_planned, self._views)),
+            operations=tuple(self._operations),
+            input_tensors=tuple(input_tensors),
+            output_tensors=output_tensors,
+            inputs=tuple(inputs),
+            outputs=tuple(outputs),
+            arena_bytes=arena_bytes,
+            checks=tuple(msgspec.structs.replace(check, result=number) for number, check in enumerate(checks)),
+        )
+        return Planned(plan, tuple(self._weights))
+
+    def _return(self, returned: Sequence[_View]) -> tuple[int, ...]:
+        """Make tensors of the arena outputs, where one fills its memory and is no other output; copy the others."""
+        claimed = []
+        for number, view in enumerate(returned):
+            storage = view.storage.root()
+            mine = storage.place == "arena" and storage.nbytes == _nbytes(view) > 0
+            if mine:
+                storage.place, storage.offset = "output", number
+            claimed.append(mine)
+        numbers = []
+        for number, (view, mine) in enumerate(zip(returned, claimed, strict=True)):
+            if not mine:
+                target = _View(_Storage("output", _nbytes(view), number), view.dtype, view.shape)
+                self._copy(view, target)
+                view = target
+            numbers.append(self._number(view))
+        return tuple(numbers)
+
+    def _place(self) -> int:
+        """Fix the offsets in the arena, whose size is returned, and in the weights."""
+        roots = [s for s in self._storages if s.same_as is None and s.place == "arena" and s.nbytes and s.first >= 0]
+        arena = place_buffers([Buffer(storage.nbytes, storage.first, storage.last) for storage in roots])
+        for storage, offset in zip(roots, arena.offsets, strict=True):
+            storage.offset = offset
+        sizes = [PlannedTensor("weights", 0, str(w.dtype), tuple(map(int, w.shape))).nbytes for w in self._weights]
+        in_weights = place_in_a_row(sizes).offsets
+        for storage in {view.storage for view in self._views if view.storage.place == "weights"}:
+            storage.offset = in_weights[storage.offset]
+        return arena.nbytes
+
+    def _value(self, expression: Any) -> _Value:
+        """Add what computes the expression to the operations."""
+        match expression:
+            case relax.Var():
+                return self._values[expression]
+            case relax.SeqExpr():
+                for block in expression.blocks:
+                    for binding in block.bindings:
+                        self._values[binding.var] = self._bound(binding)
+                return self._value(expression.body)
+            case tvm.ir.GenericConst():
+                return self._constant(expression)
+            case relax.Tuple():
+                return tuple(self._value(field) for field in expression.fields)
+            case relax.TupleGetItem():
+                fields = self._value(expression.tuple_value)
+                if not isinstance(fields, tuple):
+                    raise _unplanned("TupleGetItem")
+                return fields[int(expression.index)]
+            case relax.If():
+                return self._branch(expression)
+            case relax.Call():
+                return self._call(expression)
+            case relax.ShapeExpr():
+                return None
+        raise _unplanned(type(expression).__name__)
+
+    def _bound(self, binding: relax.Binding) -> _Value:
+        if isinstance(binding, relax.VarBinding):
+            return self._value(binding.value)
+        value = self._value(binding.value)
+        if isinstance(value, _View) and static_shape(binding.var) == value.shape:
+            return value
+        raise _unplanned("match_cast")
+
+    def _call(self, call: relax.Call) -> _Value:
+        if isinstance(call.op, tvm.ir.GlobalVar):
+            function = self._module[call.op]
+            if not isinstance(function, tvm.tirx.PrimFunc):
+                raise _unplanned(str(call.op.name_hint))
+            return self._run(str((function.attrs or {}).get("global_symbol", call.op.name_hint)), call)
+        if isinstance(call.op, relax.ExternFunc):
+            if str(call.op.global_symbol) not in self._external:
+                raise _unplanned(str(call.op.global_symbol))
+            return self._run(str(call.op.global_symbol), call)
+        name = operator_of(call)
+        if name == _ALLOCATE:
+            return self._view_of(call, "arena")
+        if name in _SAME_MEMORY or (name == _VIEW and _starts_at_zero(call)):
+            source, shape = self._value(call.args[0]), static_shape(call)
+            if isinstance(source, _View) and shape is not None:
+                return _View(source.storage, str(call.ty.dtype), shape)
+        raise _unplanned(name or type(call.op).__name__)
+
+    def _run(self, kernel: str, call: relax.Call) -> None:
+        arguments = []
+        for argument in call.args:
+            value = self._value(argument)
+            if not isinstance(value, _View):
+                raise _unplanned(f"{kernel}, which takes more than tensors")
+            arguments.append(value)
+        self._emit(KernelCall(kernel, tuple(map(self._number, arguments))), arguments)
+
+    def _branch(self, expression: relax.If) -> _Value:
+        """Both branches leave their results in the same memory: their own where they made it, or else they copy."""
+        condition = self._value(expression.cond)
+        if not isinstance(condition, _View) or not _nbytes(condition):
+            raise _unplanned("If without a tensor as its condition")
+        branch = self._emit(Branch(self._number(condition), 0), [condition])
+        merged = _like(expression.ty, self)
+        targets = list(_leaves(merged))
+        self._merge(expression.true_branch, targets)
+        jump = self._emit(Jump(0), [])
+        otherwise = len(self._operations)
+        self._merge(expression.false_branch, targets)
+        if len(self._operations) == otherwise:
+            self._operations.pop()
+            otherwise = jump
+        else:
+            self._operations[jump] = Jump(len(self._operations))
+        self._operations[branch] = Branch(self._number(condition), otherwise)
+        return merged
+
+    def _merge(self, body: Any, targets: Sequence[_View]) -> None:
+        start = next(self._serial)
+        results = list(_leaves(self._value(body)))
+        made = set()
+        for result, target in zip(results, targets, strict=True):
+            source, storage = result.storage.root(), target.storage.root()
+            own = source.place == "arena" and source.number > start and source.nbytes == storage.nbytes
+            if own and source not in made:
+                source.become(storage)
+                made.add(storage)
+            else:
+                self._copy(result, target)
+
+    def _copy(self, source: _View, target: _View) -> None:
+        if _nbytes(target):
+            self._emit(Copy(self._number(source), self._number(target)), [source, target])
+
+    def _emit(self, operation: Operation, views: Iterable[_View]) -> int:
+        """Append an operation that uses the views; returns its number."""
+        number = len(self._operations)
+        for view in views:
+            view.storage.root().use(number, number)
+        self._operations.append(operation)
+        return number
+
+    def _constant(self, constant: tvm.ir.GenericConst) -> _View:
+        key = constant.value.__chandle__()
+        if key not in self._constants:
+            self._constants[key] = self._view_of(constant, "weights", len(self._weights))
+            self._weights.append(constant.value)
+        return self._constants[key]
+
+    def _view_of(self, expression: Any, place: Place, offset: int = 0) -> _View:
+        """New memory for the value of an expression."""
+        return self.new_view(expression.ty, place, offset)
+
+    def new_view(self, kind: Any, place: Place, offset: int = 0) -> _View:
+        """A tensor of a type in memory of its own."""
+        shape = static_shape(_Typed(kind))
+        if shape is None:
+            raise _unplanned(f"a value of type {kind}")
+        dtype = str(kind.dtype)
+        try:
+            element_kind(dtype)
+        except ValueError:
+            raise _unplanned(f"a tensor of {dtype}") from None
+        nbytes = PlannedTensor(place, 0, dtype, shape).nbytes
+        storage = _Storage(place, nbytes, offset, next(self._serial))
+        self._storages.append(storage)
+        return _View(storage, dtype, shape)
+
+    def _number(self, view: _View) -> int:
+        key = (id(view.storage), view.dtype, view.shape)
+        if key not in self._numbers:
+            self._numbers[key] = len(self._views)
+            self._views.append(view)
+        return self._numbers[key]
+
+
+class _Typed(NamedTuple):
+    ty: Any
+
+
+def _like(kind: Any, planner: _Planner) -> _Value:
+    """New tensors in the arena for a value of a type."""
+    if isinstance(kind, relax.TupleType):
+        return tuple(_like(field, planner) for field in kind.fields)
+    return planner.new_view(kind, "arena")
+
+
+def _leaves(value: _Value) -> Iterator[_View]:
+    if value is None:
+        raise _unplanned("a result that is no tensor")
+    if isinstance(value, _View):
+        yield value
+    else:
+        for field in value:
+            yield from _leaves(field)
+
+
+def _planned(view: _View) -> PlannedTensor:
+    storage = view.storage.root()
+    return PlannedTensor(storage.place, storage.offset, view.dtype, view.shape)
+
+
+def _starts_at_zero(call: relax.Call) -> bool:
+    """Whether a view has no offset in bytes."""
+    offset = call.args[3] if len(call.args) > 3 else None
+    return offset is None or (isinstance(offset, tvm.tirx.IntImm) and int(offset.value) == 0)
+
+
+def _nbytes(view: _View) -> int:
+    return PlannedTensor("arena", 0, view.dtype, view.shape).nbytes
+
+
+def _unplanned(operator: str) -> BuildError:
+    return BuildError(f"cannot be planned: {operator}")
