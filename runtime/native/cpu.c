@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "internal.h"
 
+#include <ctype.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -13,9 +14,28 @@
 #define ARCH_REQ_XCOMP_PERM 0x1023
 #define TILE_DATA 18
 
-static char list[16384]; /* " name name ... ": the features of the first processor */
+static char list[16384]; /* " name name ... ": the features of the first processor, in the plan's spelling */
 static struct utsname about;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* What Linux calls otherwise than LLVM, whose names plans have, without what is no letter or digit. */
+static const char *const synonyms[][2] = {{"pni", "sse3"}, {"asimd", "neon"}, {"asimdhp", "fp16"}, {"asimddp", "dotprod"}};
+
+/* Appends the next name of `text` to the list; returns what follows it. */
+static const char *append_name(const char *text) {
+  char name[64];
+  size_t length = 0;
+  for (; *text == ' ' || *text == '\t'; text++) continue;
+  for (; *text != '\0' && *text != ' ' && *text != '\t'; text++)
+    if (isalnum((unsigned char)*text) && length < sizeof name - 1) name[length++] = *text;
+  name[length] = '\0';
+  const char *known = name;
+  for (size_t i = 0; i < sizeof synonyms / sizeof *synonyms; i++)
+    if (strcmp(name, synonyms[i][0]) == 0) known = synonyms[i][1];
+  size_t used = strlen(list);
+  if (length > 0) snprintf(list + used, sizeof list - used, "%s ", known);
+  return text;
+}
 
 static void read_list(void) {
   if (uname(&about) != 0) about.machine[0] = '\0';
@@ -32,10 +52,9 @@ static void read_list(void) {
   if (line == NULL) line = strstr(text, "\nFeatures");
   if (line == NULL || (line = strchr(line, ':')) == NULL) return;
   line++;
-  size_t end = strcspn(line, "\n");
-  list[0] = ' ';
-  memcpy(list + 1, line, end);
-  memcpy(list + 1 + end, " ", 2);
+  line[strcspn(line, "\n")] = '\0';
+  strcpy(list, " ");
+  for (const char *at = line; *at != '\0';) at = append_name(at);
 }
 
 static bool has(const char *feature) {
@@ -66,7 +85,7 @@ bool kt_cpu_runs(const kt_plan *plan, char *missing, size_t size) {
 kt_status kt_cpu_prepare(const kt_plan *plan) {
 #if defined(__x86_64__)
   for (uint32_t i = 0; i < plan->header.isa_count; i++)
-    if (strcmp(plan->text + plan->isa[i], "amx_tile") == 0)
+    if (strcmp(plan->text + plan->isa[i], "amxtile") == 0)
       if (syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) != 0)
         return kt_fail(KT_ERROR_UNSUPPORTED, "the kernel of this system does not permit AMX");
 #else
