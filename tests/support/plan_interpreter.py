@@ -1,4 +1,4 @@
-"""Runs an execution plan in Python on numpy memory, with the kernels loaded through TVM: what the C runtime should do."""
+"""Runs an execution plan in Python on numpy memory, with kernels loaded through TVM: what the C runtime should do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kintune.compiler.graph.arena import place_in_a_row
 from kintune.compiler.graph.assemble import PlannedProgram
 from kintune.core.dtypes import numpy_dtype
-from kintune.core.plan import Branch, Copy, ExecutionPlan, Jump, KernelCall, PlannedTensor
+from kintune.core.execution_plan import Branch, Copy, ExecutionPlan, Jump, KernelCall, PlannedTensor
 from kintune.runtime.package import ALIGNMENT
 from kintune.runtime.tensors import block_of
 
@@ -31,7 +31,7 @@ def run_plan(program: PlannedProgram, *inputs: NDArray[Any]) -> list[NDArray[Any
 
 
 class PlanInterpreter:
-    """A plan with its kernels and the memory of its weights; `executed` has the numbers of the last run's operations."""
+    """A plan with its kernels and weights; `executed` has the numbers of the operations of the last run."""
 
     def __init__(self, program: PlannedProgram) -> None:
         self._plan = program.plan

@@ -13,8 +13,8 @@ from tvm import relax
 
 from kintune.compiler.graph.arena import Buffer, place_buffers, place_in_a_row
 from kintune.compiler.graph.rewriting import operator_of, static_shape
+from kintune.core.execution_plan import Branch, Copy, ExecutionPlan, Jump, KernelCall, Operation, Place, PlannedTensor
 from kintune.core.model import IndexCheck, Tensor
-from kintune.core.plan import Branch, Copy, ExecutionPlan, Jump, KernelCall, Operation, Place, PlannedTensor
 from kintune.errors import BuildError
 from kintune.runtime.plan_format import element_kind
 
