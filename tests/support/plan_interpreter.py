@@ -19,7 +19,7 @@ from kintune.core.execution_plan import Branch, Copy, ExecutionPlan, Jump, Kerne
 from kintune.runtime.package import ALIGNMENT
 from kintune.runtime.tensors import block_of
 
-__all__ = ["PlanInterpreter", "run_plan"]
+__all__ = ["PlanInterpreter", "load_kernels", "run_plan"]
 
 _GARBAGE = 0xA5
 """What the arena and the outputs hold before a run."""
@@ -35,7 +35,7 @@ class PlanInterpreter:
 
     def __init__(self, program: PlannedProgram) -> None:
         self._plan = program.plan
-        self._module = _load(program.library)
+        self._module = load_kernels(program.library)
         blocks = [block_of(weight) for weight in program.weights]
         row = place_in_a_row(block.data.nbytes for block in blocks)
         self._weights = _memory(row.nbytes)
@@ -95,7 +95,7 @@ class PlanInterpreter:
         return memory[tensor.offset : tensor.offset + tensor.nbytes]
 
 
-def _load(library: bytes) -> Any:
+def load_kernels(library: bytes) -> Any:
     """The library, whose kernels report their errors to TVM."""
     with tempfile.NamedTemporaryFile(prefix="kintune-", suffix=".so") as file:
         file.write(library)
