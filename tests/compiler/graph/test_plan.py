@@ -118,6 +118,7 @@ def test_tuned_programs_and_kernels_that_are_compiled_already(small_conv: Small)
     from kintune.compiler.graph.assemble import assemble, assemble_plan
     from kintune.compiler.space.replay import save_workload
     from kintune.compiler.space.sketches import generate_sketches
+    from kintune.core.stage_requests import kernel_name
     from kintune.search.processor import Processor
     from kintune.search.rules import rule_candidates
     from tests.support.plan_interpreter import run_plan
@@ -137,7 +138,8 @@ def test_tuned_programs_and_kernels_that_are_compiled_already(small_conv: Small)
         program = assemble_plan(lowered, chosen, target, linked, inputs=model.inputs, outputs=model.outputs)
         assert [tuple(w.shape) for w in program.weights] != [tuple(w.shape) for w in lowered.weights]
         calls = {operation.kernel for operation in program.plan.operations if isinstance(operation, KernelCall)}
-        assert sum(call.startswith("kernel_") for call in calls) == len(linked)
+        assert {call for call in calls if call.startswith("kernel_")} <= {kernel_name(digest) for digest in linked}
+        assert any(call.startswith("kernel_") for call in calls) == bool(linked)
         _assert_same(run_plan(program, _normal(*model.inputs[0].shape)), wanted)
 
 
@@ -283,25 +285,28 @@ def test_a_branch_without_operations_needs_no_jump(cpu: tvm.target.Target) -> No
         _assert_same(run_plan(planned, *feeds), _by_vm(compiled, feeds))
 
 
-def test_what_cannot_be_planned_is_named(cpu: tvm.target.Target) -> None:
+def test_a_function_of_another_library_cannot_be_planned(cpu: tvm.target.Target) -> None:
     from tvm.script import relax as R
 
     @R.function(pure=False)  # type: ignore[misc]
     def main(x: R.Tensor((4,), "float32")):  # type: ignore[no-untyped-def]
-        y = R.call_packed("my.function", x, ty_args=R.Tensor((4,), "float32"))
-        return y
+        return R.call_packed("my.function", x, ty_args=R.Tensor((4,), "float32"))
 
     port = (Tensor("x", (4,), "float32"),)
     with pytest.raises(BuildError, match=r"^cannot be planned: my\.function$"):
         _planned(main, port, port, cpu)
 
+
+def test_a_type_that_the_runtime_lacks_cannot_be_planned(cpu: tvm.target.Target) -> None:
+    from tvm.script import relax as R
+
     @R.function  # type: ignore[misc]
-    def eights(x: R.Tensor((4,), "float8_e4m3fn")):  # type: ignore[no-untyped-def]
-        return x
+    def main(x: R.Tensor((4,), "float8_e4m3fn")):  # type: ignore[no-untyped-def]
+        return R.reshape(x, R.shape([4]))
 
     port = (Tensor("x", (4,), "float8_e4m3fn"),)
-    with pytest.raises(BuildError, match="^cannot be planned: a tensor of float8_e4m3fn$"):
-        _planned(eights, port, port, cpu)
+    with pytest.raises(BuildError, match=r"^cannot be planned: a tensor of float8_e4m3fn$"):
+        _planned(main, port, port, cpu)
 
 
 def _small_program(target: tvm.target.Target) -> PlannedProgram:
@@ -309,8 +314,7 @@ def _small_program(target: tvm.target.Target) -> PlannedProgram:
 
     @R.function  # type: ignore[misc]
     def main(x: R.Tensor((4,), "float32")):  # type: ignore[no-untyped-def]
-        y = R.add(x, x)
-        return y
+        return R.add(x, x)
 
     port = (Tensor("x", (4,), "float32"),)
     return _planned(main, port, port, target)[0]
@@ -322,8 +326,8 @@ def test_a_kernel_says_why_it_refuses_its_arguments(cpu: tvm.target.Target) -> N
     from tests.support.plan_interpreter import load_kernels
 
     kernels = load_kernels(_small_program(cpu).library)
-    with pytest.raises(Exception, match="Mismatched"):
-        kernels["add"](*(tvm.runtime.empty((size,), "float32") for size in (4, 3)))
+    with pytest.raises(ValueError, match=r"Invalid T_add\.shape\[0\] on argument #2"):
+        kernels["add"](*(tvm.runtime.empty((size,), "float32") for size in (4, 4, 3)))
 
 
 def test_the_library_loads_without_tvm(cpu: tvm.target.Target, tmp_path: Path) -> None:

@@ -120,7 +120,8 @@ def assemble_plan(
             external = {kernel_name(candidate) for candidate in linked}
             planned = plan_network(called, weights, external, inputs=inputs, outputs=outputs, checks=checks)
             used = {operation.kernel for operation in planned.plan.operations if isinstance(operation, KernelCall)}
-            library = build_kernels(_with_a_kernel(_kernels(called, used)), target, tuple(linked.values()))
+            object_files = [content for candidate, content in linked.items() if kernel_name(candidate) in used]
+            library = build_kernels(_with_a_kernel(_kernels(called, used)), target, object_files)
             return PlannedProgram(planned.plan, library, planned.weights)
     except KintuneError:
         raise
