@@ -1,4 +1,4 @@
-"""Runs an execution plan in Python on numpy memory, with the kernels loaded through TVM: what the C runtime should do."""
+"""Runs an execution plan in Python on numpy memory, with kernels loaded through TVM: what the C runtime should do."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from kintune.compiler.graph.arena import place_in_a_row
 from kintune.compiler.graph.assemble import PlannedProgram
 from kintune.core.dtypes import numpy_dtype
-from kintune.core.plan import Branch, Copy, ExecutionPlan, Jump, KernelCall, PlannedTensor
+from kintune.core.execution_plan import Branch, Copy, ExecutionPlan, Jump, KernelCall, PlannedTensor
 from kintune.runtime.package import ALIGNMENT
 from kintune.runtime.tensors import block_of
 
-__all__ = ["PlanInterpreter", "run_plan"]
+__all__ = ["PlanInterpreter", "load_kernels", "run_plan"]
 
 _GARBAGE = 0xA5
 """What the arena and the outputs hold before a run."""
@@ -31,11 +31,11 @@ def run_plan(program: PlannedProgram, *inputs: NDArray[Any]) -> list[NDArray[Any
 
 
 class PlanInterpreter:
-    """A plan with its kernels and the memory of its weights; `executed` has the numbers of the last run's operations."""
+    """A plan with its kernels and weights; `executed` has the numbers of the operations of the last run."""
 
     def __init__(self, program: PlannedProgram) -> None:
         self._plan = program.plan
-        self._module = _load(program.library)
+        self._module = load_kernels(program.library)
         blocks = [block_of(weight) for weight in program.weights]
         row = place_in_a_row(block.data.nbytes for block in blocks)
         self._weights = _memory(row.nbytes)
@@ -95,7 +95,7 @@ class PlanInterpreter:
         return memory[tensor.offset : tensor.offset + tensor.nbytes]
 
 
-def _load(library: bytes) -> Any:
+def load_kernels(library: bytes) -> Any:
     """The library, whose kernels report their errors to TVM."""
     with tempfile.NamedTemporaryFile(prefix="kintune-", suffix=".so") as file:
         file.write(library)

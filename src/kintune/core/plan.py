@@ -1,94 +1,35 @@
-"""The execution plan: what a compiled network of fixed shapes does, kernel by kernel, and where each tensor lies."""
+"""What a round is to select."""
 
 from __future__ import annotations
 
-import math
-from typing import Literal, TypeAlias
+from collections.abc import Sequence
 
 import msgspec
 
-from kintune.core.dtypes import numpy_dtype
-from kintune.core.model import IndexCheck, Tensor
-
-__all__ = [
-    "Branch",
-    "Copy",
-    "ExecutionPlan",
-    "Jump",
-    "KernelCall",
-    "Operation",
-    "Place",
-    "PlannedTensor",
-]
-
-Place: TypeAlias = Literal["input", "output", "weights", "arena"]
+__all__ = ["Round", "RoundEntry", "at_most"]
 
 
-class PlannedTensor(msgspec.Struct, frozen=True):
-    """A row-major tensor that a kernel takes.
+class RoundEntry(msgspec.Struct, frozen=True):
+    """`size` candidates of one subgraph, chosen by `how`: "rule", "search" or "foresee"."""
 
-    `offset` is in bytes, a multiple of 64, into the arena or the packed weights; for an input or output it is the
-    number of that input or output, in the plan's order.
-    """
-
-    place: Place
-    offset: int
-    dtype: str
-    shape: tuple[int, ...]
-
-    @property
-    def nbytes(self) -> int:
-        """The size in bytes."""
-        return math.prod(self.shape) * numpy_dtype(self.dtype).itemsize
+    workload: str
+    size: int
+    how: str
 
 
-class KernelCall(msgspec.Struct, frozen=True, tag="call"):
-    """Calls a kernel of the library with tensors, by their number, in the order of its parameters.
+class Round(msgspec.Struct, frozen=True):
+    """The round of this number; a survey has an entry for every subgraph, a later one for those that share it."""
 
-    It runs on at most `threads` threads; 0 means all of the context's.
-    """
-
-    kernel: str
-    tensors: tuple[int, ...]
-    threads: int = 0
+    number: int
+    entries: tuple[RoundEntry, ...]
 
 
-class Copy(msgspec.Struct, frozen=True, tag="copy"):
-    """Copies the bytes of tensor `source` to tensor `target`, which has as many."""
-
-    source: int
-    target: int
-
-
-class Branch(msgspec.Struct, frozen=True, tag="branch"):
-    """Goes on with the operation number `otherwise`, further on, where the first element of `condition` is zero."""
-
-    condition: int
-    otherwise: int
-
-
-class Jump(msgspec.Struct, frozen=True, tag="jump"):
-    """Goes on with the operation number `target`, further on."""
-
-    target: int
-
-
-Operation: TypeAlias = KernelCall | Copy | Branch | Jump
-
-
-class ExecutionPlan(msgspec.Struct, frozen=True):
-    """Operations in order, and the tensors they name by number.
-
-    `inputs` and `outputs` are the model's, in its order; `input_tensors` and `output_tensors` are their numbers among
-    `tensors`.  After the outputs of the model come those of `checks`, integer tensors of indices that are verified after
-    a run and not handed out; `IndexCheck.result` counts among them all, as for `Manifest.checks`.
-    """
-
-    tensors: tuple[PlannedTensor, ...]
-    operations: tuple[Operation, ...]
-    input_tensors: tuple[int, ...]
-    output_tensors: tuple[int, ...]
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    arena_bytes: int
-    checks: tuple[IndexCheck, ...] = ()
+def at_most(entries: Sequence[RoundEntry], trials: int) -> tuple[RoundEntry, ...]:
+    """The first of the entries, of so many candidates together; the last of them may be cut short."""
+    kept: list[RoundEntry] = []
+    for entry in entries:
+        size = min(entry.size, trials)
+        if size > 0:
+            kept.append(msgspec.structs.replace(entry, size=size))
+            trials -= size
+    return tuple(kept)

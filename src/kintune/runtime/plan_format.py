@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kintune.core.plan import Branch, Copy, ExecutionPlan, Jump, KernelCall, Operation, PlannedTensor
+from kintune.core.execution_plan import Branch, Copy, ExecutionPlan, Jump, KernelCall, Operation, PlannedTensor
 
 __all__ = ["VERSION", "element_kind", "encode_plan"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import tvm
@@ -17,8 +17,8 @@ from kintune.compiler.graph.rewriting import rewriting_pass
 from kintune.compiler.space.generator import default_schedules
 from kintune.compiler.space.replay import apply_candidate
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
+from kintune.core.execution_plan import ExecutionPlan, KernelCall
 from kintune.core.model import IndexCheck, Tensor
-from kintune.core.plan import ExecutionPlan
 from kintune.core.stage_requests import Built, kernel_name
 from kintune.errors import BuildError, KintuneError, cause_line
 from kintune.hardware.gpus import GPU
@@ -119,7 +119,9 @@ def assemble_plan(
             called = tvm.transform.Sequential(passes)(_with_a_kernel(main))
             external = {kernel_name(candidate) for candidate in linked}
             planned = plan_network(called, weights, external, inputs=inputs, outputs=outputs, checks=checks)
-            library = build_kernels(called, target, tuple(linked.values()))
+            used = {operation.kernel for operation in planned.plan.operations if isinstance(operation, KernelCall)}
+            object_files = [content for candidate, content in linked.items() if kernel_name(candidate) in used]
+            library = build_kernels(_with_a_kernel(_kernels(called, used)), target, object_files)
             return PlannedProgram(planned.plan, library, planned.weights)
     except KintuneError:
         raise
@@ -200,6 +202,16 @@ def _split(module: tvm.IRModule) -> tuple[tvm.IRModule | None, tvm.IRModule]:
         return None, module
     packing = relax.transform.DeadCodeElimination([_PACK])(_without(module, "main"))
     return packing, relax.transform.DeadCodeElimination(["main"])(_without(module, _PACK))
+
+
+def _kernels(module: tvm.IRModule, names: Collection[str]) -> tvm.IRModule:
+    """The PrimFuncs of a module whose global symbols are among the names."""
+    functions = {
+        variable: function
+        for variable, function in module.functions_items()
+        if isinstance(function, tvm.tirx.PrimFunc) and str(function.attrs["global_symbol"]) in names
+    }
+    return tvm.IRModule(functions, attrs=module.attrs)
 
 
 def _without(module: tvm.IRModule, name: str) -> tvm.IRModule:

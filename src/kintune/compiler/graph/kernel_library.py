@@ -39,21 +39,16 @@ The variable is exported; `protected` keeps the one of another library from taki
 
 
 def build_kernels(module: tvm.IRModule, target: tvm.target.Target, object_files: Sequence[bytes] = ()) -> bytes:
-    """Compile the PrimFuncs of a module for a CPU and link them with `object_files`, which define further kernels.
+    """Compile a module of PrimFuncs, at least one, for a CPU, and link them with `object_files`.
 
-    Each function is exported as `__tvm_ffi_NAME`, NAME being its global symbol.
+    These define further kernels.  Each function is exported as `__tvm_ffi_NAME`, NAME being its global symbol.
 
     Raises:
         BuildError: the linker fails.
         OrderError: there is no linker for the target's architecture.
         Exception: of the compiler's own kinds.
     """
-    functions = {
-        variable: function
-        for variable, function in module.functions_items()
-        if isinstance(function, tvm.tirx.PrimFunc)
-    }
-    built = tvm.tirx.build(tvm.IRModule(functions, attrs=module.attrs), target=target, pipeline="default")
+    built = tvm.tirx.build(module, target=target, pipeline="default")
     return library_of(built, architecture_of(target), [*object_files, _raising(triple_of(target))])
 
 

@@ -13,8 +13,8 @@ from tvm import relax
 
 from kintune.compiler.graph.arena import Buffer, place_buffers, place_in_a_row
 from kintune.compiler.graph.rewriting import operator_of, static_shape
+from kintune.core.execution_plan import Branch, Copy, ExecutionPlan, Jump, KernelCall, Operation, Place, PlannedTensor
 from kintune.core.model import IndexCheck, Tensor
-from kintune.core.plan import Branch, Copy, ExecutionPlan, Jump, KernelCall, Operation, Place, PlannedTensor
 from kintune.errors import BuildError
 from kintune.runtime.plan_format import element_kind
 
@@ -124,11 +124,11 @@ class _Planner:
         """The plan of the function."""
         input_tensors = []
         for position, parameter in enumerate(main.params):
-            place, offset = ("input", position) if position < len(inputs) else ("weights", position - len(inputs))
-            view = self._view_of(parameter, place, offset)
-            self._values[parameter] = view
-            if place == "input":
+            if position < len(inputs):
+                self._values[parameter] = view = self.new_view(parameter.ty, "input", position)
                 input_tensors.append(self._number(view))
+            else:
+                self._values[parameter] = self.new_view(parameter.ty, "weights", position - len(inputs))
         results = list(_leaves(self._value(main.body)))
         if len(results) < len(outputs):
             raise BuildError(f"main returns {len(results)} tensors for {len(outputs)} outputs")
@@ -193,7 +193,7 @@ class _Planner:
                 return tuple(self._value(field) for field in expression.fields)
             case relax.TupleGetItem():
                 fields = self._value(expression.tuple_value)
-                if not isinstance(fields, tuple):
+                if fields is None or isinstance(fields, _View):
                     raise _unplanned("TupleGetItem")
                 return fields[int(expression.index)]
             case relax.If():
@@ -217,14 +217,16 @@ class _Planner:
             function = self._module[call.op]
             if not isinstance(function, tvm.tirx.PrimFunc):
                 raise _unplanned(str(call.op.name_hint))
-            return self._run(str((function.attrs or {}).get("global_symbol", call.op.name_hint)), call)
+            self._run(str((function.attrs or {}).get("global_symbol", call.op.name_hint)), call)
+            return None
         if isinstance(call.op, relax.ExternFunc):
             if str(call.op.global_symbol) not in self._external:
                 raise _unplanned(str(call.op.global_symbol))
-            return self._run(str(call.op.global_symbol), call)
+            self._run(str(call.op.global_symbol), call)
+            return None
         name = operator_of(call)
         if name == _ALLOCATE:
-            return self._view_of(call, "arena")
+            return self.new_view(call.ty, "arena")
         if name in _SAME_MEMORY or (name == _VIEW and _starts_at_zero(call)):
             source, shape = self._value(call.args[0]), static_shape(call)
             if isinstance(source, _View) and shape is not None:
@@ -288,13 +290,9 @@ class _Planner:
     def _constant(self, constant: tvm.ir.GenericConst) -> _View:
         key = constant.value.__chandle__()
         if key not in self._constants:
-            self._constants[key] = self._view_of(constant, "weights", len(self._weights))
+            self._constants[key] = self.new_view(constant.ty, "weights", len(self._weights))
             self._weights.append(constant.value)
         return self._constants[key]
-
-    def _view_of(self, expression: Any, place: Place, offset: int = 0) -> _View:
-        """New memory for the value of an expression."""
-        return self.new_view(expression.ty, place, offset)
 
     def new_view(self, kind: Any, place: Place, offset: int = 0) -> _View:
         """A tensor of a type in memory of its own."""

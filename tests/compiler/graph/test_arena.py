@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from itertools import combinations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kintune.compiler.graph.arena import Buffer, aligned, largest_live_bytes, place_buffers, place_in_a_row
+from kintune.runtime.package import ALIGNMENT
+
+
+def _buffer(nbytes: int, first: int, duration: int) -> Buffer:
+    return Buffer(nbytes, first, first + duration)
+
+
+buffers = st.lists(st.builds(_buffer, st.integers(0, 1000), st.integers(0, 30), st.integers(0, 12)), max_size=40)
+
+
+@given(buffers)
+def test_buffers_that_are_live_together_do_not_overlap(given_buffers: list[Buffer]) -> None:
+    arena = place_buffers(given_buffers)
+    assert all(offset % ALIGNMENT == 0 for offset in arena.offsets)
+    placed = list(zip(given_buffers, arena.offsets, strict=True))
+    for (one, at), (other, there) in combinations(placed, 2):
+        if one.nbytes and other.nbytes and one.first <= other.last and other.first <= one.last:
+            assert at + one.nbytes <= there or there + other.nbytes <= at
+    assert all(offset + buffer.nbytes <= arena.nbytes for buffer, offset in placed)
+
+
+@given(buffers)
+def test_the_arena_is_between_the_most_that_is_live_and_the_sum_of_all(given_buffers: list[Buffer]) -> None:
+    times = range(64)
+    live = max(sum(aligned(b.nbytes) for b in given_buffers if b.first <= time <= b.last) for time in times)
+    assert largest_live_bytes(given_buffers) == live
+    assert live <= place_buffers(given_buffers).nbytes <= sum(aligned(b.nbytes) for b in given_buffers)
+
+
+def test_a_chain_takes_the_memory_of_its_two_largest_neighbours() -> None:
+    chain = [Buffer(nbytes, at, at + 1) for at, nbytes in enumerate((640, 1280, 320, 960))]
+    assert place_buffers(chain).nbytes == 640 + 1280
+
+
+def test_the_smallest_gap_that_is_large_enough_is_taken() -> None:
+    ended = [Buffer(6400, 0, 0), Buffer(3200, 0, 0)]
+    lasting = [Buffer(6300, 0, 9), Buffer(3100, 0, 9)]
+    wide, narrow, _, _, late = place_buffers([*ended, *lasting, Buffer(3000, 5, 5)]).offsets
+    assert late == narrow != wide
+
+
+def test_buffers_without_bytes_and_no_buffers() -> None:
+    assert place_buffers([]) == ((), 0)
+    assert place_buffers([Buffer(0, 0, 9), Buffer(1, 0, 9)]) == ((0, 0), ALIGNMENT)
+
+
+@given(st.lists(st.integers(0, 1000)))
+def test_what_lies_in_a_row_is_aligned_and_in_order(sizes: list[int]) -> None:
+    row = place_in_a_row(sizes)
+    assert all(offset % ALIGNMENT == 0 for offset in row.offsets)
+    starts = [*row.offsets, row.nbytes]
+    assert starts[0] == 0
+    assert all(0 <= starts[at + 1] - starts[at] - nbytes < ALIGNMENT for at, nbytes in enumerate(sizes))

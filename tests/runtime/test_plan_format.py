@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import ctypes
+import struct
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kintune.core.execution_plan import Branch, Copy, ExecutionPlan, Jump, KernelCall, PlannedTensor
+from kintune.core.model import IndexCheck, Tensor
+from kintune.hardware.toolchain import find_linker
+from kintune.runtime.plan_format import element_kind, encode_plan
+
+NATIVE = Path(__file__).parents[2] / "runtime" / "native"
+
+PLAN = ExecutionPlan(
+    tensors=(
+        PlannedTensor("input", 0, "float32", (2, 3)),
+        PlannedTensor("input", 1, "int64", (2,)),
+        PlannedTensor("input", 2, "bool", ()),
+        PlannedTensor("weights", 64, "bfloat16", (3,)),
+        PlannedTensor("arena", 128, "uint8", (2, 3)),
+        PlannedTensor("output", 0, "float32", (2, 3)),
+        PlannedTensor("output", 1, "int64", (2,)),
+        PlannedTensor("arena", 0, "float16", (0, 3)),
+    ),
+    operations=(
+        KernelCall("first", (0, 3, 4)),
+        Branch(2, 4),
+        KernelCall("second", (4, 1, 5), threads=3),
+        Jump(5),
+        KernelCall("first", (0, 3, 5)),
+        Copy(1, 6),
+    ),
+    input_tensors=(0, 1, 2),
+    output_tensors=(5, 6),
+    inputs=(
+        Tensor("image", (2, 3), "float32"),
+        Tensor("ids", (2,), "int64", bounds=(-7, 6)),
+        Tensor("größer", (), "bool"),
+    ),
+    outputs=(Tensor("scores", (2, 3), "float32"),),
+    arena_bytes=192,
+    checks=(IndexCheck("Gather_1", 0, (3, 9), 1, negative=True),),
+)
+
+
+class Bytes(ctypes.Structure):
+    """`kt_bytes`"""
+
+    _fields_ = [("data", ctypes.c_char_p), ("nbytes", ctypes.c_size_t)]
+
+
+COUNTS = (
+    "tensor_count", "extent_count", "operation_count", "argument_count", "kernel_count", "input_count", "output_count",
+    "check_count", "size_count", "isa_count", "machine", "text_bytes",
+)  # fmt: skip
+
+
+class ReadPlan(ctypes.Structure):
+    """`kt_plan`"""
+
+    _fields_ = [
+        ("magic", ctypes.c_uint8 * 8),
+        ("version", ctypes.c_uint32),
+        ("threads", ctypes.c_uint32),
+        ("checksum", ctypes.c_uint64),
+        ("arena_bytes", ctypes.c_uint64),
+        ("weights_bytes", ctypes.c_uint64),
+        ("weights_checksum", ctypes.c_uint64),
+        ("library_bytes", ctypes.c_uint64),
+        ("library_checksum", ctypes.c_uint64),
+        *((name, ctypes.c_uint32) for name in COUNTS),
+        ("tensors", ctypes.c_void_p),
+        ("extents", ctypes.POINTER(ctypes.c_int64)),
+        ("operations", ctypes.c_void_p),
+        ("arguments", ctypes.POINTER(ctypes.c_uint32)),
+        ("kernels", ctypes.POINTER(ctypes.c_uint32)),
+        ("inputs", ctypes.c_void_p),
+        ("outputs", ctypes.c_void_p),
+        ("checks", ctypes.c_void_p),
+        ("sizes", ctypes.POINTER(ctypes.c_int64)),
+        ("isa", ctypes.POINTER(ctypes.c_uint32)),
+        ("text", ctypes.c_void_p),
+    ]
+
+
+class Native:
+    """The runtime's reader of plans."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        library.kt_checksum.restype = ctypes.c_uint64
+        library.kt_checksum.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+        library.kt_plan_read.argtypes = [Bytes, ctypes.c_char_p, ctypes.c_void_p]
+        library.kt_last_error.restype = ctypes.c_char_p
+
+    def checksum(self, content: bytes) -> int:
+        return int(self._library.kt_checksum(content, len(content)))
+
+    def read(self, content: bytes) -> tuple[ReadPlan, str]:
+        """What the reader makes of it, and its complaint, which is empty if there is none."""
+        plan = ReadPlan()
+        status = self._library.kt_plan_read(Bytes(content, len(content)), b"plan", ctypes.byref(plan))
+        return plan, self._library.kt_last_error().decode() if status else ""
+
+
+@pytest.fixture(scope="session")
+def native(tmp_path_factory: pytest.TempPathFactory) -> Native:
+    library = tmp_path_factory.mktemp("native") / "plan.so"
+    sources = [str(NATIVE / f"{name}.c") for name in ("checksum", "error", "plan")]
+    flags = ["-std=gnu11", "-fPIC", "-shared"]
+    subprocess.run([find_linker(), *flags, "-o", str(library), *sources], check=True)
+    return Native(ctypes.CDLL(str(library)))
+
+
+def encoded(plan: ExecutionPlan, checksum: Callable[[bytes], int]) -> bytes:
+    return encode_plan(
+        plan,
+        machine="x86_64",
+        isa=("avx2", "fma"),
+        threads=8,
+        weights_bytes=128,
+        weights_checksum=5,
+        library_bytes=1000,
+        library_checksum=2**64 - 1,
+        checksum=checksum,
+    )
+
+
+def records(address: int, layout: str, count: int) -> list[tuple[Any, ...]]:
+    return list(struct.iter_unpack(layout, ctypes.string_at(address, count * struct.calcsize(layout))))
+
+
+def test_the_runtime_reads_what_is_written(native: Native) -> None:
+    content = encoded(PLAN, native.checksum)  # what the reader points into
+    plan, complaint = native.read(content)
+    assert complaint == ""
+    assert len(content) % 8 == 0
+
+    def text(offset: int) -> str:
+        return ctypes.string_at(plan.text + offset).decode()
+
+    header = (plan.version, plan.threads, plan.arena_bytes, plan.weights_bytes, plan.weights_checksum)
+    assert header == (1, 8, 192, 128, 5)
+    assert (plan.library_bytes, plan.library_checksum, text(plan.machine)) == (1000, 2**64 - 1, "x86_64")
+    assert [text(plan.isa[i]) for i in range(plan.isa_count)] == ["avx2", "fma"]
+
+    tensors = records(plan.tensors, "<4BI2Q", plan.tensor_count)
+    assert len(tensors) == len(PLAN.tensors)
+    for (place, kind, bits, rank, first, offset, nbytes), tensor in zip(tensors, PLAN.tensors, strict=True):
+        assert ("input", "output", "weights", "arena")[place] == tensor.place
+        assert (kind, bits) == element_kind(tensor.dtype)
+        assert tuple(plan.extents[first + i] for i in range(rank)) == tensor.shape
+        assert (offset, nbytes) == (tensor.offset, tensor.nbytes)
+
+    kernels = [text(plan.kernels[i]) for i in range(plan.kernel_count)]
+    assert kernels == ["first", "second"]
+    read: list[Any] = []
+    for opcode, threads, subject, arguments, count, _ in records(plan.operations, "<6I", plan.operation_count):
+        called = tuple(plan.arguments[arguments + i] for i in range(count))
+        read.append(
+            (
+                lambda s, a, c, t: KernelCall(kernels[s], c, t),
+                lambda s, a, c, t: Copy(s, a),
+                lambda s, a, c, t: Branch(s, a),
+                lambda s, a, c, t: Jump(a),
+            )[opcode](subject, arguments, called, threads)
+        )
+    assert tuple(read) == PLAN.operations
+
+    inputs = [(n, text(name), *rest) for n, name, *rest in records(plan.inputs, "<4I2q", plan.input_count)]
+    assert inputs == [(0, "image", 0, 0, 0, 0), (1, "ids", 1, 0, -7, 6), (2, "größer", 0, 0, 0, 0)]
+    outputs = [(n, text(name)) for n, name, *_ in records(plan.outputs, "<4I2q", plan.output_count)]
+    assert outputs == [(5, "scores"), (6, "")]
+    ((port, node, axis, first, count, negative),) = records(plan.checks, "<6I", plan.check_count)
+    assert (port, text(node), axis, negative) == (1, "Gather_1", 1, 1)
+    assert [plan.sizes[first + i] for i in range(count)] == [3, 9]
+
+
+def test_every_changed_byte_is_found(native: Native) -> None:
+    content = encoded(PLAN, native.checksum)
+    for at in range(len(content)):
+        damaged = content[:at] + bytes([content[at] ^ 0x40]) + content[at + 1 :]
+        assert native.read(damaged)[1], at
+
+
+@pytest.mark.parametrize(
+    ("tensor", "complaint"),
+    [
+        (PlannedTensor("arena", 192, "float32", (1,)), "a tensor"),
+        (PlannedTensor("weights", 65, "int8", (1,)), "a tensor"),
+        (PlannedTensor("input", 1, "float32", (5,)), "a view"),
+        (PlannedTensor("output", 2, "float32", (1,)), "a tensor"),
+    ],
+)
+def test_a_tensor_outside_of_its_memory_is_found(native: Native, tensor: PlannedTensor, complaint: str) -> None:
+    plan = msgspec.structs.replace(PLAN, tensors=(*PLAN.tensors, tensor))
+    assert f"damaged plan ({complaint})" in native.read(encoded(plan, native.checksum))[1]
+
+
+def test_the_same_plan_gives_the_same_bytes() -> None:
+    assert encoded(PLAN, len) == encoded(PLAN, len)
+
+
+def test_an_empty_plan(native: Native) -> None:
+    plan = ExecutionPlan((), (), (), (), (), (), 0)
+    assert native.read(encoded(plan, native.checksum))[1] == ""
+
+
+def test_what_the_runtime_cannot_hold_is_refused() -> None:
+    with pytest.raises(ValueError, match="no type float8_e4m3fn"):
+        element_kind("float8_e4m3fn")
+    many = PlannedTensor("arena", 0, "int8", (1,) * 33)
+    with pytest.raises(ValueError, match="33 dimensions"):
+        encoded(msgspec.structs.replace(PLAN, tensors=(*PLAN.tensors, many)), len)
+    outputs = (Tensor("a\0b", (2, 3), "float32"),)
+    with pytest.raises(ValueError, match="a name has a NUL"):
+        encoded(msgspec.structs.replace(PLAN, outputs=outputs), len)
