@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kintune_runtime
+from kintune.core.model import IndexCheck, Tensor
+from kintune.core.execution_plan import Branch, Copy, ExecutionPlan, Jump, KernelCall
+from kintune_runtime import InputError, RunError
+from tests.support.toy_model import ADDING, adding, calling, planned, write_model
+
+X = np.linspace(-1, 1, 1000, dtype=np.float32)
+W = np.arange(1000, dtype=np.float32)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> kintune_runtime.Executable:
+    return kintune_runtime.open(write_model(tmp_path / "toy.kt"))
+
+
+def one(name: str, shape: tuple[int, ...] = (1,), dtype: str = "float32") -> Tensor:
+    return Tensor(name, shape, dtype)
+
+
+def test_it_says_what_it_takes_and_gives(model: kintune_runtime.Executable) -> None:
+    assert [(t.name, t.shape, t.dtype) for t in model.inputs] == [("x", (1000,), "float32")]
+    assert [(t.name, t.shape, t.dtype) for t in model.outputs] == [("out", (1000,), "float32")]
+    assert repr(model) == "Executable(x: float32[1000])"
+    assert model.description["executable"]["model_name"] == "toy"
+
+
+@pytest.mark.parametrize("threads", [0, 1, 2, 3, 8])
+def test_it_computes_on_any_number_of_threads(model: kintune_runtime.Executable, threads: int) -> None:
+    for _ in range(50):
+        np.testing.assert_array_equal(model.run({"x": X}, threads=threads)["out"], X + W + W)
+    np.testing.assert_array_equal(model.run(X, threads=threads)["out"], X + W + W)
+
+
+def test_arrays_at_any_address_and_with_any_strides(model: kintune_runtime.Executable) -> None:
+    memory = np.zeros(8192, np.uint8)
+    for shift in (1, 4, 60, 64):
+        view = memory[shift : shift + 4000].view(np.float32)
+        view[:] = X
+        np.testing.assert_array_equal(model.run(view)["out"], X + W + W)
+    np.testing.assert_array_equal(model.run(np.repeat(X, 2)[::2])["out"], X + W + W)
+    np.testing.assert_array_equal(model.run(X[::-1])["out"], X[::-1] + W + W)
+
+
+def test_large_outputs_belong_to_the_caller(tmp_path: Path) -> None:
+    count = 100_000
+    weight = np.ones(count, np.float32)
+    model = kintune_runtime.open(write_model(tmp_path / "large.kt", [adding(count)], [weight]))
+    first, second = (model.run(np.full(count, value, np.float32))["out"] for value in (1, 2))
+    assert first.flags.owndata or first.base is not None
+    assert (first == 3).all()
+    assert (second == 4).all()
+    first[0] = 0
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((), "0 inputs given, 1 needed: 'x'"),
+        (({},), "input 'x' is missing"),
+        (({"x": X, "y": X},), "no input is called 'y'"),
+        ((X.astype(np.float64),), "input 'x' is float64, float32 is needed"),
+        ((X[:-1],), r"input 'x' has shape \(999,\), \(1000,\) is needed"),
+    ],
+)
+def test_wrong_inputs_are_refused_by_name(model: kintune_runtime.Executable, given: tuple[object, ...], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        model.run(*given)
+
+
+def test_run_after_close_is_refused(model: kintune_runtime.Executable) -> None:
+    context = model.context()
+    model.close()
+    model.close()
+    with pytest.raises(InputError, match="closed; open it again"):
+        model.run(X)
+    np.testing.assert_array_equal(context.run(X)["out"], X + W + W)  # it keeps what it needs
+    context.close()
+    context.close()
+    with pytest.raises(InputError, match="closed; make another one"):
+        context.run(X)
+
+
+def test_contexts_run_at_once(model: kintune_runtime.Executable) -> None:
+    failures = []
+
+    def work(seed: int) -> None:
+        x = np.random.default_rng(seed).standard_normal(1000).astype(np.float32)
+        with model.context(threads=2) as context:
+            for _ in range(200):
+                if not np.array_equal(context.run(x)["out"], x + W + W):
+                    failures.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_a_context_used_by_two_threads_at_once_is_an_error(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "sleep.kt", [calling("sleep", [one("s")], [one("out")])], [])
+    context = kintune_runtime.open(path).context()
+    done = threading.Event()
+
+    def run() -> None:
+        context.run(np.array([0.5], np.float32))
+        done.set()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    refused = 0
+    while not done.is_set():
+        try:
+            context.run(np.array([0.0], np.float32))
+        except RunError as error:
+            assert "running in another thread" in str(error)
+            refused += 1
+        time.sleep(0.01)
+    thread.join()
+    assert refused > 0
+    assert context.run(np.array([0.0], np.float32))["out"] == [0]
+
+
+def test_a_kernel_that_fails_is_named_with_what_it_said(tmp_path: Path) -> None:
+    model = kintune_runtime.open(write_model(tmp_path / "fail.kt", [calling("fail", [], [one("out")])], []))
+    for threads in (1, 2, 4):
+        with pytest.raises(RunError, match="^kernel fail: ValueError: argument 0 has three legs$"):
+            model.run({}, threads=threads)
+    lost = kintune_runtime.open(write_model(tmp_path / "lost.kt", [calling("lost", [], [one("out")])], []))
+    with pytest.raises(RunError, match=r"kernel lost: RuntimeError: the kernel needs no\.such\.thing"):
+        lost.run({})
+
+
+def test_a_kernel_runs_on_its_own_number_of_threads(tmp_path: Path) -> None:
+    for limit, threads, expected in ((0, 4, 4), (2, 4, 2), (1, 4, 1), (8, 3, 3)):
+        plan = calling("width", [one("x")], [one("out")], threads=limit)
+        model = kintune_runtime.open(write_model(tmp_path / "width.kt", [plan], []))
+        assert model.run(np.zeros(1, np.float32), threads=threads)["out"] == [expected]
+
+
+def test_the_index_of_an_input_is_checked(tmp_path: Path) -> None:
+    ids = Tensor("ids", (2, 3), "int32", bounds=(-10, 9))
+    plan = calling("sleep", [one("s"), ids], [one("out")])
+    plan = ExecutionPlan(
+        plan.tensors, (KernelCall("sleep", (0, 2)),), plan.input_tensors, plan.output_tensors, plan.inputs, plan.outputs, 0
+    )
+    model = kintune_runtime.open(write_model(tmp_path / "ids.kt", [plan], []))
+    zero = np.zeros(1, np.float32)
+    model.run(zero, np.full((2, 3), 9, np.int32))
+    with pytest.raises(InputError, match=r"input 'ids' holds 10 at \[1, 0\], an index that must lie between -10 and 9 \(10 e"):
+        model.run(zero, np.array([[0, 1, 2], [10, 0, -11]], np.int32))
+
+
+def test_computed_indices_are_checked_and_not_handed_out(tmp_path: Path) -> None:
+    check = IndexCheck("Gather_7", 0, (5,), 1, negative=False)
+    plan = calling("indices", [one("x")], [], hidden=[one("", (3,), "int64")], checks=(check,))
+    model = kintune_runtime.open(write_model(tmp_path / "indices.kt", [plan], []))
+    assert model.run(np.array([2], np.float32)) == {}
+    with pytest.raises(InputError, match="Gather_7: the inputs lead to index 5, which is outside of axis 1 with 5 elements"):
+        model.run(np.array([3], np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint8", "int64", "float64"])
+def test_topk_sorts_stably(tmp_path: Path, dtype: str) -> None:
+    shape, k = (3, 100), 7
+    plan = calling("topk", [one("x", shape, dtype)], [one("values", (3, k), dtype), one("indices", (3, k), "int64")])
+    model = kintune_runtime.open(write_model(tmp_path / "topk.kt", [plan], []))
+    x = np.random.default_rng(0).integers(0, 20, shape).astype(dtype)
+    if dtype.startswith(("float", "int")):
+        x -= np.asarray(9, dtype)
+    outputs = model.run(x)
+    order = np.argsort(-x.astype(np.float64), axis=1, kind="stable")[:, :k]
+    np.testing.assert_array_equal(outputs["indices"], order)
+    np.testing.assert_array_equal(outputs["values"], np.take_along_axis(x, order, 1))
+
+
+def test_a_branch_takes_one_way(tmp_path: Path) -> None:
+    plan = ExecutionPlan(
+        tensors=(
+            planned("input", 0, (), "bool"),
+            planned("input", 1, (4,)),
+            planned("input", 2, (4,)),
+            planned("output", 0, (4,)),
+        ),
+        operations=(Branch(0, 3), Copy(1, 3), Jump(4), Copy(2, 3)),
+        input_tensors=(0, 1, 2),
+        output_tensors=(3,),
+        inputs=(Tensor("c", (), "bool"), one("a", (4,)), one("b", (4,))),
+        outputs=(one("out", (4,)),),
+        arena_bytes=0,
+    )
+    model = kintune_runtime.open(write_model(tmp_path / "if.kt", [plan], []))
+    a, b = np.zeros(4, np.float32), np.ones(4, np.float32)
+    assert model.run(np.array(True), a, b)["out"].tolist() == [0] * 4
+    assert model.run(np.array(False), a, b)["out"].tolist() == [1] * 4
+
+
+def test_the_plan_of_the_given_shapes_runs(tmp_path: Path) -> None:
+    plans = [adding(1000), adding(500)]
+    model = kintune_runtime.open(write_model(tmp_path / "shapes.kt", plans))
+    assert [[t.shape for t in inputs] for inputs in model.plans] == [[(1000,)], [(500,)]]
+    np.testing.assert_array_equal(model.run(X[:500])["out"], X[:500] + W[:500] + W[:500])
+    np.testing.assert_array_equal(model.run({"x": X})["out"], X + W + W)
+    with pytest.raises(InputError, match=r"input 'x' has shape \(7,\)"):
+        model.run(X[:7])
+
+
+def test_plans_for_other_machines_are_passed_over(tmp_path: Path) -> None:
+    import platform
+
+    path = write_model(tmp_path / "fat.kt", [adding(500), ADDING], machines=["riscv64", platform.machine()])
+    assert kintune_runtime.open(path).inputs[0].shape == (1000,)
+    path = write_model(tmp_path / "alien.kt", machines=["riscv64"])
+    with pytest.raises(InputError, match=r"alien.kt: is for riscv64, this machine is .*kintune compile"):
+        kintune_runtime.open(path)
+
+
+def test_instructions_that_this_cpu_lacks_are_named(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "new.kt", isa=["avx1024", "amx2000"])
+    with pytest.raises(InputError, match="uses instructions that this CPU lacks: avx1024, amx2000"):
+        kintune_runtime.open(path)
+
+
+def test_kernels_are_timed(model: kintune_runtime.Executable) -> None:
+    times = model.profile(X)
+    assert [(each.place, each.kernel) for each in times] == [(0, "add"), (1, "add")]
+    assert all(each.us > 0 for each in times)
+    np.testing.assert_array_equal(model.run(X)["out"], X + W + W)
+
+
+def test_it_is_timed_in_one_stream_or_several(model: kintune_runtime.Executable) -> None:
+    alone = model.evaluate(repeats=5)
+    assert len(alone.times_ms) == 5
+    assert alone.p10_ms <= alone.median_ms <= alone.p90_ms <= alone.p99_ms
+    together = model.evaluate(X, repeats=5, streams=3, threads=1)
+    assert len(together.times_ms) == 15
+    assert together.per_second > 0
+    with pytest.raises(InputError, match="at least 1 repeat"):
+        model.evaluate(repeats=0)
+
+
+def test_a_child_process_runs_what_its_parent_opened(model: kintune_runtime.Executable) -> None:
+    model.run(X)
+    child = os.fork()
+    if child == 0:
+        right = np.array_equal(model.run(X)["out"], X + W + W)
+        os._exit(0 if right else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    np.testing.assert_array_equal(model.run(X)["out"], X + W + W)
+
+
+def test_an_interrupt_in_a_run_is_raised_after_it(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "sleep.kt", [calling("sleep", [one("s")], [one("out")])], [])
+    model = kintune_runtime.open(path)
+    timer = threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        model.run(np.array([1.0], np.float32))
+    timer.join()
+    assert model.run(np.array([0.0], np.float32))["out"] == [0]
+
+
+def test_memory_that_is_exhausted_is_an_error(tmp_path: Path) -> None:
+    count = 1 << 28
+    plan = calling("sleep", [one("s")], [one("out")])
+    huge = ExecutionPlan(
+        (*plan.tensors, planned("arena", 0, (count,))), plan.operations, plan.input_tensors, plan.output_tensors,
+        plan.inputs, plan.outputs, 4 * count,
+    )  # fmt: skip
+    path = write_model(tmp_path / "huge.kt", [huge], [])
+    code = f"""
+        import resource, kintune_runtime
+        model = kintune_runtime.open({str(path)!r})
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29))
+        try:
+            model.context()
+        except kintune_runtime.RunError as error:
+            print(error)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
+    assert "no memory for an arena of" in done.stdout

@@ -1,0 +1,37 @@
+"""The interface in C, from a C program: plainly, and under the sanitizers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.toy_model import write_model
+
+NATIVE = Path(__file__).parents[2] / "runtime" / "native"
+STRESS = Path(__file__).with_name("stress.c")
+
+
+def stress(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    program, model = folder / "stress", write_model(folder / "toy.kt")
+    sources = [str(STRESS), *map(str, sorted(NATIVE.glob("*.c")))]
+    command = ["cc", "-std=gnu11", "-g", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror", *flags, "-I", str(NATIVE)]
+    subprocess.run([*command, "-o", str(program), *sources, "-ldl"], check=True)
+    environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1", "ASAN_OPTIONS": "detect_leaks=1"}
+    return subprocess.run([str(program), str(model)], capture_output=True, text=True, check=False, env=environment)
+
+
+def test_a_program_in_c_uses_all_of_it(tmp_path: Path) -> None:
+    done = stress(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "done\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+def test_the_sanitizers_find_nothing(tmp_path: Path, sanitizer: str) -> None:
+    done = stress(tmp_path, f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout == "done\n"

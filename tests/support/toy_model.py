@@ -1,0 +1,140 @@
+"""Models whose kernels are `toy_kernels.c`, for tests of the runtime without the compiler."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import numpy as np
+
+from kintune.core.model import IndexCheck, Tensor
+from kintune.core.execution_plan import ExecutionPlan, KernelCall, Operation, PlannedTensor
+from kintune.runtime.package import Block, Manifest
+from kintune.runtime.plan_format import encode_plan
+from kintune.runtime.plan_package import Variant, pack_weights, write_package
+from kintune_runtime.library import checksum
+
+__all__ = ["ADDING", "encoded", "kernels", "manifest", "planned", "variant", "write_model"]
+
+_SOURCE = Path(__file__).with_name("toy_kernels.c")
+
+
+@cache
+def kernels() -> bytes:
+    """The shared library of the kernels."""
+    library = Path(mkdtemp(prefix="kintune-toy-")) / "kernels.so"
+    command = ["cc", "-O1", "-shared", "-fPIC", "-o", str(library), str(_SOURCE)]
+    subprocess.run(command, check=True)
+    content = library.read_bytes()
+    library.unlink()
+    library.parent.rmdir()
+    return content
+
+
+def planned(place: str, offset: int, shape: tuple[int, ...], dtype: str = "float32") -> PlannedTensor:
+    """A tensor of a plan."""
+    return PlannedTensor(place, offset, dtype, shape)  # type: ignore[arg-type]
+
+
+def adding(count: int = 1000) -> ExecutionPlan:
+    """out = x + w + w, in two calls with a tensor in between; w is the one weight."""
+    shape = (count,)
+    return ExecutionPlan(
+        tensors=(
+            planned("input", 0, shape),
+            planned("weights", 0, shape),
+            planned("arena", 0, shape),
+            planned("output", 0, shape),
+        ),
+        operations=(KernelCall("add", (0, 1, 2)), KernelCall("add", (2, 1, 3))),
+        input_tensors=(0,),
+        output_tensors=(3,),
+        inputs=(Tensor("x", shape, "float32"),),
+        outputs=(Tensor("out", shape, "float32"),),
+        arena_bytes=-(-4 * count // 64) * 64,
+    )
+
+
+ADDING = adding()
+
+
+def calling(
+    kernel: str,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    *,
+    threads: int = 0,
+    checks: tuple[IndexCheck, ...] = (),
+    hidden: Sequence[Tensor] = (),
+) -> ExecutionPlan:
+    """One call of a kernel with all inputs and outputs; `hidden` outputs hold the indices of `checks`."""
+    given = [planned("input", i, t.shape, t.dtype) for i, t in enumerate(inputs)]
+    made = [planned("output", i, t.shape, t.dtype) for i, t in enumerate([*outputs, *hidden])]
+    numbers = tuple(range(len(given) + len(made)))
+    operations: tuple[Operation, ...] = (KernelCall(kernel, numbers, threads),)
+    return ExecutionPlan(
+        tensors=(*given, *made),
+        operations=operations,
+        input_tensors=numbers[: len(given)],
+        output_tensors=numbers[len(given) :],
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        arena_bytes=0,
+        checks=checks,
+    )
+
+
+def manifest(plan: ExecutionPlan) -> Manifest:
+    """A manifest for this machine."""
+    return Manifest(
+        model_name="toy", model_digest="0" * 32, target="{}", machine=platform.machine(), isa=(), threads=2,
+        inputs=plan.inputs, outputs=plan.outputs, chosen={}, created="2026-01-01T00:00:00+00:00", kintune="0", tvm="0",
+    )  # fmt: skip
+
+
+def encoded(
+    plan: ExecutionPlan,
+    weights: np.ndarray,
+    library: bytes | None = None,
+    *,
+    machine: str = platform.machine(),
+    isa: Sequence[str] = (),
+    threads: int = 2,
+) -> bytes:
+    """The bytes of a plan for these weights, as they lie in a file."""
+    content = kernels() if library is None else library
+    return encode_plan(
+        plan, machine=machine, isa=isa, threads=threads, weights_bytes=weights.nbytes,
+        weights_checksum=checksum(weights), library_bytes=len(content), library_checksum=checksum(content),
+        checksum=checksum,
+    )  # fmt: skip
+
+
+def packed(weights: Sequence[np.ndarray]) -> np.ndarray:
+    """The content of `weights.bin`."""
+    blocks = [Block(each.shape, str(each.dtype), each.reshape(-1).view(np.uint8)) for each in weights]
+    return pack_weights(blocks)[1]
+
+
+def write_model(
+    path: Path,
+    plans: Sequence[ExecutionPlan] = (ADDING,),
+    weights: Sequence[np.ndarray] = (np.arange(1000, dtype=np.float32),),
+    *,
+    machines: Sequence[str] = (),
+    isa: Sequence[str] = (),
+    threads: int = 2,
+) -> Path:
+    """Write a `.kt` file; returns its path.  `machines` are the architectures of the plans, by default this one."""
+    content = packed(weights)
+    names = list(machines) or [platform.machine()] * len(plans)
+    variants = [
+        Variant(encoded(plan, content, machine=name, isa=isa, threads=threads), kernels())
+        for plan, name in zip(plans, names, strict=True)
+    ]
+    write_package(path, manifest(plans[0]), variants, content)
+    return path
