@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import kintune_runtime
 from kintune.runtime.plan_package import Variant, write_package
-from kintune_runtime import InputError
+from kintune_runtime import InputError, RunError
 from tests.support.toy_model import ADDING, encoded, kernels, manifest, packed, write_model
 
 WEIGHTS = packed([np.arange(1000, dtype=np.float32)])
@@ -85,6 +85,8 @@ def test_a_plan_of_any_content_is_refused_or_harmless(
         model = kintune_runtime.open(path)
     except InputError:
         return
-    context = model.context(threads=1)
-    context.close()
+    try:
+        model.context(threads=1).close()
+    except RunError as error:  # an arena of any size is fine, if there is the memory
+        assert "no memory" in str(error)  # noqa: PT017
     model.close()
