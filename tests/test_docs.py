@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 DESIGN = DOCS / "design"
-CODE = ("src", "tests", "benchmarks", "examples", "tools")
+CODE = ("src", "runtime", "tests", "benchmarks", "examples", "tools")
 MAX_WORDS = 30
 
 _FENCE = re.compile(r"^( *)```.*?^\1```$", re.M | re.S)
