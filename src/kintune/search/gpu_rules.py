@@ -20,6 +20,7 @@ __all__ = ["gpu_rule_candidates"]
 
 _BLOCKS = 128  # a GPU of many multiprocessors has about as many (H100: 132, A100: 108)
 _CONTIGUOUS = 16  # threads along the contiguous axis, where there are others
+_PIPELINED = b"software_pipeline"  # in the trace of a sketch that copies to shared memory ahead of its use
 _SMALL = 8  # a reduction of at most so many iterations (as of a kernel window) is not split
 
 
@@ -45,7 +46,8 @@ def gpu_rule_candidates(sketches: Sequence[Sketch], limit: int) -> list[Candidat
 
     Tiles that leave multiprocessors without a block come last, those that leave the most without one at the very end.
     """
-    filled = [(sketch, _fill(sketch, shape)) for shape in _shapes() for sketch in sketches]
+    plain_first = sorted(sketches, key=lambda sketch: _PIPELINED in sketch.trace)
+    filled = [(sketch, _fill(sketch, shape)) for shape in _shapes() for sketch in plain_first]
     admitted = [(sketch, each) for sketch, each in filled if admits(sketch, each.decisions)]
     admitted.sort(key=lambda pair: _halvings(*pair))  # stable: else in the order of shapes
     return list(dict.fromkeys(candidate for _, candidate in admitted))[:limit]
