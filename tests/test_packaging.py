@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import textwrap
 import venv
 import zipfile
 from email.parser import Parser
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import kintune
+from tests.support.toy_model import write_model
 
 ROOT = Path(__file__).parents[1]
 
@@ -29,6 +31,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from a copy of what belongs to the project."""
     folder = tmp_path_factory.mktemp("wheel")
     run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def runtime_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of the runtime."""
+    folder = tmp_path_factory.mktemp("runtime")
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT / "runtime")
     (built,) = folder.glob("*.whl")
     return built
 
@@ -72,12 +83,37 @@ def test_the_installed_command_works(installed: Path, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_runtime_needs_numpy_alone(runtime_wheel: Path, tmp_path: Path) -> None:
+    assert runtime_wheel.name.startswith("kintune_runtime-0.1.0-py3-none-linux_")
+    assert runtime_wheel.stat().st_size < 300_000
+    folder = tmp_path / "installed"
+    run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", folder, runtime_wheel)
+    assert (folder / "kintune_runtime" / "include" / "kintune.h").is_file()
+    model = write_model(tmp_path / "toy.kt")
+    code = f"""
+        import sys
+        import numpy
+        before = set(sys.modules)
+        import kintune_runtime
+        model = kintune_runtime.open({str(model)!r})
+        print(model.run(numpy.ones(1000, numpy.float32))["out"][:3].tolist())
+        print(sorted({{n.partition(".")[0] for n in set(sys.modules) - before}} - sys.stdlib_module_names))
+        print(kintune_runtime.__file__)
+    """
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONSAFEPATH": "1"}
+    done = run(sys.executable, "-c", textwrap.dedent(code), env=environment, cwd=tmp_path)
+    outputs, modules, where = done.stdout.splitlines()
+    assert outputs == "[1.0, 3.0, 5.0]"
+    assert modules == "['kintune_runtime', 'numpy']"
+    assert Path(where).is_relative_to(folder)
+
+
 @pytest.mark.slow
-def test_the_wheel_tunes_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
+def test_the_wheel_tunes_in_an_empty_environment(wheel: Path, runtime_wheel: Path, tmp_path: Path) -> None:
     home = tmp_path / "environment"
     venv.create(home, with_pip=True)
     constraints = ROOT / "constraints.txt"
-    run(home / "bin/python", "-m", "pip", "install", "--quiet", "--constraint", constraints, wheel)
+    run(home / "bin/python", "-m", "pip", "install", "--quiet", "--constraint", constraints, runtime_wheel, wheel)
     command = home / "bin/kintune"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment["KINTUNE_RECORDS"] = str(tmp_path / "records.sqlite")
