@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from kintune.core.config import TuneConfig
     from kintune.core.report import ProgressReport, RunReport
     from kintune.errors import InputError, KintuneError
-    from kintune.runtime.evaluation import Evaluation
     from kintune.runtime.executable import Executable
     from kintune.service.client import Client
+    from kintune_runtime import Evaluation
 
 __all__ = [
     "Client",
@@ -44,7 +44,7 @@ __all__ = [
 
 _HOMES = {
     "Client": "kintune.service.client",
-    "Evaluation": "kintune.runtime.evaluation",
+    "Evaluation": "kintune_runtime",
     "Executable": "kintune.runtime.executable",
     "InputError": "kintune.errors",
     "KintuneError": "kintune.errors",

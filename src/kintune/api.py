@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import torch
 
     from kintune.runtime.executable import Executable
+    from kintune.runtime.vm_executable import VmExecutable
 
 __all__ = ["DEFAULT_TRIALS", "Model", "Result", "TuneConfig", "load", "open", "tune_all"]
 
@@ -76,15 +77,15 @@ def load(
     return Model(msgspec.structs.replace(export_module(source, example_inputs), constants=fixed))
 
 
-def open(path: str | os.PathLike[str]) -> Executable:
+def open(path: str | os.PathLike[str]) -> Executable | VmExecutable:
     """The executable that was saved at `path`, ready to run.
 
     Raises:
         InputError: there is none, or it is damaged, or made for another version or CPU.
     """
-    from kintune.runtime.executable import Executable
+    from kintune.runtime.opening import open_executable
 
-    return Executable.open(path)
+    return open_executable(path)
 
 
 class Model:
@@ -186,7 +187,7 @@ class Result:
         gain = self.report.latency_ms.gain
         return f"Result({self.report.model.name!r}{'' if gain is None else f', {gain:.2f}x faster'})"
 
-    def build(self) -> Executable:
+    def build(self) -> Executable | VmExecutable:
         """The executable with the best programs found, opened from where the run has written it."""
         return open(self.report.output)
 

@@ -180,12 +180,12 @@ class _Trial:
         return (WRONG, difference) if difference else (RIGHT, "")
 
     def _run(self, model: Any, feeds: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
-        from kintune.compiler.graph.assemble import assemble
+        from kintune.compiler.graph.executable import build_executable
         from kintune.compiler.graph.lower import lower
-        from kintune.runtime.executable import Executable, describe_build
+        from kintune.runtime.executable import describe_build
 
         lowered = lower(model.module, self._target)
-        program = assemble(lowered, self._chosen(lowered) if self._rules else {}, self._target)
+        chosen = self._chosen(lowered) if self._rules else {}
         description = describe_build(
             model_name=model.name,
             model_digest=model.digest,
@@ -196,7 +196,7 @@ class _Trial:
             checks=model.checks,
             chosen={},
         )
-        executable = Executable.create(program.executable, program.weights, description)
+        executable = build_executable(lowered, chosen, self._target, description)
         taken = {tensor.name for tensor in executable.inputs}
         return list(executable.run({name: value for name, value in feeds.items() if name in taken}).values())
 

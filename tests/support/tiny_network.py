@@ -11,10 +11,12 @@ import numpy as np
 import onnx
 import tvm
 from onnx import TensorProto, helper, numpy_helper
-from tvm import relax
-from tvm.relax.frontend.onnx import from_onnx
 
+from kintune.compiler.graph.executable import build_executable
+from kintune.compiler.graph.lower import lower
 from kintune.core.model import Tensor
+from kintune.models.importer import load
+from kintune.models.ref import parse_ref
 from kintune.runtime.executable import Executable, describe_build
 from kintune.runtime.target import resolve_target
 
@@ -40,10 +42,11 @@ def make_tiny_network(
     path = Path(directory, "tiny.onnx")
     model = _onnx_model(seed)
     onnx.save(model, path)
-    module, parameters = relax.frontend.detach_params(from_onnx(model, keep_params_in_input=True))
     target = resolve_target(target, threads=1)
-    weights = list(parameters["main"])
-    weights[0] = tvm.runtime.tensor(weights[0].numpy() + np.float32(skew))
+    compiler_target = tvm.target.Target(json.loads(target))
+    lowered = lower(load(parse_ref(str(path))).module, compiler_target)
+    first, *others = lowered.weights
+    lowered = lowered._replace(weights=(tvm.runtime.tensor(first.numpy() + np.float32(skew)), *others))
     manifest = describe_build(
         model_name="tiny",
         model_digest="0" * 32,
@@ -53,9 +56,7 @@ def make_tiny_network(
         outputs=[Tensor("y", (_ROWS, _NARROW), "float32"), Tensor("positive", (_ROWS, _NARROW), "bool")],
         chosen={},
     )
-    return TinyNetwork(
-        path, Executable.create(relax.build(module, tvm.target.Target(json.loads(target))), weights, manifest)
-    )
+    return TinyNetwork(path, build_executable(lowered, {}, compiler_target, manifest))
 
 
 def _onnx_model(seed: int) -> onnx.ModelProto:

@@ -10,12 +10,12 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import numpy as np
+from kintune.runtime.plan_package import Variant, pack_weights, write_package
 
 from kintune.core.execution_plan import ExecutionPlan, KernelCall, Operation, PlannedTensor
 from kintune.core.model import IndexCheck, Tensor
 from kintune.runtime.package import Block, Manifest
 from kintune.runtime.plan_format import encode_plan
-from kintune.runtime.plan_package import Variant, pack_weights, write_package
 from kintune_runtime.library import checksum
 
 __all__ = ["ADDING", "adding", "calling", "encoded", "kernels", "manifest", "packed", "planned", "write_model"]

@@ -79,13 +79,19 @@ class Executable:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._native = library()
-        model = ctypes.c_void_p()
-        if status := self._native.kt_open(os.fsencode(path), ctypes.byref(model)):
-            raise_for(status)
-        self._model: ctypes.c_void_p | None = model
+        self._model: ctypes.c_void_p | None = None
         self._lock = threading.Lock()
         self._contexts: dict[tuple[int, int], Context] = {}
         self._manifest: dict[str, Any] | None = None
+        self._plans: list[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = []
+        self._load(path)
+
+    def _load(self, path: str | os.PathLike[str]) -> None:
+        """Open the file, and read what it takes and gives."""
+        model = ctypes.c_void_p()
+        if status := self._native.kt_open(os.fsencode(path), ctypes.byref(model)):
+            raise_for(status)
+        self._model = model
         self._plans = [self._tensors(plan) for plan in range(self._native.kt_plan_count(model))]
 
     @property

@@ -14,6 +14,7 @@ from kintune.core.workload import Subgraph
 
 __all__ = [
     "ALONE_FILE",
+    "BOARD_FILE",
     "UNPROVEN",
     "UNTUNED_FILE",
     "DraftPrograms",
@@ -43,6 +44,9 @@ ALONE_FILE = ".alone"
 
 UNTUNED_FILE = ".untuned"
 """Suffix of the untuned executable, which is there only to compare with."""
+
+BOARD_FILE = ".board"
+"""Suffix, after any of the others, of the same network for the virtual machine of a board behind an RPC server."""
 
 
 class StageName:

@@ -1,35 +1,40 @@
 """A compiled network that can be run, timed, saved and opened again elsewhere.
 
-The network's function is `main(inputs..., weights...)`; the weights are those that were packed when it was built.  See
-`kintune.runtime.package` for the file.
+`Executable` is one for CPUs: an execution plan, which `kintune_runtime` runs.  `kintune.runtime.package` has the file.
 """
 
 from __future__ import annotations
 
+import builtins
+import ctypes
 import datetime
 import json
 import os
-import tempfile
-import threading
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, TypeAlias
 
 import numpy.typing as npt
 import tvm
 
+import kintune_runtime
+from kintune.core.execution_plan import ExecutionPlan
 from kintune.core.model import IndexCheck, Tensor
 from kintune.core.version import __version__
-from kintune.errors import BuildError, InputError, KintuneError, OrderError
-from kintune.hardware.gpus import is_gpu
-from kintune.runtime.artifact import link_program
-from kintune.runtime.evaluation import Evaluation
-from kintune.runtime.inputs import Array, arrange_inputs, check_indices, draw_inputs
-from kintune.runtime.package import Manifest, Package, write_package
-from kintune.runtime.placement import DevicePlacement, make_placement, prepare_threads, why_not_here
+from kintune.errors import InputError, OrderError
+from kintune.runtime.package import (
+    Block,
+    Manifest,
+    Variant,
+    copy_package,
+    pack_weights,
+    package_in_memory,
+    read_manifest,
+)
+from kintune.runtime.placement import why_not_here
+from kintune.runtime.plan_format import encode_plan
 from kintune.runtime.target import architecture_of, instruction_set
-from kintune.runtime.tensors import block_of, tensor_of
+from kintune_runtime.library import checksum
 
 __all__ = ["Executable", "Inputs", "describe_build"]
 
@@ -70,54 +75,44 @@ def describe_build(
     )
 
 
-class Executable:
-    """A network ready to run on this machine's CPU, or on its first GPU.
+class Executable(kintune_runtime.Executable):
+    """A network ready to run on this machine's CPU, or to be saved and run on another one.
 
-    Made by `create` or `open`.  Its first run gives the process the threads that the network was tuned for, but no more
-    than physical cores, unless `TVM_NUM_THREADS` says otherwise.  An instance may be shared between threads; its runs
-    then take turns.
+    Made by `create` or `open`.  An instance may be shared between threads; its runs then take turns, those of its
+    contexts do not.
     """
 
-    def __init__(self, manifest: Manifest, library: bytes, weights: Sequence[tvm.runtime.Tensor]) -> None:
-        """Load the program; `library` is the shared library, `weights` the arguments of `main` after the inputs.
+    def __init__(self, path: str | os.PathLike[str], memory: IO[bytes] | None = None) -> None:
+        """Open a file; `memory` is what keeps it in place when it has no name.
 
         Raises:
-            KintuneError: the library cannot be loaded.
+            InputError: as for `open`.
         """
-        self.manifest = manifest
-        self._library = library
-        self._weights = tuple(weights)
-        self._placement: DevicePlacement | None = None
-        self._main: Any = None
-        if not is_gpu(manifest.target):  # a process that only builds for a GPU does not use it
-            self._place()
-        self._running = threading.Lock()
-        self._has_run = False
+        self.manifest = read_manifest(path)
+        self._path = Path(path)
+        self._memory = memory
+        super().__init__(path)
 
     @classmethod
-    def create(
-        cls,
-        program: tvm.runtime.Executable,
-        weights: Sequence[tvm.runtime.Tensor],
-        manifest: Manifest,
-        object_files: Sequence[bytes] = (),
-    ) -> Executable:
-        """Link what `relax.build` made; `weights` follow the inputs in the parameters of its `main`.
+    def create(cls, plan: ExecutionPlan, library: bytes, weights: Iterable[Block], manifest: Manifest) -> Executable:
+        """Make an executable of a plan, the shared library of its kernels, and its weights in the plan's order.
 
-        `object_files` define the kernels that it calls and does not hold.
-
-        What is for machines of another architecture can be saved here, and run there.
-
-        Raises:
-            BuildError: it cannot be linked.
-            OrderError: there is nothing to link it with.
+        What is for machines of another kind can be saved here, and run there.
         """
-        try:
-            library = link_program(program, manifest.machine, object_files).library
-        except (RuntimeError, OSError, ValueError) as error:
-            first = str(error).strip().partition("\n")[0]
-            raise BuildError(f"{manifest.model_name}: cannot be linked: {first}") from error
-        return cls(manifest, library, weights)
+        _, content = pack_weights(list(weights))
+        encoded = encode_plan(
+            plan,
+            machine=manifest.machine,
+            isa=manifest.isa,
+            threads=manifest.threads,
+            weights_bytes=content.nbytes,
+            weights_checksum=checksum(content),
+            library_bytes=len(library),
+            library_checksum=checksum(library),
+            checksum=checksum,
+        )
+        memory = package_in_memory(manifest, [Variant(encoded, library)], content)
+        return cls(f"/proc/self/fd/{memory.fileno()}", memory)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Executable:
@@ -126,32 +121,29 @@ class Executable:
         It holds machine code that will run with your rights: open only what you trust.
 
         Raises:
-            InputError: the file is missing, damaged or no Kintune executable, or made for another version, CPU or GPU.
+            InputError: the file is missing, damaged or no Kintune executable, or made for another format or CPU.
         """
-        package = Package.open(path)
-        _check_runnable(path, package.manifest)
-        try:
-            opened = cls(package.manifest, package.library, [tensor_of(block) for block in package.weights])
-            opened._place()
-        except KintuneError as error:
-            raise InputError(f"{path}: {error}") from error
+        opened = cls(path)
+        if (why := why_not_here(opened.manifest)) is not None:
+            raise InputError(f"{path}: {why}")
         return opened
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the executable to one file, whole or not at all.
+        """Write the executable to one file, whole or not at all.
 
         Raises:
-            InputError: the file cannot be written there.
+            InputError: it cannot be written there.
         """
-        write_package(path, self.manifest, self._library, [block_of(weight) for weight in self._weights])
+        with builtins.open(self._path, "rb") as source:
+            copy_package(source, path)
 
     @property
-    def inputs(self) -> tuple[Tensor, ...]:
+    def inputs(self) -> tuple[Tensor, ...]:  # type: ignore[override]
         """The inputs in order."""
         return self.manifest.inputs
 
     @property
-    def outputs(self) -> tuple[Tensor, ...]:
+    def outputs(self) -> tuple[Tensor, ...]:  # type: ignore[override]
         """The outputs in order."""
         return self.manifest.outputs
 
@@ -159,87 +151,12 @@ class Executable:
         inputs = ", ".join(f"{t.name}: {t.dtype}{list(t.shape)}" for t in self.inputs)
         return f"Executable({self.manifest.model_name!r}, {inputs})"
 
-    def run(self, *inputs: Inputs) -> dict[str, Array]:
-        """Run once: arrays by input name, or one positional array an input.
+    def _load(self, path: str | os.PathLike[str]) -> None:
+        """Open it for running, where this machine can."""
+        if why_not_here(self.manifest) is None:
+            super()._load(path)
 
-        The outputs are arrays by name that belong to the caller.
-
-        Raises:
-            InputError: an input is missing, unknown, or of another dtype or shape than the model's, and when an index,
-                given or computed, is outside of what it indexes.
-        """
-        arrays = arrange_inputs(self.inputs, inputs)
-        with self._running:
-            placement = self._place()
-            if placement is None:
-                raise OrderError(
-                    f"{self.manifest.model_name} is {why_not_here(self.manifest)}, or save it and run it there"
-                )
-            if not self._has_run:
-                prepare_threads(self.manifest.threads)
-                self._has_run = True
-            outputs = placement.run(self._main, self.inputs, arrays)
-        count = len(self.outputs)
-        check_indices(self.manifest.checks, outputs[count:])
-        return {tensor.name: output for tensor, output in zip(self.outputs, outputs[:count], strict=True)}
-
-    def evaluate(
-        self, *inputs: Inputs, repeats: int = 50, warmups: int = 3, max_seconds: float = 10.0, seed: int = 0
-    ) -> Evaluation:
-        """Time `run`, arrays in to arrays out: `warmups` untimed runs, then `repeats` timed ones.
-
-        Ends early once `max_seconds` have passed, after at least one timed run.  Without inputs they are drawn from
-        `seed`.
-
-        Raises:
-            InputError: as for `run`, or there is no repeat, or warmups are negative.
-        """
-        if repeats < 1 or warmups < 0:
-            raise InputError(f"evaluate needs at least 1 repeat and no negative warmups, got {repeats} and {warmups}")
-        given: tuple[Any, ...] = inputs or (draw_inputs(self.inputs, seed),)
-        deadline = time.perf_counter() + max_seconds
-        for _ in range(warmups):
-            self.run(*given)
-            if time.perf_counter() > deadline:
-                break
-        times: list[float] = []
-        while not times or (len(times) < repeats and time.perf_counter() < deadline):
-            start = time.perf_counter()
-            self.run(*given)
-            times.append((time.perf_counter() - start) * 1e3)
-        return Evaluation.of(times)
-
-    def _place(self) -> DevicePlacement | None:
-        """Where the network runs, with its program loaded; None where it cannot.
-
-        Raises:
-            KintuneError: that fails.
-        """
-        if self._placement is None and (placement := make_placement(self.manifest, self._weights)) is not None:
-            self._main = _load(self._library, placement.device)
-            self._placement = placement
-        return self._placement
-
-
-def _check_runnable(path: str | os.PathLike[str], manifest: Manifest) -> None:
-    """Raise InputError unless this compiler's runtime and this machine can run the program."""
-    if manifest.tvm != tvm.__version__:
-        raise InputError(
-            f"{path}: built with TVM {manifest.tvm}, and TVM {tvm.__version__} is installed; build it again, or install"
-            f" apache-tvm=={manifest.tvm}"
-        )
-    if (why := why_not_here(manifest)) is not None:
-        raise InputError(f"{path}: {why}")
-
-
-def _load(library: bytes, device: Any) -> Any:
-    """The function `main` of a library, on a device."""
-    with tempfile.TemporaryDirectory(prefix="kintune-") as directory:
-        path = Path(directory, "lib.so")
-        path.write_bytes(library)
-        try:
-            module = tvm.runtime.load_module(str(path))
-            return tvm.runtime.vm.VirtualMachine(module, device)["main"]
-        except Exception as error:  # the runtime raises many types for a library that it cannot load
-            reason = str(error).strip().partition("\n")[0]
-            raise KintuneError(f"the program cannot be loaded: {type(error).__name__}: {reason}") from error
+    def _handle(self) -> ctypes.c_void_p:
+        if self._model is None and (why := why_not_here(self.manifest)) is not None:
+            raise OrderError(f"{self.manifest.model_name} is {why}, or save it and run it there")
+        return super()._handle()

@@ -1,13 +1,16 @@
-"""The `.kt` file: one zip that holds a manifest, a shared library and the packed weights.
+"""The `.kt` file: one zip that holds a manifest, execution plans with their kernels, and the packed weights.
 
-Members, all stored without compression and in this order:
+Members, all stored without compression, each at a multiple of `PAGE`, in this order:
 
-    manifest.json   `Manifest` and the place of each weight, so that the first bytes of a file say what it is
-    lib.so          the compiled network
-    weights.bin     the weights one after another, each at a multiple of `ALIGNMENT`, the member itself at one of `PAGE`
+    manifest.json   `Manifest`, so that the first bytes of a file say what it is
+    planN.bin       an execution plan (`kintune.runtime.plan_format`), from 0 on
+    libN.so         the kernels of that plan
+    weights.bin     the weights of all plans one after another, each at a multiple of `ALIGNMENT`
 
-Weights are mapped, not read: processes that open the same file share their memory.  The zip's own CRC-32 of each member
-is the checksum.  It does not import TVM, so any process can read a manifest.
+The runtime (`kintune_runtime`) maps the file: processes that open the same file share its memory.  Plans hold the
+checksums of themselves, their kernels and the weights; the manifest has the zip's own CRC-32.  A file for TVM's
+virtual machine (for GPUs, and to try a network on a board) holds `vm.so` in place of plans, and the places of its
+weights in the manifest.  This module does not import TVM, so any process can read a manifest.
 """
 
 from __future__ import annotations
@@ -15,10 +18,11 @@ from __future__ import annotations
 import mmap
 import os
 import secrets
+import shutil
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -30,9 +34,23 @@ import numpy.typing as npt
 from kintune.core.model import IndexCheck, Tensor
 from kintune.errors import InputError
 
-__all__ = ["ALIGNMENT", "FORMAT_VERSION", "PAGE", "Block", "Manifest", "Package", "read_manifest", "write_package"]
+__all__ = [
+    "ALIGNMENT",
+    "FORMAT_VERSION",
+    "PAGE",
+    "Block",
+    "Manifest",
+    "Variant",
+    "VmPackage",
+    "copy_package",
+    "pack_weights",
+    "package_in_memory",
+    "read_manifest",
+    "write_package",
+    "write_vm_package",
+]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Raised when an older Kintune could no longer read what a newer one writes."""
 
 ALIGNMENT = 64
@@ -41,7 +59,7 @@ ALIGNMENT = 64
 PAGE = 4096
 """Bytes; the granularity at which files are mapped."""
 
-_MANIFEST, _LIBRARY, _WEIGHTS = "manifest.json", "lib.so", "weights.bin"
+_MANIFEST, _VM_LIBRARY, _WEIGHTS = "manifest.json", "vm.so", "weights.bin"
 _MANIFEST_LIMIT = 64 << 20  # bytes, far above any real manifest: bounds the allocation when the length is damaged
 _CHUNK = 16 << 20  # bytes handled at a time
 _PADDING_ID = 0x4B54  # the extra field that pads a zip header, "KT"
@@ -92,11 +110,11 @@ class _Slot(msgspec.Struct, frozen=True):
 
 
 class _Contents(msgspec.Struct, frozen=True):
-    """The whole of `manifest.json`."""
+    """The whole of `manifest.json`; `weights` are those of a file for the virtual machine."""
 
     format: int
     executable: Manifest
-    weights: tuple[_Slot, ...]
+    weights: tuple[_Slot, ...] = ()
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -105,15 +123,22 @@ class _Header(msgspec.Struct, frozen=True):
     format: int
 
 
-class Package(NamedTuple):
-    """An opened `.kt` file: the shared library's bytes, and the weights as views of the mapped file."""
+class Variant(NamedTuple):
+    """An encoded execution plan, and the shared library of its kernels."""
+
+    plan: bytes
+    library: bytes
+
+
+class VmPackage(NamedTuple):
+    """An opened file for the virtual machine: the library's bytes, and the weights as views of the mapped file."""
 
     manifest: Manifest
     library: bytes
     weights: tuple[Block, ...]
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Package:
+    def open(cls, path: str | os.PathLike[str]) -> VmPackage:
         """Open and verify a file; every byte of it is read once, the weights stay mapped.
 
         Raises:
@@ -122,7 +147,7 @@ class Package(NamedTuple):
         path = Path(path)
         with _reading(path) as archive:
             contents = _contents(archive, path)
-            library = archive.read(_LIBRARY)
+            library = archive.read(_VM_LIBRARY)
             mapped = _map_member(archive, path, _WEIGHTS)
         weights = []
         for slot in contents.weights:
@@ -131,6 +156,18 @@ class Package(NamedTuple):
                 raise _damaged(path, f"{_WEIGHTS} is shorter than its table says")
             weights.append(Block(slot.shape, slot.dtype, data))
         return cls(contents.executable, library, tuple(weights))
+
+
+def pack_weights(blocks: Sequence[Block]) -> tuple[tuple[int, ...], npt.NDArray[np.uint8]]:
+    """Returns the offset of each block in `weights.bin`, and the content of that member."""
+    offsets, end = [], 0
+    for block in blocks:
+        offsets.append(_aligned(end, ALIGNMENT))
+        end = offsets[-1] + block.data.nbytes
+    content = np.zeros(end, np.uint8)
+    for offset, block in zip(offsets, blocks, strict=True):
+        content[offset : offset + block.data.nbytes] = block.data
+    return tuple(offsets), content
 
 
 def read_manifest(path: str | os.PathLike[str]) -> Manifest:
@@ -144,31 +181,71 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
         return _contents(archive, path).executable
 
 
-def write_package(path: str | os.PathLike[str], manifest: Manifest, library: bytes, weights: Sequence[Block]) -> None:
-    """Write a file, whole or not at all: it is renamed into place once it is on the disk.
+def write_package(
+    path: str | os.PathLike[str], manifest: Manifest, variants: Sequence[Variant], weights: npt.NDArray[np.uint8]
+) -> None:
+    """Write a file for CPUs, whole or not at all: it is renamed into place once it is on the disk.
+
+    `weights` is the content of `weights.bin`, which all plans share.
 
     Raises:
         InputError: it cannot be written there; nothing is left behind then.
     """
-    path = Path(path)
-    slots, end = [], 0
-    for block in weights:
-        offset = _aligned(end, ALIGNMENT)
-        slots.append(_Slot(block.shape, block.dtype, offset, block.data.nbytes))
-        end = offset + block.data.nbytes
-    contents = msgspec.json.encode(_Contents(FORMAT_VERSION, manifest, tuple(slots)))
-    with _replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr(_info(_MANIFEST), contents)
-        archive.writestr(_info(_LIBRARY), library)
-        info = _info(_WEIGHTS)
-        info.extra = _padding(file.tell() + _LOCAL_HEADER.size + len(_WEIGHTS) + _ZIP64_EXTRA)
-        with archive.open(info, "w", force_zip64=True) as member:
-            position = 0
-            for slot, block in zip(slots, weights, strict=True):
-                member.write(bytes(slot.offset - position))
-                for start in range(0, slot.nbytes, _CHUNK):
-                    member.write(block.data[start : start + _CHUNK].data)
-                position = slot.offset + slot.nbytes
+    with _replacing(Path(path)) as file:
+        _write(file, _Contents(FORMAT_VERSION, manifest), _members_of(variants), weights)
+
+
+def package_in_memory(manifest: Manifest, variants: Sequence[Variant], weights: npt.NDArray[np.uint8]) -> IO[bytes]:
+    """Returns a file without a name, in memory, with what `write_package` would write."""
+    file = os.fdopen(os.memfd_create("kintune-executable"), "w+b")
+    _write(file, _Contents(FORMAT_VERSION, manifest), _members_of(variants), weights)
+    file.flush()
+    return file
+
+
+def copy_package(source: IO[bytes], path: str | os.PathLike[str]) -> None:
+    """Write what an opened file holds to another path, whole or not at all.
+
+    Raises:
+        InputError: as for `write_package`.
+    """
+    source.seek(0)
+    with _replacing(Path(path)) as file:
+        shutil.copyfileobj(source, file, _CHUNK)
+
+
+def write_vm_package(
+    path: str | os.PathLike[str], manifest: Manifest, library: bytes, weights: Sequence[Block]
+) -> None:
+    """Write a file for the virtual machine, as `write_package` does.
+
+    Raises:
+        InputError: as for `write_package`.
+    """
+    offsets, content = pack_weights(weights)
+    slots = tuple(_Slot(b.shape, b.dtype, at, b.data.nbytes) for at, b in zip(offsets, weights, strict=True))
+    with _replacing(Path(path)) as file:
+        _write(file, _Contents(FORMAT_VERSION, manifest, slots), {_VM_LIBRARY: library}, content)
+
+
+def _members_of(variants: Sequence[Variant]) -> dict[str, bytes]:
+    members: dict[str, bytes] = {}
+    for number, variant in enumerate(variants):
+        members |= {f"plan{number}.bin": variant.plan, f"lib{number}.so": variant.library}
+    return members
+
+
+def _write(file: IO[bytes], contents: _Contents, members: Mapping[str, bytes], weights: npt.NDArray[np.uint8]) -> None:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        everything = {_MANIFEST: msgspec.json.encode(contents), **members, _WEIGHTS: weights.data}
+        for name, content in everything.items():
+            info = zipfile.ZipInfo(name)  # without the time of day: the same content gives the same bytes
+            info.external_attr = 0o644 << 16
+            info.extra = _padding(file.tell() + _LOCAL_HEADER.size + len(name) + _ZIP64_EXTRA)
+            view = memoryview(content).cast("B")
+            with archive.open(info, "w", force_zip64=True) as member:
+                for start in range(0, len(view), _CHUNK):
+                    member.write(view[start : start + _CHUNK])
 
 
 @contextmanager
@@ -204,7 +281,7 @@ def _contents(archive: zipfile.ZipFile, path: Path) -> _Contents:
         if version != FORMAT_VERSION:
             raise InputError(
                 f"{path}: written in format {version}, this Kintune reads format {FORMAT_VERSION};"
-                " build it again with this version, or use the one that wrote it"
+                " `kintune compile MODEL --output FILE.kt` makes a new one from the records, without measuring"
             )
         return msgspec.json.decode(text, type=_Contents)
     except msgspec.MsgspecError as error:
@@ -232,13 +309,6 @@ def _map_member(archive: zipfile.ZipFile, path: Path, name: str) -> npt.NDArray[
     if len(data) != info.file_size or checksum != info.CRC:
         raise _damaged(path, f"bad checksum of {name}")
     return data
-
-
-def _info(name: str) -> zipfile.ZipInfo:
-    """Returns a member's entry without the time of day, so that the same content gives the same bytes."""
-    info = zipfile.ZipInfo(name)
-    info.external_attr = 0o644 << 16
-    return info
 
 
 def _padding(position: int) -> bytes:

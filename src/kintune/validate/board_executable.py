@@ -9,11 +9,12 @@ from typing import Any
 import tvm
 
 from kintune.core.model import Tensor
+from kintune.core.stage_results import BOARD_FILE
 from kintune.errors import InputError, OrderError
 from kintune.measure.rpc.address import parse_address
 from kintune.measure.rpc.session import RpcSession
 from kintune.runtime.inputs import Array
-from kintune.runtime.package import Package
+from kintune.runtime.package import VmPackage
 from kintune.runtime.tensors import array_of, leaves_of, tensor_of
 
 __all__ = ["BoardExecutable"]
@@ -23,7 +24,10 @@ _PATIENCE_S = 200.0  # for the session before, whose process may have been ended
 
 
 class BoardExecutable:
-    """A `.kt` file on a board: weights and inputs are sent once, and the board's own clock is read."""
+    """A network on a board, run by TVM's virtual machine.
+
+    Weights and inputs are sent once, and the board's own clock is read.
+    """
 
     def __init__(self, address: str) -> None:
         self._address = parse_address(address)
@@ -33,13 +37,13 @@ class BoardExecutable:
         self._machine: Any = None
 
     def prepare(self, path: str, threads: int, inputs: Mapping[str, Array]) -> None:
-        """Opens the file, and sends everything to the board.
+        """Opens the file beside `path` that is for the virtual machine, and sends everything to the board.
 
         Raises:
             InputError: it is no Kintune executable, or was built with another compiler.
             DeviceError: the server cannot be used.
         """
-        package = Package.open(path)
+        package = VmPackage.open(f"{path}{BOARD_FILE}")
         if package.manifest.tvm != tvm.__version__:
             raise InputError(f"{path}: built with TVM {package.manifest.tvm}, and TVM {tvm.__version__} is installed")
         self._session = session = RpcSession(self._address, threads, _PATIENCE_S)

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from kintune.compiler.graph.assemble import assemble
+from kintune.compiler.graph.executable import build_executable
 from kintune.compiler.space.replay import Replayer
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.errors import BuildError, OrderError, WireError
-from kintune.runtime.executable import Executable, describe_build
+from kintune.runtime.executable import describe_build
 from kintune.wire import worker_loop as worker
 from kintune_lab.tuners.messages import ASSEMBLER, AssembleNetwork, AssemblyContext, AssemblyRequest, ReplayPrograms
 from kintune_lab.tuners.setup import SharedSetup, prepare_setup, structural_hash
@@ -59,7 +59,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _assemble(setup: SharedSetup, sketches: Mapping[str, Sketch], order: AssembleNetwork) -> None:
     chosen = {c.workload: (sketches[c.sketch], c) for c in order.programs if c.sketch != UNTUNED}
-    program = assemble(setup.lowered, chosen, setup.target)
     manifest = describe_build(
         model_name=setup.model.name,
         model_digest=setup.model.digest,
@@ -70,7 +69,7 @@ def _assemble(setup: SharedSetup, sketches: Mapping[str, Sketch], order: Assembl
         checks=setup.model.checks,
         chosen={workload: candidate.digest for workload, (_, candidate) in chosen.items()},
     )
-    Executable.create(program.executable, program.weights, manifest).save(order.path)
+    build_executable(setup.lowered, chosen, setup.target, manifest).save(order.path)
 
 
 def _replay(setup: SharedSetup, sketches: Mapping[str, Sketch], programs: Sequence[Candidate]) -> list[str]:

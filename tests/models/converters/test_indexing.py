@@ -26,17 +26,16 @@ def built(path: Path) -> Any:
     """The network in a file, with the compiler's default schedules."""
     import tvm
 
-    from kintune.compiler.graph.assemble import assemble
+    from kintune.compiler.graph.executable import build_executable
     from kintune.compiler.graph.lower import lower
     from kintune.models.importer import load
     from kintune.models.ref import parse_ref
-    from kintune.runtime.executable import Executable, describe_build
+    from kintune.runtime.executable import describe_build
     from kintune.runtime.target import resolve_target
 
     model = load(parse_ref(str(path)))
     text = resolve_target("native", 1)
     target = tvm.target.Target(json.loads(text))
-    program = assemble(lower(model.module, target), {}, target)
     manifest = describe_build(
         model_name=model.name,
         model_digest=model.digest,
@@ -47,7 +46,7 @@ def built(path: Path) -> Any:
         checks=model.checks,
         chosen={},
     )
-    return Executable.create(program.executable, program.weights, manifest)
+    return build_executable(lower(model.module, target), {}, target, manifest)
 
 
 def indexed(operator: str, data: Array, indices: Array, updates: Array | None = None, **attributes: Any) -> list[Any]:

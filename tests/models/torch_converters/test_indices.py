@@ -61,16 +61,15 @@ def inputs() -> dict[str, Any]:
 def built(module: Any, directory: Path, given: Any) -> Any:
     import tvm
 
-    from kintune.compiler.graph.assemble import assemble
+    from kintune.compiler.graph.executable import build_executable
     from kintune.compiler.graph.lower import lower
     from kintune.models.importer import load
-    from kintune.runtime.executable import Executable, describe_build
+    from kintune.runtime.executable import describe_build
     from kintune.runtime.target import resolve_target
 
     model = load(export_module(module, given, directory))
     text = resolve_target("native", 1)
     target = tvm.target.Target(json.loads(text))
-    program = assemble(lower(model.module, target), {}, target)
     manifest = describe_build(
         model_name=model.name,
         model_digest=model.digest,
@@ -81,7 +80,7 @@ def built(module: Any, directory: Path, given: Any) -> Any:
         checks=model.checks,
         chosen={},
     )
-    return Executable.create(program.executable, program.weights, manifest)
+    return build_executable(lower(model.module, target), {}, target, manifest)
 
 
 class Puts(torch.nn.Module):  # type: ignore[misc]

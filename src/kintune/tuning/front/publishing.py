@@ -17,7 +17,15 @@ from kintune.core.report import (
     StopReason,
     SubgraphReport,
 )
-from kintune.core.stage_results import ALONE_FILE, UNPROVEN, UNTUNED_FILE, StageName, Summary, ValidationResult
+from kintune.core.stage_results import (
+    ALONE_FILE,
+    BOARD_FILE,
+    UNPROVEN,
+    UNTUNED_FILE,
+    StageName,
+    Summary,
+    ValidationResult,
+)
 from kintune.errors import JobFailed, NumericsError, StorageError
 from kintune.records import Run
 from kintune.workers.engine.timings import Timings
@@ -61,6 +69,7 @@ def discard(output: str) -> None:
     """Remove the files beside `output` that are needed for the proof only."""
     for suffix in (UNPROVEN, UNTUNED_FILE, ALONE_FILE):
         Path(f"{output}{suffix}").unlink(missing_ok=True)
+        Path(f"{output}{suffix}{BOARD_FILE}").unlink(missing_ok=True)
 
 
 def _slower(proof: ValidationResult) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import tvm
 
-from kintune.compiler.graph.assemble import assemble
+from kintune.compiler.graph.executable import build_executable, build_vm_executable
 from kintune.compiler.graph.lower import Lowered, lower
 from kintune.compiler.graph.side_by_side import choose_alone, side_by_side
 from kintune.compiler.graph.source_nodes import first_failing_node, nodes_of
@@ -24,6 +24,7 @@ from kintune.core.model import Tensor
 from kintune.core.stage_requests import Built
 from kintune.core.stage_results import (
     ALONE_FILE,
+    BOARD_FILE,
     UNPROVEN,
     UNTUNED_FILE,
     DraftResult,
@@ -32,9 +33,10 @@ from kintune.core.stage_results import (
     Prepared,
 )
 from kintune.errors import BuildError, KintuneError, ModelError, OrderError, cause_line
+from kintune.measure.rpc.timer import FLUSHED
 from kintune.models.importer import load
 from kintune.models.model import ImportedModel
-from kintune.runtime.executable import Executable, describe_build
+from kintune.runtime.executable import describe_build
 from kintune.runtime.inputs import draw_inputs, load_arranged, load_inputs
 from kintune.search.processor import Processor
 from kintune.search.space import SearchSpace
@@ -109,7 +111,7 @@ class TvmBackend:
             raise OrderError("prepare the model before compiling it")
         path = f"{spec.output}{UNPROVEN}"
         try:
-            self._build(chosen, kernels).save(path)
+            self._save(path, chosen, kernels)
         except BuildError as error:
             traceback.print_exc()
             return DraftResult(None, str(error))
@@ -141,10 +143,10 @@ class TvmBackend:
         if spec is None or model is None:
             raise OrderError("prepare the model before packaging it")
         tuned = f"{spec.output}{UNPROVEN}"
-        self._build(chosen, kernels).save(tuned)
+        self._save(tuned, chosen, kernels)
         untuned: str | None = f"{spec.output}{UNTUNED_FILE}"
         try:
-            self._build({}, kernels).save(str(untuned))
+            self._save(str(untuned), {}, kernels)
         except BuildError:
             untuned = None
         return Packaged(
@@ -173,26 +175,26 @@ class TvmBackend:
         path = f"{self._spec.output}{ALONE_FILE}"
         try:
             alone = side_by_side(self._lowered, compared)
-            self._build(chosen, kernels, alone.lowered, alone.outputs).save(path)
+            self._save(path, chosen, kernels, alone.lowered, alone.outputs)
         except Exception:  # the compiler raises any kind of exception; the proof is possible without it
             traceback.print_exc()
             return PerProgramCheck(None, tuple(sorted(tuned)))
         return PerProgramCheck(path, tuple(sorted(left_out)))
 
-    def _build(
+    def _save(
         self,
+        path: str,
         chosen: Mapping[str, Candidate],
         kernels: Mapping[str, Built],
         lowered: Lowered | None = None,
         outputs: tuple[Tensor, ...] | None = None,
-    ) -> Executable:
-        """Build the network with these programs, or the network `lowered`, made from it, with its `outputs`."""
+    ) -> None:
+        """Build the network with these programs, or `lowered`, made from it, with its `outputs`; write it to `path`."""
         spec, model, lowered = self._spec, self._model, lowered or self._lowered
         if spec is None or model is None or lowered is None:
             raise OrderError("prepare the model before packaging it")
         programs = {w: (self._sketches[c.sketch], c) for w, c in chosen.items() if c.sketch != UNTUNED}
-        program = assemble(lowered, programs, tvm.target.Target(_target(spec)), kernels)
-        print(f"{len(program.object_files)} of {len(set(lowered.functions.values()))} kernels were compiled already")
+        target = tvm.target.Target(_target(spec))
         manifest = describe_build(
             model_name=model.name,
             model_digest=model.digest,
@@ -203,7 +205,11 @@ class TvmBackend:
             checks=model.checks if outputs is None else (),
             chosen={workload: candidate.digest for workload, candidate in chosen.items()},
         )
-        return Executable.create(program.executable, program.weights, manifest, program.object_files)
+        reused = sum(candidate.digest in kernels for candidate in chosen.values())
+        print(f"{reused} of {len(set(lowered.functions.values()))} kernels were compiled already")
+        build_executable(lowered, programs, target, manifest, kernels).save(path)
+        if spec.device_type.protocol.endswith(FLUSHED):
+            build_vm_executable(lowered, programs, target, manifest, kernels).save(f"{path}{BOARD_FILE}")
 
 
 def _target(spec: JobSpec) -> dict[str, object]:

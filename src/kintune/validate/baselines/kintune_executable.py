@@ -11,6 +11,7 @@ from kintune.validate.baselines.baseline import BaselineModel
 
 if TYPE_CHECKING:
     from kintune.runtime.executable import Executable
+    from kintune.runtime.vm_executable import VmExecutable
 
 __all__ = ["KintuneExecutable"]
 
@@ -18,7 +19,8 @@ __all__ = ["KintuneExecutable"]
 class KintuneExecutable:
     """A `.kt` file, run as its users run it: arrays in, arrays out.  It has one arithmetic, `exact` or not."""
 
-    _executable: Executable
+    _executable: Executable | VmExecutable
+    _threads: int
     _inputs: dict[str, Array]
 
     def __init__(self, exact: bool = False) -> None:
@@ -29,12 +31,13 @@ class KintuneExecutable:
         return None if subject.executable else "there is no executable"
 
     def prepare(self, subject: BaselineModel, threads: int, inputs: Mapping[str, Array]) -> None:
-        """Open the file; the threads are those of the runtime, set by the environment (`TVM_NUM_THREADS`)."""
-        from kintune.runtime.executable import Executable
+        """Open the file."""
+        from kintune.runtime.opening import open_executable
 
         if subject.executable is None:
             raise OrderError("there is no executable to prepare; name its path")
-        self._executable = Executable.open(subject.executable)
+        self._executable = open_executable(subject.executable)
+        self._threads = threads
         self.feed(inputs)
 
     def feed(self, inputs: Mapping[str, Array]) -> None:
@@ -46,4 +49,4 @@ class KintuneExecutable:
 
     def run(self) -> list[Array]:
         """Run once."""
-        return list(self._executable.run(self._inputs).values())
+        return list(self._executable.run(self._inputs, threads=self._threads).values())

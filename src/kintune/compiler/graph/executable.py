@@ -1,0 +1,57 @@
+"""From a lowered network and the chosen programs to what can be run and saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tvm
+
+from kintune.compiler.graph.assemble import assemble, assemble_plan
+from kintune.compiler.graph.lower import Lowered
+from kintune.core.candidate import Candidate, Sketch
+from kintune.core.stage_requests import Built
+from kintune.hardware.gpus import GPU
+from kintune.runtime.executable import Executable
+from kintune.runtime.package import Manifest
+from kintune.runtime.tensors import block_of
+from kintune.runtime.vm_executable import VmExecutable
+
+__all__ = ["build_executable", "build_vm_executable"]
+
+
+def build_executable(
+    lowered: Lowered,
+    chosen: Mapping[str, tuple[Sketch, Candidate]],
+    target: tvm.target.Target,
+    manifest: Manifest,
+    kernels: Mapping[str, Built] | None = None,
+) -> Executable | VmExecutable:
+    """Compile the network as `assemble_plan` does, or, for a GPU, as `assemble` does.
+
+    Raises:
+        BuildError: a program cannot be applied, or the network cannot be compiled, planned or linked.
+        OrderError: the linker, or the compiler for GPU programs, is missing.
+    """
+    if target.kind.name == GPU:
+        return build_vm_executable(lowered, chosen, target, manifest, kernels)
+    program = assemble_plan(
+        lowered, chosen, target, kernels, inputs=manifest.inputs, outputs=manifest.outputs, checks=manifest.checks
+    )
+    return Executable.create(program.plan, program.library, map(block_of, program.weights), manifest)
+
+
+def build_vm_executable(
+    lowered: Lowered,
+    chosen: Mapping[str, tuple[Sketch, Candidate]],
+    target: tvm.target.Target,
+    manifest: Manifest,
+    kernels: Mapping[str, Built] | None = None,
+) -> VmExecutable:
+    """Compile the network for TVM's virtual machine, as `assemble` does.
+
+    Raises:
+        BuildError: as for `build_executable`.
+        OrderError: as for `build_executable`.
+    """
+    program = assemble(lowered, chosen, target, kernels)
+    return VmExecutable.create(program.executable, program.weights, manifest, program.object_files)
